@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dpctl/launch.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/addresses.hpp"
+#include "common/board.hpp"
+#include "common/control.hpp"
+#include "common/daemon_config.hpp"
+#include "common/task_environment.hpp"
+
+namespace dp {
+namespace {
+
+constexpr std::chrono::milliseconds kDaemonLeaves{6500};
+
+std::optional<std::string> get_environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+int complain(const std::string& why) {
+    std::fprintf(stderr, "dpctl: %s\n", why.c_str());
+    return 1;
+}
+
+std::string find_daemon(const std::string& asked) {
+    if (!asked.empty()) return asked;
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self);
+    if (n > 0) {
+        std::string beside(self, static_cast<size_t>(n));
+        beside = beside.substr(0, beside.rfind('/')) + "/dp-rendezvousd";
+        if (access(beside.c_str(), X_OK) == 0) return beside;
+    }
+    return DP_DEFAULT_DAEMON;
+}
+
+// One world of local processes.
+class World {
+   public:
+    explicit World(const LaunchOptions& options) : options_(options), pids_(options.ranks, 0) {}
+    int run();
+
+   private:
+    const LaunchOptions& options_;
+    NodeSetup node_;
+    std::vector<pid_t> pids_;
+    uint32_t running_ = 0;
+    int result_ = 0;
+
+    Try<NodePlan> start_daemon();
+    bool start_rank(uint32_t rank, const NodePlan& plan);
+    [[noreturn]] void become_rank(uint32_t rank, const NodePlan& plan);
+    void reap();
+    void forward(int signal);
+    void wait_for_ranks(int signals);
+    void end_daemon();
+};
+
+Try<NodePlan> World::start_daemon() {
+    // The process id stands for a job: two launches on one machine get different ports and names.
+    const auto job = static_cast<uint32_t>(getpid());
+    auto candidates = candidate_ports({job, 0, 0, ""});
+    auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), candidates,
+                             read_ephemeral_range());
+    if (!node) return tl::make_unexpected(node.error());
+    node_ = std::move(*node);
+
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    auto secret = make_secret();
+    if (!secret) return tl::make_unexpected(secret.error());
+    DaemonConfig c;
+    c.step = "local." + std::to_string(job);
+    c.broker = true;
+    c.world_size = options_.ranks;
+    c.nodes = 1;
+    c.host = host;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
+    c.timeout_seconds = options_.timeout_seconds;
+    c.want_table = options_.verbose;
+    c.secret = *secret;
+    c.broker_host = host;
+    // One machine: nothing of this world needs to leave it.
+    c.master_addr = "127.0.0.1";
+    c.master_port = node_.master.port;
+    if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
+        return tl::make_unexpected(spawned.error());
+    drop_daemon_ends(node_);
+    return wait_for_plan(node_.board.get(), node_.ready_read.get(), std::chrono::seconds(options_.timeout_seconds));
+}
+
+void World::become_rank(uint32_t rank, const NodePlan& plan) {
+    // A dpctl that is killed takes its ranks along; the daemon does it, too, for those that change their user.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+
+    TaskFacts facts;
+    facts.rank = rank;
+    facts.world_size = options_.ranks;
+    facts.local_rank = rank;
+    facts.local_world_size = options_.ranks;
+    facts.nodes = 1;
+    facts.timeout_seconds = options_.timeout_seconds;
+    facts.socket = node_.socket_name;
+    const TaskEnvironment environment = task_environment(facts, plan, get_environment);
+    for (const auto& change : environment.changes) {
+        if (change.value)
+            setenv(change.name.c_str(), change.value->c_str(), 1);
+        else
+            unsetenv(change.name.c_str());
+    }
+    if (rank == 0)
+        for (const auto& warning : environment.warnings) std::fprintf(stderr, "dpctl: %s\n", warning.c_str());
+
+    std::vector<char*> argv;
+    for (const auto& word : options_.command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execvp(argv[0], argv.data());
+    if (rank == 0) complain("cannot run " + options_.command[0] + ": " + std::strerror(errno));
+    _exit(127);
+}
+
+bool World::start_rank(uint32_t rank, const NodePlan& plan) {
+    pid_t pid = fork();
+    if (pid < 0) return false;
+    if (pid == 0) become_rank(rank, plan);
+    pids_[rank] = pid;
+    ++running_;
+    send_control(node_.control_launcher.get(), {ControlEvent::Kind::task, rank, pid});
+    return true;
+}
+
+void World::reap() {
+    int status = 0;
+    pid_t pid = 0;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (uint32_t rank = 0; rank < pids_.size(); ++rank) {
+            if (pids_[rank] != pid) continue;
+            pids_[rank] = 0;
+            --running_;
+            send_control(node_.control_launcher.get(), {ControlEvent::Kind::exit, rank, status});
+            // The first bad end counts: the others follow from it.
+            if (result_ == 0) result_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        }
+    }
+}
+
+void World::forward(int signal) {
+    for (pid_t pid : pids_)
+        if (pid > 0) kill(pid, signal);
+    // The daemon must know that the ranks were told to end.
+    if (auto pid = daemon_pid(node_.control_launcher.get())) kill(*pid, signal);
+}
+
+void World::wait_for_ranks(int signals) {
+    while (running_ > 0) {
+        pollfd entry{signals, POLLIN, 0};
+        if (poll(&entry, 1, -1) < 0 && errno != EINTR) break;
+        signalfd_siginfo info{};
+        while (read(signals, &info, sizeof info) == sizeof info) {
+            if (info.ssi_signo == SIGCHLD)
+                reap();
+            else
+                forward(static_cast<int>(info.ssi_signo));
+        }
+    }
+}
+
+void World::end_daemon() {
+    const int control = node_.control_launcher.get();
+    if (control < 0) return;
+    auto pid = daemon_pid(control);
+    send_control(control, {ControlEvent::Kind::end});
+    if (!pid) pid = daemon_pid(control);
+    if (pid && wait_until_gone(*pid, kDaemonLeaves) != Ended::gone) complain("the rendezvous daemon had to be killed");
+}
+
+int World::run() {
+    constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    sigset_t handled;
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGCHLD);
+    for (int sig : kForwarded) sigaddset(&handled, sig);
+    sigprocmask(SIG_BLOCK, &handled, nullptr);
+    Fd signals(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals) return complain(std::string("cannot watch signals: ") + std::strerror(errno));
+
+    auto plan = start_daemon();
+    if (!plan) {
+        end_daemon();
+        return complain(plan.error().message);
+    }
+    if (options_.verbose) std::fputs(plan->table.c_str(), stderr);
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+        if (start_rank(rank, *plan)) continue;
+        complain(std::string("cannot fork rank ") + std::to_string(rank) + ": " + std::strerror(errno));
+        result_ = 1;
+        forward(SIGKILL);
+        // Ranks that never were started have ended as far as the daemon is concerned.
+        break;
+    }
+    wait_for_ranks(signals.get());
+    end_daemon();
+    return result_;
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options) { return World(options).run(); }
+
+}  // namespace dp

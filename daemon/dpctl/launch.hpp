@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `dpctl launch`: slurmstepd's part for one machine. It prepares the node, starts the daemon and the ranks, tells the
+// daemon what becomes of them, and leaves nothing behind.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/options.hpp"
+
+namespace dp {
+
+struct LaunchOptions {
+    uint32_t ranks = 0;
+    uint32_t timeout_seconds = kDefaultTimeoutSeconds;
+    bool verbose = false;
+    std::string daemon;
+    std::vector<std::string> command;
+};
+
+// The exit status of the whole: 0 if every rank ended well, else the first bad rank's code, or 128 + its signal;
+// 1 where nothing was started, 127 where the program cannot be run.
+int launch(const LaunchOptions& options);
+
+}  // namespace dp

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "dpctl/launch.hpp"
+
+int main(int argc, char** argv) {
+    CLI::App app{"dpctl: data-parallel worlds of slurm-dp"};
+    app.require_subcommand(1);
+    app.set_version_flag("--version", DP_VERSION);
+
+    dp::LaunchOptions launch;
+    CLI::App* verb = app.add_subcommand(
+        "launch",
+        "Start N ranks of a program on this machine, without Slurm, with the same daemon, plan and\n"
+        "environment as `srun --dp-world=auto`. Example: dpctl launch -n 4 -- ./trainer");
+    verb->add_option("-n,--ranks", launch.ranks, "how many ranks")->required()->check(CLI::Range(1, 4096));
+    verb->add_option("--timeout", launch.timeout_seconds, "seconds that ranks may take to arrive")
+        ->check(CLI::Range(1u, dp::kMaxTimeoutSeconds))
+        ->capture_default_str();
+    verb->add_flag("--verbose", launch.verbose, "print ranks, addresses and ports, then launch");
+    verb->add_option("--daemon", launch.daemon, "dp-rendezvousd (default: beside dpctl, else where it is installed)");
+    verb->add_option("command", launch.command, "the program and its arguments, after --")->required();
+    verb->positionals_at_end();
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : 2;
+    }
+    return dp::launch(launch);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/broker.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+
+Broker::Broker(BrokerConfig config, Time now)
+    : config_(std::move(config)),
+      members_(config_.world_size, config_.nodes, config_.hosts),
+      meetings_(config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); }),
+      started_(now) {}
+
+BrokerActions Broker::take() { return std::exchange(out_, {}); }
+
+void Broker::send(uint32_t node, wire::ToNode message) { out_.sends.emplace_back(node, std::move(message)); }
+
+void Broker::to_all(const wire::ToNode& message) {
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
+        const auto& state = members_.nodes()[node];
+        if (state.joined && !state.left && !state.lost) send(node, message);
+    }
+}
+
+// One message a node, however many of its ranks the answer is for.
+void Broker::deliver(std::vector<Answer> answers) {
+    for (auto& a : answers) {
+        std::map<uint32_t, wire::ToNode> by_node;
+        for (const Caller& caller : a.callers) {
+            const auto& node = members_.ranks()[caller.rank].node;
+            if (!node) continue;
+            auto* target = by_node[*node].mutable_reply()->add_targets();
+            target->set_rank(caller.rank);
+            target->set_id(caller.id);
+        }
+        for (auto& [node, message] : by_node) {
+            *message.mutable_reply()->mutable_reply() = a.reply;
+            send(node, std::move(message));
+        }
+    }
+}
+
+std::string Broker::where(uint32_t rank) const {
+    return "rank " + std::to_string(rank) + " on " + members_.host_of(rank);
+}
+
+void Broker::abort(const std::string& reason) {
+    if (aborted_) return;  // the first cause wins; what follows from it is no cause
+    aborted_ = true;
+    abort_reason_ = reason;
+    out_.log.push_back(reason + "; ending the step");
+    wire::ToNode message;
+    message.mutable_abort()->set_reason(reason);
+    to_all(message);
+}
+
+BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
+    switch (message.kind_case()) {
+        case wire::FromNode::kJoin:
+            join(node, message.join());
+            break;
+        case wire::FromNode::kRank:
+            rank_event(node, message.rank(), now);
+            break;
+        case wire::FromNode::kRequest:
+            request(node, message.request(), now);
+            break;
+        case wire::FromNode::kFault:
+            abort(printable(message.fault().reason(), 300));
+            break;
+        case wire::FromNode::kLeave:
+            members_.leave(node);
+            if (node == config_.own_node) leave_at_ = now + kBrokerLinger;
+            if (members_.all_left()) finished_ = true;
+            break;
+        case wire::FromNode::KIND_NOT_SET:
+            break;
+    }
+    return take();
+}
+
+void Broker::join(uint32_t node, const wire::Join& join) {
+    if (join.node_rank() != node) {
+        out_.refused.push_back(node);
+        return;
+    }
+    if (auto why = members_.join(join)) {
+        out_.log.push_back("refused a relay from " + printable(join.host(), 64) + ": " + *why);
+        out_.refused.push_back(node);
+        return;
+    }
+    if (aborted_) {
+        wire::ToNode message;
+        message.mutable_abort()->set_reason(abort_reason_);
+        send(node, std::move(message));
+        return;
+    }
+    wire::ToNode plan;
+    plan.mutable_plan()->set_master_addr(config_.master_addr);
+    plan.mutable_plan()->set_master_port(config_.master_port);
+    // Rank 0's node waits for the table, which needs every node; the others go ahead.
+    if (node != config_.own_node) send(node, plan);
+    const bool own_ready = members_.nodes()[config_.own_node].joined && (!config_.want_table || members_.all_joined());
+    if (own_ready && !plan_sent_to_own_) {
+        plan_sent_to_own_ = true;
+        if (config_.want_table) plan.mutable_plan()->set_table(members_.table());
+        send(config_.own_node, std::move(plan));
+    }
+}
+
+void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
+    if (event.rank() >= config_.world_size || members_.ranks()[event.rank()].node != node) return;
+    const Membership::Rank before = members_.ranks()[event.rank()];
+    members_.note(event);
+    switch (event.event_case()) {
+        case wire::RankEvent::kHello:
+            if (!first_hello_) {
+                first_hello_ = now;
+                next_notice_ = now + kFirstLateNotice;
+            }
+            break;
+        case wire::RankEvent::kVanished:
+            store_.drop(event.rank());
+            deliver(meetings_.give_up(event.rank()));
+            break;
+        case wire::RankEvent::kGoodbye:
+            store_.drop(event.rank());
+            break;
+        case wire::RankEvent::kExited: {
+            store_.drop(event.rank());
+            const bool silent = before.said_hello && !before.said_goodbye;
+            if (event.exited() != 0 && !event.cancelled()) {
+                abort(where(event.rank()) + " " + describe_status(event.exited()));
+            } else if (event.exited() == 0 && silent && !aborted_) {
+                out_.log.push_back(where(event.rank()) +
+                                   " exited with code 0 without goodbye (its program ended in the middle, or lacks "
+                                   "dp_close)");
+            }
+            deliver(meetings_.give_up(event.rank()));
+            break;
+        }
+        default:
+            break;
+    }
+}
+
+void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) {
+    const uint32_t rank = request.rank();
+    if (rank >= config_.world_size || members_.ranks()[rank].node != node) return;
+    const Caller caller{rank, request.request().id()};
+    if (aborted_) {
+        deliver({answer(caller, wire::ABORTED, abort_reason_)});
+        return;
+    }
+    if (!request.request().has_arrive()) {
+        deliver(store_.handle(caller, request.request(), now));
+        return;
+    }
+    const auto& arrive = request.request().arrive();
+    deliver(meetings_.arrive(caller, arrive, now, Time(request.request().timeout_ms())));
+    // A member that has ended will never come.
+    for (uint32_t member : meetings_.awaited())
+        if (members_.ranks()[member].state == Membership::RankState::exited) deliver(meetings_.give_up(member));
+}
+
+BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
+    const auto& state = members_.nodes()[node];
+    if (state.joined && !state.left && !state.lost) {
+        members_.lose(node);
+        abort("node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why);
+        for (uint32_t rank : state.ranks) {
+            store_.drop(rank);
+            deliver(meetings_.give_up(rank));
+        }
+        if (node == config_.own_node) leave_at_ = now + kBrokerLinger;
+        if (members_.all_left()) finished_ = true;
+    }
+    return take();
+}
+
+// The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the first one.
+void Broker::check_arrivals(Time now) {
+    if (aborted_) return;
+    const std::string within = " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout)";
+    if (!members_.all_joined() && now >= started_ + config_.timeout) {
+        std::vector<uint32_t> absent;
+        for (uint32_t rank = 0; rank < config_.world_size; ++rank)
+            if (!members_.ranks()[rank].node) absent.push_back(rank);
+        abort(std::to_string(config_.world_size - absent.size()) + " of " + std::to_string(config_.world_size) +
+              " ranks are there" + within + "; missing: " + members_.describe(absent));
+        return;
+    }
+    if (!first_hello_) return;
+    auto late = members_.without_hello();
+    if (late.empty()) return;
+    const std::string count = std::to_string(members_.hellos()) + " of " + std::to_string(config_.world_size) +
+                              " ranks said hello";
+    if (now >= *first_hello_ + config_.timeout) {
+        abort(count + within + "; missing: " + members_.describe(late));
+    } else if (now >= *next_notice_) {
+        out_.log.push_back(count + " after " + std::to_string((now - *first_hello_).count() / 1000) +
+                           " s; waiting for " + members_.describe(late));
+        next_notice_ = now + kLateNoticeEvery;
+    }
+}
+
+BrokerActions Broker::tick(Time now) {
+    deliver(store_.expire(now));
+    deliver(meetings_.expire(now));
+    check_arrivals(now);
+    if (leave_at_ && now >= *leave_at_ && !finished_) {
+        finished_ = true;
+        wire::ToNode message;
+        message.mutable_farewell();
+        to_all(message);
+    }
+    return take();
+}
+
+std::optional<Time> Broker::next_deadline() const {
+    std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
+    next = earlier(next, leave_at_);
+    if (aborted_) return next;
+    if (!members_.all_joined()) next = earlier(next, started_ + config_.timeout);
+    if (first_hello_ && !members_.without_hello().empty())
+        next = earlier(earlier(next, *first_hello_ + config_.timeout), next_notice_);
+    return next;
+}
+
+}  // namespace dp

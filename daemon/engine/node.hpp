@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A node's part of the daemon, the same on the broker's node and on every other: it serves the local ranks, watches
+// their launcher, and passes what matters to the broker. A pure state machine, like the broker.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/board.hpp"
+#include "common/control.hpp"
+#include "dp.pb.h"
+#include "engine/time.hpp"
+
+namespace dp {
+
+using ConnectionId = uint64_t;
+
+// From the word to end the step: when the ranks get SIGTERM (they may still print what libdp told them), when SIGKILL.
+inline constexpr Time kAbortToTerm{250};
+inline constexpr Time kAbortToKill{1250};
+
+struct NodeConfig {
+    uint32_t node_rank = 0;
+    std::string host;
+    std::vector<uint32_t> ranks;  // world ranks by local rank
+    std::string broker_host;
+    Time timeout{};
+};
+
+struct NodeActions {
+    std::vector<std::pair<ConnectionId, wire::ToRank>> to_ranks;
+    std::vector<ConnectionId> close;  // after what is sent to them
+    std::vector<wire::FromNode> to_broker;
+    std::optional<NodePlan> plan;          // publish it
+    std::optional<std::string> no_plan;    // publish that there is none, and why
+    std::optional<int> signal_ranks;       // send this signal to every process of the step on this node
+    std::vector<std::string> log;
+};
+
+class Node {
+   public:
+    Node(NodeConfig config, Time now);
+
+    // ---- the broker ----
+    // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
+    NodeActions on_joined(const std::string& address);
+    NodeActions on_broker(const wire::ToNode& message, Time now);
+    // The connection closed or never came to be.
+    NodeActions on_broker_lost(const std::string& why, Time now);
+
+    // ---- the ranks ----
+    NodeActions on_rank(ConnectionId connection, const wire::FromRank& message);
+    NodeActions on_rank_closed(ConnectionId connection);
+
+    // ---- the launcher ----
+    NodeActions on_control(const ControlEvent& event);
+    // It hung up without "end": it was killed, and nobody else will end the ranks.
+    NodeActions on_launcher_lost();
+    // The whole step was signalled (scancel, Ctrl-C): ranks that now end do not end by themselves.
+    void on_step_signal() { cancelled_ = true; }
+
+    NodeActions tick(Time now);
+    std::optional<Time> next_deadline() const;
+
+    // The last local rank has ended and the broker was told; leave when what was sent has arrived.
+    bool finished() const { return finished_; }
+
+   private:
+    NodeConfig config_;
+    Time started_;
+    NodeActions out_;
+    std::map<ConnectionId, uint32_t> rank_of_;      // connections that said hello
+    std::map<uint32_t, ConnectionId> connection_;   // the other way round
+    std::vector<bool> exited_;                      // by local rank
+    std::vector<wire::FromNode> queued_;            // before the broker is there
+    std::string address_;
+    bool joined_ = false;
+    bool broker_gone_ = false;
+    bool published_ = false;
+    bool cancelled_ = false;
+    bool ending_ = false;   // the launcher said "end"
+    bool finished_ = false;
+    std::string abort_reason_;
+    std::optional<Time> term_at_;
+    std::optional<Time> kill_at_;
+
+    NodeActions take();
+    void tell_broker(wire::FromNode message);
+    void rank_event(uint32_t rank, auto&& fill);
+    void abort(const std::string& reason, Time now);
+    void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
+    void hello(ConnectionId connection, const wire::Hello& hello);
+};
+
+}  // namespace dp

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/broker_link.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "common/fd.hpp"
+#include "framing.hpp"
+#include "loop/handshake.hpp"
+#include "loop/peer_address.hpp"
+
+namespace dp {
+
+BrokerLink::BrokerLink(event_base* base, std::vector<std::string> addresses, std::vector<uint16_t> ports,
+                       std::string secret, uint32_t node_rank, Events events)
+    : base_(base),
+      secret_(std::move(secret)),
+      node_rank_(node_rank),
+      events_(std::move(events)),
+      try_timer_(base, [this] { try_next(); }) {
+    for (const auto& address : addresses)
+        for (uint16_t port : ports) targets_.push_back({address, port});
+    try_next();
+}
+
+void BrokerLink::try_next() {
+    if (joined_ != 0 || targets_.empty()) return;
+    if (next_target_ == targets_.size()) {
+        // A round is over: the broker's node may just be slower than this one.
+        next_target_ = 0;
+        try_timer_.after(pause_);
+        pause_ = std::min(pause_ * 2, kLongestPause);
+        return;
+    }
+    try_timer_.after(kStagger);
+    begin(targets_[next_target_++]);
+}
+
+void BrokerLink::begin(const Target& target) {
+    auto address = socket_address(target.address, target.port);
+    if (!address) return;
+    Fd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) return;
+    const int on = 1;
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) != 0 &&
+        errno != EINPROGRESS) {
+        try_timer_.after(Time(0));
+        return;
+    }
+    const uint64_t id = next_attempt_++;
+    Attempt& attempt = attempts_[id];
+    // Writable-or-error tells libevent that the connect ended: it reports an error on the first read.
+    attempt.connection = std::make_unique<Connection>(base_, fd.release(), kMaxHandshakeFrame);
+    attempt.deadline = std::make_unique<Timer>(base_, [this, id] { end(id); });
+    attempt.deadline->after(kAttemptPatience);
+    attempt.connection->start(
+        [this, id](std::string_view body) {
+            on_frame(id, body);
+            return !over_.contains(id);
+        },
+        [this, id](const std::string& why) {
+            const bool was_joined = joined_ == id;
+            end(id);
+            if (was_joined) {
+                events_.on_lost(why);
+            } else if (joined_ == 0) {
+                // Refused: the next candidate at once, unless a pause between rounds is on.
+                if (next_target_ != 0) try_timer_.after(Time(0));
+            }
+        });
+}
+
+void BrokerLink::end(uint64_t id) { over_.insert(id); }
+
+void BrokerLink::on_frame(uint64_t id, std::string_view body) {
+    Attempt& attempt = attempts_[id];
+    if (joined_ == id) {
+        auto message = parse_message<wire::ToNode>(body);
+        if (message) {
+            events_.on_message(*message);
+        } else {
+            end(id);
+            events_.on_lost("it sent a message that does not parse");
+        }
+        return;
+    }
+    if (attempt.expected.empty()) {
+        auto challenge = parse_message<wire::Challenge>(body);
+        if (!challenge || challenge->nonce().size() != kNonceBytes || challenge->protocol() != kProtocol) {
+            end(id);
+            return;
+        }
+        wire::Response response;
+        response.set_nonce(make_nonce());
+        response.set_node_rank(node_rank_);
+        response.set_proof(
+            make_proof(secret_, Prover::relay, challenge->nonce(), response.nonce(), node_rank_));
+        attempt.expected = make_proof(secret_, Prover::broker, challenge->nonce(), response.nonce(), node_rank_);
+        attempt.connection->send(to_frame(response));
+        return;
+    }
+    auto accept = parse_message<wire::Accept>(body);
+    if (!accept || !proof_equals(accept->proof(), attempt.expected)) {
+        end(id);
+        return;
+    }
+    joined_ = id;
+    try_timer_.cancel();
+    attempt.deadline.reset();
+    attempt.connection->set_frame_limit(kMaxFrame);
+    for (const auto& [other, unused] : attempts_)
+        if (other != id) over_.insert(other);
+    events_.on_joined(local_address(attempt.connection->fd()));
+}
+
+void BrokerLink::send(const wire::FromNode& message) {
+    if (joined_ != 0 && !over_.contains(joined_)) attempts_[joined_].connection->send(to_frame(message));
+}
+
+void BrokerLink::finish() {
+    if (joined_ != 0 && !over_.contains(joined_)) attempts_[joined_].connection->finish();
+}
+
+void BrokerLink::sweep() {
+    for (uint64_t id : over_) attempts_.erase(id);
+    over_.clear();
+}
+
+}  // namespace dp

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A relay's connection to the broker: tries the step's candidate ports in order, a new one every kStagger or as soon as
+// the last was refused, until one peer has proven that it knows the step's secret; whoever cannot is passed over. Goes
+// round again, more slowly each time, until it succeeds or the owner gives up.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dp.pb.h"
+#include "loop/connection.hpp"
+#include "loop/timer.hpp"
+
+namespace dp {
+
+inline constexpr Time kStagger{20};
+// How long a stranger's port, or one behind a firewall, is waited for while the others are tried.
+inline constexpr Time kAttemptPatience{2000};
+inline constexpr Time kFirstPause{20};
+inline constexpr Time kLongestPause{1000};
+
+class BrokerLink {
+   public:
+    struct Events {
+        std::function<void(const std::string& own_address)> on_joined;
+        std::function<void(const wire::ToNode&)> on_message;
+        std::function<void(const std::string& why)> on_lost;  // after on_joined only
+    };
+
+    BrokerLink(event_base* base, std::vector<std::string> addresses, std::vector<uint16_t> ports, std::string secret,
+               uint32_t node_rank, Events events);
+
+    void send(const wire::FromNode& message);
+    // After what was sent has gone out; on_lost comes when the broker has closed, too.
+    void finish();
+    // Frees attempts that are over. Called by the loop when no call-back of theirs is running.
+    void sweep();
+
+   private:
+    struct Attempt {
+        std::unique_ptr<Connection> connection;
+        std::unique_ptr<Timer> deadline;
+        std::string expected;  // the broker's proof, once we have answered its challenge
+    };
+    struct Target {
+        std::string address;
+        uint16_t port;
+    };
+
+    event_base* base_;
+    std::vector<Target> targets_;
+    std::string secret_;
+    uint32_t node_rank_;
+    Events events_;
+    size_t next_target_ = 0;
+    Time pause_ = kFirstPause;
+    std::map<uint64_t, Attempt> attempts_;
+    std::set<uint64_t> over_;
+    uint64_t next_attempt_ = 1;
+    uint64_t joined_ = 0;  // the attempt that won
+    Timer try_timer_;
+
+    void try_next();
+    void begin(const Target& target);
+    void end(uint64_t id);
+    void on_frame(uint64_t id, std::string_view body);
+};
+
+}  // namespace dp

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/broker_server.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "framing.hpp"
+#include "loop/handshake.hpp"
+#include "loop/peer_address.hpp"
+
+namespace dp {
+
+BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, StrangerLog& strangers,
+                           OnMessage on_message, OnLost on_lost)
+    : base_(base),
+      secret_(std::move(secret)),
+      nodes_(nodes),
+      strangers_(strangers),
+      on_message_(std::move(on_message)),
+      on_lost_(std::move(on_lost)),
+      listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
+
+// The oldest stranger makes room for a newcomer: a relay of ours proves itself within a round trip, so it is never the
+// oldest for long, and it would try again.
+void BrokerServer::make_room() {
+    auto counts = [&](PeerId id) {
+        auto peer = peers_.find(id);
+        return peer != peers_.end() && !peer->second.node && !over_.contains(id);
+    };
+    std::erase_if(unproven_, [&](PeerId id) { return !counts(id); });
+    if (unproven_.size() < kMaxUnproven) return;
+    const PeerId oldest = unproven_.front();
+    unproven_.pop_front();
+    refuse(oldest, "too many connections that prove nothing");
+}
+
+void BrokerServer::accept(Fd socket) {
+    make_room();
+    const int on = 1;
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const PeerId id = next_++;
+    Peer& peer = peers_[id];
+    peer.address = peer_address(socket.get());
+    peer.nonce = make_nonce();
+    peer.connection = std::make_unique<Connection>(base_, socket.release(), kMaxHandshakeFrame);
+    peer.deadline = std::make_unique<Timer>(base_, [this, id] {
+        refuse(id, "it proved nothing within " + std::to_string(kHandshakeSeconds) + " s");
+    });
+    peer.deadline->after(std::chrono::seconds(kHandshakeSeconds));
+    unproven_.push_back(id);
+
+    peer.connection->start(
+        [this, id](std::string_view body) {
+            on_frame(id, body);
+            return !over_.contains(id);
+        },
+        [this, id](const std::string& why) {
+            if (auto node = peers_[id].node) {
+                drop(id);
+                on_lost_(*node, why);
+            } else if (why.find("limit") != std::string::npos) {
+                refuse(id, why);
+            } else {
+                drop(id);  // somebody looked and went: a port scan, or a relay that had found another way
+            }
+        });
+
+    wire::Challenge challenge;
+    challenge.set_protocol(kProtocol);
+    challenge.set_nonce(peer.nonce);
+    peer.connection->send(to_frame(challenge));
+}
+
+void BrokerServer::on_frame(PeerId id, std::string_view body) {
+    const Peer& peer = peers_[id];
+    if (!peer.node) {
+        prove(id, body);
+        return;
+    }
+    const uint32_t node = *peer.node;
+    auto message = parse_message<wire::FromNode>(body);
+    if (message) {
+        on_message_(node, *message);
+    } else {
+        drop(id);
+        on_lost_(node, "it sent a message that does not parse");
+    }
+}
+
+void BrokerServer::prove(PeerId id, std::string_view body) {
+    Peer& peer = peers_[id];
+    auto response = parse_message<wire::Response>(body);
+    if (!response || response->nonce().size() != kNonceBytes) {
+        refuse(id, "it sent no answer to the challenge");
+        return;
+    }
+    const std::string expected =
+        make_proof(secret_, Prover::relay, peer.nonce, response->nonce(), response->node_rank());
+    if (!proof_equals(expected, response->proof())) {
+        refuse(id, "it does not know this step's secret");
+        return;
+    }
+    if (response->node_rank() >= nodes_ || by_node_.contains(response->node_rank())) {
+        refuse(id, "node rank " + std::to_string(response->node_rank()) + " is here already or is none of this step");
+        return;
+    }
+    peer.node = response->node_rank();
+    by_node_[*peer.node] = id;
+    peer.deadline.reset();
+    peer.connection->set_frame_limit(kMaxFrame);
+    wire::Accept accept;
+    accept.set_proof(make_proof(secret_, Prover::broker, peer.nonce, response->nonce(), response->node_rank()));
+    peer.connection->send(to_frame(accept));
+}
+
+void BrokerServer::refuse(PeerId id, const std::string& why) {
+    auto found = peers_.find(id);
+    if (found == peers_.end() || over_.contains(id)) return;
+    strangers_.mention("closed a connection from " + found->second.address + ": " + why);
+    drop(id);
+}
+
+void BrokerServer::drop(PeerId id) {
+    if (auto node = peers_[id].node) by_node_.erase(*node);
+    over_.insert(id);
+}
+
+void BrokerServer::send(uint32_t node, const wire::ToNode& message) {
+    if (auto found = by_node_.find(node); found != by_node_.end())
+        peers_[found->second].connection->send(to_frame(message));
+}
+
+void BrokerServer::close(uint32_t node) {
+    if (auto found = by_node_.find(node); found != by_node_.end()) peers_[found->second].connection->finish();
+}
+
+void BrokerServer::close_all() {
+    for (const auto& [node, id] : by_node_) peers_[id].connection->finish();
+}
+
+void BrokerServer::sweep() {
+    for (PeerId id : over_) peers_.erase(id);
+    over_.clear();
+}
+
+}  // namespace dp

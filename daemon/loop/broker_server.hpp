@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The broker's face to the relays of the other nodes: TCP, and nobody gets past the handshake without the step's secret.
+// Connections that have not proven themselves are few (kMaxUnproven), small (kMaxHandshakeFrame) and short-lived
+// (kHandshakeSeconds).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "dp.pb.h"
+#include "loop/connection.hpp"
+#include "loop/listener.hpp"
+#include "loop/log.hpp"
+#include "loop/timer.hpp"
+
+namespace dp {
+
+inline constexpr size_t kMaxUnproven = 64;
+inline constexpr int kHandshakeSeconds = 5;
+
+class BrokerServer {
+   public:
+    using OnMessage = std::function<void(uint32_t node, const wire::FromNode&)>;
+    using OnLost = std::function<void(uint32_t node, const std::string& why)>;
+
+    BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, StrangerLog& strangers,
+                 OnMessage on_message, OnLost on_lost);
+
+    void send(uint32_t node, const wire::ToNode& message);
+    // After what was sent has gone out.
+    void close(uint32_t node);
+    void close_all();
+    // Proven nodes that have not closed yet.
+    bool has_nodes() const { return !by_node_.empty(); }
+    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
+    void sweep();
+
+   private:
+    struct Peer {
+        std::unique_ptr<Connection> connection;
+        std::unique_ptr<Timer> deadline;
+        std::string nonce;
+        std::string address;
+        std::optional<uint32_t> node;  // once proven
+    };
+    using PeerId = uint64_t;
+
+    event_base* base_;
+    std::string secret_;
+    uint32_t nodes_;
+    StrangerLog& strangers_;
+    OnMessage on_message_;
+    OnLost on_lost_;
+    std::map<PeerId, Peer> peers_;
+    std::deque<PeerId> unproven_;  // oldest first; may hold some that are over
+    std::map<uint32_t, PeerId> by_node_;
+    std::set<PeerId> over_;
+    PeerId next_ = 1;
+    Listener listener_;
+
+    void accept(Fd socket);
+    void make_room();
+    void on_frame(PeerId id, std::string_view body);
+    void prove(PeerId id, std::string_view body);
+    void refuse(PeerId id, const std::string& why);
+    void drop(PeerId id);
+};
+
+}  // namespace dp

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/connection.hpp"
+
+#include <event2/buffer.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "framing.hpp"
+
+namespace dp {
+
+Connection::Connection(event_base* base, int fd, size_t frame_limit)
+    : buffer_(bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE)), limit_(frame_limit) {}
+
+Connection::~Connection() = default;
+
+void Connection::start(OnFrame on_frame, OnClosed on_closed) {
+    on_frame_ = std::move(on_frame);
+    on_closed_ = std::move(on_closed);
+    bufferevent_setcb(buffer_.get(), on_read, on_write, on_event, this);
+    bufferevent_enable(buffer_.get(), EV_READ | EV_WRITE);
+}
+
+void Connection::send(const std::string& frame) {
+    if (!finishing_) bufferevent_write(buffer_.get(), frame.data(), frame.size());
+}
+
+void Connection::finish() {
+    finishing_ = true;
+    if (!has_unsent()) shutdown(fd(), SHUT_WR);
+}
+
+bool Connection::has_unsent() const { return evbuffer_get_length(bufferevent_get_output(buffer_.get())) > 0; }
+
+int Connection::fd() const { return bufferevent_getfd(buffer_.get()); }
+
+void Connection::close_with(const std::string& why) {
+    if (closed_) return;
+    closed_ = true;
+    bufferevent_disable(buffer_.get(), EV_READ | EV_WRITE);
+    // The callback may destroy this object: nothing of it may be touched afterwards.
+    auto callback = std::move(on_closed_);
+    if (callback) callback(why);
+}
+
+void Connection::on_read(bufferevent*, void* pointer) {
+    auto* self = static_cast<Connection*>(pointer);
+    evbuffer* input = bufferevent_get_input(self->buffer_.get());
+    for (;;) {
+        unsigned char header[kFrameHeader];
+        if (evbuffer_copyout(input, header, sizeof header) < static_cast<ssize_t>(sizeof header)) return;
+        auto length = frame_length(header, self->limit_);
+        if (!length) {
+            self->close_with("it sent a frame over the limit of " + std::to_string(self->limit_) + " bytes");
+            return;
+        }
+        if (evbuffer_get_length(input) < kFrameHeader + *length) return;
+        std::string body(*length, '\0');
+        evbuffer_drain(input, kFrameHeader);
+        evbuffer_remove(input, body.data(), body.size());
+        // Copied, because the callback may replace the connection while it runs.
+        auto callback = self->on_frame_;
+        if (!callback(body)) return;
+        if (self->closed_) return;
+    }
+}
+
+void Connection::on_write(bufferevent*, void* pointer) {
+    auto* self = static_cast<Connection*>(pointer);
+    if (self->finishing_) shutdown(self->fd(), SHUT_WR);
+}
+
+void Connection::on_event(bufferevent*, short what, void* pointer) {
+    auto* self = static_cast<Connection*>(pointer);
+    if (what & BEV_EVENT_CONNECTED) return;
+    if (what & BEV_EVENT_EOF)
+        self->close_with("its connection closed");
+    else if (what & BEV_EVENT_ERROR)
+        self->close_with(std::string("its connection broke: ") + std::strerror(EVUTIL_SOCKET_ERROR()));
+}
+
+}  // namespace dp

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/daemon.hpp"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "common/board.hpp"
+#include "common/hostlist.hpp"
+#include "framing.hpp"
+#include "loop/processes.hpp"
+
+namespace dp {
+namespace {
+
+// Step-wide signals reach the daemon, too, because it lives in the step's cgroup. These mean "end": the ranks that now
+// end do so because they were told. The daemon itself stays until its launcher says so, for as long as a rank may need
+// it (a checkpoint on SIGTERM, say); SIGKILL is what ends it with the step.
+constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+// These are for the ranks (srun --signal, scancel -s) and nothing to a daemon.
+constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ,
+                                        SIGTTIN, SIGTTOU, SIGIO,   SIGPWR};
+
+std::vector<std::string> hosts_of(const std::string& node_list) {
+    auto hosts = expand_hostlist(node_list);
+    return hosts ? *hosts : std::vector<std::string>();
+}
+
+NodeConfig node_config(const DaemonConfig& c) {
+    return {c.node_rank, c.host, c.ranks, c.broker_host, std::chrono::seconds(c.timeout_seconds)};
+}
+
+BrokerConfig broker_config(const DaemonConfig& c) {
+    return {c.world_size,  c.node_rank,
+            hosts_of(c.node_list), c.nodes,
+            c.master_addr, c.master_port,
+            std::chrono::seconds(c.timeout_seconds), c.want_table};
+}
+
+}  // namespace
+
+Time Daemon::now() {
+    return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+Daemon::Daemon(DaemonConfig config, std::string secret)
+    : config_(std::move(config)),
+      base_(event_base_new()),
+      node_(node_config(config_), now()),
+      ranks_(
+          base_.get(), kFdRanks, strangers_,
+          [this](ConnectionId id, const wire::FromRank& message) { perform(node_.on_rank(id, message)); },
+          [this](ConnectionId id) { perform(node_.on_rank_closed(id)); }),
+      timer_(base_.get(),
+             [this] {
+                 perform(node_.tick(now()));
+                 if (broker_) perform(broker_->tick(now()));
+             }),
+      leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
+      task_by_local_(config_.ranks.size(), 0) {
+    watch_signals();
+    watch_control();
+    if (config_.broker) {
+        broker_.emplace(broker_config(config_), now());
+        broker_server_.emplace(
+            base_.get(), kFdBroker, secret, config_.nodes, strangers_,
+            [this](uint32_t node, const wire::FromNode& message) {
+                const bool leaves = message.has_leave();
+                perform(broker_->on_message(node, message, now()));
+                if (leaves) broker_server_->close(node);
+            },
+            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
+        perform(node_.on_joined(config_.master_addr));
+    } else {
+        broker_link_.emplace(base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
+                             BrokerLink::Events{
+                                 [this](const std::string& own) { perform(node_.on_joined(own)); },
+                                 [this](const wire::ToNode& message) {
+                                     if (message.has_farewell()) broker_link_->finish();
+                                     perform(node_.on_broker(message, now()));
+                                 },
+                                 [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
+                             });
+    }
+}
+
+Daemon::~Daemon() = default;
+
+void Daemon::run() {
+    settle();
+    // One pass at a time, so that connections that are over are freed while no call-back of theirs is on the stack.
+    while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
+        ranks_.sweep();
+        if (broker_server_) broker_server_->sweep();
+        if (broker_link_) broker_link_->sweep();
+        if (leaving_ && (!broker_server_ || !broker_server_->has_nodes())) break;
+    }
+    strangers_.summary();
+}
+
+void Daemon::watch_signals() {
+    for (int sig : kIgnoredSignals) signal(sig, SIG_IGN);
+    for (int sig : kEndSignals) {
+        signal_events_.emplace_back(evsignal_new(
+            base_.get(), sig, [](int, short, void* self) { static_cast<Daemon*>(self)->node_.on_step_signal(); },
+            this));
+        event_add(signal_events_.back().get(), nullptr);
+    }
+}
+
+// ---- the launcher ----
+
+void Daemon::watch_control() {
+    control_event_.reset(event_new(
+        base_.get(), kFdControl, EV_READ | EV_PERSIST,
+        [](int, short, void* self) { static_cast<Daemon*>(self)->read_control_packets(); }, this));
+    event_add(control_event_.get(), nullptr);
+    announce_daemon(kFdControl);
+}
+
+void Daemon::read_control_packets() {
+    for (;;) {
+        char packet[128];
+        ssize_t n = recv(kFdControl, packet, sizeof packet, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (n <= 0) {
+            event_del(control_event_.get());
+            perform(node_.on_launcher_lost());
+            return;
+        }
+        auto event = read_control(std::string_view(packet, static_cast<size_t>(n)));
+        if (!event) continue;
+        if (event->local_rank < task_by_local_.size()) {
+            pid_t& task = task_by_local_[event->local_rank];
+            if (event->kind == ControlEvent::Kind::task) tasks_.insert(task = event->value);
+            if (event->kind == ControlEvent::Kind::exit) tasks_.erase(task);
+        }
+        perform(node_.on_control(*event));
+        // A relay leaves when the broker has taken its Leave; a broker that does not answer is not waited for.
+        if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeavePatience);
+    }
+}
+
+void Daemon::signal_ranks(int signal) {
+    // Twice for SIGKILL: a process may have forked while the first pass looked elsewhere.
+    if (signal_step(signal, tasks_) > 0 && signal == SIGKILL) signal_step(signal, tasks_);
+}
+
+// ---- actions ----
+
+void Daemon::perform(NodeActions actions) {
+    for (const auto& line : actions.log) log_line(line);
+    if (actions.plan) {
+        if (auto done = publish_plan(kFdBoard, kFdReady, *actions.plan); !done) log_line(done.error().message);
+    }
+    if (actions.no_plan) {
+        if (auto done = publish_failure(kFdBoard, kFdReady, *actions.no_plan); !done) log_line(done.error().message);
+    }
+    for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
+    for (ConnectionId connection : actions.close) ranks_.close(connection);
+    if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
+    for (auto& message : actions.to_broker) {
+        if (broker_link_)
+            broker_link_->send(message);
+        else
+            to_broker_.push_back(std::move(message));
+    }
+    settle();
+}
+
+void Daemon::perform(BrokerActions actions) {
+    for (const auto& line : actions.log) log_line(line);
+    for (auto& [node, message] : actions.sends) {
+        if (node == config_.node_rank)
+            to_node_.push_back(std::move(message));
+        else if (broker_server_)
+            broker_server_->send(node, message);
+    }
+    for (uint32_t node : actions.refused)
+        if (broker_server_) broker_server_->close(node);
+    settle();
+}
+
+// Lets the two engines of rank 0's node talk until both are silent, then looks at the clock.
+void Daemon::settle() {
+    if (performing_) return;
+    performing_ = true;
+    while (broker_ && (!to_broker_.empty() || !to_node_.empty())) {
+        if (!to_broker_.empty()) {
+            wire::FromNode message = std::move(to_broker_.front());
+            to_broker_.pop_front();
+            perform(broker_->on_message(config_.node_rank, message, now()));
+        } else {
+            wire::ToNode message = std::move(to_node_.front());
+            to_node_.pop_front();
+            perform(node_.on_broker(message, now()));
+        }
+    }
+    performing_ = false;
+
+    std::optional<Time> next = node_.next_deadline();
+    if (broker_) next = earlier(next, broker_->next_deadline());
+    if (next)
+        timer_.after(*next - now());
+    else
+        timer_.cancel();
+    leave_if_done();
+}
+
+void Daemon::leave_if_done() {
+    if (leaving_) return;
+    if (!(broker_ ? broker_->finished() : node_.finished())) return;
+    leaving_ = true;
+    // What was sent shall arrive: the nodes close first (a close with unread bytes would take back our last words).
+    if (broker_server_) broker_server_->close_all();
+    leave_timer_.after(broker_server_ && broker_server_->has_nodes() ? kLeavePatience : Time(0));
+}
+
+}  // namespace dp

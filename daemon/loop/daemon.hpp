@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dp-rendezvousd at work: one libevent loop that carries events to the engine (Node, and on rank 0's node Broker) and
+// performs the actions that come back. Everything with a socket, a signal or a clock is here; every decision is there.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "common/daemon_config.hpp"
+#include "engine/broker.hpp"
+#include "engine/node.hpp"
+#include "loop/broker_link.hpp"
+#include "loop/broker_server.hpp"
+#include "loop/log.hpp"
+#include "loop/rank_server.hpp"
+#include "loop/timer.hpp"
+
+namespace dp {
+
+// How long a leaving daemon waits for its last messages to be taken.
+inline constexpr Time kLeavePatience{1000};
+
+class Daemon {
+   public:
+    // Uses the descriptors of DaemonFd.
+    Daemon(DaemonConfig config, std::string secret);
+    ~Daemon();
+    Daemon(const Daemon&) = delete;
+    Daemon& operator=(const Daemon&) = delete;
+
+    // Runs until the last local rank has ended and everybody was told.
+    void run();
+
+   private:
+    struct FreeBase {
+        void operator()(event_base* b) const { event_base_free(b); }
+    };
+
+    DaemonConfig config_;
+    std::unique_ptr<event_base, FreeBase> base_;
+    StrangerLog strangers_;
+    Node node_;
+    std::optional<Broker> broker_;
+
+    RankServer ranks_;
+    std::optional<BrokerServer> broker_server_;
+    std::optional<BrokerLink> broker_link_;
+    EventPtr control_event_;
+    std::vector<EventPtr> signal_events_;
+    Timer timer_;
+    Timer leave_timer_;
+    std::set<pid_t> tasks_;               // pids of the local ranks
+    std::vector<pid_t> task_by_local_;
+    bool leaving_ = false;
+    bool performing_ = false;
+
+    // On rank 0's node the two engines talk through these instead of a socket.
+    std::deque<wire::FromNode> to_broker_;
+    std::deque<wire::ToNode> to_node_;
+
+    static Time now();
+    void watch_signals();
+    void watch_control();
+    void read_control_packets();
+
+    void perform(NodeActions actions);
+    void perform(BrokerActions actions);
+    void settle();
+    void leave_if_done();
+    void signal_ranks(int signal);
+};
+
+}  // namespace dp

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/handshake.hpp"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace dp {
+
+Try<std::string> secret_from_hex(std::string_view hex) {
+    std::string out;
+    for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+        unsigned value = 0;
+        for (char c : hex.substr(i, 2)) {
+            if (c >= '0' && c <= '9')
+                value = value * 16 + static_cast<unsigned>(c - '0');
+            else if (c >= 'a' && c <= 'f')
+                value = value * 16 + static_cast<unsigned>(c - 'a' + 10);
+            else
+                return fail("the step's secret is malformed");
+        }
+        out += static_cast<char>(value);
+    }
+    if (out.size() != 32) return fail("the step's secret has the wrong length");
+    return out;
+}
+
+std::string make_nonce() {
+    std::string nonce(kNonceBytes, '\0');
+    size_t have = 0;
+    while (have < nonce.size()) {
+        ssize_t n = getrandom(nonce.data() + have, nonce.size() - have, 0);
+        if (n > 0)
+            have += static_cast<size_t>(n);
+        else if (errno != EINTR)
+            std::abort();  // a guessable nonce would be worse than no daemon
+    }
+    return nonce;
+}
+
+std::string make_proof(std::string_view secret, Prover prover, std::string_view broker_nonce,
+                       std::string_view relay_nonce, uint32_t node_rank) {
+    std::string text = prover == Prover::relay ? "slurm-dp relay 1|" : "slurm-dp broker 1|";
+    text += broker_nonce;
+    text += relay_nonce;
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(node_rank >> shift);
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    if (!HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+              reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size))
+        return {};
+    return std::string(reinterpret_cast<char*>(digest), size);
+}
+
+bool proof_equals(std::string_view a, std::string_view b) {
+    return a.size() == kProofBytes && b.size() == kProofBytes && CRYPTO_memcmp(a.data(), b.data(), kProofBytes) == 0;
+}
+
+}  // namespace dp

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accepts connections on a listening socket that somebody else bound. Used for the node's ranks and for the broker.
+#pragma once
+
+#include <event2/event.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <utility>
+
+#include "common/fd.hpp"
+#include "loop/timer.hpp"
+
+namespace dp {
+
+class Listener {
+   public:
+    using OnAccept = std::function<void(Fd)>;
+
+    // Does not own `socket`, which must be non-blocking and outlive it.
+    Listener(event_base* base, int socket, OnAccept on_accept) : on_accept_(std::move(on_accept)) {
+        event_.reset(event_new(base, socket, EV_READ | EV_PERSIST, accept_all, this));
+        event_add(event_.get(), nullptr);
+    }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+   private:
+    // A few at a time, so that a flood of connections does not keep the loop from those that it has.
+    static constexpr int kBatch = 64;
+
+    OnAccept on_accept_;
+    EventPtr event_;
+
+    static void accept_all(int socket, short, void* pointer) {
+        auto* self = static_cast<Listener*>(pointer);
+        for (int i = 0; i < kBatch; ++i) {
+            int fd = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            if (fd >= 0)
+                self->on_accept_(Fd(fd));
+            else if (errno != EINTR && errno != ECONNABORTED)
+                return;
+        }
+    }
+};
+
+}  // namespace dp

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The numeric addresses of a connected TCP socket's two ends, for messages and for telling a node its own address.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/text.hpp"
+
+namespace dp {
+
+// Without the "::ffff:" that a dual-stack socket puts before an IPv4 address.
+inline std::string numeric_address(const sockaddr_storage& address) {
+    char text[INET6_ADDRSTRLEN] = {};
+    if (address.ss_family == AF_INET)
+        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
+    else if (address.ss_family == AF_INET6)
+        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text, sizeof text);
+    std::string_view plain(text);
+    if (plain.rfind("::ffff:", 0) == 0 && plain.find('.') != std::string_view::npos) plain.remove_prefix(7);
+    return std::string(plain);
+}
+
+inline std::string peer_address(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address) : "?";
+}
+
+inline std::string local_address(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address) : "";
+}
+
+// The socket address of a numeric address and port; nullopt where the text is none.
+struct SocketAddress {
+    sockaddr_storage storage{};
+    socklen_t size = 0;
+};
+inline std::optional<SocketAddress> socket_address(const std::string& numeric, uint16_t port) {
+    SocketAddress out;
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
+    if (inet_pton(AF_INET, numeric.c_str(), &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        out.size = sizeof *v4;
+        return out;
+    }
+    if (inet_pton(AF_INET6, numeric.c_str(), &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons(port);
+        out.size = sizeof *v6;
+        return out;
+    }
+    return std::nullopt;
+}
+
+}  // namespace dp

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/processes.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/fd.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+std::string read_file(const std::string& path) {
+    Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text;
+    char chunk[4096];
+    ssize_t n = 0;
+    while (file && (n = read(file.get(), chunk, sizeof chunk)) > 0) text.append(chunk, static_cast<size_t>(n));
+    return text;
+}
+
+std::vector<pid_t> all_processes() {
+    std::vector<pid_t> pids;
+    struct Close {
+        void operator()(DIR* dir) const { closedir(dir); }
+    };
+    std::unique_ptr<DIR, Close> proc(opendir("/proc"));
+    if (!proc) return pids;
+    while (const dirent* entry = readdir(proc.get()))
+        if (auto pid = parse_number<pid_t>(entry->d_name)) pids.push_back(*pid);
+    return pids;
+}
+
+// The parent, from /proc/PID/stat: the second word after the command's closing bracket (proc(5)).
+pid_t parent_of(pid_t pid) {
+    const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+    const size_t close = stat.rfind(')');
+    if (close == std::string::npos) return 0;
+    auto words = split(std::string_view(stat).substr(close + 1), ' ');
+    return words.size() > 2 ? parse_number<pid_t>(words[2]).value_or(0) : 0;
+}
+
+}  // namespace
+
+std::optional<std::string> step_cgroup(std::string_view proc_cgroup) {
+    for (std::string_view line : split(proc_cgroup, '\n')) {
+        size_t step = line.find("/step_");
+        if (step == std::string_view::npos) continue;
+        return std::string(line.substr(0, line.find('/', step + 1)));
+    }
+    return std::nullopt;
+}
+
+size_t signal_step(int signal, const std::set<pid_t>& tasks) {
+    const auto own = step_cgroup(read_file("/proc/self/cgroup"));
+    const std::vector<pid_t> pids = all_processes();
+    std::map<pid_t, pid_t> parents;
+    for (pid_t pid : pids) parents[pid] = parent_of(pid);
+
+    auto descends_from_task = [&](pid_t pid) {
+        for (int depth = 0; pid > 1 && depth < 256; ++depth) {
+            if (tasks.contains(pid)) return true;
+            auto parent = parents.find(pid);
+            if (parent == parents.end()) return false;
+            pid = parent->second;
+        }
+        return false;
+    };
+    size_t signalled = 0;
+    for (pid_t pid : pids) {
+        if (pid == getpid() || pid <= 1) continue;
+        const bool in_cgroup = own && step_cgroup(read_file("/proc/" + std::to_string(pid) + "/cgroup")) == own;
+        if (!in_cgroup && !descends_from_task(pid)) continue;
+        if (kill(pid, signal) == 0) ++signalled;
+    }
+    return signalled;
+}
+
+}  // namespace dp

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/rank_server.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "framing.hpp"
+
+namespace dp {
+
+RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message, OnClosed on_closed)
+    : base_(base),
+      strangers_(strangers),
+      on_message_(std::move(on_message)),
+      on_closed_(std::move(on_closed)),
+      listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
+
+void RankServer::accept(Fd socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != getuid()) {
+        strangers_.mention("closed a local connection of user id " + std::to_string(peer.uid) + " (pid " +
+                           std::to_string(peer.pid) + "): this step belongs to user id " + std::to_string(getuid()));
+        return;
+    }
+    const ConnectionId id = next_++;
+    auto connection = std::make_unique<Connection>(base_, socket.release(), kMaxFrame);
+    Connection* raw = connection.get();
+    connections_.emplace(id, std::move(connection));
+    raw->start(
+        [this, id](std::string_view body) {
+            auto message = parse_message<wire::FromRank>(body);
+            if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET) {
+                strangers_.mention("closed a local connection that sent no message of ours");
+                on_closed_(id);
+                over_.insert(id);
+            } else {
+                on_message_(id, *message);
+            }
+            return !over_.contains(id);
+        },
+        [this, id](const std::string&) {
+            over_.insert(id);
+            on_closed_(id);
+        });
+}
+
+void RankServer::send(ConnectionId connection, const wire::ToRank& message) {
+    auto found = connections_.find(connection);
+    if (found != connections_.end() && !over_.contains(connection)) found->second->send(to_frame(message));
+}
+
+void RankServer::close(ConnectionId connection) {
+    // Half-closing: what was sent arrives, and the peer's own close ends it.
+    auto found = connections_.find(connection);
+    if (found != connections_.end() && !over_.contains(connection)) found->second->finish();
+}
+
+void RankServer::sweep() {
+    for (ConnectionId id : over_) connections_.erase(id);
+    over_.clear();
+}
+
+}  // namespace dp

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The daemon's face to the ranks of its node: frames over the abstract unix socket, for processes of the same user only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "engine/node.hpp"
+#include "loop/connection.hpp"
+#include "loop/listener.hpp"
+#include "loop/log.hpp"
+
+namespace dp {
+
+class RankServer {
+   public:
+    using OnMessage = std::function<void(ConnectionId, const wire::FromRank&)>;
+    using OnClosed = std::function<void(ConnectionId)>;
+
+    RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message, OnClosed on_closed);
+
+    void send(ConnectionId connection, const wire::ToRank& message);
+    void close(ConnectionId connection);
+
+    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
+    void sweep();
+
+   private:
+    event_base* base_;
+    StrangerLog& strangers_;
+    OnMessage on_message_;
+    OnClosed on_closed_;
+    std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    std::set<ConnectionId> over_;
+    ConnectionId next_ = 1;
+    Listener listener_;
+
+    void accept(Fd socket);
+};
+
+}  // namespace dp

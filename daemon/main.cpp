@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dp-rendezvousd: the rendezvous daemon of one step on one node. Started by the plugin or by `dpctl launch`, never by
+// hand; it takes no argument and finds all it needs in the descriptors of daemon_config.hpp.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "common/board.hpp"
+#include "common/daemon_config.hpp"
+#include "loop/daemon.hpp"
+#include "loop/handshake.hpp"
+#include "loop/log.hpp"
+
+namespace {
+
+dp::Try<std::string> read_config_text() {
+    std::string text;
+    char chunk[4096];
+    for (;;) {
+        ssize_t n = pread(dp::kFdConfig, chunk, sizeof chunk, static_cast<off_t>(text.size()));
+        if (n < 0) return dp::fail("it was started by hand; use srun --dp-world=auto, or dpctl launch");
+        if (n == 0) break;
+        text.append(chunk, static_cast<size_t>(n));
+    }
+    close(dp::kFdConfig);
+    return text;
+}
+
+dp::Try<void> serve() {
+    auto text = read_config_text();
+    if (!text) return tl::make_unexpected(text.error());
+    auto config = dp::read_config(*text);
+    if (!config) return tl::make_unexpected(config.error());
+    auto secret = dp::secret_from_hex(config->secret);
+    if (!secret) return tl::make_unexpected(secret.error());
+    config->secret.clear();
+
+    // Room for a connection of every rank and node.
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    dp::Daemon daemon(std::move(*config), std::move(*secret));
+    daemon.run();
+    return {};
+}
+
+}  // namespace
+
+int main() {
+    // The secret is in this process: no core file, no debugger of another process, no reading of its memory.
+    prctl(PR_SET_DUMPABLE, 0);
+    if (auto served = serve(); !served) {
+        std::string why = "dp-rendezvousd: " + served.error().message;
+        // Where there is a board, its tasks wait for an answer; else a person reads this.
+        if (!dp::publish_failure(dp::kFdBoard, dp::kFdReady, why)) dp::log_line(why);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Frames: a big-endian u32 length, then that many bytes of one protobuf message. The length is checked against a limit
+// before a byte of the message is stored or parsed. Used by the daemon and libdp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dp {
+
+inline constexpr uint32_t kProtocol = 1;
+
+inline constexpr size_t kFrameHeader = 4;
+// A value of DP_MAX_VALUE_BYTES and its key, twice (compare-set), and room for the rest.
+inline constexpr size_t kMaxFrame = 3 * 1024 * 1024;
+// All that an unproven peer may send: a nonce, a proof and a few bytes.
+inline constexpr size_t kMaxHandshakeFrame = 256;
+
+template <typename Message>
+std::string to_frame(const Message& message) {
+    std::string body = message.SerializeAsString();
+    const auto n = static_cast<uint32_t>(body.size());
+    const char header[kFrameHeader] = {static_cast<char>(n >> 24), static_cast<char>(n >> 16),
+                                       static_cast<char>(n >> 8), static_cast<char>(n)};
+    return body.insert(0, header, kFrameHeader);
+}
+
+// The length in a header of kFrameHeader bytes, or nullopt where it is over the limit.
+inline std::optional<size_t> frame_length(const unsigned char* header, size_t limit) {
+    const size_t n = static_cast<size_t>(header[0]) << 24 | static_cast<size_t>(header[1]) << 16 |
+                     static_cast<size_t>(header[2]) << 8 | header[3];
+    if (n > limit) return std::nullopt;
+    return n;
+}
+
+template <typename Message>
+std::optional<Message> parse_message(std::string_view body) {
+    Message message;
+    if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) return std::nullopt;
+    return message;
+}
+
+}  // namespace dp

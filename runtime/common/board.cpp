@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/board.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Fields are lines, and a table has several: its line ends travel as this character.
+constexpr char kLineEnd = '\x7f';
+
+Try<void> publish(int board, int ready_write, const Fields& fields) {
+    std::string text = write_fields(fields);
+    for (size_t done = 0; done < text.size();) {
+        ssize_t n = pwrite(board, text.data() + done, text.size() - done, static_cast<off_t>(done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail(std::string("cannot write the plan: ") + std::strerror(errno));
+        done += static_cast<size_t>(n);
+    }
+    if (write(ready_write, "!", 1) != 1)
+        return fail(std::string("cannot announce the plan: ") + std::strerror(errno));
+    return {};
+}
+
+Try<Fields> read_board(int board) {
+    std::string text;
+    char chunk[4096];
+    for (;;) {
+        ssize_t n = pread(board, chunk, sizeof chunk, static_cast<off_t>(text.size()));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(std::string("cannot read the plan: ") + std::strerror(errno));
+        if (n == 0) return read_fields(text);
+        text.append(chunk, static_cast<size_t>(n));
+    }
+}
+
+}  // namespace
+
+Try<void> publish_plan(int board, int ready_write, const NodePlan& plan) {
+    std::string table = plan.table;
+    std::replace(table.begin(), table.end(), '\n', kLineEnd);
+    return publish(board, ready_write,
+                   {{"master_addr", plan.master_addr},
+                    {"master_port", std::to_string(plan.master_port)},
+                    {"node_addr", plan.node_addr},
+                    {"table", table}});
+}
+
+Try<void> publish_failure(int board, int ready_write, const std::string& why) {
+    return publish(board, ready_write, {{"failure", why}});
+}
+
+Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
+    for (;;) {
+        auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+        pollfd entry{ready_read, POLLIN, 0};
+        int n = poll(&entry, 1, static_cast<int>(std::clamp<long>(left, 0, 1 << 30)));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(std::string("cannot wait for the plan: ") + std::strerror(errno));
+        if (n == 0)
+            return fail("this node's rendezvous daemon had no plan within " +
+                        std::to_string(timeout.count() / 1000) + " s");
+        if (entry.revents & POLLIN) break;
+        return fail("this node's rendezvous daemon died before it had a plan");
+    }
+    auto fields = read_board(board);
+    if (!fields) return tl::make_unexpected(fields.error());
+    if (std::string why = field(*fields, "failure"); !why.empty()) return fail(why);
+    NodePlan plan;
+    plan.master_addr = field(*fields, "master_addr");
+    plan.node_addr = field(*fields, "node_addr");
+    plan.table = field(*fields, "table");
+    std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
+    auto port = parse_number<uint16_t>(field(*fields, "master_port"));
+    if (!port || plan.master_addr.empty()) return fail("this node's rendezvous daemon wrote a plan without an address");
+    plan.master_port = *port;
+    return plan;
+}
+
+}  // namespace dp

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/control.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/fd.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
+    for (;;) {
+        auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+        pollfd entry{pidfd, POLLIN, 0};
+        int n = poll(&entry, 1, static_cast<int>(std::max<long>(left, 0)));
+        if (n < 0 && errno == EINTR) continue;
+        return n > 0;
+    }
+}
+
+}  // namespace
+
+std::string write_control(const ControlEvent& event) {
+    if (event.kind == ControlEvent::Kind::end) return "end";
+    return std::string(event.kind == ControlEvent::Kind::task ? "task " : "exit ") + std::to_string(event.local_rank) +
+           " " + std::to_string(event.value);
+}
+
+Try<ControlEvent> read_control(std::string_view packet) {
+    auto words = split(packet, ' ');
+    if (words.size() == 1 && words[0] == "end") return ControlEvent{ControlEvent::Kind::end};
+    if (words.size() == 3 && (words[0] == "task" || words[0] == "exit")) {
+        auto local = parse_number<uint32_t>(words[1]);
+        auto value = parse_number<int>(words[2]);
+        if (local && value)
+            return ControlEvent{words[0] == "task" ? ControlEvent::Kind::task : ControlEvent::Kind::exit, *local,
+                                *value};
+    }
+    return fail("an unknown control packet: \"" + printable(packet, 60) + "\"");
+}
+
+void send_control(int fd, const ControlEvent& event) {
+    std::string packet = write_control(event);
+    // A launcher must neither wait for its helper nor die of it.
+    while (send(fd, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
+    }
+}
+
+void announce_daemon(int fd) {
+    while (send(fd, "here", 4, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
+    }
+}
+
+std::optional<pid_t> daemon_pid(int fd) {
+    char text[16];
+    iovec buffer{text, sizeof text};
+    alignas(cmsghdr) char ancillary[CMSG_SPACE(sizeof(ucred))];
+    msghdr message{};
+    message.msg_iov = &buffer;
+    message.msg_iovlen = 1;
+    message.msg_control = ancillary;
+    message.msg_controllen = sizeof ancillary;
+    if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0) return std::nullopt;
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS) continue;
+        ucred credentials{};
+        std::memcpy(&credentials, CMSG_DATA(part), sizeof credentials);
+        if (credentials.pid > 0) return credentials.pid;
+    }
+    return std::nullopt;
+}
+
+Ended wait_until_gone(pid_t pid, std::chrono::milliseconds timeout) {
+    Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfd) return Ended::gone;
+    if (wait_pidfd(pidfd.get(), timeout)) return Ended::gone;
+    syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+    return wait_pidfd(pidfd.get(), std::chrono::seconds(1)) ? Ended::killed : Ended::stuck;
+}
+
+}  // namespace dp

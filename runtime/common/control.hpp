@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a launcher (slurmstepd's plugin, or dpctl) tells the daemon of its node: one packet of text an event, over the
+// socket pair of NodeSetup. The daemon says one thing back, at once: its pid (the kernel vouches for it).
+//
+//   task LOCAL PID        a rank's process was started
+//   exit LOCAL STATUS     it ended; STATUS as in waitpid(2)
+//   end                   the last local rank has ended: leave
+//
+// A hang-up without "end" means that the launcher was killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/result.hpp"
+
+namespace dp {
+
+struct ControlEvent {
+    enum class Kind { task, exit, end } kind;
+    uint32_t local_rank = 0;
+    int value = 0;  // pid or wait status
+    bool operator==(const ControlEvent&) const = default;
+};
+
+std::string write_control(const ControlEvent& event);
+Try<ControlEvent> read_control(std::string_view packet);
+
+// The launcher's side. Sending never waits; a daemon that is gone is no error.
+void send_control(int fd, const ControlEvent& event);
+
+// The daemon's side: the packet from which the launcher learns its pid.
+void announce_daemon(int fd);
+
+// The launcher's side: the pid of the daemon, once it has announced itself.
+std::optional<pid_t> daemon_pid(int fd);
+
+// Waits until the process is gone, kills it at the deadline, and waits a little more. Waiting on the pidfd rather than
+// on a pipe of the process: descriptors close before a process leaves its cgroup.
+enum class Ended { gone, killed, stuck };
+Ended wait_until_gone(pid_t pid, std::chrono::milliseconds timeout);
+
+}  // namespace dp

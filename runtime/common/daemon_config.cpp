@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/daemon_config.hpp"
+
+#include "common/fields.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+template <typename Number>
+std::string write_numbers(const std::vector<Number>& numbers) {
+    std::string out;
+    for (Number n : numbers) out += (out.empty() ? "" : ",") + std::to_string(n);
+    return out;
+}
+
+// Reads typed values and keeps the first complaint.
+class Reader {
+   public:
+    explicit Reader(const Fields& fields) : fields_(fields) {}
+
+    std::string text(std::string_view name) const { return field(fields_, name); }
+
+    template <typename Number>
+    Number number(std::string_view name) {
+        auto value = parse_number<Number>(text(name));
+        if (!value && complaint_.empty()) complaint_ = std::string(name) + " is no number";
+        return value.value_or(0);
+    }
+
+    template <typename Number>
+    std::vector<Number> numbers(std::string_view name) {
+        std::vector<Number> out;
+        const std::string list = text(name);
+        for (std::string_view part : split(list, ',')) {
+            auto value = parse_number<Number>(part);
+            if (!value && complaint_.empty()) complaint_ = std::string(name) + " holds something that is no number";
+            out.push_back(value.value_or(0));
+        }
+        return out;
+    }
+
+    const std::string& complaint() const { return complaint_; }
+
+   private:
+    const Fields& fields_;
+    std::string complaint_;
+};
+
+}  // namespace
+
+std::string write_config(const DaemonConfig& c) {
+    std::string addresses;
+    for (const auto& a : c.broker_addresses) addresses += (addresses.empty() ? "" : ",") + a;
+    return write_fields({{"version", std::to_string(kDaemonConfigVersion)},
+                         {"step", c.step},
+                         {"broker", c.broker ? "1" : "0"},
+                         {"generation", std::to_string(c.generation)},
+                         {"world_size", std::to_string(c.world_size)},
+                         {"nodes", std::to_string(c.nodes)},
+                         {"node_rank", std::to_string(c.node_rank)},
+                         {"host", c.host},
+                         {"ranks", write_numbers(c.ranks)},
+                         {"node_list", c.node_list},
+                         {"timeout_seconds", std::to_string(c.timeout_seconds)},
+                         {"want_table", c.want_table ? "1" : "0"},
+                         {"secret", c.secret},
+                         {"broker_host", c.broker_host},
+                         {"broker_addresses", addresses},
+                         {"candidates", write_numbers(c.candidates)},
+                         {"master_addr", c.master_addr},
+                         {"master_port", std::to_string(c.master_port)}});
+}
+
+Try<DaemonConfig> read_config(std::string_view text) {
+    auto fields = read_fields(text);
+    if (!fields) return fail("the daemon's configuration is malformed: " + fields.error().message);
+    Reader reader(*fields);
+    if (uint32_t version = reader.number<uint32_t>("version"); version != kDaemonConfigVersion)
+        return fail("plugin and dp-rendezvousd are of different versions (they speak " + reader.text("version") +
+                    " and " + std::to_string(kDaemonConfigVersion) + "); install both from the same package");
+    DaemonConfig c;
+    c.step = reader.text("step");
+    c.broker = reader.text("broker") == "1";
+    c.generation = reader.number<uint32_t>("generation");
+    c.world_size = reader.number<uint32_t>("world_size");
+    c.nodes = reader.number<uint32_t>("nodes");
+    c.node_rank = reader.number<uint32_t>("node_rank");
+    c.host = reader.text("host");
+    c.ranks = reader.numbers<uint32_t>("ranks");
+    c.node_list = reader.text("node_list");
+    c.timeout_seconds = reader.number<uint32_t>("timeout_seconds");
+    c.want_table = reader.text("want_table") == "1";
+    c.secret = reader.text("secret");
+    c.broker_host = reader.text("broker_host");
+    const std::string addresses = reader.text("broker_addresses");
+    for (std::string_view a : split(addresses, ',')) c.broker_addresses.emplace_back(a);
+    c.candidates = reader.numbers<uint16_t>("candidates");
+    c.master_addr = reader.text("master_addr");
+    c.master_port = reader.number<uint16_t>("master_port");
+    if (!reader.complaint().empty()) return fail("the daemon's configuration is malformed: " + reader.complaint());
+    if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.ranks.empty())
+        return fail("the daemon's configuration is incomplete");
+    return c;
+}
+
+}  // namespace dp

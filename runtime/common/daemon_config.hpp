@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a launcher hands to dp-rendezvousd when it starts it: the facts of the step, as text in a memfd, and
+// descriptors at fixed numbers. Nothing goes by argument or environment, where `ps` would show it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/node_setup.hpp"
+#include "common/result.hpp"
+
+namespace dp {
+
+// Bumped when plugin and daemon would misunderstand each other; they refuse to work with another number.
+inline constexpr uint32_t kDaemonConfigVersion = 1;
+
+// Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
+enum DaemonFd : int {
+    kFdConfig = 3,
+    kFdRanks = 4,
+    kFdControl = 5,
+    kFdBoard = 6,
+    kFdReady = 7,
+    kFdBroker = 8,  // broker only
+    kFdMaster = 9,  // broker only: the held MASTER_PORT
+    kFdEnd = 10,
+};
+
+struct DaemonConfig {
+    std::string step;                 // "12.0", for messages
+    bool broker = false;
+    uint32_t generation = 0;
+    uint32_t world_size = 0;
+    uint32_t nodes = 0;
+    uint32_t node_rank = 0;
+    std::string host;                 // this node's name
+    std::vector<uint32_t> ranks;      // this node's world ranks, by local rank
+    std::string node_list;            // compressed, in node-rank order; "" where the launcher could not tell
+    uint32_t timeout_seconds = 0;
+    bool want_table = false;          // --dp-verbose or --dp-dry-run: rank 0's board waits for every node
+    std::string secret;               // 64 hexadecimal digits
+    std::string broker_host;          // relay: rank 0's node, for messages
+    std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
+    std::vector<uint16_t> candidates; // the ports to try there
+    std::string master_addr;          // broker: this node's address for the others
+    uint16_t master_port = 0;         // broker
+
+    bool operator==(const DaemonConfig&) const = default;
+};
+
+std::string write_config(const DaemonConfig& config);
+Try<DaemonConfig> read_config(std::string_view text);
+
+// Starts the daemon as a process of its own session, not a child of the caller (double fork), with default signals and
+// no descriptor but those of DaemonFd. Takes the setup's descriptors that belong to the daemon. Runs in a freshly
+// forked task or in dpctl; the caller's threads do not matter. `stderr_fd` becomes its standard error.
+Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd);
+
+// Closes what only the daemon needs, in a launcher that has started it.
+void drop_daemon_ends(NodeSetup& node);
+
+}  // namespace dp

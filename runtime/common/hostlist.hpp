@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Slurm's compressed lists, written and read without scontrol (a container has none): host lists such as
+// "gpu[01-03,07],login1" and tasks per node such as "4(x2),3". Used by the plugin and, for messages, the daemon.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.hpp"
+
+namespace dp {
+
+// Most hosts one list may expand to: a guard against "n[0-999999999]" in an environment that somebody else wrote.
+inline constexpr size_t kMaxHosts = 1 << 20;
+
+// The hosts of a list in order. Several brackets in one name expand like nested loops, the last one fastest.
+Try<std::vector<std::string>> expand_hostlist(std::string_view list);
+
+// A short form of the names, neighbours with equal prefixes folded: node01 node02 node03 -> "node[01-03]".
+std::string compress_hostlist(std::span<const std::string> hosts);
+
+// "4(x2),3" -> 4 4 3.
+Try<std::vector<uint32_t>> expand_tasks_per_node(std::string_view list);
+
+// Ascending numbers, runs folded: 0 1 2 5 -> "0-2,5".
+std::string compress_ranks(std::span<const uint32_t> ranks);
+
+// "rank 3" or "ranks 0-2,5".
+std::string name_ranks(std::span<const uint32_t> ranks);
+
+}  // namespace dp

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/node_setup.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/hostlist.hpp"
+
+namespace dp {
+namespace {
+
+constexpr int kRanksBacklog = 4096;   // all ranks of a node at once; the kernel cuts it to somaxconn
+constexpr int kBrokerBacklog = 4096;  // all nodes of a step at once
+constexpr int kControlBuffer = 1 << 20;  // two packets a task may wait before the daemon runs
+
+std::string errno_text() { return std::strerror(errno); }
+
+Try<std::string> random_hex(size_t bytes) {
+    std::vector<unsigned char> raw(bytes);
+    size_t have = 0;
+    while (have < bytes) {
+        ssize_t n = getrandom(raw.data() + have, bytes - have, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail("the kernel gives no random bytes: " + errno_text());
+        have += static_cast<size_t>(n);
+    }
+    static constexpr char kDigits[] = "0123456789abcdef";
+    std::string out;
+    for (unsigned char byte : raw) {
+        out += kDigits[byte >> 4];
+        out += kDigits[byte & 15];
+    }
+    return out;
+}
+
+// A TCP socket bound to the port on every address, exclusively; errno is set where it fails.
+Fd bind_exclusively(uint16_t port) {
+    Fd fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd) {
+        int off = 0;
+        setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        sockaddr_in6 any{};
+        any.sin6_family = AF_INET6;
+        any.sin6_addr = in6addr_any;
+        any.sin6_port = htons(port);
+        if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0) return fd;
+        if (errno == EADDRINUSE || errno == EACCES) return Fd();
+    }
+    // No IPv6 in this kernel or namespace.
+    fd.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return fd;
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_ANY);
+    any.sin_port = htons(port);
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) {
+        int saved = errno;
+        fd.reset();
+        errno = saved;
+    }
+    return fd;
+}
+
+template <typename Finish>
+Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* purpose, Finish finish) {
+    int last_error = 0;
+    for (uint16_t port : candidates) {
+        Fd fd = bind_exclusively(port);
+        if (fd && finish(fd.get())) return BoundPort{std::move(fd), port};
+        last_error = errno;
+        // Out of descriptors or memory: no other port will do better.
+        if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS) break;
+    }
+    if (last_error == EADDRINUSE || last_error == 0) {
+        std::vector<uint32_t> ports(candidates.begin(), candidates.end());
+        return fail("no free port for " + std::string(purpose) + ": all " + std::to_string(candidates.size()) +
+                    " candidates are in use (ports " + compress_ranks(ports) +
+                    "); end what listens there (ss -ltnp), or let Slurm reserve ports (MpiParams=ports=A-B)");
+    }
+    return fail("cannot bind a port for " + std::string(purpose) + ": " + std::strerror(last_error));
+}
+
+// An abstract name is as long as the address says, so it needs no terminator.
+Try<Fd> listen_abstract(const std::string& name) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (name.size() + 1 > sizeof address.sun_path) return fail("the socket name is too long: " + name);
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    socklen_t length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        listen(fd.get(), kRanksBacklog) != 0)
+        return fail("cannot listen on the unix socket @" + name + ": " + errno_text());
+    return fd;
+}
+
+}  // namespace
+
+Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates) {
+    return first_free(candidates, "the rendezvous daemon",
+                      [](int fd) { return listen(fd, kBrokerBacklog) == 0; });
+}
+
+Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates) {
+    return first_free(candidates, "MASTER_PORT", [](int fd) {
+        int on = 1;
+        return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+    });
+}
+
+Try<std::string> make_secret() { return random_hex(32); }
+
+Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name,
+                            const std::vector<uint16_t>& candidates, PortRange ephemeral) {
+    NodeSetup node;
+    node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!node.daemon_binary)
+        return fail("cannot open the daemon " + daemon_path + ": " + errno_text() +
+                    "; install it there, or set daemon=PATH on the plugin's line in plugstack.conf");
+
+    auto suffix = random_hex(8);
+    if (!suffix) return tl::make_unexpected(suffix.error());
+    std::string name = "slurm-dp/" + step_name + "/" + *suffix;
+    auto listener = listen_abstract(name);
+    if (!listener) return tl::make_unexpected(listener.error());
+    node.ranks_listener = std::move(*listener);
+    node.socket_name = "@" + name;
+
+    node.board.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));
+    int ready[2];
+    int control[2];
+    if (!node.board || pipe2(ready, O_CLOEXEC) != 0) return fail("cannot make the board for the plan: " + errno_text());
+    node.ready_read.reset(ready[0]);
+    node.ready_write.reset(ready[1]);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control) != 0)
+        return fail("cannot make the control channel: " + errno_text());
+    node.control_launcher.reset(control[0]);
+    node.control_daemon.reset(control[1]);
+    setsockopt(control[0], SOL_SOCKET, SO_SNDBUF, &kControlBuffer, sizeof kControlBuffer);
+    int on = 1;
+    setsockopt(control[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+
+    if (!candidates.empty()) {
+        std::vector<uint16_t> order = binding_order(candidates, ephemeral);
+        auto broker = listen_on_first_free(order);
+        if (!broker) return tl::make_unexpected(broker.error());
+        node.broker = std::move(*broker);
+        auto master = hold_first_free(order);
+        if (!master) return tl::make_unexpected(master.error());
+        node.master = std::move(*master);
+    }
+    return node;
+}
+
+}  // namespace dp

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/ports.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/fd.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): neighbouring jobs and steps
+// start far apart.
+uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ULL;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+}
+
+void add(std::vector<uint16_t>& ports, uint16_t port) {
+    if (std::find(ports.begin(), ports.end(), port) == ports.end()) ports.push_back(port);
+}
+
+}  // namespace
+
+std::vector<uint16_t> candidate_ports(const PortSeed& seed) {
+    std::vector<uint16_t> ports;
+    for (std::string_view part : split(seed.reserved, ',')) {
+        size_t dash = part.find('-');
+        auto first = parse_number<uint16_t>(part.substr(0, dash));
+        auto last = dash == std::string_view::npos ? first : parse_number<uint16_t>(part.substr(dash + 1));
+        // A list that Slurm did not write is no reason to fail: the computed ports are there.
+        if (!first || !last || *first == 0) continue;
+        for (uint32_t port = *first; port <= *last && ports.size() < 2 * kCandidatePorts; ++port)
+            add(ports, static_cast<uint16_t>(port));
+    }
+    constexpr uint64_t kSpan = kLastPort - kFirstPort + 1;
+    uint64_t state = mix((uint64_t{seed.job_id} << 32 | seed.step_id) ^ mix(seed.restart));
+    for (size_t wanted = ports.size() + kCandidatePorts; ports.size() < wanted; state = mix(state))
+        add(ports, static_cast<uint16_t>(kFirstPort + state % kSpan));
+    return ports;
+}
+
+std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange ephemeral) {
+    std::stable_partition(candidates.begin(), candidates.end(),
+                          [&](uint16_t port) { return !ephemeral.contains(port); });
+    return candidates;
+}
+
+PortRange read_ephemeral_range() {
+    Fd file(open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_CLOEXEC));
+    char text[64] = {};
+    if (!file || read(file.get(), text, sizeof text - 1) <= 0) return {};
+    unsigned first = 0;
+    unsigned last = 0;
+    if (std::sscanf(text, "%u %u", &first, &last) != 2 || first > 65535 || last > 65535) return {};
+    return {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
+}
+
+}  // namespace dp

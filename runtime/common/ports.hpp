@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which ports a step may use, in order. Pure, and equal on every node of the step: the broker's node binds the first
+// that is free, and a relay finds it by trying the same list.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace dp {
+
+// Where computed candidates lie: below Linux's ephemeral range (32768 up), above the ports of well-known services.
+inline constexpr uint16_t kFirstPort = 20000;
+inline constexpr uint16_t kLastPort = 32767;
+inline constexpr size_t kCandidatePorts = 32;
+
+struct PortRange {
+    uint16_t first = 0;
+    uint16_t last = 0;
+    bool contains(uint16_t port) const { return port >= first && port <= last; }
+};
+
+// What the list is computed from.
+struct PortSeed {
+    uint32_t job_id = 0;
+    uint32_t step_id = 0;
+    uint32_t restart = 0;
+    std::string_view reserved;  // SLURM_STEP_RESV_PORTS, "12000-12004,12010", or empty
+};
+
+// Reserved ports first (no other step shares them), then kCandidatePorts computed ones, no port twice.
+std::vector<uint16_t> candidate_ports(const PortSeed& seed);
+
+// The candidates in the order in which a node should try to bind them: those inside the node's own ephemeral range
+// last, because any outgoing connection may own such a port already.
+std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange ephemeral);
+
+// /proc/sys/net/ipv4/ip_local_port_range; {0, 0} where it cannot be read.
+PortRange read_ephemeral_range();
+
+}  // namespace dp

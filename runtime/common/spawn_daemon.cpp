@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// spawn_daemon of daemon_config.hpp: from a launcher's process to a running dp-rendezvousd.
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/daemon_config.hpp"
+
+namespace dp {
+namespace {
+
+// Above every number of DaemonFd, so that moving one descriptor into place cannot overwrite another.
+constexpr int kFdStaging = 64;
+
+// The rest runs in a forked copy of a process with threads: only async-signal-safe calls.
+struct Handover {
+    int from;
+    int to;
+};
+
+[[noreturn]] void become_daemon(int binary, Handover* handovers, size_t count, int stderr_fd) {
+    setsid();
+    for (int sig = 1; sig < NSIG; ++sig) signal(sig, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int staged_null = fcntl(null, F_DUPFD, kFdStaging);
+    int staged_stderr = fcntl(stderr_fd, F_DUPFD, kFdStaging);
+    int staged_binary = fcntl(binary, F_DUPFD, kFdStaging);
+    for (size_t i = 0; i < count; ++i) handovers[i].from = fcntl(handovers[i].from, F_DUPFD, kFdStaging);
+    dup2(staged_null, 0);
+    dup2(staged_stderr >= 0 ? staged_stderr : staged_null, 1);
+    dup2(staged_stderr >= 0 ? staged_stderr : staged_null, 2);
+    int last = 2;
+    for (size_t i = 0; i < count; ++i) {
+        // A gap (a relay has no broker sockets) is closed, so that no stray descriptor stands for one.
+        for (int fd = last + 1; fd < handovers[i].to; ++fd) close(fd);
+        if (handovers[i].from < 0 || dup2(handovers[i].from, handovers[i].to) < 0) _exit(127);
+        last = handovers[i].to;
+    }
+    // The binary stays open just past the others, close-on-exec, for the exec itself.
+    int exec_fd = last + 1;
+    if (staged_binary < 0 || dup2(staged_binary, exec_fd) < 0) _exit(127);
+    fcntl(exec_fd, F_SETFD, FD_CLOEXEC);
+    syscall(SYS_close_range, static_cast<unsigned>(exec_fd + 1), ~0U, 0U);
+
+    static char name[] = "dp-rendezvousd";
+    char* argv[] = {name, nullptr};
+    char* envp[] = {nullptr};
+    // From the descriptor, not the path: the task may see other mounts than the plugin did in user_init.
+    syscall(SYS_execveat, exec_fd, "", argv, envp, AT_EMPTY_PATH);
+    _exit(126);
+}
+
+}  // namespace
+
+Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd) {
+    Fd config(memfd_create("slurm-dp-config", MFD_CLOEXEC));
+    if (!config ||
+        pwrite(config.get(), config_text.data(), config_text.size(), 0) != static_cast<ssize_t>(config_text.size()))
+        return fail(std::string("cannot hand the daemon its configuration: ") + std::strerror(errno));
+
+    Handover handovers[] = {{config.get(), kFdConfig},
+                            {node.ranks_listener.get(), kFdRanks},
+                            {node.control_daemon.get(), kFdControl},
+                            {node.board.get(), kFdBoard},
+                            {node.ready_write.get(), kFdReady},
+                            {node.broker.socket.get(), kFdBroker},
+                            {node.master.socket.get(), kFdMaster}};
+    const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 2;
+
+    pid_t child = fork();
+    if (child < 0) return fail(std::string("cannot fork the daemon: ") + std::strerror(errno));
+    if (child == 0) {
+        pid_t daemon = fork();
+        if (daemon != 0) _exit(daemon < 0 ? 1 : 0);
+        become_daemon(node.daemon_binary.get(), handovers, count, stderr_fd);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return fail("cannot fork the daemon: the user's limit on processes (ulimit -u) or the job's memory is used up");
+    return {};
+}
+
+void drop_daemon_ends(NodeSetup& node) {
+    node.daemon_binary.reset();
+    node.ranks_listener.reset();
+    node.ready_write.reset();
+    node.control_daemon.reset();
+    node.broker.socket.reset();
+    node.master.socket.reset();
+}
+
+}  // namespace dp

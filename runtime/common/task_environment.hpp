@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From the facts of a step to the environment of one task: pure, and the only place that knows the variables' names.
+// Used by the plugin (task_init) and by `dpctl launch`.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/board.hpp"
+
+namespace dp {
+
+// Where one task stands.
+struct TaskFacts {
+    uint32_t rank = 0;
+    uint32_t world_size = 0;
+    uint32_t local_rank = 0;
+    uint32_t local_world_size = 0;
+    uint32_t node_rank = 0;
+    uint32_t nodes = 0;
+    uint32_t generation = 0;
+    uint32_t timeout_seconds = 0;
+    std::string socket;  // DP_SOCKET
+};
+
+struct EnvironmentChange {
+    std::string name;
+    std::optional<std::string> value;  // nullopt: unset
+    bool operator==(const EnvironmentChange&) const = default;
+};
+
+struct TaskEnvironment {
+    std::vector<EnvironmentChange> changes;
+    std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
+};
+
+using GetVariable = std::function<std::optional<std::string>(const char*)>;
+
+// Names that the whole world shares (MASTER_ADDR, MASTER_PORT, WORLD_SIZE) stay as the user set them; names of one task
+// (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it equals the DP_*
+// twin that stands beside it.
+TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
+
+// Variables by which the launcher's plugin talks to the nodes' plugins; no task may see them.
+inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";
+inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
+inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
+
+}  // namespace dp

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small text helpers without iostreams or locales (the plugin is loaded into every srun and must stay light).
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dp {
+
+// A whole decimal number and nothing else, else nullopt.
+template <typename Integer>
+std::optional<Integer> parse_number(std::string_view text) {
+    Integer value{};
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
+    return value;
+}
+
+// Splits at each separator; an empty text has no parts.
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    if (text.empty()) return parts;
+    for (;;) {
+        size_t end = text.find(separator);
+        parts.push_back(text.substr(0, end));
+        if (end == std::string_view::npos) return parts;
+        text.remove_prefix(end + 1);
+    }
+}
+
+// Plain text for one log line: everything that is not printable ASCII becomes '?', and long texts are cut.
+inline std::string printable(std::string_view text, size_t limit = 200) {
+    std::string out(text.substr(0, limit));
+    for (char& c : out)
+        if (c < 0x20 || c > 0x7e) c = '?';
+    if (text.size() > limit) out += "...";
+    return out;
+}
+
+// "1 node", "2 nodes".
+inline std::string plural(size_t count, std::string_view noun) {
+    return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+}  // namespace dp

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// libdp-gloo: Gloo's rendezvous on the step's store, and the full mesh on top of it. The trainer calls it, and so may any
+// program that links Gloo. See dp/gloo.hpp.
+#include "dp/gloo.hpp"
+
+#include <gloo/common/error.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <exception>
+#include <utility>
+
+#include "libdp/internal.h"
+
+namespace dp {
+namespace {
+
+// Once every rank is there, connecting is a matter of milliseconds: this bounds nodes that cannot reach each other.
+constexpr std::chrono::milliseconds kConnectTimeout = std::chrono::seconds(30);
+// A collective waits for the slowest rank, which may be loading data or evaluating alone. A rank that dies is noticed
+// at once through its sockets; this is for a node that falls silent. PyTorch's Gloo waits as long.
+constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::minutes(30);
+
+// Gloo's stores report by throwing.
+[[noreturn]] void raise(const std::string& what, const Error& error) {
+    throw ::gloo::IoException("the step's store, " + what + ": " + error.message);
+}
+
+tl::unexpected<Error> backend_error(std::string message) {
+    dp_internal_fail(DP_ERROR_BACKEND, message.c_str());  // so that dp_last_error has it, too
+    return tl::make_unexpected(Error{DP_ERROR_BACKEND, std::move(message)});
+}
+
+}  // namespace
+
+void GlooStore::set(const std::string& key, const std::vector<char>& data) {
+    if (auto done = context_.set(prefix_ + key, data); !done) raise("setting " + key, done.error());
+}
+
+std::vector<char> GlooStore::get(const std::string& key) {
+    auto value = context_.get(prefix_ + key);
+    if (!value) raise("getting " + key, value.error());
+    return std::move(*value);
+}
+
+void GlooStore::wait(const std::vector<std::string>& keys) {
+    std::vector<std::string> full;
+    for (const auto& key : keys) full.push_back(prefix_ + key);
+    if (auto done = context_.wait(full); !done) raise("waiting", done.error());
+}
+
+void GlooStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+    std::vector<std::string> full;
+    for (const auto& key : keys) full.push_back(prefix_ + key);
+    if (auto done = context_.wait(full, timeout); !done) raise("waiting", done.error());
+}
+
+Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name, Timeout timeout) {
+    // The barrier first: libdp names the ranks that are missing and their hosts, Gloo would only say "timed out".
+    if (auto arrived = context.barrier({"gloo/" + name, {}}, timeout); !arrived) {
+        return tl::make_unexpected(arrived.error());
+    }
+    const dp_world& world = context.world();
+    try {
+        ::gloo::transport::tcp::attr attributes;
+        attributes.hostname = world.node_addr;
+        auto device = ::gloo::transport::tcp::CreateDevice(attributes);
+        GlooStore store(context, "gloo/" + name + "/");
+        auto mesh = std::make_shared<::gloo::rendezvous::Context>(static_cast<int>(world.rank),
+                                                                  static_cast<int>(world.size));
+        mesh->setTimeout(timeout.value_or(kConnectTimeout));
+        mesh->connectFullMesh(store, device);
+        mesh->setTimeout(timeout.value_or(kCollectiveTimeout));
+        return mesh;
+    } catch (const std::exception& error) {
+        return backend_error("Gloo could not connect rank " + std::to_string(world.rank) + " at " + world.node_addr +
+                             " with the other " + std::to_string(world.size - 1) + ": " + error.what() +
+                             "; check that the nodes reach each other on that network (--dp-interface)");
+    }
+}
+
+}  // namespace dp

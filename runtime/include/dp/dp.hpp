@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// libdp, the C++ face: dp/dp.h with owners, results as values and std::chrono. Header-only over the C ABI, so that a
+// program and libdp may be built by different compilers. Everything dp.h says of threads, time and errors holds.
+#ifndef DP_DP_HPP
+#define DP_DP_HPP
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "dp/dp.h"
+
+namespace dp {
+
+struct Error {
+    dp_status status;
+    std::string message;  // one line: what was tried, who is missing, what to do
+};
+
+template <typename T>
+using Result = tl::expected<T, Error>;
+
+using Timeout = std::optional<std::chrono::milliseconds>;  // nullopt: the step's --dp-timeout
+using UniqueId = std::array<std::uint8_t, DP_UNIQUE_ID_BYTES>;
+using Bytes = std::vector<char>;
+
+// A group of ranks: see dp_group. An empty `members` is the whole world.
+struct Group {
+    std::string name = "world";
+    std::vector<std::uint32_t> members;
+};
+
+// The world as seen by this rank. Move-only; says goodbye when it is destroyed.
+class Context {
+   public:
+    // Opens the context of this rank from its environment and says hello.
+    static Result<Context> open() {
+        dp_context* raw = nullptr;
+        if (dp_status s = dp_open(&raw); s != DP_OK) return failure(s);
+        return Context(raw);
+    }
+
+    const dp_world& world() const { return *dp_get_world(handle_.get()); }
+    dp_context* get() const { return handle_.get(); }
+
+    Result<void> barrier(const Group& group = {}, Timeout timeout = {}) {
+        return check(dp_barrier(get(), View(group), milliseconds(timeout)));
+    }
+
+    // The same id for every member; `make` runs on the root only and returns nullopt for failure. It must not throw.
+    Result<UniqueId> unique_id(const Group& group, const std::function<std::optional<UniqueId>()>& make,
+                               Timeout timeout = {}) {
+        auto forward = [](void* user, std::uint8_t* id) -> int {
+            auto made = (*static_cast<const std::function<std::optional<UniqueId>()>*>(user))();
+            if (!made) return 1;
+            std::copy(made->begin(), made->end(), id);
+            return 0;
+        };
+        UniqueId id{};
+        void* user = const_cast<void*>(static_cast<const void*>(&make));
+        dp_status s = dp_unique_id(get(), View(group), forward, user, id.data(), milliseconds(timeout));
+        if (s != DP_OK) return failure(s);
+        return id;
+    }
+
+    Result<Bytes> broadcast(const Group& group, std::span<const char> data, Timeout timeout = {}) {
+        return receive([&](char* out, size_t capacity, size_t* size) {
+            return dp_broadcast(get(), View(group), data.data(), data.size(), out, capacity, size,
+                                milliseconds(timeout));
+        });
+    }
+
+    Result<void> set(const std::string& key, std::span<const char> value, Timeout timeout = {}) {
+        return check(dp_set(get(), key.c_str(), value.data(), value.size(), milliseconds(timeout)));
+    }
+
+    Result<Bytes> get(const std::string& key, Timeout timeout = {}) {
+        return receive([&](char* out, size_t capacity, size_t* size) {
+            return dp_get(get(), key.c_str(), out, capacity, size, milliseconds(timeout));
+        });
+    }
+
+    Result<void> wait(const std::vector<std::string>& keys, Timeout timeout = {}) {
+        std::vector<const char*> raw;
+        for (const auto& key : keys) raw.push_back(key.c_str());
+        return check(dp_wait(get(), raw.data(), raw.size(), milliseconds(timeout)));
+    }
+
+    Result<std::int64_t> add(const std::string& key, std::int64_t amount, Timeout timeout = {}) {
+        std::int64_t result = 0;
+        if (dp_status s = dp_add(get(), key.c_str(), amount, &result, milliseconds(timeout)); s != DP_OK)
+            return failure(s);
+        return result;
+    }
+
+    Result<Bytes> compare_set(const std::string& key, std::span<const char> expected, std::span<const char> desired,
+                              Timeout timeout = {}) {
+        return receive([&](char* out, size_t capacity, size_t* size) {
+            return dp_compare_set(get(), key.c_str(), expected.data(), expected.size(), desired.data(),
+                                  desired.size(), out, capacity, size, milliseconds(timeout));
+        });
+    }
+
+   private:
+    struct Close {
+        void operator()(dp_context* context) const { dp_close(context); }
+    };
+    std::unique_ptr<dp_context, Close> handle_;
+
+    explicit Context(dp_context* raw) : handle_(raw) {}
+
+    // A Group as the C face wants it, for the length of one call.
+    class View {
+       public:
+        explicit View(const Group& group)
+            : group_{group.name.c_str(), group.members.empty() ? nullptr : group.members.data(),
+                     group.members.size()} {}
+        operator const dp_group*() const { return &group_; }
+
+       private:
+        dp_group group_;
+    };
+
+    static std::int64_t milliseconds(Timeout timeout) { return timeout ? timeout->count() : DP_TIMEOUT_DEFAULT; }
+
+    static tl::unexpected<Error> failure(dp_status status) {
+        return tl::make_unexpected(Error{status, dp_last_error()});
+    }
+
+    static Result<void> check(dp_status status) {
+        if (status != DP_OK) return failure(status);
+        return {};
+    }
+
+    template <typename Call>
+    static Result<Bytes> receive(Call call) {
+        std::unique_ptr<char[]> out(new char[DP_MAX_VALUE_BYTES]);
+        size_t size = 0;
+        if (dp_status s = call(out.get(), DP_MAX_VALUE_BYTES, &size); s != DP_OK) return failure(s);
+        return Bytes(out.get(), out.get() + size);
+    }
+};
+
+}  // namespace dp
+
+#endif

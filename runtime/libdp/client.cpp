@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libdp/client.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "framing.hpp"
+
+namespace dp {
+namespace {
+
+// The daemon answers every call at its deadline; this much later it is taken for dead.
+constexpr std::chrono::milliseconds kDaemonPatience{5000};
+// A daemon that does not read for this long is hung, and no call of a rank may hang with it.
+constexpr int kWritePatienceSeconds = 10;
+
+tl::unexpected<CallError> error(dp_status status, std::string message) {
+    return tl::make_unexpected(CallError{status, std::move(message)});
+}
+
+dp_status status_of(wire::Status status) {
+    switch (status) {
+        case wire::OK:
+            return DP_OK;
+        case wire::TIMEOUT:
+            return DP_ERROR_TIMEOUT;
+        case wire::NOT_FOUND:
+            return DP_ERROR_NOT_FOUND;
+        case wire::ABORTED:
+            return DP_ERROR_ABORTED;
+        case wire::TOO_LARGE:
+            return DP_ERROR_TOO_LARGE;
+        case wire::LOST:
+            return DP_ERROR_LOST;
+        default:
+            return DP_ERROR_INVALID;
+    }
+}
+
+}  // namespace
+
+Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
+    const std::string shown = "@" + world.socket;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (world.socket.size() + 1 > sizeof address.sun_path)
+        return error(DP_ERROR_INVALID, "DP_SOCKET=" + shown + " is too long for a socket name");
+    std::memcpy(address.sun_path + 1, world.socket.data(), world.socket.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + world.socket.size());
+
+    std::unique_ptr<Client> client(new Client);
+    client->socket_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!client->socket_ ||
+        ::connect(client->socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+        return error(DP_ERROR_LOST, "cannot reach this node's rendezvous daemon at " + shown + ": " +
+                                        std::strerror(errno) +
+                                        " (it leaves with the step; does this process run on the step's node and in "
+                                        "its network namespace?)");
+    ucred peer{};
+    socklen_t peer_size = sizeof peer;
+    if (getsockopt(client->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != getuid())
+        return error(DP_ERROR_LOST, "the socket " + shown + " belongs to user id " + std::to_string(peer.uid) +
+                                        ", not to this step");
+    const timeval patience{kWritePatienceSeconds, 0};
+    setsockopt(client->socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+
+    client->owner_ = getpid();
+    // The welcome is the reply to call 0.
+    Pending welcome;
+    client->pending_[0] = &welcome;
+    wire::FromRank hello;
+    hello.mutable_hello()->set_protocol(kProtocol);
+    hello.mutable_hello()->set_rank(world.rank);
+    hello.mutable_hello()->set_pid(getpid());
+    if (!client->write_frame(to_frame(hello)))
+        return error(DP_ERROR_LOST, std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));
+    // The program's signal handlers run in its own threads, not in ours.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+    std::unique_lock lock(client->mutex_);
+    const bool answered = welcome.done.wait_for(lock, kDaemonPatience, [&] { return welcome.answered; });
+    client->pending_.erase(0);
+    lock.unlock();
+    if (!answered) return error(DP_ERROR_LOST, "the rendezvous daemon at " + shown + " does not answer");
+    if (welcome.reply.status() != wire::OK) return error(status_of(welcome.reply.status()), welcome.reply.error());
+    return client;
+}
+
+Client::~Client() {
+    if (getpid() != owner_) {
+        // A fork of the rank: the conversation is its parent's, and the reading thread does not exist here.
+        if (reader_.joinable()) reader_.detach();
+        return;
+    }
+    wire::FromRank goodbye;
+    goodbye.mutable_goodbye();
+    write_frame(to_frame(goodbye));
+    shutdown(socket_.get(), SHUT_RDWR);
+    if (reader_.joinable()) reader_.join();
+}
+
+bool Client::write_frame(const std::string& frame) {
+    std::lock_guard guard(write_mutex_);
+    for (size_t done = 0; done < frame.size();) {
+        ssize_t n = send(socket_.get(), frame.data() + done, frame.size() - done, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        done += static_cast<size_t>(n);
+    }
+    return true;
+}
+
+Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds timeout) {
+    Pending pending;
+    request.set_timeout_ms(timeout.count());
+    wire::FromRank message;
+    uint64_t id = 0;
+    {
+        std::lock_guard guard(mutex_);
+        if (!abort_reason_.empty()) return error(DP_ERROR_ABORTED, abort_reason_);
+        if (lost_) return error(DP_ERROR_LOST, lost_reason_);
+        id = next_id_++;
+        pending_[id] = &pending;
+    }
+    request.set_id(id);
+    *message.mutable_request() = std::move(request);
+    const bool sent = write_frame(to_frame(message));
+
+    std::unique_lock lock(mutex_);
+    bool answered = pending.answered;
+    if (sent && !answered)
+        answered = pending.done.wait_for(lock, timeout + kDaemonPatience, [&] { return pending.answered; });
+    pending_.erase(id);
+    if (!answered)
+        return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (" +
+                                        std::string(sent ? "no reply" : "it takes no request") + ")");
+    if (pending.reply.status() != wire::OK)
+        return error(status_of(pending.reply.status()), pending.reply.error());
+    return std::move(pending.reply);
+}
+
+uint64_t Client::next_sequence(const std::string& group, const std::vector<uint32_t>& members) {
+    std::lock_guard guard(mutex_);
+    return sequences_[{group, members}]++;
+}
+
+// ---- the reading thread ----
+
+bool Client::read_exactly(char* out, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t n = recv(socket_.get(), out + done, size - done, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        done += static_cast<size_t>(n);
+    }
+    return true;
+}
+
+void Client::read_loop() {
+    for (;;) {
+        char header[kFrameHeader];
+        if (!read_exactly(header, sizeof header)) break;
+        auto length = frame_length(reinterpret_cast<const unsigned char*>(header), kMaxFrame);
+        if (!length) break;
+        std::string body(*length, '\0');
+        if (!read_exactly(body.data(), body.size())) break;
+        auto message = parse_message<wire::ToRank>(body);
+        if (!message) break;
+        deliver(*message);
+    }
+    end_all(false, "this node's rendezvous daemon is gone: its connection closed");
+}
+
+void Client::deliver(const wire::ToRank& message) {
+    if (message.has_abort()) {
+        end_all(true, message.abort().reason());
+        return;
+    }
+    std::lock_guard guard(mutex_);
+    auto found = pending_.find(message.has_reply() ? message.reply().id() : 0);
+    if (found == pending_.end() || found->second->answered) return;
+    if (message.has_reply()) found->second->reply = message.reply();
+    found->second->answered = true;
+    found->second->done.notify_all();
+}
+
+void Client::end_all(bool aborted, const std::string& reason) {
+    std::lock_guard guard(mutex_);
+    (aborted ? abort_reason_ : lost_reason_) = reason;
+    if (!aborted) lost_ = true;
+    for (auto& [id, pending] : pending_) {
+        if (pending->answered) continue;
+        // The welcome is not withdrawn by an abort that follows it.
+        pending->reply.set_status(aborted ? wire::ABORTED : wire::LOST);
+        pending->reply.set_error(reason);
+        pending->answered = true;
+        pending->done.notify_all();
+    }
+}
+
+}  // namespace dp

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What libdp offers its own parts (libdp-nccl, libdp-gloo) and nobody else: symbol version DP_PRIVATE_0.1.
+ */
+#ifndef DP_INTERNAL_H
+#define DP_INTERNAL_H
+
+#include "dp/dp.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sets dp_last_error of the calling thread and returns the status. */
+dp_status dp_internal_fail(dp_status status, const char *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

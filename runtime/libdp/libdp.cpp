@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C face of libdp (dp/dp.h): arguments in, a status and a line out. No exception leaves it.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/text.hpp"
+#include "dp/dp.h"
+#include "libdp/client.hpp"
+#include "libdp/internal.h"
+#include "libdp/world.hpp"
+
+struct dp_context {
+    dp::WorldEnvironment environment;
+    dp_world world{};
+    std::unique_ptr<dp::Client> client;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+dp_status fail(dp_status status, std::string message) {
+    last_error = std::move(message);
+    return status;
+}
+
+std::optional<std::string> get_environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+// Runs the body of a call: argument errors and exceptions (no memory) become a status.
+template <typename Body>
+dp_status guarded(Body body) {
+    try {
+        last_error.clear();
+        return body();
+    } catch (const std::exception& e) {
+        return fail(DP_ERROR_INVALID, e.what());
+    }
+}
+
+dp_status no_context() { return fail(DP_ERROR_INVALID, "the dp_context is NULL: call dp_open first"); }
+
+std::chrono::milliseconds deadline(const dp_context* context, int64_t timeout_ms) {
+    if (timeout_ms == DP_TIMEOUT_DEFAULT) return context->environment.timeout;
+    // Beyond some weeks a deadline is none, and the sum with a clock would overflow.
+    return std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
+}
+
+dp::Call<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, int64_t timeout_ms) {
+    return context->client->call(std::move(request), deadline(context, timeout_ms));
+}
+
+dp_status failed(const dp::CallError& error) { return fail(error.status, error.message); }
+
+dp_status copy_out(const std::string& value, void* out, size_t capacity, size_t* out_size) {
+    if (out_size) *out_size = value.size();
+    if (value.size() > capacity)
+        return fail(DP_ERROR_TOO_LARGE, "the value has " + std::to_string(value.size()) + " bytes and the buffer " +
+                                            std::to_string(capacity));
+    if (!value.empty()) std::memcpy(out, value.data(), value.size());
+    return DP_OK;
+}
+
+struct GroupView {
+    std::string name = "world";
+    std::vector<uint32_t> members;
+    uint32_t root = 0;
+};
+
+GroupView view(const dp_group* group) {
+    GroupView out;
+    if (!group) return out;
+    if (group->name) out.name = group->name;
+    if (group->members) {
+        out.members.assign(group->members, group->members + group->count);
+        if (!out.members.empty()) out.root = out.members.front();
+    }
+    return out;
+}
+
+// Arrives at the group's next meeting; yields the root's value.
+dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, const void* data, size_t size,
+                               int64_t timeout_ms) {
+    dp::wire::Request request;
+    auto* arrive = request.mutable_arrive();
+    arrive->set_group(group.name);
+    for (uint32_t rank : group.members) arrive->add_members(rank);
+    arrive->set_sequence(context->client->next_sequence(group.name, group.members));
+    if (size > 0 && context->world.rank == group.root) arrive->set_value(data, size);
+    return call(context, std::move(request), timeout_ms);
+}
+
+}  // namespace
+
+extern "C" {
+
+dp_status dp_internal_fail(dp_status status, const char* message) {
+    return fail(status, message);
+}
+
+int dp_in_step(void) { return std::getenv("DP_SOCKET") != nullptr; }
+
+dp_status dp_open(dp_context** context) {
+    return guarded([&] {
+        if (!context) return fail(DP_ERROR_INVALID, "dp_open wants a place for the context");
+        *context = nullptr;
+        if (!dp_in_step())
+            return fail(DP_ERROR_NO_STEP,
+                        "this process is not a rank of slurm-dp (DP_SOCKET is not set): start it with "
+                        "srun --dp-world=auto, or without Slurm with dpctl launch");
+        auto environment = dp::world_from_environment(get_environment);
+        if (!environment) return fail(DP_ERROR_INVALID, environment.error().message);
+        auto client = dp::Client::connect(*environment);
+        if (!client) return failed(client.error());
+        auto opened = std::make_unique<dp_context>();
+        opened->environment = std::move(*environment);
+        opened->client = std::move(*client);
+        const auto& e = opened->environment;
+        opened->world = {e.rank,      e.size,       e.local_rank,          e.local_size,  e.node_rank,
+                         e.nodes,     e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
+        *context = opened.release();
+        return DP_OK;
+    });
+}
+
+void dp_close(dp_context* context) { delete context; }
+
+const dp_world* dp_get_world(const dp_context* context) { return context ? &context->world : nullptr; }
+
+const char* dp_last_error(void) { return last_error.c_str(); }
+
+const char* dp_status_name(dp_status status) {
+    switch (status) {
+        case DP_OK:
+            return "ok";
+        case DP_ERROR_NO_STEP:
+            return "not in a step";
+        case DP_ERROR_INVALID:
+            return "invalid";
+        case DP_ERROR_TIMEOUT:
+            return "timed out";
+        case DP_ERROR_LOST:
+            return "daemon lost";
+        case DP_ERROR_ABORTED:
+            return "step aborted";
+        case DP_ERROR_NOT_FOUND:
+            return "not found";
+        case DP_ERROR_TOO_LARGE:
+            return "too large";
+        case DP_ERROR_BACKEND:
+            return "backend failed";
+    }
+    return "unknown status";
+}
+
+dp_status dp_barrier(dp_context* context, const dp_group* group, int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context) return no_context();
+        auto reply = meet(context, view(group), nullptr, 0, timeout_ms);
+        return reply ? DP_OK : failed(reply.error());
+    });
+}
+
+dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id make_id, void* user,
+                       uint8_t id[DP_UNIQUE_ID_BYTES], int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context) return no_context();
+        if (!make_id || !id) return fail(DP_ERROR_INVALID, "dp_unique_id wants make_id and a place for the id");
+        const GroupView members = view(group);
+        uint8_t made[DP_UNIQUE_ID_BYTES] = {};
+        // A root that cannot make an id arrives all the same, empty-handed: so the others learn it at once.
+        const bool have = context->world.rank == members.root && make_id(user, made) == 0;
+        auto reply = meet(context, members, made, have ? sizeof made : 0, timeout_ms);
+        if (!reply) return failed(reply.error());
+        if (reply->value().size() != DP_UNIQUE_ID_BYTES)
+            return fail(DP_ERROR_BACKEND, "rank " + std::to_string(members.root) +
+                                              ", the root of group \"" + dp::printable(members.name, 60) +
+                                              "\", could not make a unique id; its own output says why");
+        std::memcpy(id, reply->value().data(), DP_UNIQUE_ID_BYTES);
+        return DP_OK;
+    });
+}
+
+dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* data, size_t size, void* out,
+                       size_t capacity, size_t* out_size, int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context) return no_context();
+        auto reply = meet(context, view(group), data, size, timeout_ms);
+        return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+    });
+}
+
+dp_status dp_set(dp_context* context, const char* key, const void* value, size_t size, int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context || !key) return no_context();
+        if (size > DP_MAX_VALUE_BYTES)
+            return fail(DP_ERROR_TOO_LARGE, "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+        dp::wire::Request request;
+        request.mutable_set()->set_key(key);
+        if (size > 0) request.mutable_set()->set_value(value, size);
+        auto reply = call(context, std::move(request), timeout_ms);
+        return reply ? DP_OK : failed(reply.error());
+    });
+}
+
+dp_status dp_get(dp_context* context, const char* key, void* out, size_t capacity, size_t* out_size,
+                 int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context || !key) return no_context();
+        dp::wire::Request request;
+        request.mutable_get()->set_key(key);
+        request.mutable_get()->set_now(timeout_ms == 0);
+        auto reply = call(context, std::move(request), timeout_ms);
+        return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+    });
+}
+
+dp_status dp_wait(dp_context* context, const char* const* keys, size_t count, int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context || (!keys && count > 0)) return no_context();
+        dp::wire::Request request;
+        request.mutable_wait();
+        for (size_t i = 0; i < count; ++i) request.mutable_wait()->add_keys(keys[i]);
+        auto reply = call(context, std::move(request), timeout_ms);
+        return reply ? DP_OK : failed(reply.error());
+    });
+}
+
+dp_status dp_add(dp_context* context, const char* key, int64_t amount, int64_t* result, int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context || !key) return no_context();
+        dp::wire::Request request;
+        request.mutable_add()->set_key(key);
+        request.mutable_add()->set_amount(amount);
+        auto reply = call(context, std::move(request), timeout_ms);
+        if (!reply) return failed(reply.error());
+        if (result) *result = reply->number();
+        return DP_OK;
+    });
+}
+
+dp_status dp_compare_set(dp_context* context, const char* key, const void* expected, size_t expected_size,
+                         const void* desired, size_t desired_size, void* out, size_t capacity, size_t* out_size,
+                         int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context || !key) return no_context();
+        if (expected_size > DP_MAX_VALUE_BYTES || desired_size > DP_MAX_VALUE_BYTES)
+            return fail(DP_ERROR_TOO_LARGE, "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+        dp::wire::Request request;
+        auto* swap = request.mutable_compare_set();
+        swap->set_key(key);
+        if (expected_size > 0) swap->set_expected(expected, expected_size);
+        if (desired_size > 0) swap->set_desired(desired, desired_size);
+        auto reply = call(context, std::move(request), timeout_ms);
+        return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+    });
+}
+
+}  // extern "C"

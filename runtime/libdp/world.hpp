@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From the environment of a rank to its world: pure, and the reverse of common/task_environment.cpp.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/result.hpp"
+#include "dp/dp.h"
+
+namespace dp {
+
+struct WorldEnvironment {
+    std::string socket;  // abstract name without '@'
+    uint32_t rank = 0;
+    uint32_t size = 0;
+    uint32_t local_rank = 0;
+    uint32_t local_size = 0;
+    uint32_t node_rank = 0;
+    uint32_t nodes = 0;
+    uint32_t generation = 0;
+    std::string master_addr;
+    uint16_t master_port = 0;
+    std::string node_addr;
+    std::chrono::seconds timeout{};
+};
+
+// Fails with the variable's name and value.
+Try<WorldEnvironment> world_from_environment(const std::function<std::optional<std::string>(const char*)>& get);
+
+}  // namespace dp

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin in srun, sbatch and salloc: checks the options before anything starts, passes them on to the sruns inside
+// a job, and gives each step its secret and the name of rank 0's host.
+extern "C" {
+#include <slurm/slurm.h>
+}
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "common/hostlist.hpp"
+#include "common/task_environment.hpp"
+#include "state.hpp"
+
+namespace dp::plugin {
+namespace {
+
+std::optional<std::string> get_environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+int refuse(const std::string& why) {
+    slurm_error("slurm-dp: %s", why.c_str());
+    return -1;
+}
+
+void set_environment(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+
+void leave_step_alone() {
+    for (const char* name : {kSecretVariable, kRankZeroHostVariable, kStepVariable}) unsetenv(name);
+    state().active = false;
+}
+
+// An MPI library's own launcher is no program of the user's: the ranks are its children.
+bool is_mpi_launcher(std::string_view program) {
+    if (size_t slash = program.rfind('/'); slash != std::string_view::npos) program.remove_prefix(slash + 1);
+    constexpr std::array<std::string_view, 3> kLaunchers = {"orted", "prted", "hydra_pmi_proxy"};
+    for (std::string_view launcher : kLaunchers)
+        if (program == launcher) return true;
+    return false;
+}
+
+// The host of rank 0, asked of the step's layout: with --distribution=arbitrary it is not the first of the node list.
+Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
+    slurm_step_id_t id{};
+    id.job_id = job_id;
+    id.step_id = step_id;
+    id.step_het_comp = NO_VAL;
+    slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
+    if (!layout) return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));
+    std::string host;
+    auto hosts = expand_hostlist(layout->node_list ? layout->node_list : "");
+    for (uint32_t node = 0; hosts && node < layout->node_cnt && node < hosts->size(); ++node)
+        for (uint32_t i = 0; i < layout->tasks[node]; ++i)
+            if (layout->tids[node][i] == 0) host = (*hosts)[node];
+    slurm_job_step_layout_free(layout);
+    if (!hosts) return tl::make_unexpected(hosts.error());
+    if (host.empty()) return fail("the step's layout has no task 0");
+    return host;
+}
+
+}  // namespace
+
+int allocator_post_options() {
+    // Names that begin with SLURM_ survive --export=NONE and reach the sruns inside.
+    for (const auto& [name, value] : settings_to_environment(state().command_line))
+        set_environment(name.c_str(), value);
+    return 0;
+}
+
+int launcher_post_options() {
+    State& s = state();
+    leave_step_alone();
+    auto inherited = settings_from_environment(get_environment);
+    if (!inherited) return refuse(inherited.error().message);
+    if (!s.command_line.any() && !inherited->any()) return 0;
+
+    s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
+    if (!s.settings.world) s.settings.world = 0;
+    if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
+    auto secret = make_secret();
+    if (!secret) return refuse(secret.error().message);
+    // Here and not in local_user_init: from there the environment reaches only one component of a heterogeneous step.
+    set_environment(kSecretVariable, *secret);
+    std::string text;
+    for (const auto& [name, value] : settings_to_environment(s.settings))
+        text += (text.empty() ? "" : " ") + name + "=" + value;
+    set_environment(kStepVariable, text);
+    s.active = true;
+    return 0;
+}
+
+int launcher_step_created(spank_t spank) {
+    State& s = state();
+    if (!s.active) return 0;
+    uint32_t job_id = 0;
+    uint32_t step_id = 0;
+    uint32_t tasks = 0;
+    uint32_t nodes = 0;
+    int argc = 0;
+    char** argv = nullptr;
+    if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
+        return refuse("this srun does not tell the plugin its job, step and tasks");
+    if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
+    if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
+        is_mpi_launcher(argv[0])) {
+        leave_step_alone();
+        return 0;
+    }
+    switch (decide_world(*s.settings.world, tasks, s.command_line.world.has_value())) {
+        case WorldDecision::refuse:
+            return refuse(world_refusal(*s.settings.world, tasks));
+        case WorldDecision::leave_alone:
+            leave_step_alone();
+            return 0;
+        case WorldDecision::apply:
+            break;
+    }
+    if (nodes > 1) {
+        auto host = rank_zero_host(job_id, step_id);
+        if (!host) return refuse(host.error().message);
+        set_environment(kRankZeroHostVariable, *host);
+    }
+    return 0;
+}
+
+}  // namespace dp::plugin

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin in slurmstepd: binds what the node needs before its tasks are forked, tells the daemon what becomes of
+// them, and sees it gone before the last task_exit returns (a helper that is still there when the step's container is
+// emptied costs the step a second).
+#include <unistd.h>
+
+#include <chrono>
+
+#include "common/control.hpp"
+#include "common/daemon_config.hpp"
+#include "common/fields.hpp"
+#include "common/hostlist.hpp"
+#include "common/task_environment.hpp"
+#include "common/text.hpp"
+#include "state.hpp"
+
+namespace dp::plugin {
+namespace {
+
+// The broker stays for other nodes 5 s at most; after this it is stopped.
+constexpr std::chrono::milliseconds kDaemonLeaves{6500};
+// Batch, interactive and extern steps have numbers from here on (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
+constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
+
+std::optional<std::string> job_environment(spank_t spank, const char* name) {
+    std::string value(256, '\0');
+    for (;;) {
+        spank_err_t rc = spank_getenv(spank, name, value.data(), static_cast<int>(value.size()));
+        if (rc == ESPANK_NOSPACE && value.size() < (size_t{1} << 22)) {
+            value.resize(value.size() * 4);
+            continue;
+        }
+        if (rc != ESPANK_SUCCESS) return std::nullopt;
+        value.resize(value.find('\0'));
+        return value;
+    }
+}
+
+std::string host_name(const StepFacts& facts) {
+    auto hosts = expand_hostlist(facts.node_list);
+    if (hosts && facts.node_rank < hosts->size()) return (*hosts)[facts.node_rank];
+    char name[256] = {};
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+// Settings as the launcher put them into kStepVariable: words of NAME=VALUE.
+Settings read_settings(const std::string& text) {
+    Fields fields;
+    for (std::string_view word : split(text, ' '))
+        if (size_t equals = word.find('='); equals != std::string_view::npos)
+            fields.emplace(word.substr(0, equals), word.substr(equals + 1));
+    auto settings = settings_from_environment([&](const char* name) -> std::optional<std::string> {
+        auto found = fields.find(name);
+        return found == fields.end() ? std::nullopt : std::optional<std::string>(found->second);
+    });
+    return settings.value_or(Settings{});
+}
+
+Try<StepFacts> gather(spank_t spank) {
+    StepFacts f;
+    uint32_t local_tasks = 0;
+    if (spank_get_item(spank, S_JOB_ID, &f.job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_STEPID, &f.step_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_NNODES, &f.nodes) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_NODEID, &f.node_rank) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &f.world_size) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_tasks) != ESPANK_SUCCESS)
+        return fail("slurmstepd does not tell the plugin its step");
+    if (spank_get_item(spank, S_SLURM_RESTART_COUNT, &f.restart) != ESPANK_SUCCESS) f.restart = 0;
+    for (uint32_t local = 0; local < local_tasks; ++local) {
+        uint32_t rank = 0;
+        if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local, &rank) != ESPANK_SUCCESS)
+            return fail("slurmstepd does not tell the plugin the rank of local task " + std::to_string(local));
+        f.ranks.push_back(rank);
+    }
+    auto text = [&](const char* name) { return job_environment(spank, name).value_or(""); };
+    f.node_list = text("SLURM_STEP_NODELIST");
+    f.reserved_ports = text("SLURM_STEP_RESV_PORTS");
+    f.rank_zero_host = text(kRankZeroHostVariable);
+    f.secret = text(kSecretVariable);
+    f.host = host_name(f);
+    return f;
+}
+
+}  // namespace
+
+void node_user_init(spank_t spank) {
+    State& s = state();
+    uint32_t step_id = 0;
+    if (!job_environment(spank, kSecretVariable)) return;
+    if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep) return;
+    s.active = true;
+    s.settings = read_settings(job_environment(spank, kStepVariable).value_or(""));
+    auto facts = gather(spank);
+    if (!facts) {
+        s.failure = facts.error().message;
+        return;
+    }
+    s.facts = std::move(*facts);
+    const PortSeed seed{s.facts.job_id, s.facts.step_id, s.facts.restart, s.facts.reserved_ports};
+    auto node = prepare_node(s.site.daemon, s.facts.name(),
+                             s.facts.has_rank_zero() ? candidate_ports(seed) : std::vector<uint16_t>(),
+                             read_ephemeral_range());
+    if (node)
+        s.node = std::move(*node);
+    else
+        s.failure = node.error().message;
+}
+
+void node_task_forked(spank_t spank) {
+    State& s = state();
+    if (!s.active || s.failure) return;
+    int local = 0;
+    pid_t pid = 0;
+    if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS &&
+        spank_get_item(spank, S_TASK_PID, &pid) == ESPANK_SUCCESS)
+        send_control(s.node.control_launcher.get(), {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
+    // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
+    if (++s.forked == s.facts.ranks.size()) drop_daemon_ends(s.node);
+}
+
+void node_task_exited(spank_t spank) {
+    State& s = state();
+    if (!s.active || s.failure) return;
+    int local = 0;
+    int status = 0;
+    if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS)
+        return;
+    const int control = s.node.control_launcher.get();
+    send_control(control, {ControlEvent::Kind::exit, static_cast<uint32_t>(local), status});
+    if (++s.exited < s.facts.ranks.size()) return;
+    send_control(control, {ControlEvent::Kind::end});
+    if (auto pid = daemon_pid(control)) {
+        const Ended ended = wait_until_gone(*pid, kDaemonLeaves);
+        if (ended != Ended::gone)
+            slurm_error("slurm-dp: step %s: the rendezvous daemon (pid %d) did not leave within %ld ms and was %s",
+                        s.facts.name().c_str(), static_cast<int>(*pid), static_cast<long>(kDaemonLeaves.count()),
+                        ended == Ended::killed ? "killed" : "killed, but is still there");
+    }
+    s.node.control_launcher.reset();
+}
+
+}  // namespace dp::plugin

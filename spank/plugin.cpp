@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every SPANK entry point of slurm-dp: C shims that find the context and forward. No exception passes them, and no
+// error leaves a call-back of slurmstepd but task_init (any other would drain the node).
+extern "C" {
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+// In C++ the macro's const symbols would have internal linkage, and Slurm would see no plugin.
+extern const char plugin_name[];
+extern const char plugin_type[];
+extern const unsigned int plugin_version;
+extern const unsigned int spank_plugin_version;
+SPANK_PLUGIN(dp, 1)
+}
+
+#include <exception>
+
+#include "state.hpp"
+
+#ifndef DP_DEFAULT_DAEMON
+#error "the build says where dp-rendezvousd is installed"
+#endif
+
+namespace dp::plugin {
+
+State& state() {
+    static State the_state;
+    return the_state;
+}
+
+bool StepFacts::has_rank_zero() const {
+    for (uint32_t rank : ranks)
+        if (rank == 0) return true;
+    return false;
+}
+
+namespace {
+
+// Runs a call-back; what it throws (there is no memory, say) becomes `on_throw`.
+template <typename Body>
+int guarded(const char* where, int on_throw, Body body) {
+    try {
+        return body();
+    } catch (const std::exception& e) {
+        slurm_error("slurm-dp: %s: %s", where, e.what());
+        return on_throw;
+    }
+}
+
+// Called for each --dp option, here with srun's own words and in slurmstepd with what srun sent; only the former decide.
+int option_given(int index, const char* argument, int remote) {
+    return guarded("options", -1, [&] {
+        if (remote) return 0;
+        const OptionSpec& spec = option_specs()[static_cast<size_t>(index)];
+        auto set = set_option(state().command_line, spec.name, argument ? argument : "");
+        if (set) return 0;
+        slurm_error("slurm-dp: %s", set.error().message.c_str());
+        return -1;
+    });
+}
+
+int register_options(spank_t spank) {
+    int index = 0;
+    for (const OptionSpec& spec : option_specs()) {
+        // Slurm copies the strings and wants them non-const.
+        spank_option option{};
+        option.name = const_cast<char*>(spec.name);
+        option.arginfo = const_cast<char*>(spec.argument);
+        option.usage = const_cast<char*>(spec.usage);
+        option.has_arg = spec.argument ? 1 : 0;
+        option.val = index++;
+        option.cb = option_given;
+        if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
+            slurm_error("slurm-dp: cannot register --%s: does another plugin have it?", spec.name);
+            return 0;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace dp::plugin
+
+using namespace dp::plugin;
+
+extern "C" {
+
+int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
+    return guarded("init", 0, [&] {
+        auto site = read_site({argv, static_cast<size_t>(argc)}, DP_DEFAULT_DAEMON);
+        if (site) {
+            state().site = *site;
+        } else {
+            // Users' jobs still run: the mistake is the admin's, who reads slurmd's log.
+            state().site.daemon = DP_DEFAULT_DAEMON;
+            state().site_error = site.error().message;
+            if (spank_context() == S_CTX_SLURMD) slurm_error("slurm-dp: %s", site.error().message.c_str());
+        }
+        switch (spank_context()) {
+            case S_CTX_LOCAL:
+            case S_CTX_ALLOCATOR:
+            case S_CTX_REMOTE:
+                return register_options(spank);
+            default:
+                return 0;
+        }
+    });
+}
+
+int slurm_spank_init_post_opt(spank_t, int, char*[]) {
+    return guarded("options", -1, [&] {
+        switch (spank_context()) {
+            case S_CTX_ALLOCATOR:
+                return allocator_post_options();
+            case S_CTX_LOCAL:
+                return launcher_post_options();
+            default:
+                return 0;
+        }
+    });
+}
+
+int slurm_spank_local_user_init(spank_t spank, int, char*[]) {
+    return guarded("step", -1, [&] { return launcher_step_created(spank); });
+}
+
+int slurm_spank_user_init(spank_t spank, int, char*[]) {
+    return guarded("user_init", 0, [&] {
+        node_user_init(spank);
+        return 0;
+    });
+}
+
+int slurm_spank_task_post_fork(spank_t spank, int, char*[]) {
+    return guarded("task_post_fork", 0, [&] {
+        node_task_forked(spank);
+        return 0;
+    });
+}
+
+int slurm_spank_task_init(spank_t spank, int, char*[]) {
+    return guarded("task_init", -1, [&] { return task_init(spank); });
+}
+
+int slurm_spank_task_exit(spank_t spank, int, char*[]) {
+    return guarded("task_exit", 0, [&] {
+        node_task_exited(spank);
+        return 0;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the plugin remembers between SPANK's call-backs, and where each context's work is. plugin.cpp holds the entry
+// points; launcher.cpp works in srun, sbatch and salloc; node.cpp in slurmstepd; task.cpp in the freshly forked task.
+#pragma once
+
+extern "C" {
+#include <slurm/spank.h>
+}
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/node_setup.hpp"
+#include "common/options.hpp"
+#include "site.hpp"
+
+namespace dp::plugin {
+
+// The facts of a step as one node's slurmstepd knows them.
+struct StepFacts {
+    uint32_t job_id = 0;
+    uint32_t step_id = 0;
+    uint32_t restart = 0;
+    uint32_t nodes = 0;
+    uint32_t node_rank = 0;
+    uint32_t world_size = 0;
+    std::vector<uint32_t> ranks;  // world ranks by local rank
+    std::string node_list;
+    std::string host;
+    std::string rank_zero_host;
+    std::string secret;
+    std::string reserved_ports;
+    std::string name() const { return std::to_string(job_id) + "." + std::to_string(step_id); }
+    bool has_rank_zero() const;
+};
+
+struct State {
+    Site site;
+    std::optional<std::string> site_error;
+    Settings command_line;
+
+    // In slurmstepd, from user_init on; copied into every task by fork.
+    bool active = false;
+    Settings settings;
+    StepFacts facts;
+    NodeSetup node;
+    // What went wrong before there was a task to tell it. An error returned there would drain the node (slurmd treats
+    // it as the node's fault), so it is kept until task_init, whose failure only fails the step.
+    std::optional<std::string> failure;
+    uint32_t forked = 0;
+    uint32_t exited = 0;
+};
+
+State& state();
+
+// ---- srun, sbatch, salloc (launcher.cpp); non-zero refuses ----
+int allocator_post_options();
+int launcher_post_options();
+int launcher_step_created(spank_t spank);
+
+// ---- slurmstepd (node.cpp); never fails, never waits but for the daemon's end ----
+void node_user_init(spank_t spank);
+void node_task_forked(spank_t spank);
+void node_task_exited(spank_t spank);
+
+// ---- the task, as the user (task.cpp); non-zero fails the step ----
+int task_init(spank_t spank);
+
+}  // namespace dp::plugin

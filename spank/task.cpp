@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin in a task, as the user, between fork and exec: the first local task starts the node's daemon, every task
+// waits for the plan and takes its place in the world. A task that waits here can be cancelled at any time.
+extern "C" {
+#include <slurm/slurm.h>
+}
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/addresses.hpp"
+#include "common/board.hpp"
+#include "common/daemon_config.hpp"
+#include "common/task_environment.hpp"
+#include "state.hpp"
+
+namespace dp::plugin {
+namespace {
+
+// The daemon knows better than a task why there is no plan; it gets this much longer to say it.
+constexpr std::chrono::seconds kDaemonSpeaksFirst{5};
+
+Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
+    const StepFacts& f = s.facts;
+    DaemonConfig c;
+    c.step = f.name();
+    c.broker = f.has_rank_zero();
+    c.generation = f.restart;
+    c.world_size = f.world_size;
+    c.nodes = f.nodes;
+    c.node_rank = f.node_rank;
+    c.host = f.host;
+    c.ranks = f.ranks;
+    c.node_list = f.node_list;
+    c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
+    c.want_table = s.settings.verbose.value_or(false) || s.settings.dry_run.value_or(false);
+    c.secret = f.secret;
+    c.broker_host = c.broker ? f.host : f.rank_zero_host;
+    if (c.broker) {
+        auto address = own_address(f.host, f.nodes);
+        if (!address) return tl::make_unexpected(address.error());
+        c.master_addr = *address;
+        c.master_port = s.node.master.port;
+    } else {
+        if (f.rank_zero_host.empty())
+            return fail("the host of rank 0 is unknown on " + f.host + ": is slurm-dp installed where srun runs?");
+        auto addresses = resolve(f.rank_zero_host);
+        if (!addresses) return tl::make_unexpected(addresses.error());
+        c.broker_addresses = *addresses;
+        c.candidates = candidate_ports(seed);
+    }
+    return c;
+}
+
+Try<void> start_daemon(State& s) {
+    const PortSeed seed{s.facts.job_id, s.facts.step_id, s.facts.restart, s.facts.reserved_ports};
+    auto config = daemon_config(s, seed);
+    if (!config) return tl::make_unexpected(config.error());
+    return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
+}
+
+// The whole step cannot work: end it now instead of letting the other nodes wait for this one until --dp-timeout.
+void end_step(const StepFacts& facts) {
+    if (facts.nodes > 1) slurm_kill_job_step(facts.job_id, facts.step_id, SIGKILL);
+}
+
+std::optional<std::string> task_environment_value(spank_t spank, const char* name) {
+    char value[1024];
+    if (spank_getenv(spank, name, value, sizeof value) != ESPANK_SUCCESS) return std::nullopt;
+    return std::string(value);
+}
+
+void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
+    std::fprintf(dry_run ? stdout : stderr,
+                 "slurm-dp: MASTER_ADDR=%s MASTER_PORT=%u WORLD_SIZE=%u nodes=%u generation=%u\n%s",
+                 plan.master_addr.c_str(), plan.master_port, facts.world_size, facts.nodes, facts.generation,
+                 plan.table.c_str());
+    std::fflush(dry_run ? stdout : stderr);
+}
+
+}  // namespace
+
+int task_init(spank_t spank) {
+    State& s = state();
+    if (!s.active) return 0;
+    int local = 0;
+    uint32_t rank = 0;
+    spank_get_item(spank, S_TASK_ID, &local);
+    spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
+    // One line a node, not one a task.
+    auto refuse = [&](const std::string& why) {
+        if (local == 0) slurm_error("slurm-dp: %s", why.c_str());
+        return -1;
+    };
+    if (!s.failure && local == 0) {
+        if (auto started = start_daemon(s); !started) s.failure = started.error().message;
+    }
+    drop_daemon_ends(s.node);
+    if (s.failure) {
+        int rc = refuse("node " + s.facts.host + ": " + *s.failure);
+        if (local == 0) end_step(s.facts);
+        return rc;
+    }
+    const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
+    auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
+    if (!plan) return refuse("node " + s.facts.host + ": " + plan.error().message);
+
+    TaskFacts facts;
+    facts.rank = rank;
+    facts.world_size = s.facts.world_size;
+    facts.local_rank = static_cast<uint32_t>(local);
+    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
+    facts.node_rank = s.facts.node_rank;
+    facts.nodes = s.facts.nodes;
+    facts.generation = s.facts.restart;
+    facts.timeout_seconds = static_cast<uint32_t>(timeout.count());
+    facts.socket = s.node.socket_name;
+    const TaskEnvironment environment =
+        task_environment(facts, *plan, [&](const char* name) { return task_environment_value(spank, name); });
+    for (const auto& change : environment.changes) {
+        if (change.value)
+            spank_setenv(spank, change.name.c_str(), change.value->c_str(), 1);
+        else
+            spank_unsetenv(spank, change.name.c_str());
+    }
+    const bool dry_run = s.settings.dry_run.value_or(false);
+    if (rank == 0) {
+        for (const auto& warning : environment.warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
+        if (!plan->table.empty()) print_table(*plan, facts, dry_run);
+    }
+    // Nothing is run: the task ends here, as if its program had ended well.
+    if (dry_run) _exit(0);
+    return 0;
+}
+
+}  // namespace dp::plugin

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests on the local cluster share: `cluster` is a Slurm of two nodes with the plugin, for the whole run of pytest."""
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+
+sys.dont_write_bytecode = True  # run as root in somebody's checkout
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+
+from localcluster.harness import TestCluster  # noqa: E402
+from localcluster.names import CHECKOUT  # noqa: E402
+
+
+def pytest_configure(config):
+    # Ended like by Ctrl-C, so that the cluster is taken down.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def cluster_name(suffix=""):
+    # tests/run sets it, so that it can clear up after a pytest that was killed; else each run of pytest has its own.
+    return (os.environ.get("DP_TEST_CLUSTER") or f"test-{os.getpid()}") + suffix
+
+
+def pytest_collection_modifyitems(config, items):
+    reason = None
+    if os.geteuid() != 0:
+        reason = "only root can make the local cluster"
+    elif not shutil.which("slurmctld"):
+        reason = "Slurm is not installed; run packaging/install-dependencies run"
+    if reason:
+        raise pytest.UsageError(f"the cluster tests cannot run: {reason}")
+
+
+@pytest.fixture(scope="session")
+def plugin():
+    """Path of the plugin that the cluster loads, or None where it is not built."""
+    path = os.path.join(CHECKOUT, "build/lib/spank_dp.so")
+    return path if os.path.exists(path) else None
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Two nodes, up for the whole session. See localcluster/harness.py for what it can do."""
+    with TestCluster(cluster_name()) as up:
+        yield up
+
+
+@pytest.fixture
+def another_cluster():
+    """A function that starts one more cluster: another_cluster(nodes=2, plugstack_args="…"); taken down after the test."""
+    started = []
+
+    def start(**keywords):
+        one = TestCluster(cluster_name(f"-{len(started) + 2}"), **keywords)
+        started.append(one)
+        return one.up()
+
+    yield start
+    for one in started:
+        one.down()

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster in a test's hands: start it, run things on it as its users, break it, and see that nothing was left behind."""
+import contextlib
+import os
+import shlex
+import subprocess
+import time
+
+from . import cgroups
+from .names import CHECKOUT, Cluster
+
+SCRIPT = os.path.join(CHECKOUT, "tests", "cluster", "cluster")
+
+
+class Left(AssertionError):
+    """Something was left behind; the message lists it."""
+
+
+class TestCluster:
+    """One cluster of a name of its own. Commands are a list, or a string for sh."""
+
+    __test__ = False  # pytest: not a class of tests
+
+    def __init__(self, name, nodes=2, plugstack_args="", plugin=None):
+        self.name = name
+        self.nodes = [f"node{n:02d}" for n in range(1, nodes + 1)]
+        self._plugstack_args = plugstack_args
+        self._plugin = plugin
+        self._paths = Cluster(name)
+        self.environment = {**os.environ, "DP_CLUSTER": name}
+
+    def up(self):
+        command = ["up", "--nodes", str(len(self.nodes))]
+        if self._plugstack_args:
+            command += ["--plugstack-args", self._plugstack_args]
+        if self._plugin:
+            command += ["--plugin", self._plugin]
+        self.script(*command, timeout=120)
+        return self
+
+    def down(self):
+        self.script("down", timeout=60)
+
+    def __enter__(self):
+        return self.up()
+
+    def __exit__(self, *_):
+        self.down()
+
+    def script(self, *words, timeout=60, check=True):
+        """A verb of tests/cluster/cluster."""
+        done = subprocess.run([SCRIPT, *words], env=self.environment, capture_output=True, text=True, timeout=timeout, check=False,
+                              stdin=subprocess.DEVNULL)
+        if check and done.returncode != 0:
+            raise AssertionError(f"cluster {shlex.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    # Running things
+
+    def run(self, command, user="alice", timeout=60, cwd=None, env=None, check=False, **keywords):
+        """Runs on the head; → CompletedProcess with text. On timeout it is killed, and subprocess.TimeoutExpired says what it printed.
+
+        cwd: a folder on the cluster (None: the current directory). env: added to the environment."""
+        keywords = {"capture_output": True, "text": True, **keywords}
+        if "input" not in keywords:
+            keywords.setdefault("stdin", subprocess.DEVNULL)
+        done = subprocess.run(self._exec(command, user, cwd), env={**self.environment, **(env or {})}, timeout=timeout, check=False,
+                              **keywords)
+        if check and done.returncode != 0:
+            raise AssertionError(f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def popen(self, command, user="alice", cwd=None, env=None, **keywords):
+        """As run, but → Popen at once. Signals sent to it reach the command; for a command given as a string that is the shell, so give
+        a list where srun itself is to get them."""
+        keywords = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **keywords}
+        return subprocess.Popen(self._exec(command, user, cwd), env={**self.environment, **(env or {})}, **keywords)
+
+    def node(self, name, command, timeout=60, check=False):
+        """Runs as root on a node (or on the head: "head")."""
+        done = subprocess.run([SCRIPT, "node", name, "--", *_words(command)], env=self.environment, capture_output=True, text=True,
+                              timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+        if check and done.returncode != 0:
+            raise AssertionError(f"{command} on {name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def _exec(self, command, user, cwd):
+        return [SCRIPT, "exec", "--user", user, *(["--chdir", cwd] if cwd else []), "--", *_words(command)]
+
+    # Breaking it
+
+    def cut(self, node, other=None):
+        self.script("cut", node, *(["--from", other] if other else []))
+
+    def heal(self, node):
+        self.script("heal", node)
+
+    def kill(self, node):
+        self.script("kill", node)
+
+    @contextlib.contextmanager
+    def cut_off(self, node, other=None):
+        self.cut(node, other)
+        try:
+            yield
+        finally:
+            self.heal(node)
+
+    # What is there
+
+    def log(self, name):
+        """Text of slurmctld.log, slurmd-node01.log, …"""
+        with open(self._paths.log(name), encoding="utf-8", errors="replace") as text:
+            return text.read()
+
+    def host_path(self, path):
+        """Where a file below /home of the cluster lies on this machine."""
+        assert path.startswith("/home/"), path
+        return os.path.join(self._paths.home, path[len("/home/"):])
+
+    def processes(self, nodes=None, everyone=False):
+        """Processes of ordinary users, and slurmstepds, on the nodes: [{node, pid (this machine's number), uid, command}]."""
+        groups = cgroups.Groups(self._paths)
+        found = []
+        for node in nodes or self.nodes:
+            for pid in groups.processes(node):
+                try:
+                    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as lines:
+                        status = dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)
+                    with open(f"/proc/{pid}/cmdline", "rb") as words:
+                        command = words.read().replace(b"\0", b" ").decode(errors="replace").strip() or status["Name"]
+                except (FileNotFoundError, ProcessLookupError):
+                    continue
+                uid = int(status["Uid"].split()[0])
+                if status["State"].startswith("Z") or not (everyone or uid >= 1000 or command.startswith("slurmstepd")):
+                    continue
+                found.append({"node": node, "pid": pid, "uid": uid, "command": command})
+        return found
+
+    def node_states(self):
+        done = self.run(["sinfo", "-h", "-N", "-o", "%N %T"], user="root", check=True)
+        return dict(line.split() for line in done.stdout.splitlines())
+
+    def assert_idle(self, deadline=5):
+        """Every node is idle within the deadline: none drained, completing, down or not answering."""
+        def problem():
+            states = self.node_states()
+            return {node: states.get(node) for node in self.nodes if states.get(node) != "idle"}
+
+        left = _until_empty(problem, deadline)
+        if left:
+            more = self.run("sinfo -R; squeue; squeue -s", user="root")
+            raise Left(f"not idle after {deadline} s: {left}\n{more.stdout}{more.stderr}")
+
+    def assert_nothing_left(self, user=None, job=None, deadline=2):
+        """No process of an ordinary user (or of that one, or of that job) and no slurmstepd is left on any node."""
+        from .names import USERS
+
+        def problem():
+            return [p for p in self.processes() if (user is None or p["uid"] == USERS[user]) and (job is None or _of_job(p["pid"], job))]
+
+        left = _until_empty(problem, deadline)
+        if left:
+            raise Left(f"left after {deadline} s: " + "; ".join(f"{p['node']}: {p['command']} ({p['pid']})" for p in left))
+
+
+def _words(command):
+    return ["sh", "-c", command] if isinstance(command, str) else list(command)
+
+
+def _until_empty(problem, deadline):
+    end = time.monotonic() + deadline
+    while (left := problem()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left
+
+
+def _of_job(pid, job):
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as lines:
+            return f"/job_{job}/" in lines.read().replace("\n", "/\n")
+    except OSError:
+        return False

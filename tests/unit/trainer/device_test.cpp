@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every operation of every device against the same formula in float64, written out below without any cleverness.
+#include <algorithm>
+#include <cmath>
+
+#include "devices.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr double kTolerance = 2e-6;  // of fp32 sums over a few hundred products
+
+// [rows, inputs, outputs], with sizes of 1 and sizes that no vector width divides.
+struct Size {
+    std::int64_t rows, inputs, outputs;
+};
+constexpr Size kSizes[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {20, 1, 1000}, {3, 1000, 1}, {64, 784, 256}, {33, 65, 17}};
+
+class DeviceTest : public OnEachDevice {};
+
+TEST_P(DeviceTest, GivesBackWhatWasUploadedAndZeroesWhatIsNew) {
+    const auto values = random_values(1000, 1);
+    EXPECT_EQ(device().values_of<float>(upload(device(), {10, 100}, values)), values);
+    const Tensor fresh = device().make(Type::f32, {300});
+    EXPECT_EQ(device().values_of<float>(fresh), std::vector<float>(300, 0.0f));
+    const Tensor tensor = upload(device(), {1000}, values);
+    device().zero(tensor.view(10, {20}));
+    auto expected = values;
+    std::fill_n(expected.begin() + 10, 20, 0.0f);
+    EXPECT_EQ(device().values_of<float>(tensor), expected);
+}
+
+TEST_P(DeviceTest, GathersRowsOfBytesFloatsAndIntegers) {
+    constexpr std::int64_t kRows = 50, kColumns = 13;
+    const std::vector<std::int32_t> picked{49, 0, 7, 7, 31};
+    const Tensor indices = device().copy_of<std::int32_t>(Type::i32, {5}, picked);
+    std::vector<std::uint8_t> bytes;
+    std::vector<std::int32_t> integers;
+    for (int i = 0; i < kRows * kColumns; ++i) {
+        bytes.push_back(static_cast<std::uint8_t>(i * 37));
+        integers.push_back(i * 1000003);
+    }
+    const auto floats = random_values(kRows * kColumns, 2);
+    std::vector<double> from_bytes, from_floats;
+    std::vector<std::int32_t> from_integers;
+    for (auto row : picked) {
+        for (std::int64_t c = 0; c < kColumns; ++c) {
+            const auto at = static_cast<std::size_t>(row * kColumns + c);
+            from_bytes.push_back(bytes[at] * 0.5 - 3);
+            from_floats.push_back(floats[at] * 0.5 - 3);
+            from_integers.push_back(integers[at]);
+        }
+    }
+    const Tensor out = device().make(Type::f32, {5, kColumns});
+    device().gather(device().copy_of<std::uint8_t>(Type::u8, {kRows, kColumns}, bytes), indices, {0.5f, -3}, out);
+    expect_close(device().values_of<float>(out), from_bytes, kTolerance, "bytes");
+    device().gather(upload(device(), {kRows, kColumns}, floats), indices, {0.5f, -3}, out);
+    expect_close(device().values_of<float>(out), from_floats, kTolerance, "floats");
+    const Tensor whole = device().make(Type::i32, {5, kColumns});
+    device().gather(device().copy_of<std::int32_t>(Type::i32, {kRows, kColumns}, integers), indices, {}, whole);
+    EXPECT_EQ(device().values_of<std::int32_t>(whole), from_integers);
+}
+
+TEST_P(DeviceTest, LinearIsTheMatrixProductWithBiasAndActivation) {
+    for (auto [rows, inputs, outputs] : kSizes) {
+        const auto x = random_values(rows * inputs, 3), w = random_values(outputs * inputs, 4);
+        const auto b = random_values(outputs, 5);
+        for (Activation activation : {Activation::none, Activation::relu}) {
+            std::vector<double> reference;
+            for (std::int64_t r = 0; r < rows; ++r) {
+                for (std::int64_t n = 0; n < outputs; ++n) {
+                    double sum = b[static_cast<std::size_t>(n)];
+                    for (std::int64_t k = 0; k < inputs; ++k) {
+                        sum += static_cast<double>(x[static_cast<std::size_t>(r * inputs + k)]) *
+                               w[static_cast<std::size_t>(n * inputs + k)];
+                    }
+                    reference.push_back(activation == Activation::relu ? std::max(sum, 0.0) : sum);
+                }
+            }
+            const Tensor y = device().make(Type::f32, {rows, outputs});
+            device().linear(upload(device(), {rows, inputs}, x), upload(device(), {outputs, inputs}, w),
+                            upload(device(), {outputs}, b), activation, y);
+            expect_close(device().values_of<float>(y), reference, kTolerance,
+                         "linear " + std::to_string(rows) + "x" + std::to_string(inputs) + "x" + std::to_string(outputs));
+        }
+    }
+}
+
+TEST_P(DeviceTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
+    for (auto [rows, inputs, outputs] : kSizes) {
+        const auto x = random_values(rows * inputs, 6), w = random_values(outputs * inputs, 7);
+        const auto dy = random_values(rows * outputs, 8);
+        std::vector<double> dx(static_cast<std::size_t>(rows * inputs)), dw(static_cast<std::size_t>(outputs * inputs));
+        std::vector<double> db(static_cast<std::size_t>(outputs));
+        for (std::int64_t r = 0; r < rows; ++r) {
+            for (std::int64_t n = 0; n < outputs; ++n) {
+                const double slope = dy[static_cast<std::size_t>(r * outputs + n)];
+                db[static_cast<std::size_t>(n)] += slope;
+                for (std::int64_t k = 0; k < inputs; ++k) {
+                    dx[static_cast<std::size_t>(r * inputs + k)] += slope * w[static_cast<std::size_t>(n * inputs + k)];
+                    dw[static_cast<std::size_t>(n * inputs + k)] += slope * x[static_cast<std::size_t>(r * inputs + k)];
+                }
+            }
+        }
+        const Tensor tx = upload(device(), {rows, inputs}, x), tw = upload(device(), {outputs, inputs}, w);
+        const Tensor tdy = upload(device(), {rows, outputs}, dy);
+        const Tensor tdx = device().make(Type::f32, {rows, inputs});
+        // What they hold before must not count: gradients are set, not added to.
+        const Tensor tdw = upload(device(), {outputs, inputs}, random_values(outputs * inputs, 9));
+        const Tensor tdb = upload(device(), {outputs}, random_values(outputs, 10));
+        device().linear_backward_input(tdy, tw, tdx);
+        device().linear_backward_parameters(tdy, tx, tdw, tdb);
+        expect_close(device().values_of<float>(tdx), dx, kTolerance, "dx");
+        expect_close(device().values_of<float>(tdw), dw, kTolerance, "dw");
+        expect_close(device().values_of<float>(tdb), db, kTolerance, "db");
+    }
+}
+
+TEST_P(DeviceTest, ReluPassesTheGradientWhereTheOutputIsPositiveAlsoInPlace) {
+    auto y = random_values(1001, 11);
+    for (std::size_t i = 0; i < y.size(); i += 3) y[i] = 0;
+    const auto dy = random_values(1001, 12);
+    std::vector<float> reference;
+    for (std::size_t i = 0; i < y.size(); ++i) reference.push_back(y[i] > 0 ? dy[i] : 0.0f);
+    const Tensor gradient = upload(device(), {1001}, dy);
+    device().relu_backward(upload(device(), {1001}, y), gradient, gradient);
+    EXPECT_EQ(device().values_of<float>(gradient), reference);
+}
+
+TEST_P(DeviceTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
+    constexpr std::int64_t kRows = 67, kClasses = 10;
+    constexpr float kScale = 0.125f;
+    auto logits = random_values(kRows * kClasses, 13, -4, 4);
+    for (std::int64_t c = 0; c < kClasses; ++c) logits[static_cast<std::size_t>(c)] += 1000;  // would overflow exp()
+    std::vector<std::int32_t> labels;
+    std::vector<double> gradient;
+    double loss = 0, correct = 0;
+    for (std::int64_t r = 0; r < kRows; ++r) {
+        const float* row = &logits[static_cast<std::size_t>(r * kClasses)];
+        const auto best = std::max_element(row, row + kClasses) - row;
+        labels.push_back(static_cast<std::int32_t>(r % 2 == 0 ? best : (best + r) % kClasses));
+        double total = 0;
+        for (std::int64_t c = 0; c < kClasses; ++c) total += std::exp(static_cast<double>(row[c]) - row[best]);
+        loss -= static_cast<double>(row[labels.back()]) - row[best] - std::log(total);
+        correct += best == labels.back() ? 1 : 0;
+        for (std::int64_t c = 0; c < kClasses; ++c) {
+            const double probability = std::exp(static_cast<double>(row[c]) - row[best]) / total;
+            gradient.push_back(kScale * (probability - (c == labels.back() ? 1 : 0)));
+        }
+    }
+    const Tensor metrics = device().make(Type::f64, {2}), d_logits = device().make(Type::f32, {kRows, kClasses});
+    const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
+    device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics, d_logits);
+    expect_close(device().values_of<float>(d_logits), gradient, kTolerance, "gradient");
+    // Called again without a gradient, the metrics add up.
+    device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics, {});
+    const auto sums = device().values_of<double>(metrics);
+    EXPECT_NEAR(sums[0], 2 * loss, 1e-5 * loss);
+    EXPECT_EQ(sums[1], 2 * correct);
+}
+
+TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
+    for (std::int64_t columns : {std::int64_t{1}, std::int64_t{3}}) {
+        constexpr std::int64_t kRows = 301;
+        constexpr float kScale = 0.25f;
+        const auto prediction = random_values(kRows * columns, 14), target = random_values(kRows * columns, 15);
+        double loss = 0;
+        std::vector<double> gradient;
+        for (std::size_t i = 0; i < prediction.size(); ++i) {
+            const double difference = static_cast<double>(prediction[i]) - target[i];
+            loss += difference * difference / static_cast<double>(columns);
+            gradient.push_back(kScale * 2 * difference / static_cast<double>(columns));
+        }
+        const Tensor metrics = device().make(Type::f64, {2}), slope = device().make(Type::f32, {kRows, columns});
+        device().squared_error(upload(device(), {kRows, columns}, prediction),
+                               upload(device(), {kRows, columns}, target), kScale, metrics, slope);
+        expect_close(device().values_of<float>(slope), gradient, kTolerance, "gradient");
+        EXPECT_NEAR(device().values_of<double>(metrics)[0], loss, 1e-6 * loss);
+        EXPECT_EQ(device().values_of<double>(metrics)[1], 0);
+    }
+}
+
+TEST_P(DeviceTest, TheSameCallsGiveTheSameBits) {
+    // Ranks stay bit-equal only if a device computes reproducibly.
+    const Tensor x = upload(device(), {64, 784}, random_values(64 * 784, 16));
+    const Tensor dy = upload(device(), {64, 256}, random_values(64 * 256, 17));
+    std::vector<std::vector<float>> results;
+    for (int i = 0; i < 2; ++i) {
+        const Tensor dw = device().make(Type::f32, {256, 784}), db = device().make(Type::f32, {256});
+        device().linear_backward_parameters(dy, x, dw, db);
+        auto values = device().values_of<float>(dw);
+        const auto bias = device().values_of<float>(db);
+        values.insert(values.end(), bias.begin(), bias.end());
+        results.push_back(values);
+    }
+    EXPECT_EQ(results[0], results[1]);
+}
+
+INSTANTIATE_ON_EACH_DEVICE(DeviceTest);
+
+TEST(CpuDevice, OutOfMemoryIsAnErrorThatTurnsLaterOperationsIntoNothing) {
+    const auto device = open_cpu(1);
+    const Tensor good = device->make(Type::f32, {4});
+    const Tensor impossible = device->make(Type::f32, {std::int64_t{1} << 60});
+    EXPECT_FALSE(impossible);
+    ASSERT_FALSE(device->status());
+    EXPECT_EQ(device->status().error().fault, Fault::device);
+    EXPECT_NE(device->status().error().message.find("out of memory"), std::string::npos);
+    device->linear(impossible, impossible, impossible, Activation::none, impossible);  // must not crash
+    device->zero(impossible);
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradients of every model, on every device, against finite differences of the same network written in float64.
+#include <cmath>
+
+#include "devices.hpp"
+#include "trainer/models/model.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Layers that both models are made of, from the shapes of their parameters: weight, bias, weight, bias, ...
+struct Reference {
+    std::vector<Shape> shapes;
+    std::vector<double> values;  // one parameter after another
+    bool relu;                   // after every layer but the last
+
+    std::vector<double> forward(std::vector<double> x) const {
+        std::size_t at = 0;
+        for (std::size_t layer = 0; layer + 1 < shapes.size(); layer += 2) {
+            const auto outputs = static_cast<std::size_t>(shapes[layer][0]);
+            const auto inputs = static_cast<std::size_t>(shapes[layer][1]);
+            const double *w = &values[at], *b = w + outputs * inputs;
+            std::vector<double> y(outputs);
+            for (std::size_t n = 0; n < outputs; ++n) {
+                y[n] = b[n];
+                for (std::size_t k = 0; k < inputs; ++k) y[n] += x[k] * w[n * inputs + k];
+                if (relu && layer + 2 < shapes.size()) y[n] = std::max(y[n], 0.0);
+            }
+            at += outputs * (inputs + 1);
+            x = std::move(y);
+        }
+        return x;
+    }
+};
+
+double cross_entropy(const std::vector<double>& logits, std::size_t label) {
+    double total = 0;
+    for (double logit : logits) total += std::exp(logit - logits[label]);
+    return std::log(total);
+}
+
+class GradientTest : public OnEachDevice {
+   protected:
+    static constexpr std::int64_t kRows = 3;
+
+    void check(const ModelInfo& info) {
+        const auto model = info.make();
+        model->place(device(), 5, kRows + 2);  // more room than rows: the views must be right
+        const std::int64_t features = model->parameters().all()[0].shape[1];
+        const auto x = random_values(kRows * features, 21);
+        const std::vector<std::int32_t> labels{3, 0, 9};
+        const auto targets = random_values(kRows, 22);
+        const Batch batch{upload(device(), {kRows, features}, x),
+                          info.classifies ? device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels)
+                                          : upload(device(), {kRows, 1}, targets)};
+
+        Reference reference{{}, {}, info.classifies};
+        std::vector<float> gradients;
+        constexpr float kScale = 0.5f;
+        const Tensor metrics = device().make(Type::f64, {2});
+        model->forward_backward(batch, kScale, metrics);
+        for (const auto& parameter : model->parameters().all()) {
+            reference.shapes.push_back(parameter.shape);
+            const auto value = device().values_of<float>(parameter.value);
+            const auto gradient = device().values_of<float>(parameter.gradient);
+            reference.values.insert(reference.values.end(), value.begin(), value.end());
+            gradients.insert(gradients.end(), gradient.begin(), gradient.end());
+        }
+        auto loss = [&] {
+            double sum = 0;
+            for (std::size_t r = 0; r < kRows; ++r) {
+                const auto first = x.begin() + static_cast<std::ptrdiff_t>(r) * features;
+                const auto y = reference.forward(std::vector<double>(first, first + features));
+                if (info.classifies) {
+                    sum += cross_entropy(y, static_cast<std::size_t>(labels[r]));
+                } else {
+                    sum += (y[0] - targets[r]) * (y[0] - targets[r]);
+                }
+            }
+            return sum;
+        };
+        EXPECT_NEAR(device().values_of<double>(metrics)[0], loss(), 1e-5 * loss());
+        const Tensor again = device().make(Type::f64, {2});
+        model->evaluate(batch, again);
+        EXPECT_EQ(device().values_of<double>(again), device().values_of<double>(metrics));
+
+        // A few elements of every parameter, the first and the last among them.
+        Random random(6, 0);
+        std::size_t at = 0;
+        int not_zero = 0;
+        for (const auto& shape : reference.shapes) {
+            const auto count = static_cast<std::size_t>(elements_of(shape));
+            for (int i = 0; i < 12; ++i) {
+                const std::size_t pick = i == 0 ? 0 : (i == 1 ? count - 1 : random.below(static_cast<std::uint32_t>(count)));
+                double& value = reference.values[at + pick];
+                const double kept = value, step = 1e-5;
+                value = kept + step;
+                const double above = loss();
+                value = kept - step;
+                const double slope = kScale * (above - loss()) / (2 * step);
+                value = kept;
+                EXPECT_NEAR(static_cast<double>(gradients[at + pick]), slope, 2e-5 + 1e-4 * std::abs(slope))
+                    << "element " << pick << " of the parameter of " << count;
+                not_zero += std::abs(slope) > 1e-6 ? 1 : 0;
+            }
+            at += count;
+        }
+        EXPECT_GT(not_zero, 30) << "most slopes are zero: the test would prove nothing";
+    }
+};
+
+TEST_P(GradientTest, OfFfnAreThoseOfFiniteDifferences) { check(*find_model("ffn")); }
+TEST_P(GradientTest, OfLinearAreThoseOfFiniteDifferences) { check(*find_model("linear")); }
+
+INSTANTIATE_ON_EACH_DEVICE(GradientTest);
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The optimizers over several steps against the textbook formulas in float64, on every device.
+#include "trainer/optimizer.hpp"
+
+#include <cmath>
+
+#include "devices.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr int kSteps = 25;
+constexpr std::int64_t kCount = 777;
+constexpr double kRate = 0.01;
+
+class OptimizerTest : public OnEachDevice {
+   protected:
+    // Runs kSteps with gradients that change, once on the device and once through `reference`.
+    template <typename Step>
+    void check(Optimization kind, Step reference) {
+        ParameterSet parameters;
+        parameters.add("first", {kCount}, 1);
+        parameters.place(device(), 3);
+        const auto initial = device().values_of<float>(parameters.all()[0].value);
+        const auto optimizer = make_optimizer(kind, kRate, device(), parameters);
+        std::vector<double> value(initial.begin(), initial.end()), one(kCount), two(kCount);
+        for (int step = 1; step <= kSteps; ++step) {
+            auto gradient = random_values(kCount, static_cast<std::uint64_t>(100 + step));
+            gradient[0] = 0;      // never moves
+            gradient[1] = 1e-12f;  // below epsilon
+            device().upload(gradient.data(), parameters.all()[0].gradient);
+            optimizer->step(parameters);
+            for (std::size_t i = 0; i < value.size(); ++i) reference(value[i], one[i], two[i], gradient[i], step);
+        }
+        const auto result = device().values_of<float>(parameters.all()[0].value);
+        expect_close(result, value, 3e-6, "parameters");
+        EXPECT_EQ(result[0], initial[0]);
+        EXPECT_GT(std::abs(result[2] - initial[2]), 1e-3) << "nothing moved";
+    }
+};
+
+TEST_P(OptimizerTest, SgdWithMomentum) {
+    check(Optimization::sgd, [](double& value, double& velocity, double&, double gradient, int) {
+        velocity = 0.9 * velocity + gradient;
+        value -= kRate * velocity;
+    });
+}
+
+TEST_P(OptimizerTest, Adam) {
+    check(Optimization::adam, [](double& value, double& m, double& v, double gradient, int step) {
+        m = 0.9 * m + 0.1 * gradient;
+        v = 0.999 * v + 0.001 * gradient * gradient;
+        value -= kRate * (m / (1 - std::pow(0.9, step))) / (std::sqrt(v / (1 - std::pow(0.999, step))) + 1e-8);
+    });
+}
+
+INSTANTIATE_ON_EACH_DEVICE(OptimizerTest);
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line: what each way of writing it yields, and which line each mistake gets.
+#include "trainer/options.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+Options options(const Words& words) {
+    const Parsed parsed = parse_options(words);
+    EXPECT_TRUE(parsed.options) << parsed.text;
+    return parsed.options.value_or(Options{});
+}
+
+TEST(Options, NothingSaidMeansTheDefaults) {
+    const Options said = options({});
+    EXPECT_EQ(said.verb, Verb::run);
+    EXPECT_FALSE(said.model);
+    EXPECT_EQ(said.device, DeviceChoice::automatic);
+    EXPECT_EQ(said.data_parallel, DataParallel::automatic);
+    const Settings settings = settings_for(said, *find_model("linear"));
+    EXPECT_EQ(settings.epochs, 50);
+    EXPECT_EQ(settings.optimizer, Optimization::adam);
+    EXPECT_FALSE(settings.max_steps);
+}
+
+TEST(Options, EverythingSaidArrives) {
+    const Options said = options({"run", "--model=linear", "--epochs", "3", "--batch-size=16", "--lr=0.5", "--seed=9",
+                                  "--device=cpu", "--data-parallel=off", "--data-dir=/x", "--steps=7",
+                                  "--optimizer=sgd", "--json=out.json", "--dump-parameters=p.bin"});
+    const Settings settings = settings_for(said, *find_model("ffn"));
+    EXPECT_EQ(said.model, "linear");
+    EXPECT_EQ(settings.epochs, 3);
+    EXPECT_EQ(settings.batch, 16);
+    EXPECT_EQ(settings.rate, 0.5);
+    EXPECT_EQ(settings.seed, 9u);
+    EXPECT_EQ(settings.max_steps, 7);
+    EXPECT_EQ(settings.optimizer, Optimization::sgd);
+    EXPECT_EQ(said.device, DeviceChoice::cpu);
+    EXPECT_EQ(said.data_parallel, DataParallel::off);
+    EXPECT_EQ(said.data_directory, "/x");
+    EXPECT_EQ(said.json, "out.json");
+    EXPECT_EQ(said.dump, "p.bin");
+}
+
+TEST(Options, UnderscoresAndVerbsAfterOptionsAreTaken) {
+    EXPECT_EQ(options({"--batch_size", "16"}).batch, 16);
+    EXPECT_EQ(options({"--data_dir=/x"}).data_directory, "/x");
+    EXPECT_EQ(options({"--data_parallel=on"}).data_parallel, DataParallel::on);
+    EXPECT_EQ(options({"--model=ffn", "info"}).verb, Verb::info);
+    EXPECT_EQ(options({"info", "--model=ffn"}).verb, Verb::info);
+    EXPECT_EQ(options({"run", "--data-parallel"}).data_parallel, DataParallel::on);  // as in the SN10 tutorial
+}
+
+TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
+    struct Case {
+        Words words;
+        std::string says;
+    };
+    const Case cases[] = {
+        {{"--epochs=0"}, "--epochs: '0' is not a whole number from 1"},
+        {{"--epochs=abc"}, "--epochs: 'abc' is not a whole number"},
+        {{"--epochs=1.5"}, "--epochs: '1.5' is not a whole number"},
+        {{"--epochs=99999999999999999999"}, "--epochs: '99999999999999999999' is not a whole number"},
+        {{"--epochs"}, "--epochs needs a value"},
+        {{"--batch-size=-4"}, "--batch-size: '-4' is not a whole number"},
+        {{"--batch_size=1000001"}, "'1000001' is not a whole number from 1 to 1000000"},
+        {{"--lr=0"}, "--lr: '0' is not a number above 0"},
+        {{"--lr=nan"}, "--lr: 'nan' is not a number above 0"},
+        {{"--lr=inf"}, "--lr: 'inf' is not a number above 0"},
+        {{"--lr=1e-3x"}, "--lr: '1e-3x' is not a number above 0"},
+        {{"--steps=0"}, "--steps: '0' is not a whole number"},
+        {{"--seed=-1"}, "--seed: '-1' is not a whole number"},
+        {{"--model=resnet"}, "--model: 'resnet' is not one of ffn, linear"},
+        {{"--device=gpu"}, "--device: 'gpu' is not one of auto, cpu, cuda"},
+        {{"--data-parallel=yes"}, "--data-parallel: 'yes' is not one of auto, on, off"},
+        {{"--optimizer=adagrad"}, "--optimizer: 'adagrad' is not one of sgd, adam"},
+        {{"--no-such"}, "no such option or verb: --no-such"},
+        {{"compile"}, "no such option or verb: compile"},
+    };
+    for (const auto& [words, says] : cases) {
+        const Parsed parsed = parse_options(words);
+        EXPECT_FALSE(parsed.options) << words[0] << " was taken";
+        EXPECT_EQ(parsed.code, 2);
+        EXPECT_THAT(parsed.text, StartsWith("trainer: "));
+        EXPECT_THAT(parsed.text, HasSubstr(says));
+        EXPECT_THAT(parsed.text, HasSubstr("`trainer --help`"));
+        EXPECT_EQ(parsed.text.find('\n'), parsed.text.size() - 1) << "more than one line: " << parsed.text;
+    }
+}
+
+TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
+    const Parsed parsed = parse_options({"--help"});
+    EXPECT_FALSE(parsed.options);
+    EXPECT_EQ(parsed.code, 0);
+    for (const char* word : {"--model", "--epochs", "--batch-size", "--lr", "--seed", "--device", "--data-parallel",
+                             "--data-dir", "--steps", "--optimizer", "--json", "--dump-parameters", "info", "srun",
+                             "--dp-world=auto", "dpctl launch", "Exit codes"}) {
+        EXPECT_THAT(parsed.text, HasSubstr(word));
+    }
+    EXPECT_THAT(parse_options({"--version"}).text, StartsWith("trainer "));
+}
+
+TEST(ModelChoice, WithoutAModelItIsFfnWhereItsDataIsElseLinearAndSaysWhy) {
+    const auto ffn = choose_model({}, true);
+    ASSERT_TRUE(ffn);
+    EXPECT_EQ(ffn->info->name, "ffn");
+    EXPECT_THAT(ffn->reason.value_or(""), HasSubstr("because Fashion-MNIST is in /usr/share"));
+    const auto linear = choose_model({}, false);
+    ASSERT_TRUE(linear);
+    EXPECT_EQ(linear->info->name, "linear");
+    EXPECT_THAT(linear->reason.value_or(""), HasSubstr("no Fashion-MNIST in /usr/share"));
+    EXPECT_THAT(linear->reason.value_or(""), HasSubstr("dataset-fashion-mnist"));
+}
+
+TEST(ModelChoice, AModelThatWasAskedForIsNotExplained) {
+    const auto linear = choose_model(options({"--model=linear"}), true);
+    ASSERT_TRUE(linear);
+    EXPECT_EQ(linear->info->name, "linear");
+    EXPECT_FALSE(linear->reason);
+}
+
+TEST(ModelChoice, DataThatWasAskedForMustBeThere) {
+    for (const Words& words : {Words{"--model=ffn"}, Words{"--data-dir=/nowhere"}}) {
+        const auto choice = choose_model(options(words), false);
+        ASSERT_FALSE(choice);
+        EXPECT_EQ(choice.error().fault, Fault::data);
+        EXPECT_THAT(choice.error().message, HasSubstr("no Fashion-MNIST there"));
+        EXPECT_THAT(choice.error().message, HasSubstr("--data-dir"));
+    }
+    EXPECT_TRUE(choose_model(options({"info", "--model=ffn"}), false)) << "info needs no data";
+}
+
+}  // namespace
+}  // namespace dp::trainer

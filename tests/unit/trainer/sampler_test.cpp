@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The distributed sampler's promises: same global batches for every world size, every sample once, drop_last, a new
+// order each epoch; and shards of the test set that lose nothing and count nothing twice.
+#include "trainer/data/sampler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace dp::trainer {
+namespace {
+
+// The samples of global batch `step`, put together from all ranks.
+std::vector<std::int32_t> global_batch(std::int64_t samples, std::int64_t batch, std::int64_t world, std::uint64_t seed,
+                                       std::uint64_t epoch, std::int64_t step) {
+    std::vector<std::int32_t> all;
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+        const auto mine = DistributedSampler(samples, batch, rank, world, seed).epoch(epoch);
+        all.insert(all.end(), mine.begin() + step * batch, mine.begin() + (step + 1) * batch);
+    }
+    return all;
+}
+
+TEST(Sampler, GlobalBatchesAreTheSameForEveryWorldSize) {
+    for (std::int64_t step : {0, 1, 14}) {
+        const auto alone = global_batch(1000, 64, 1, 7, 3, step);
+        for (std::int64_t world : {2, 4, 8, 16, 64}) EXPECT_EQ(global_batch(1000, 64 / world, world, 7, 3, step), alone);
+    }
+}
+
+TEST(Sampler, TakesEverySampleAtMostOnceAndDropsOnlyTheLastPartialBatch) {
+    for (std::int64_t samples : {1, 7, 96, 1000}) {
+        for (std::int64_t world : {1, 2, 3, 8}) {
+            for (std::int64_t batch : {1, 5, 32}) {
+                std::multiset<std::int32_t> seen;
+                std::int64_t steps = 0;
+                for (std::int64_t rank = 0; rank < world; ++rank) {
+                    const DistributedSampler sampler(samples, batch, rank, world, 1);
+                    const auto mine = sampler.epoch(1);
+                    seen.insert(mine.begin(), mine.end());
+                    steps = sampler.steps_per_epoch();
+                    EXPECT_EQ(static_cast<std::int64_t>(mine.size()), steps * batch);
+                }
+                EXPECT_EQ(steps, samples / (batch * world));
+                EXPECT_EQ(std::set<std::int32_t>(seen.begin(), seen.end()).size(), seen.size()) << "a sample came twice";
+                EXPECT_LT(samples - static_cast<std::int64_t>(seen.size()), batch * world) << "too much was dropped";
+                if (!seen.empty()) {
+                    EXPECT_GE(*seen.begin(), 0);
+                    EXPECT_LT(*seen.rbegin(), samples);
+                }
+            }
+        }
+    }
+}
+
+TEST(Sampler, OrderDependsOnSeedAndEpochOnly) {
+    const auto order = [](std::uint64_t seed, std::uint64_t epoch) {
+        return DistributedSampler(500, 10, 0, 1, seed).epoch(epoch);
+    };
+    EXPECT_EQ(order(1, 1), order(1, 1));
+    EXPECT_NE(order(1, 1), order(1, 2));
+    EXPECT_NE(order(1, 1), order(2, 1));
+    std::vector<std::int32_t> sorted(500);
+    std::iota(sorted.begin(), sorted.end(), 0);
+    EXPECT_NE(order(1, 1), sorted) << "not shuffled";
+}
+
+TEST(Shard, ShardsOfAllRanksAreTheWholeOnce) {
+    for (std::int64_t samples : {0, 1, 5, 10000, 10007}) {
+        for (std::int64_t world : {1, 2, 3, 7, 8, 16}) {
+            std::int64_t next = 0;
+            for (std::int64_t rank = 0; rank < world; ++rank) {
+                const Shard shard = shard_of(samples, rank, world);
+                EXPECT_EQ(shard.first, next);
+                EXPECT_LE(shard.count, samples / world + 1) << "uneven";
+                next += shard.count;
+            }
+            EXPECT_EQ(next, samples);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What --data-parallel means in each surrounding, and how many threads a rank takes: tables over pure functions.
+#include "trainer/parallel/surroundings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+Surroundings alone() { return {}; }
+Surroundings rank(int number) {
+    Surroundings here;
+    here.in_step = true;
+    here.dp_rank = number;
+    here.slurm_tasks = 8;
+    here.slurm_task = number;
+    return here;
+}
+Surroundings task_without_plugin(int number) {
+    Surroundings here;
+    here.slurm_tasks = 8;
+    here.slurm_task = number;
+    return here;
+}
+
+TEST(DecideParallel, JoinsWhereThereIsAStepUnlessSwitchedOff) {
+    struct Case {
+        DataParallel wanted;
+        Surroundings here;
+        bool join, speaks;
+    };
+    const Case cases[] = {
+        {DataParallel::automatic, alone(), false, true}, {DataParallel::off, alone(), false, true},
+        {DataParallel::automatic, rank(0), true, true},  {DataParallel::on, rank(0), true, true},
+        {DataParallel::automatic, rank(3), true, false}, {DataParallel::on, rank(3), true, false},
+        {DataParallel::off, rank(0), false, true},       {DataParallel::off, rank(3), false, false},
+    };
+    for (const auto& c : cases) {
+        const auto decision = decide_parallel(c.wanted, c.here);
+        ASSERT_TRUE(decision);
+        EXPECT_EQ(decision->join, c.join);
+        EXPECT_EQ(decision->speaks, c.speaks);
+        EXPECT_FALSE(decision->warning);
+    }
+}
+
+TEST(DecideParallel, OnWithoutAStepIsAnErrorThatSaysHowToStartOne) {
+    for (const auto& here : {alone(), task_without_plugin(0)}) {
+        const auto decision = decide_parallel(DataParallel::on, here);
+        ASSERT_FALSE(decision);
+        EXPECT_EQ(decision.error().fault, Fault::world);
+        EXPECT_THAT(decision.error().message, HasSubstr("srun --dp-world=auto"));
+        EXPECT_THAT(decision.error().message, HasSubstr("dpctl launch"));
+    }
+}
+
+TEST(DecideParallel, TasksOfSlurmThatTrainAloneAreWarnedOnce) {
+    const auto first = decide_parallel(DataParallel::automatic, task_without_plugin(0));
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(first->join);
+    EXPECT_TRUE(first->speaks);
+    EXPECT_THAT(first->warning.value_or(""), HasSubstr("8 tasks"));
+    EXPECT_THAT(first->warning.value_or(""), HasSubstr("--dp-world=auto"));
+    const auto other = decide_parallel(DataParallel::automatic, task_without_plugin(5));
+    ASSERT_TRUE(other);
+    EXPECT_FALSE(other->speaks);
+    EXPECT_FALSE(decide_parallel(DataParallel::off, task_without_plugin(0))->warning) << "it was asked for";
+}
+
+TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
+    struct Case {
+        int affinity, node, local;
+        std::optional<int> omp;
+        int threads;
+    };
+    const Case cases[] = {
+        {2, 2, 1, {}, 2},    // alone on a small machine
+        {2, 2, 4, {}, 1},    // four ranks share two CPUs
+        {4, 64, 4, {}, 4},   // bound to four CPUs of many
+        {64, 64, 4, {}, 16}, // not bound: a quarter each
+        {64, 64, 4, 3, 3},   // OMP_NUM_THREADS wins
+        {64, 64, 4, 0, 16},  // unless it is nonsense
+        {8, 8, 0, {}, 8},
+    };
+    for (const auto& c : cases) {
+        Surroundings here;
+        here.affinity_cpus = c.affinity;
+        here.node_cpus = c.node;
+        here.local_size = c.local;
+        here.omp_threads = c.omp;
+        EXPECT_EQ(threads_for(here), c.threads) << c.affinity << " of " << c.node << ", " << c.local << " ranks";
+    }
+}
+
+}  // namespace
+}  // namespace dp::trainer

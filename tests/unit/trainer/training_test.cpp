@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The training loop with threads for ranks: worlds of any size with the same global batch end with the same model, ranks
+// that differ are found out, and schedules and losses that cannot be are refused.
+#include "trainer/training.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "devices.hpp"
+#include "thread_world.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Silent final : public Observer {
+   public:
+    void on_step(std::int64_t, std::int64_t, const Schedule&) override { ++steps; }
+    void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
+    std::int64_t steps = 0;
+    std::vector<EpochReport> reports;
+};
+
+// Noisy images of ten patterns: what ffn can learn in a few steps, without any file.
+Samples patterns(std::int64_t count, std::uint64_t seed) {
+    Random prototypes(1, 0), noise(seed, 1);
+    std::vector<std::uint8_t> pattern;
+    for (int i = 0; i < 10 * 784; ++i) pattern.push_back(static_cast<std::uint8_t>(prototypes.below(200)));
+    Samples samples;
+    samples.count = count;
+    samples.features = {Type::u8, 784, {}};
+    samples.normalise = {1 / 90.0f, -1};
+    std::vector<std::int32_t> labels;
+    for (std::int64_t i = 0; i < count; ++i) {
+        labels.push_back(static_cast<std::int32_t>(noise.below(10)));
+        for (int p = 0; p < 784; ++p) {
+            const auto at = static_cast<std::size_t>(labels.back() * 784 + p);
+            samples.features.bytes.push_back(static_cast<std::uint8_t>(pattern[at] + noise.below(56)));
+        }
+    }
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(labels.data());
+    samples.targets = {Type::i32, 1, {bytes, bytes + labels.size() * sizeof(std::int32_t)}};
+    return samples;
+}
+
+Dataset pattern_set() { return {patterns(1500, 2), patterns(203, 3), "patterns"}; }
+
+struct Trained {
+    Outcome outcome;
+    std::int64_t ranks_that_saw_equal = 0;
+};
+
+// Trains with `world` threads as ranks; `disturb` wraps each rank's communicator.
+template <typename Disturb>
+Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings, std::int64_t world, Disturb disturb) {
+    Trained trained;
+    std::mutex mutex;
+    settings.batch /= world;
+    ThreadWorld(world).run([&](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        const auto model = info.make();
+        Silent silent;
+        auto disturbed = disturb(ranks);
+        const auto outcome = train(info, *model, data, settings, *device, disturbed, silent);
+        const std::lock_guard lock(mutex);
+        ASSERT_TRUE(outcome) << outcome.error().message;
+        EXPECT_EQ(silent.steps, outcome->schedule.total_steps);
+        trained.ranks_that_saw_equal += outcome->equal_on_all_ranks ? 1 : 0;
+        if (ranks.rank() == 0) trained.outcome = *outcome;
+    });
+    return trained;
+}
+
+// Passes everything on; the rank it is told to be wrong on gets one of all gradients wrong, once.
+class Disturbed final : public Communicator {
+   public:
+    Disturbed(Communicator& inner, std::int64_t wrong_rank) : inner_(inner), wrong_rank_(wrong_rank) {}
+    std::string_view name() const override { return inner_.name(); }
+    std::int64_t rank() const override { return inner_.rank(); }
+    std::int64_t size() const override { return inner_.size(); }
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        auto done = inner_.all_reduce(tensor, reduction);
+        if (tensor.type() == Type::f32 && rank() == wrong_rank_ && !done_) {
+            tensor.data<float>()[5] += 1e-4f;
+            done_ = true;
+        }
+        return done;
+    }
+
+   private:
+    Communicator& inner_;
+    std::int64_t wrong_rank_;
+    bool done_ = false;
+};
+
+auto undisturbed() {
+    return [](Communicator& ranks) { return Disturbed(ranks, -1); };
+}
+
+// |a - b| / |a|, over all parameters.
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+        norm += std::pow(static_cast<double>(a[i]), 2);
+    }
+    return std::sqrt(difference / norm);
+}
+
+void expect_worlds_agree(const ModelInfo& info, const Dataset& data, Settings settings) {
+    const Outcome alone = train_with(info, data, settings, 1, undisturbed()).outcome;
+    EXPECT_EQ(alone.schedule.total_steps, *settings.max_steps);
+    for (std::int64_t world : {2, 4, 8}) {
+        const Trained many = train_with(info, data, settings, world, undisturbed());
+        EXPECT_EQ(many.ranks_that_saw_equal, world);
+        EXPECT_EQ(many.outcome.schedule.global_batch, alone.schedule.global_batch);
+        ASSERT_EQ(many.outcome.parameters.size(), alone.parameters.size());
+        EXPECT_LT(relative_difference(alone.parameters, many.outcome.parameters), 1e-5) << world << " ranks";
+        EXPECT_NEAR(many.outcome.last.loss, alone.last.loss, 0.02 * alone.last.loss) << world << " ranks";
+        EXPECT_NEAR(many.outcome.last.test_loss, alone.last.test_loss, 0.02 * alone.last.test_loss);
+        ::testing::Test::RecordProperty("relative_difference_" + std::to_string(world),
+                       fmt::format("{:.2e}", relative_difference(alone.parameters, many.outcome.parameters)));
+    }
+    // The comparison can tell: another seed is far away.
+    settings.seed += 1;
+    const Outcome other = train_with(info, data, settings, 1, undisturbed()).outcome;
+    EXPECT_GT(relative_difference(alone.parameters, other.parameters), 1e-2);
+}
+
+TEST(Training, FfnIsTheSameForEveryWorldSize) {
+    Settings settings;
+    settings.epochs = 10;
+    settings.batch = 64;  // 23 steps an epoch
+    settings.max_steps = 20;
+    for (auto optimizer : {Optimization::sgd, Optimization::adam}) {
+        settings.optimizer = optimizer;
+        settings.rate = optimizer == Optimization::sgd ? 0.05 : 1e-3;
+        expect_worlds_agree(*find_model("ffn"), pattern_set(), settings);
+    }
+}
+
+TEST(Training, LinearIsTheSameForEveryWorldSize) {
+    Settings settings;
+    settings.epochs = 10;
+    settings.batch = 160;  // 6 steps an epoch: the 20 steps cross epochs
+    settings.max_steps = 20;
+    expect_worlds_agree(*find_model("linear"), make_line(), settings);
+}
+
+TEST(Training, LinearConverges) {
+    const ModelInfo& info = *find_model("linear");
+    Settings settings;
+    settings.epochs = 25;
+    settings.batch = 100;
+    const Outcome outcome = train_with(info, make_line(), settings, 2, undisturbed()).outcome;
+    EXPECT_LT(outcome.last.test_loss, 1e-4);
+    EXPECT_FALSE(outcome.last.test_accuracy);
+}
+
+TEST(Training, FfnLearnsThePatternsAndCountsEveryTestSampleOnce) {
+    Settings settings;
+    settings.epochs = 3;
+    settings.batch = 60;
+    const Outcome outcome = train_with(*find_model("ffn"), pattern_set(), settings, 3, undisturbed()).outcome;
+    EXPECT_EQ(outcome.last.test_accuracy, 1.0);  // 203 samples on 3 ranks: neither lost nor counted twice
+}
+
+TEST(Training, ARankThatDiffersInOneParameterIsFoundOutByEveryRank) {
+    Settings settings;
+    settings.batch = 64;
+    settings.max_steps = 3;
+    settings.optimizer = Optimization::sgd;
+    settings.rate = 0.5;
+    for (std::int64_t wrong : {0, 2}) {
+        const Trained trained = train_with(*find_model("ffn"), pattern_set(), settings, 4,
+                                           [wrong](Communicator& ranks) { return Disturbed(ranks, wrong); });
+        EXPECT_EQ(trained.ranks_that_saw_equal, 0);
+    }
+}
+
+TEST(EqualOnAllRanks, ComparesAllBitsOfTheNumber) {
+    struct Case {
+        std::uint64_t others, last;
+        bool equal;
+    };
+    const Case cases[] = {
+        {0, 0, true},
+        {~0ull, ~0ull, true},
+        {1, 2, false},
+        {1ull << 63, 0, false},
+        {0x0123456789ABCDEF, 0x0123456789ABCDEF, true},
+        {0x0123456789ABCDEF, 0x0123456889ABCDEF, false},
+        {0x0123456789ABCDEF, 0x0123456789ABCDEE, false},
+        {0x89ABCDEF01234567, 0x0123456789ABCDEF, false},  // the halves exchanged
+    };
+    for (const auto& c : cases) {
+        ThreadWorld(3).run([&](Communicator& ranks) {
+            const auto device = open_cpu(1);
+            const auto equal = equal_on_all_ranks(ranks.rank() == 2 ? c.last : c.others, *device, ranks);
+            ASSERT_TRUE(equal);
+            EXPECT_EQ(*equal, c.equal) << c.others << " and " << c.last;
+        });
+    }
+}
+
+TEST(Training, ALossThatIsNoNumberEndsTheRunWithAdvice) {
+    const ModelInfo& info = *find_model("ffn");
+    const auto device = open_cpu(1);
+    SingleCommunicator single;
+    Silent silent;
+    Settings settings;
+    settings.batch = 64;
+    settings.optimizer = Optimization::sgd;
+    settings.rate = 1e30;
+    const auto model = info.make();
+    const auto outcome = train(info, *model, pattern_set(), settings, *device, single, silent);
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().fault, Fault::training);
+    EXPECT_THAT(outcome.error().message, HasSubstr("--lr"));
+}
+
+// ---- the same training on every device ---------------------------------------------------------------------------
+
+class TrainingOnDevice : public OnEachDevice {};
+
+TEST_P(TrainingOnDevice, EndsWhereTheCpuEnds) {
+    for (const auto& info : kModels) {
+        const Dataset data = info.data == DataSet::line ? make_line() : pattern_set();
+        Settings settings;
+        settings.epochs = 2;
+        settings.batch = 60;
+        settings.max_steps = 20;
+        SingleCommunicator single;
+        std::vector<Outcome> outcomes;
+        const auto cpu = open_cpu(1);
+        for (Device* one : {cpu.get(), &device()}) {
+            Silent silent;
+            const auto model = info.make();
+            auto outcome = train(info, *model, data, settings, *one, single, silent);
+            ASSERT_TRUE(outcome) << outcome.error().message;
+            outcomes.push_back(std::move(*outcome));
+        }
+        EXPECT_LT(relative_difference(outcomes[0].parameters, outcomes[1].parameters), 1e-4) << info.name;
+        EXPECT_NEAR(outcomes[1].last.loss, outcomes[0].last.loss, 0.02 * outcomes[0].last.loss) << info.name;
+    }
+}
+
+INSTANTIATE_ON_EACH_DEVICE(TrainingOnDevice);
+
+// ---- schedules: a pure function ----------------------------------------------------------------------------------
+
+TEST(Schedule, CountsWholeGlobalBatches) {
+    Settings settings;
+    settings.epochs = 5;
+    settings.batch = 64;
+    const auto schedule = make_schedule(settings, 60000, 8);
+    ASSERT_TRUE(schedule);
+    EXPECT_EQ(schedule->global_batch, 512);
+    EXPECT_EQ(schedule->steps_per_epoch, 117);
+    EXPECT_EQ(schedule->total_steps, 585);
+    EXPECT_EQ(schedule->epochs, 5);
+    settings.max_steps = 118;
+    EXPECT_EQ(make_schedule(settings, 60000, 8)->epochs, 2);
+    EXPECT_EQ(make_schedule(settings, 60000, 8)->total_steps, 118);
+    settings.max_steps = 1000000;
+    EXPECT_EQ(make_schedule(settings, 60000, 8)->total_steps, 585);
+}
+
+TEST(Schedule, RefusesAGlobalBatchLargerThanTheData) {
+    Settings settings;
+    settings.batch = 126;
+    const auto schedule = make_schedule(settings, 1000, 8);
+    ASSERT_FALSE(schedule);
+    EXPECT_EQ(schedule.error().fault, Fault::usage);
+    EXPECT_THAT(schedule.error().message, HasSubstr("global batch of 1008"));
+    EXPECT_THAT(schedule.error().message, HasSubstr("--batch-size 125 or less"));
+    settings.batch = 125;
+    EXPECT_TRUE(make_schedule(settings, 1000, 8));
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Data sets in host memory, as the training loop takes them: samples of equal length with a target each. load() is what
+// the trainer calls; the sources are fashion_mnist.cpp (through idx.cpp) and line.cpp.
+#ifndef TRAINER_DATA_DATASET_HPP
+#define TRAINER_DATA_DATASET_HPP
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trainer/devices/device.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// Numbers of one type, [count, columns], row by row.
+struct Matrix {
+    Type type = Type::f32;
+    std::int64_t columns = 0;
+    std::vector<std::uint8_t> bytes;
+
+    const void* data() const { return bytes.data(); }
+};
+
+struct Samples {
+    std::int64_t count = 0;
+    Matrix features;
+    Affine normalise;  // from stored features to what the model sees
+    Matrix targets;
+};
+
+struct Dataset {
+    Samples train;
+    Samples test;
+    std::string source;  // for people: where it comes from
+};
+
+// Debian's package dataset-fashion-mnist puts it there.
+inline const std::filesystem::path kFashionMnistDirectory = "/usr/share/datasets/fashion-mnist";
+
+// Images of 28x28 and their classes 0..9 from the four idx files of MNIST, gzipped or not.
+Result<Dataset> load_fashion_mnist(const std::filesystem::path& directory);
+// Whether the directory holds such files (not whether they are sound).
+bool has_fashion_mnist(const std::filesystem::path& directory);
+
+// y = 0.7 x + 0.3 at x = 0, 0.001, ... 0.999; the test samples are the training samples.
+Dataset make_line();
+
+}  // namespace dp::trainer
+
+#endif

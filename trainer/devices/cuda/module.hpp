@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The door between the trainer and its CUDA module: one exported C symbol that yields these functions. Both sides are
+// built together; the version guards against a module left over from another build.
+#ifndef TRAINER_DEVICES_CUDA_MODULE_HPP
+#define TRAINER_DEVICES_CUDA_MODULE_HPP
+
+#include <memory>
+
+#include "dp/dp.h"
+#include "trainer/devices/device.hpp"
+#include "trainer/parallel/communicator.hpp"
+
+namespace dp::trainer {
+
+struct CudaModule {
+    int version;
+    Result<std::unique_ptr<Device>> (*open)(int local_rank);
+    Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device);
+};
+
+// Raise it with every change of CudaModule, Device, Communicator, Tensor or Error.
+inline constexpr int kCudaModuleVersion = 1;
+inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
+inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opens the device that --device asks for. The CUDA device lives in a shared module (libdp-trainer-cuda.so) that is
+// loaded only here, so that the trainer starts on machines without the CUDA libraries.
+#ifndef TRAINER_DEVICES_OPEN_HPP
+#define TRAINER_DEVICES_OPEN_HPP
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dp/dp.hpp"
+#include "trainer/devices/device.hpp"
+#include "trainer/parallel/communicator.hpp"
+
+namespace dp::trainer {
+
+enum class DeviceChoice { automatic, cpu, cuda };
+
+struct OpenedDevice {
+    std::unique_ptr<Device> device;
+    std::optional<std::string> note;  // why the CPU was taken where the choice was left to us
+};
+
+// `local_rank` picks the GPU: local_rank modulo the visible ones. `threads` are the CPU's.
+Result<OpenedDevice> open_device(DeviceChoice choice, int local_rank, int threads);
+
+// The CUDA device alone, or why there is none.
+Result<std::unique_ptr<Device>> open_cuda(int local_rank);
+
+// NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it.
+Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device);
+
+}  // namespace dp::trainer
+
+#endif

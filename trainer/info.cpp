@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. Nothing is allocated.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trainer/optimizer.hpp"
+#include "trainer/run.hpp"
+
+namespace dp::trainer {
+namespace {
+
+double mebibytes(std::int64_t numbers) { return static_cast<double>(numbers) * sizeof(float) / (1 << 20); }
+
+}  // namespace
+
+Result<void> info(const Options& options) {
+    const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
+    if (!choice) return tl::make_unexpected(choice.error());
+    if (choice->reason) fmt::print("{}\n", *choice->reason);
+    const auto& chosen = *choice->info;
+    const Settings settings = settings_for(options, chosen);
+    const auto model = chosen.make();
+
+    fmt::print("{}: {}\n\n", chosen.name, chosen.summary);
+    for (const auto& parameter : model->parameters().all()) {
+        fmt::print("  {:<28} {:>12} {:>10}\n", parameter.name, fmt::format("{}", fmt::join(parameter.shape, " x ")),
+                   elements_of(parameter.shape));
+    }
+    const std::int64_t count = model->parameters().count();
+    const int state = state_per_parameter(settings.optimizer);
+    // The backward pass costs twice the forward pass: gradients of inputs and of weights.
+    const double flops = 3 * model->forward_flops_per_sample();
+    fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
+    fmt::print("  {:<28} {:>19.2f} MiB\n", "values", mebibytes(count));
+    fmt::print("  {:<28} {:>19.2f} MiB\n", "gradients", mebibytes(count));
+    fmt::print("  {:<28} {:>19.2f} MiB\n", settings.optimizer == Optimization::adam ? "state of adam" : "state of sgd",
+               mebibytes(count * state));
+    fmt::print("  {:<28} {:>19.2f} MiB\n", fmt::format("activations, batch {}", settings.batch),
+               mebibytes(model->activations_per_sample() * settings.batch));
+    fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
+    fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank", flops * static_cast<double>(settings.batch) / 1e6);
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bundled trainer's entry: command line in, verb, exit code out (result.hpp has the codes).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "trainer/options.hpp"
+#include "trainer/run.hpp"
+
+namespace {
+
+// "rank 3 on node2: " for a rank of a world, so that one line tells who it was.
+std::string who() {
+    const char* rank = std::getenv("DP_RANK");
+    if (rank == nullptr) return {};
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    return fmt::format("rank {} on {}: ", rank, host.data());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace dp::trainer;
+    const auto started = std::chrono::steady_clock::now();
+    try {
+        const Parsed parsed = parse_options({argv + 1, argv + argc});
+        if (!parsed.options) {
+            fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
+            return parsed.code;
+        }
+        const auto done = parsed.options->verb == Verb::info ? info(*parsed.options) : run(*parsed.options, started);
+        if (done) return 0;
+        fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
+        return static_cast<int>(done.error().fault);
+    } catch (const std::exception& error) {  // from a library; ours are values
+        fmt::print(stderr, "trainer: {}{}\n", who(), error.what());
+        return static_cast<int>(Fault::device);
+    }
+}

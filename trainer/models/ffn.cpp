@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ffn: a feed-forward network followed by logistic regression on 28x28 images in 10 classes, as in the SN10 tutorial
+// "FFNLogReg": 784 -> 256 -> 128 with ReLU, then 128 -> 10 with softmax cross-entropy.
+#include "trainer/models/layers.hpp"
+#include "trainer/models/model.hpp"
+
+namespace dp::trainer {
+namespace {
+
+class Ffn final : public Model {
+   public:
+    Ffn()
+        : first_(parameters_, "ffn.1", 28 * 28, 256, Activation::relu),
+          second_(parameters_, "ffn.2", 256, 128, Activation::relu),
+          regression_(parameters_, "logistic_regression", 128, 10, Activation::none) {}
+
+    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+        device_ = &device;
+        parameters_.place(device, seed);
+        for (auto* layer : {&first_, &second_, &regression_}) layer->place(device, rows);
+    }
+
+    void evaluate(const Batch& batch, const Tensor& metrics) override {
+        device_->softmax_cross_entropy(logits(batch), batch.target, 0, metrics, {});
+    }
+
+    void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
+        const auto rows = batch.x.rows();
+        device_->softmax_cross_entropy(logits(batch), batch.target, scale, metrics, regression_.gradient(rows));
+        regression_.backward(second_.output(rows), second_.gradient(rows));
+        second_.backward(first_.output(rows), first_.gradient(rows));
+        first_.backward(batch.x, {});
+    }
+
+    double forward_flops_per_sample() const override {
+        return first_.forward_flops_per_sample() + second_.forward_flops_per_sample() +
+               regression_.forward_flops_per_sample();
+    }
+    std::int64_t activations_per_sample() const override {
+        return 28 * 28 + 2 * (first_.outputs() + second_.outputs() + regression_.outputs());
+    }
+
+   private:
+    Device* device_ = nullptr;
+    LinearLayer first_;
+    LinearLayer second_;
+    LinearLayer regression_;
+
+    Tensor logits(const Batch& batch) { return regression_.forward(second_.forward(first_.forward(batch.x))); }
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_ffn() { return std::make_unique<Ffn>(); }
+
+}  // namespace dp::trainer

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line with CLI11: see options.hpp.
+#include "trainer/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+namespace dp::trainer {
+namespace {
+
+constexpr const char* kDescription =
+    "Trains a model, data-parallel where it is started as several ranks.\n\n"
+    "  trainer                                                here, alone\n"
+    "  dpctl launch -n 4 -- trainer                           4 ranks on this machine\n"
+    "  srun -N2 --ntasks-per-node=4 --dp-world=auto trainer   8 ranks on 2 nodes of a Slurm cluster\n\n"
+    "Without --model it trains ffn on Fashion-MNIST where that is installed, else linear on generated points.";
+
+constexpr const char* kFooter =
+    "Nothing is scaled by the number of ranks: each takes --batch-size samples a step, and --lr stays as it is. The same\n"
+    "global batch (batch size x ranks) and the same seed give the same training for any number of ranks.\n\n"
+    "The last line of the output is a summary in JSON. Exit codes: 0 trained, 1 the ranks' parameters differ or the loss\n"
+    "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such device or out of\n"
+    "memory.";
+
+// A whole number in [low, high]; the message says what was given and what is allowed.
+CLI::Validator whole(std::int64_t low, std::int64_t high) {
+    return CLI::Validator(
+        [=](std::string& text) -> std::string {
+            std::int64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return {};
+            return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
+        },
+        "");
+}
+
+CLI::Validator positive() {
+    return CLI::Validator(
+        [](std::string& text) -> std::string {
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool is_number = error == std::errc() && end == text.data() + text.size();
+            if (is_number && std::isfinite(value) && value > 0) return {};
+            return fmt::format("'{}' is not a number above 0, such as 0.001", text);
+        },
+        "");
+}
+
+// An option that takes one of a few words.
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) {
+    option->type_name(fmt::format("{}", fmt::join(words, "|")));
+    return option->check(CLI::Validator(
+        [words](std::string& text) -> std::string {
+            if (std::find(words.begin(), words.end(), text) != words.end()) return {};
+            return fmt::format("'{}' is not one of {}", text, fmt::join(words, ", "));
+        },
+        ""));
+}
+
+std::vector<std::string> model_names() {
+    std::vector<std::string> names;
+    for (const auto& info : kModels) names.emplace_back(info.name);
+    return names;
+}
+
+std::string defaults_of(auto member) {
+    std::vector<std::string> parts;
+    for (const auto& info : kModels) parts.push_back(fmt::format("{} {}", info.name, member(info.defaults)));
+    return fmt::format("(default: {})", fmt::join(parts, ", "));
+}
+
+std::string_view name_of(Optimization kind) { return kind == Optimization::adam ? "adam" : "sgd"; }
+
+// One line for a person: what was wrong, and what to do.
+std::string refusal(const CLI::ParseError& error) {
+    std::string what = error.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {  // "--epochs: 1 required N missing"
+        what = what.substr(0, what.find(':')) + " needs a value (a negative one is written --option=-1)";
+    } else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+        what = "no such option or verb" + what.substr(std::min(what.rfind(':'), what.size()));
+    }
+    return fmt::format("trainer: {}; `trainer --help` lists the options\n", what.substr(0, what.find('\n')));
+}
+
+}  // namespace
+
+Parsed parse_options(const std::vector<std::string>& arguments) {
+    CLI::App app(kDescription, "trainer");
+    app.footer(kFooter);
+    app.get_formatter()->column_width(34);
+    app.set_version_flag("--version", "trainer " DP_TRAINER_VERSION);
+    auto* run = app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
+    auto* info = app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
+    app.require_subcommand(0, 1);
+
+    Options options;
+    using Defaults = ModelInfo::Defaults;
+    std::string device = "auto", parallel = "auto", optimizer;
+    one_of(app.add_option("--model", options.model, "what to train"), model_names());
+    app.add_option("--epochs", options.epochs,
+                   "passes over the training set " + defaults_of([](const Defaults& d) { return d.epochs; }))
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
+    app.add_option("--batch-size,--batch_size", options.batch,
+                   "samples a rank takes in a step " + defaults_of([](const Defaults& d) { return d.batch; }))
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
+    app.add_option("--lr", options.rate, "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }))
+        ->check(positive())
+        ->type_name("X");
+    one_of(app.add_option("--optimizer", optimizer,
+                          "how to update " + defaults_of([](const Defaults& d) { return name_of(d.optimizer); })),
+           {"sgd", "adam"});
+    app.add_option("--steps", options.steps, "stop after so many optimizer steps")
+        ->check(whole(1, 1'000'000'000))
+        ->type_name("N");
+    app.add_option("--seed", options.seed, "of initial values and sampling (default: 1)")
+        ->check(whole(0, std::numeric_limits<std::int64_t>::max()))
+        ->type_name("N");
+    one_of(app.add_option("--device", device, "auto: CUDA where there is a GPU, else the CPU (default: auto)"),
+           {"auto", "cpu", "cuda"});
+    // expected(0, 1): a bare --data-parallel, as the SN10 tutorial writes it, means on.
+    auto* parallel_option =
+        one_of(app.add_option("--data-parallel,--data_parallel", parallel,
+                              "auto: where there are several ranks; on: insist; off: each rank trains alone "
+                              "(default: auto)"),
+               {"auto", "on", "off"})
+            ->expected(0, 1);
+    auto* directory = app.add_option("--data-dir,--data_dir", options.data_directory,
+                                     fmt::format("where the idx files of Fashion-MNIST are (default: {})",
+                                                 kFashionMnistDirectory.string()))
+                          ->type_name("DIR");
+    app.add_option("--json", options.json, "write the summary to this file, too")->type_name("FILE");
+    app.add_option("--dump-parameters,--dump_parameters", options.dump,
+                   "write rank 0's final parameters to this file: 32-bit floats, one after another")
+        ->type_name("FILE");
+
+    Parsed parsed;
+    try {
+        // CLI11 takes the words from the back of the vector.
+        app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    } catch (const CLI::CallForVersion& call) {
+        parsed.text = std::string(call.what()) + "\n";
+        return parsed;
+    } catch (const CLI::Success&) {  // --help
+        parsed.text = app.help();
+        return parsed;
+    } catch (const CLI::ParseError& error) {
+        parsed.code = static_cast<int>(Fault::usage);
+        parsed.text = refusal(error);
+        return parsed;
+    }
+    options.verb = info->parsed() && !run->parsed() ? Verb::info : Verb::run;
+    options.device = device == "cpu" ? DeviceChoice::cpu
+                                     : (device == "cuda" ? DeviceChoice::cuda : DeviceChoice::automatic);
+    if (parallel_option->count() > 0 && parallel.empty()) parallel = "on";
+    options.data_parallel = parallel == "on" ? DataParallel::on
+                                             : (parallel == "off" ? DataParallel::off : DataParallel::automatic);
+    if (!optimizer.empty()) options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
+    options.data_directory_given = directory->count() > 0;
+    parsed.options = std::move(options);
+    return parsed;
+}
+
+Result<ModelChoice> choose_model(const Options& options, bool data_there) {
+    const std::string directory = options.data_directory.string();
+    const std::string advice = options.data_directory_given
+                                   ? "give the directory of its idx files as --data-dir"
+                                   : "install Debian's package dataset-fashion-mnist, or give --data-dir";
+    if (options.model) {
+        const ModelInfo* info = find_model(*options.model);
+        if (info->data == DataSet::fashion_mnist && !data_there && options.verb == Verb::run) {
+            return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}", directory,
+                                                 info->name, advice));
+        }
+        return ModelChoice{info, std::nullopt};
+    }
+    if (data_there) {
+        return ModelChoice{find_model("ffn"), fmt::format("no --model given: ffn, because Fashion-MNIST is in {}",
+                                                          directory)};
+    }
+    if (options.data_directory_given) {
+        return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));
+    }
+    return ModelChoice{find_model("linear"),
+                       fmt::format("no --model given: linear on generated points, because there is no Fashion-MNIST in "
+                                   "{} ({})",
+                                   directory, advice)};
+}
+
+Settings settings_for(const Options& options, const ModelInfo& info) {
+    Settings settings;
+    settings.epochs = options.epochs.value_or(info.defaults.epochs);
+    settings.batch = options.batch.value_or(info.defaults.batch);
+    settings.rate = options.rate.value_or(info.defaults.rate);
+    settings.optimizer = options.optimizer.value_or(info.defaults.optimizer);
+    settings.seed = options.seed;
+    settings.max_steps = options.steps;
+    return settings;
+}
+
+}  // namespace dp::trainer

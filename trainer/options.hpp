@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The trainer's command line: words in, options out, no other effect. main.cpp calls it; tests/unit/trainer/options_test.cpp
+// has the table of what is refused and how.
+#ifndef TRAINER_OPTIONS_HPP
+#define TRAINER_OPTIONS_HPP
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/devices/open.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/parallel/surroundings.hpp"
+#include "trainer/training.hpp"
+
+namespace dp::trainer {
+
+enum class Verb { run, info };
+
+// What the user said; what was not said is empty, and the model's defaults hold.
+struct Options {
+    Verb verb = Verb::run;
+    std::optional<std::string> model;
+    std::optional<std::int64_t> epochs;
+    std::optional<std::int64_t> batch;
+    std::optional<double> rate;
+    std::optional<std::int64_t> steps;
+    std::optional<Optimization> optimizer;
+    std::uint64_t seed = 1;
+    DeviceChoice device = DeviceChoice::automatic;
+    DataParallel data_parallel = DataParallel::automatic;
+    std::filesystem::path data_directory = kFashionMnistDirectory;
+    bool data_directory_given = false;
+    std::optional<std::filesystem::path> json;
+    std::optional<std::filesystem::path> dump;
+};
+
+struct Parsed {
+    std::optional<Options> options;  // empty: print `text` and exit with `code`
+    int code = 0;
+    std::string text;
+};
+
+// `arguments` without the program's name.
+Parsed parse_options(const std::vector<std::string>& arguments);
+
+// Pure: which model, and the sentence that says why where the user did not choose. `data_there`: has_fashion_mnist().
+struct ModelChoice {
+    const ModelInfo* info;
+    std::optional<std::string> reason;
+};
+Result<ModelChoice> choose_model(const Options& options, bool data_there);
+
+// Pure: the model's defaults with what the user said on top.
+Settings settings_for(const Options& options, const ModelInfo& info);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The communicator between CPUs: Gloo's all-reduce over the full mesh that libdp-gloo connects.
+#include <fmt/format.h>
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+
+#include <utility>
+
+#include "dp/gloo.hpp"
+#include "trainer/parallel/communicator.hpp"
+
+namespace dp::trainer {
+namespace {
+
+class GlooCommunicator final : public Communicator {
+   public:
+    explicit GlooCommunicator(std::shared_ptr<::gloo::Context> mesh) : mesh_(std::move(mesh)) {}
+
+    std::string_view name() const override { return "gloo"; }
+    std::int64_t rank() const override { return mesh_->rank; }
+    std::int64_t size() const override { return mesh_->size; }
+
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        switch (tensor.type()) {
+            case Type::f32: return reduce<float>(tensor, reduction);
+            case Type::f64: return reduce<double>(tensor, reduction);
+            case Type::i64: return reduce<std::int64_t>(tensor, reduction);
+            default: return fail(Fault::world, "gloo: no all-reduce for this type of number");
+        }
+    }
+
+   private:
+    std::shared_ptr<::gloo::Context> mesh_;
+
+    // Gloo's ring: each rank reduces one part, then the parts go round, so that all ranks hold the same bits.
+    template <typename T>
+    Result<void> reduce(const Tensor& tensor, Reduction reduction) {
+        try {
+            ::gloo::AllreduceOptions options(mesh_);
+            options.setAlgorithm(::gloo::AllreduceOptions::Algorithm::RING);
+            options.setOutput(tensor.data<T>(), static_cast<std::size_t>(tensor.elements()));
+            options.setReduceFunction(reduction == Reduction::sum ? function(&::gloo::sum<T>)
+                                                                  : function(&::gloo::max<T>));
+            ::gloo::allreduce(options);
+            return {};
+        } catch (const std::exception& error) {
+            return fail(Fault::world, fmt::format("rank {}: all-reduce over Gloo broke off: {}; another rank has died "
+                                                  "or its node is cut off, see the lines before this one",
+                                                  mesh_->rank, error.what()));
+        }
+    }
+
+    using Function = void (*)(void*, const void*, const void*, std::size_t);
+    static Function function(Function overload) { return overload; }  // picks the overload of gloo::sum and max
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> open_gloo(Context& context) {
+    auto mesh = gloo_full_mesh(context, "trainer");
+    if (!mesh) return fail(Fault::world, mesh.error().message);
+    return std::make_unique<GlooCommunicator>(std::move(*mesh));
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reading the environment, and deciding from it: see surroundings.hpp.
+#include "trainer/parallel/surroundings.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "dp/dp.h"
+
+namespace dp::trainer {
+namespace {
+
+std::optional<int> number(const char* name) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) return std::nullopt;
+    const std::string_view value(text);
+    int result = 0;
+    // "4(x2)" is how Slurm writes SLURM_TASKS_PER_NODE: the leading number is what counts here.
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (error != std::errc() || end == value.data()) return std::nullopt;
+    return result;
+}
+
+int cpus_of_process() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    // More CPUs than cpu_set_t holds (1024): then the share of the node decides.
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    return CPU_COUNT(&set);
+}
+
+}  // namespace
+
+Surroundings gather_surroundings() {
+    Surroundings here;
+    here.in_step = dp_in_step() != 0;
+    here.slurm_tasks = number("SLURM_NTASKS").value_or(1);
+    here.slurm_task = number("SLURM_PROCID").value_or(0);
+    here.dp_rank = number("DP_RANK").value_or(0);
+    here.local_rank = number("LOCAL_RANK").value_or(number("SLURM_LOCALID").value_or(0));
+    here.local_size = number("LOCAL_WORLD_SIZE").value_or(number("SLURM_TASKS_PER_NODE").value_or(1));
+    here.affinity_cpus = cpus_of_process();
+    here.node_cpus = number("SLURM_CPUS_ON_NODE").value_or(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+    here.omp_threads = number("OMP_NUM_THREADS");
+    return here;
+}
+
+Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here) {
+    if (wanted == DataParallel::on && !here.in_step) {
+        return fail(Fault::world,
+                    "--data-parallel=on, but this process is no rank of a step: start it with `srun --dp-world=auto "
+                    "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
+    }
+    if (here.in_step) {
+        return ParallelDecision{wanted != DataParallel::off, here.dp_rank == 0, std::nullopt};
+    }
+    ParallelDecision decision;
+    if (here.slurm_tasks > 1) {
+        decision.speaks = here.slurm_task == 0;
+        if (wanted != DataParallel::off) {
+            decision.warning = fmt::format(
+                "Slurm has {} tasks here, but this trainer is no rank of a world and trains alone: start it with "
+                "`srun --dp-world=auto` to make them one data-parallel run (or say --data-parallel=off)",
+                here.slurm_tasks);
+        }
+    }
+    return decision;
+}
+
+int threads_for(const Surroundings& here) {
+    if (here.omp_threads && *here.omp_threads > 0) return *here.omp_threads;
+    const int share = here.node_cpus / std::max(here.local_size, 1);
+    return std::max(std::min(here.affinity_cpus, share), 1);
+}
+
+}  // namespace dp::trainer

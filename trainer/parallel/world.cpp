@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Joining and connecting the world through libdp: see world.hpp.
+#include "trainer/parallel/world.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "trainer/devices/open.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// libdp's errors name the missing ranks and their hosts: they are passed on as they are.
+tl::unexpected<Error> from(const dp::Error& error) { return fail(Fault::world, error.message); }
+
+}  // namespace
+
+Result<World> World::join() {
+    auto context = Context::open();
+    if (!context) return from(context.error());
+    return World(std::move(*context));
+}
+
+std::optional<std::string> World::header() const {
+    if (!context_) return std::nullopt;
+    const dp_world& world = context_->world();
+    return fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr, world.master_port,
+                       world.size, world.nodes);
+}
+
+// Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
+Result<void> World::agree_on(std::string_view device) {
+    const std::string key = "trainer/device/";
+    if (auto added = context_->add(key + std::string(device), 1); !added) return from(added.error());
+    if (auto done = context_->barrier({"trainer/device", {}}); !done) return from(done.error());
+    auto equal = context_->add(key + std::string(device), 0);
+    if (!equal) return from(equal.error());
+    if (*equal == size()) return {};
+    return fail(Fault::device, fmt::format("{} of {} ranks train on {} and the others do not: give --device=cpu, or see "
+                                           "why a GPU is missing on some with --device=cuda",
+                                           *equal, size(), device));
+}
+
+Result<std::unique_ptr<Communicator>> World::connect(Device& device) {
+    if (!context_) return std::make_unique<SingleCommunicator>();
+    if (auto agreed = agree_on(device.name()); !agreed) return tl::make_unexpected(agreed.error());
+    return device.name() == "cuda" ? open_nccl(*context_, device) : open_gloo(*context_);
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// This process's place among the ranks: alone, or a rank of libdp's world. run.cpp joins it, then connects it.
+#ifndef TRAINER_PARALLEL_WORLD_HPP
+#define TRAINER_PARALLEL_WORLD_HPP
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "dp/dp.hpp"
+#include "trainer/devices/device.hpp"
+#include "trainer/parallel/communicator.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+class World {
+   public:
+    static World alone() { return World(std::nullopt); }
+    // Says hello to the world of this step.
+    static Result<World> join();
+
+    std::int64_t size() const { return context_ ? context_->world().size : 1; }
+    // The line about address, port and ranks; nothing where this process is alone.
+    std::optional<std::string> header() const;
+
+    // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose ranks have
+    // opened devices of different kinds. The world must outlive it.
+    Result<std::unique_ptr<Communicator>> connect(Device& device);
+
+   private:
+    std::optional<Context> context_;
+
+    explicit World(std::optional<Context> context) : context_(std::move(context)) {}
+    Result<void> agree_on(std::string_view device);
+};
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parameters in one piece of memory: see parameters.hpp.
+#include "trainer/parameters.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "trainer/random.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Every parameter begins at 256 bytes, which lets cuBLASLt use its widest loads.
+constexpr std::int64_t kAlignment = 64;
+
+std::int64_t padded(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+Parameter& ParameterSet::add(std::string name, Shape shape, float bound) {
+    return parameters_.emplace_back(Parameter{std::move(name), std::move(shape), bound, {}, {}});
+}
+
+void ParameterSet::place(Device& device, std::uint64_t seed) {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += padded(elements_of(parameter.shape));
+
+    std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
+    values_ = device.make(Type::f32, {total});
+    gradients_ = device.make(Type::f32, {total});
+    std::int64_t at = 0;
+    std::uint64_t stream = 0;
+    for (auto& parameter : parameters_) {
+        Random random(seed, stream++);
+        const std::int64_t count = elements_of(parameter.shape);
+        for (std::int64_t i = 0; i < count; ++i) {
+            initial[static_cast<std::size_t>(at + i)] = random.uniform(-parameter.bound, parameter.bound);
+        }
+        parameter.value = values_.view(at, parameter.shape);
+        parameter.gradient = gradients_.view(at, parameter.shape);
+        at += padded(count);
+    }
+    device.upload(initial.data(), values_);
+}
+
+std::int64_t ParameterSet::count() const {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += elements_of(parameter.shape);
+    return total;
+}
+
+std::vector<float> ParameterSet::download(Device& device) const {
+    std::vector<float> values;
+    values.reserve(static_cast<std::size_t>(count()));
+    for (const auto& parameter : parameters_) {
+        const auto part = device.values_of<float>(parameter.value);
+        values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+}
+
+std::uint64_t hash_of(const std::vector<float>& values) {
+    std::uint64_t hash = 0xCBF29CE484222325u;
+    for (float value : values) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof bits);
+        for (int byte = 0; byte < 4; ++byte) hash = (hash ^ ((bits >> (8 * byte)) & 0xFFu)) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model's parameters and their gradients. All values lie in one piece of memory and all gradients in another, so that
+// one all-reduce averages them, one call of the optimizer updates them and one pass hashes them.
+#ifndef TRAINER_PARAMETERS_HPP
+#define TRAINER_PARAMETERS_HPP
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer {
+
+struct Parameter {
+    std::string name;
+    Shape shape;
+    float bound;      // initial values are even in [-bound, bound)
+    Tensor value;     // f32; both are set by ParameterSet::place
+    Tensor gradient;
+};
+
+class ParameterSet {
+   public:
+    // Declares a parameter; the reference stays valid. Nothing is allocated before place().
+    Parameter& add(std::string name, Shape shape, float bound);
+
+    // Allocates on the device and draws the initial values from the seed: every rank draws the same, so nothing has to
+    // be broadcast (and the hash at the end of a run would tell).
+    void place(Device& device, std::uint64_t seed);
+
+    const std::deque<Parameter>& all() const { return parameters_; }
+    std::int64_t count() const;  // numbers to learn, without padding
+
+    // Everything in one piece, padding (zeros, which stay zero) included.
+    const Tensor& values() const { return values_; }
+    const Tensor& gradients() const { return gradients_; }
+
+    // The values one after another without padding, in the order of declaration.
+    std::vector<float> download(Device& device) const;
+
+   private:
+    std::deque<Parameter> parameters_;
+    Tensor values_;
+    Tensor gradients_;
+};
+
+// FNV-1a of the bytes, 64 bits: ranks compare it, and the summary shows it.
+std::uint64_t hash_of(const std::vector<float>& values);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lines for people and the summary for programs: see report.hpp.
+#include "trainer/report.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace dp::trainer {
+
+void Report::erase() {
+    if (!drawn_) return;
+    fmt::print(stderr, "\r\033[K");
+    drawn_ = false;
+}
+
+void Report::line(std::string_view text) {
+    if (!speaks_) return;
+    erase();
+    fmt::print("{}\n", text);
+    std::fflush(stdout);  // under srun, standard output is a pipe: show lines when they happen
+}
+
+void Report::warning(std::string_view text) {
+    if (!speaks_) return;
+    erase();
+    fmt::print(stderr, "trainer: {}\n", text);
+}
+
+void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) {
+    if (!terminal_) return;
+    const auto now = Clock::now();
+    if (now - last_drawn_ < std::chrono::milliseconds(100)) return;
+    last_drawn_ = now;
+    drawn_ = true;
+    const std::int64_t done = (epoch - 1) * schedule.steps_per_epoch + step;
+    const auto share = static_cast<double>(done) / static_cast<double>(schedule.total_steps);
+    fmt::print(stderr, "\r\033[Kepoch {}/{}  step {}/{}  [{:<30}] {:3.0f} %", epoch, schedule.epochs, done,
+               schedule.total_steps, std::string(static_cast<std::size_t>(std::lround(share * 30)), '#'), share * 100);
+    std::fflush(stderr);
+}
+
+void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
+    line(epoch_line(report, schedule.epochs));
+}
+
+std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
+    const std::string test = report.test_accuracy ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
+                                                  : fmt::format("test loss {:.3g}", report.test_loss);
+    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s", report.epoch, epochs, report.loss,
+                       test, report.samples_per_second, report.seconds);
+}
+
+nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome) {
+    nlohmann::ordered_json json{
+        {"model", facts.model},
+        {"device", facts.device},
+        {"communicator", facts.communicator},
+        {"world_size", facts.world_size},
+        {"seed", facts.seed},
+        {"epochs", outcome.schedule.epochs},
+        {"steps", outcome.schedule.total_steps},
+        {"global_batch_size", outcome.schedule.global_batch},
+        {"final_loss", outcome.last.loss},
+        {"test_loss", outcome.last.test_loss},
+    };
+    if (outcome.last.test_accuracy) json["test_accuracy"] = *outcome.last.test_accuracy;
+    json["samples_per_second"] = outcome.samples_per_second;
+    json["train_seconds"] = outcome.train_seconds;
+    json["startup_seconds"] = facts.startup_seconds;
+    json["parameters"] = outcome.parameters.size();
+    json["parameters_hash"] = fmt::format("{:016x}", outcome.parameters_hash);
+    json["parameters_equal_on_all_ranks"] = outcome.equal_on_all_ranks;
+    return json;
+}
+
+}  // namespace dp::trainer

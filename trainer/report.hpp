@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the trainer prints: a line an epoch, a progress line where a person watches, and the summary. Only the process
+// that speaks for its world has a Report that says anything.
+#ifndef TRAINER_REPORT_HPP
+#define TRAINER_REPORT_HPP
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "trainer/training.hpp"
+
+namespace dp::trainer {
+
+class Report final : public Observer {
+   public:
+    // `terminal`: keep a progress line on standard error, redrawn in place.
+    Report(bool speaks, bool terminal) : speaks_(speaks), terminal_(speaks && terminal) {}
+
+    void line(std::string_view text);     // to standard output
+    void warning(std::string_view text);  // to standard error
+    void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
+    void on_epoch(const EpochReport& report, const Schedule& schedule) override;
+
+   private:
+    using Clock = std::chrono::steady_clock;
+    bool speaks_;
+    bool terminal_;
+    bool drawn_ = false;  // a progress line stands on the terminal
+    Clock::time_point last_drawn_{};
+
+    void erase();
+};
+
+// Pure: the line of an epoch.
+std::string epoch_line(const EpochReport& report, std::int64_t epochs);
+
+// Facts of a run that the training loop does not know.
+struct RunFacts {
+    std::string_view model;
+    std::string_view device;
+    std::string_view communicator;
+    std::int64_t world_size;
+    std::uint64_t seed;
+    double startup_seconds;  // from the start of the process until the training loop
+};
+
+// Pure: the summary. Keys are for programs and stay.
+nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome);
+
+}  // namespace dp::trainer
+
+#endif

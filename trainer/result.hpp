@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the trainer says that something went wrong: a value with one line for a person and the exit code that a job
+// script sees. Everything in trainer/ that can fail returns Result.
+#ifndef TRAINER_RESULT_HPP
+#define TRAINER_RESULT_HPP
+
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+namespace dp::trainer {
+
+// The numbers are exit codes and stand in --help: do not renumber.
+enum class Fault : int {
+    training = 1,  // the training itself: ranks that differ, a loss that is no number
+    usage = 2,     // the command line
+    data = 3,      // a data set that is missing or damaged
+    world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost
+    device = 5,    // no such device, out of memory, a CUDA call that failed
+};
+
+struct Error {
+    Fault fault;
+    std::string message;  // one line: what was tried, what is wrong, what to do
+};
+
+template <typename T>
+using Result = tl::expected<T, Error>;
+
+inline tl::unexpected<Error> fail(Fault fault, std::string message) {
+    return tl::make_unexpected(Error{fault, std::move(message)});
+}
+
+}  // namespace dp::trainer
+
+#endif

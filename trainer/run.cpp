@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer run`: puts the parts together. Every decision is a pure function elsewhere; here are the effects, in the order
+// in which a person would want to hear that they failed.
+#include "trainer/run.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "trainer/parallel/world.hpp"
+#include "trainer/report.hpp"
+
+namespace dp::trainer {
+namespace {
+
+Result<Dataset> load(const ModelInfo& info, const Options& options) {
+    if (info.data == DataSet::fashion_mnist) return load_fashion_mnist(options.data_directory);
+    return make_line();
+}
+
+Result<void> write_file(const std::filesystem::path& file, const void* data, std::size_t size) {
+    std::ofstream out(file, std::ios::binary | std::ios::trunc);
+    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+    out.close();
+    if (!out) return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
+    return {};
+}
+
+std::string describe(const Model& model, const ModelInfo& info, const Device& device, const Communicator& ranks,
+                     const Settings& settings, const Dataset& data) {
+    return fmt::format("{}: {} parameters on {}; {} rank{} x batch {} = global batch {}; {} training and {} test "
+                       "samples from {}",
+                       info.name, model.parameters().count(), device.description(), ranks.size(),
+                       ranks.size() == 1 ? "" : "s", settings.batch, settings.batch * ranks.size(), data.train.count,
+                       data.test.count, data.source);
+}
+
+}  // namespace
+
+Result<void> run(const Options& options, std::chrono::steady_clock::time_point started) {
+    const Surroundings here = gather_surroundings();
+    const auto decision = decide_parallel(options.data_parallel, here);
+    if (!decision) return tl::make_unexpected(decision.error());
+    Report report(decision->speaks, isatty(STDERR_FILENO) != 0);
+    if (decision->warning) report.warning(*decision->warning);
+
+    const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
+    if (!choice) return tl::make_unexpected(choice.error());
+    if (choice->reason) report.line(*choice->reason);
+    const ModelInfo& info = *choice->info;
+    const Settings settings = settings_for(options, info);
+
+    // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
+    auto world = decision->join ? World::join() : Result<World>(World::alone());
+    if (!world) return tl::make_unexpected(world.error());
+    report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
+    if (const auto header = world->header()) report.line(*header);
+
+    // Both before the mesh: what cannot work is refused in one line, not in a time-out.
+    auto data = load(info, options);
+    if (!data) return tl::make_unexpected(data.error());
+    if (auto schedule = make_schedule(settings, data->train.count, world->size()); !schedule) {
+        return tl::make_unexpected(schedule.error());
+    }
+    auto opened = open_device(options.device, here.local_rank, threads_for(here));
+    if (!opened) return tl::make_unexpected(opened.error());
+    if (opened->note) report.line(*opened->note);
+    Device& device = *opened->device;
+    auto communicator = world->connect(device);
+    if (!communicator) return tl::make_unexpected(communicator.error());
+
+    const auto model = info.make();
+    report.line(describe(*model, info, device, **communicator, settings, *data));
+    const double startup = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    const auto outcome = train(info, *model, *data, settings, device, **communicator, report);
+    if (!outcome) return tl::make_unexpected(outcome.error());
+
+    const auto summary = summary_of({info.name, device.name(), (*communicator)->name(), (*communicator)->size(),
+                                     settings.seed, startup},
+                                    *outcome);
+    // Files first, so that the summary stays the last line; who does not speak writes none.
+    if (decision->speaks && options.dump) {
+        const auto& parameters = outcome->parameters;
+        if (auto done = write_file(*options.dump, parameters.data(), parameters.size() * sizeof(float)); !done) return done;
+    }
+    const std::string text = summary.dump();
+    if (decision->speaks && options.json) {
+        if (auto done = write_file(*options.json, (text + "\n").data(), text.size() + 1); !done) return done;
+    }
+    report.line(text);
+    if (!outcome->equal_on_all_ranks) {
+        return fail(Fault::training, fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
+                                                 "were not averaged the same everywhere; do not use this model",
+                                                 outcome->parameters_hash));
+    }
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verbs of the trainer. main.cpp calls them.
+#ifndef TRAINER_RUN_HPP
+#define TRAINER_RUN_HPP
+
+#include <chrono>
+
+#include "trainer/options.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// Trains. An error is not yet printed. `started`: when the process began.
+Result<void> run(const Options& options, std::chrono::steady_clock::time_point started);
+
+// Shows what a model needs.
+Result<void> info(const Options& options);
+
+}  // namespace dp::trainer
+
+#endif

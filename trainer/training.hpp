@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The training loop, in one place: sample, forward and backward, average the gradients, step. run.cpp calls it with real
+// devices and ranks, the tests with threads for ranks.
+#ifndef TRAINER_TRAINING_HPP
+#define TRAINER_TRAINING_HPP
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/devices/device.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/parallel/communicator.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+struct Settings {
+    std::int64_t epochs = 1;
+    std::int64_t batch = 1;  // a rank's
+    double rate = 1e-3;
+    Optimization optimizer = Optimization::adam;
+    std::uint64_t seed = 1;
+    std::optional<std::int64_t> max_steps;  // stop after so many optimizer steps
+};
+
+// How many steps that makes.
+struct Schedule {
+    std::int64_t steps_per_epoch;
+    std::int64_t total_steps;
+    std::int64_t epochs;        // the last may be cut short by max_steps
+    std::int64_t global_batch;  // batch * world
+};
+
+// Pure. An error where a global batch is larger than the data set, because then no step would ever be made.
+Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
+
+struct EpochReport {
+    std::int64_t epoch;                   // the first is 1
+    double loss;                          // mean over the epoch's training samples of all ranks
+    double test_loss;                     // mean over the test set, after the epoch
+    std::optional<double> test_accuracy;  // 0..1, of models that classify
+    double seconds;                       // of training, without the test
+    double samples_per_second;            // of all ranks together
+};
+
+// Is told how the training goes; its methods return at once.
+class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
+    virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
+};
+
+struct Outcome {
+    Schedule schedule;
+    EpochReport last;
+    double train_seconds;       // all epochs, without the tests
+    double samples_per_second;  // of all ranks together
+    std::vector<float> parameters;
+    std::uint64_t parameters_hash;
+    bool equal_on_all_ranks;  // every rank's hash is the same
+};
+
+// Trains `model`, which is not placed yet. Every rank of the communicator calls it with the same settings and data.
+Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
+                      Device& device, Communicator& communicator, Observer& observer);
+
+// Whether every rank brought the same number. Every rank calls.
+Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator);
+
+}  // namespace dp::trainer
+
+#endif
