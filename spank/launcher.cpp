@@ -24,15 +24,20 @@ std::optional<std::string> get_environment(const char* name) {
     return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-int refuse(const std::string& why) {
+// Ends srun before it has started anything. Not by an error code: Slurm ignores one from a plugin whose line in
+// plugstack.conf says `optional`. srun itself leaves in the same way where a plugin fails (srun_job.c), and the process
+// that it keeps for this gives back what was allocated.
+[[noreturn]] void refuse(const std::string& why) {
     slurm_error("slurm-dp: %s", why.c_str());
-    return -1;
+    std::exit(1);
 }
 
 void set_environment(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
+// Empty, not unset: srun has copied its environment before the step was created, and only merges it after.
 void leave_step_alone() {
-    for (const char* name : {kSecretVariable, kRankZeroHostVariable, kStepVariable}) unsetenv(name);
+    for (const char* name : kLauncherVariables)
+        if (std::getenv(name)) setenv(name, "", 1);
     state().active = false;
 }
 
@@ -66,25 +71,24 @@ Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
 
 }  // namespace
 
-int allocator_post_options() {
+void allocator_post_options() {
     // Names that begin with SLURM_ survive --export=NONE and reach the sruns inside.
     for (const auto& [name, value] : settings_to_environment(state().command_line))
         set_environment(name.c_str(), value);
-    return 0;
 }
 
-int launcher_post_options() {
+void launcher_post_options() {
     State& s = state();
-    leave_step_alone();
+    for (const char* name : kLauncherVariables) unsetenv(name);  // an outer step's
     auto inherited = settings_from_environment(get_environment);
-    if (!inherited) return refuse(inherited.error().message);
-    if (!s.command_line.any() && !inherited->any()) return 0;
+    if (!inherited) refuse(inherited.error().message);
+    if (!s.command_line.any() && !inherited->any()) return;
 
     s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
     if (!s.settings.world) s.settings.world = 0;
     if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
     auto secret = make_secret();
-    if (!secret) return refuse(secret.error().message);
+    if (!secret) refuse(secret.error().message);
     // Here and not in local_user_init: from there the environment reaches only one component of a heterogeneous step.
     set_environment(kSecretVariable, *secret);
     std::string text;
@@ -92,12 +96,11 @@ int launcher_post_options() {
         text += (text.empty() ? "" : " ") + name + "=" + value;
     set_environment(kStepVariable, text);
     s.active = true;
-    return 0;
 }
 
-int launcher_step_created(spank_t spank) {
+void launcher_step_created(spank_t spank) {
     State& s = state();
-    if (!s.active) return 0;
+    if (!s.active) return;
     uint32_t job_id = 0;
     uint32_t step_id = 0;
     uint32_t tasks = 0;
@@ -107,28 +110,27 @@ int launcher_step_created(spank_t spank) {
     if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
-        return refuse("this srun does not tell the plugin its job, step and tasks");
+        refuse("this srun does not tell the plugin its job, step and tasks");
     if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
     if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
         is_mpi_launcher(argv[0])) {
         leave_step_alone();
-        return 0;
+        return;
     }
     switch (decide_world(*s.settings.world, tasks, s.command_line.world.has_value())) {
         case WorldDecision::refuse:
-            return refuse(world_refusal(*s.settings.world, tasks));
+            refuse(world_refusal(*s.settings.world, tasks));
         case WorldDecision::leave_alone:
             leave_step_alone();
-            return 0;
+            return;
         case WorldDecision::apply:
             break;
     }
     if (nodes > 1) {
         auto host = rank_zero_host(job_id, step_id);
-        if (!host) return refuse(host.error().message);
+        if (!host) refuse(host.error().message);
         set_environment(kRankZeroHostVariable, *host);
     }
-    return 0;
 }
 
 }  // namespace dp::plugin

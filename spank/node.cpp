@@ -89,7 +89,7 @@ Try<StepFacts> gather(spank_t spank) {
 void node_user_init(spank_t spank) {
     State& s = state();
     uint32_t step_id = 0;
-    if (!job_environment(spank, kSecretVariable)) return;
+    if (job_environment(spank, kSecretVariable).value_or("").empty()) return;
     if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep) return;
     s.active = true;
     s.settings = read_settings(job_environment(spank, kStepVariable).value_or(""));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every SPANK entry point of slurm-dp: C shims that find the context and forward. No exception passes them, and no
-// error leaves a call-back of slurmstepd but task_init (any other would drain the node).
+// error leaves a call-back of slurmstepd (one from user_init, say, would drain the node).
 extern "C" {
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -14,7 +14,10 @@ extern const unsigned int spank_plugin_version;
 SPANK_PLUGIN(dp, 1)
 }
 
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
+#include <string>
 
 #include "state.hpp"
 
@@ -60,6 +63,16 @@ int option_given(int index, const char* argument, int remote) {
     });
 }
 
+// Slurm 22.05 hands the options of sbatch and salloc to the sruns inside as if they were given there. We pass them on
+// ourselves (SLURM_DP_*), so that srun can tell an inherited --dp-world=N from its own.
+void forget_inherited_options() {
+    for (const OptionSpec& spec : option_specs()) {
+        std::string name = std::string("SLURM_SPANK__SLURM_SPANK_OPTION_dp_") + spec.name;
+        std::replace(name.begin(), name.end(), '-', '_');
+        unsetenv(name.c_str());
+    }
+}
+
 int register_options(spank_t spank) {
     int index = 0;
     for (const OptionSpec& spec : option_specs()) {
@@ -99,6 +112,8 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
         }
         switch (spank_context()) {
             case S_CTX_LOCAL:
+                forget_inherited_options();
+                return register_options(spank);
             case S_CTX_ALLOCATOR:
             case S_CTX_REMOTE:
                 return register_options(spank);
@@ -112,17 +127,23 @@ int slurm_spank_init_post_opt(spank_t, int, char*[]) {
     return guarded("options", -1, [&] {
         switch (spank_context()) {
             case S_CTX_ALLOCATOR:
-                return allocator_post_options();
+                allocator_post_options();
+                break;
             case S_CTX_LOCAL:
-                return launcher_post_options();
+                launcher_post_options();
+                break;
             default:
-                return 0;
+                break;
         }
+        return 0;
     });
 }
 
 int slurm_spank_local_user_init(spank_t spank, int, char*[]) {
-    return guarded("step", -1, [&] { return launcher_step_created(spank); });
+    return guarded("step", -1, [&] {
+        launcher_step_created(spank);
+        return 0;
+    });
 }
 
 int slurm_spank_user_init(spank_t spank, int, char*[]) {
@@ -140,7 +161,10 @@ int slurm_spank_task_post_fork(spank_t spank, int, char*[]) {
 }
 
 int slurm_spank_task_init(spank_t spank, int, char*[]) {
-    return guarded("task_init", -1, [&] { return task_init(spank); });
+    return guarded("task_init", -1, [&] {
+        task_init(spank);
+        return 0;
+    });
 }
 
 int slurm_spank_task_exit(spank_t spank, int, char*[]) {

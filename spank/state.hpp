@@ -56,17 +56,17 @@ struct State {
 
 State& state();
 
-// ---- srun, sbatch, salloc (launcher.cpp); non-zero refuses ----
-int allocator_post_options();
-int launcher_post_options();
-int launcher_step_created(spank_t spank);
+// ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----
+void allocator_post_options();
+void launcher_post_options();
+void launcher_step_created(spank_t spank);
 
 // ---- slurmstepd (node.cpp); never fails, never waits but for the daemon's end ----
 void node_user_init(spank_t spank);
 void node_task_forked(spank_t spank);
 void node_task_exited(spank_t spank);
 
-// ---- the task, as the user (task.cpp); non-zero fails the step ----
-int task_init(spank_t spank);
+// ---- the task, as the user (task.cpp); the task ends where it has no place in the world ----
+void task_init(spank_t spank);
 
 }  // namespace dp::plugin

@@ -85,30 +85,34 @@ void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
 
 }  // namespace
 
-int task_init(spank_t spank) {
+void task_init(spank_t spank) {
     State& s = state();
-    if (!s.active) return 0;
+    if (!s.active) {
+        // A step that the launcher left alone.
+        for (const char* name : kLauncherVariables) spank_unsetenv(spank, name);
+        return;
+    }
     int local = 0;
     uint32_t rank = 0;
     spank_get_item(spank, S_TASK_ID, &local);
     spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
-    // One line a node, not one a task.
-    auto refuse = [&](const std::string& why) {
-        if (local == 0) slurm_error("slurm-dp: %s", why.c_str());
-        return -1;
+    // One line a node, not one a task. The task ends here and not by an error code, which Slurm ignores where
+    // plugstack.conf says `optional`: the program would run outside of every world.
+    auto refuse = [&](const std::string& why, bool others_would_wait = false) {
+        if (local == 0) {
+            slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
+            if (others_would_wait) end_step(s.facts);
+        }
+        _exit(1);
     };
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s); !started) s.failure = started.error().message;
     }
     drop_daemon_ends(s.node);
-    if (s.failure) {
-        int rc = refuse("node " + s.facts.host + ": " + *s.failure);
-        if (local == 0) end_step(s.facts);
-        return rc;
-    }
+    if (s.failure) refuse(*s.failure, true);
     const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
     auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
-    if (!plan) return refuse("node " + s.facts.host + ": " + plan.error().message);
+    if (!plan) refuse(plan.error().message);
 
     TaskFacts facts;
     facts.rank = rank;
@@ -135,7 +139,6 @@ int task_init(spank_t spank) {
     }
     // Nothing is run: the task ends here, as if its program had ended well.
     if (dry_run) _exit(0);
-    return 0;
 }
 
 }  // namespace dp::plugin

@@ -48,14 +48,35 @@ std::string Broker::where(uint32_t rank) const {
     return "rank " + std::to_string(rank) + " on " + members_.host_of(rank);
 }
 
-void Broker::abort(const std::string& reason) {
+void Broker::abort(const std::string& reason, Patience patience) {
     if (aborted_) return;  // the first cause wins; what follows from it is no cause
     aborted_ = true;
     abort_reason_ = reason;
-    out_.log.push_back(reason + "; ending the step");
+    polite_at_.reset();
+    // Before the plan is out, the waiting tasks of this node print the reason themselves.
+    if (plan_sent_to_own_) out_.log.push_back(reason + "; ending the step");
     wire::ToNode message;
     message.mutable_abort()->set_reason(reason);
+    message.mutable_abort()->set_term_after_ms(static_cast<uint32_t>(patience.term.count()));
+    message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(patience.kill.count()));
     to_all(message);
+}
+
+void Broker::died(uint32_t rank, int wait_status, Time now) {
+    const std::string reason = where(rank) + " " + describe_status(wait_status);
+    const Patience patience = patience_after(wait_status);
+    if (patience != kTold) {
+        abort(reason, patience);
+    } else if (!polite_at_ && !aborted_) {
+        polite_at_ = now + kPoliteDelay;
+        polite_reason_ = reason;
+    }
+}
+
+void Broker::own_node_left(Time now) {
+    // Its tasks ended before the world was complete: cancelled. Nobody else can start now.
+    if (!plan_sent_to_own_) abort("the ranks on " + members_.nodes()[config_.own_node].host + " ended before the world was complete", kBroken);
+    leave_at_ = aborted_ ? now : now + kBrokerLinger;
 }
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
@@ -70,11 +91,11 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             request(node, message.request(), now);
             break;
         case wire::FromNode::kFault:
-            abort(printable(message.fault().reason(), 300));
+            abort(printable(message.fault().reason(), 300), kBroken);
             break;
         case wire::FromNode::kLeave:
             members_.leave(node);
-            if (node == config_.own_node) leave_at_ = now + kBrokerLinger;
+            if (node == config_.own_node) own_node_left(now);
             if (members_.all_left()) finished_ = true;
             break;
         case wire::FromNode::KIND_NOT_SET:
@@ -96,16 +117,17 @@ void Broker::join(uint32_t node, const wire::Join& join) {
     if (aborted_) {
         wire::ToNode message;
         message.mutable_abort()->set_reason(abort_reason_);
+        message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
         send(node, std::move(message));
         return;
     }
     wire::ToNode plan;
     plan.mutable_plan()->set_master_addr(config_.master_addr);
     plan.mutable_plan()->set_master_port(config_.master_port);
-    // Rank 0's node waits for the table, which needs every node; the others go ahead.
+    // The other nodes go ahead. Rank 0's waits until all are there: its ranks could end before a slow node has come, and
+    // the broker with them. A world is complete no sooner for it.
     if (node != config_.own_node) send(node, plan);
-    const bool own_ready = members_.nodes()[config_.own_node].joined && (!config_.want_table || members_.all_joined());
-    if (own_ready && !plan_sent_to_own_) {
+    if (members_.all_joined()) {
         plan_sent_to_own_ = true;
         if (config_.want_table) plan.mutable_plan()->set_table(members_.table());
         send(config_.own_node, std::move(plan));
@@ -134,7 +156,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             store_.drop(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
-                abort(where(event.rank()) + " " + describe_status(event.exited()));
+                died(event.rank(), event.exited(), now);
             } else if (event.exited() == 0 && silent && !aborted_) {
                 out_.log.push_back(where(event.rank()) +
                                    " exited with code 0 without goodbye (its program ended in the middle, or lacks "
@@ -167,16 +189,15 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
         if (members_.ranks()[member].state == Membership::RankState::exited) deliver(meetings_.give_up(member));
 }
 
-BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
+BrokerActions Broker::on_lost(uint32_t node, const std::string& why) {
     const auto& state = members_.nodes()[node];
-    if (state.joined && !state.left && !state.lost) {
+    if (!finished_ && state.joined && !state.left && !state.lost) {
         members_.lose(node);
-        abort("node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why);
+        abort("node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why, kBroken);
         for (uint32_t rank : state.ranks) {
             store_.drop(rank);
             deliver(meetings_.give_up(rank));
         }
-        if (node == config_.own_node) leave_at_ = now + kBrokerLinger;
         if (members_.all_left()) finished_ = true;
     }
     return take();
@@ -191,7 +212,8 @@ void Broker::check_arrivals(Time now) {
         for (uint32_t rank = 0; rank < config_.world_size; ++rank)
             if (!members_.ranks()[rank].node) absent.push_back(rank);
         abort(std::to_string(config_.world_size - absent.size()) + " of " + std::to_string(config_.world_size) +
-              " ranks are there" + within + "; missing: " + members_.describe(absent));
+              " ranks are there" + within + "; missing: " + members_.describe(absent),
+              kBroken);
         return;
     }
     if (!first_hello_) return;
@@ -200,7 +222,7 @@ void Broker::check_arrivals(Time now) {
     const std::string count = std::to_string(members_.hellos()) + " of " + std::to_string(config_.world_size) +
                               " ranks said hello";
     if (now >= *first_hello_ + config_.timeout) {
-        abort(count + within + "; missing: " + members_.describe(late));
+        abort(count + within + "; missing: " + members_.describe(late), kBroken);
     } else if (now >= *next_notice_) {
         out_.log.push_back(count + " after " + std::to_string((now - *first_hello_).count() / 1000) +
                            " s; waiting for " + members_.describe(late));
@@ -212,6 +234,10 @@ BrokerActions Broker::tick(Time now) {
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
     check_arrivals(now);
+    if (polite_at_ && now >= *polite_at_) {
+        polite_at_.reset();
+        if (!members_.all_exited()) abort(polite_reason_, kTold);
+    }
     if (leave_at_ && now >= *leave_at_ && !finished_) {
         finished_ = true;
         wire::ToNode message;
@@ -223,7 +249,7 @@ BrokerActions Broker::tick(Time now) {
 
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
-    next = earlier(next, leave_at_);
+    next = earlier(earlier(next, leave_at_), polite_at_);
     if (aborted_) return next;
     if (!members_.all_joined()) next = earlier(next, started_ + config_.timeout);
     if (first_hello_ && !members_.without_hello().empty())

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/ending.hpp"
 #include "engine/meetings.hpp"
 #include "engine/membership.hpp"
 #include "engine/store.hpp"
@@ -20,7 +21,7 @@
 namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
-inline constexpr Time kBrokerLinger{5000};
+inline constexpr Time kBrokerLinger{3000};
 // When waiting ranks are first told whom they wait for, and how often after that.
 inline constexpr Time kFirstLateNotice{10000};
 inline constexpr Time kLateNoticeEvery{30000};
@@ -49,7 +50,7 @@ class Broker {
     // A message of a node that has proven itself.
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
     // Its connection closed. Expected after Leave; otherwise the node is lost.
-    BrokerActions on_lost(uint32_t node, const std::string& why, Time now);
+    BrokerActions on_lost(uint32_t node, const std::string& why);
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -73,6 +74,9 @@ class Broker {
     bool aborted_ = false;
     bool finished_ = false;
     std::string abort_reason_;
+    // A death that may turn out to be the step's own end; see ending.hpp.
+    std::optional<Time> polite_at_;
+    std::string polite_reason_;
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
@@ -81,7 +85,9 @@ class Broker {
     void join(uint32_t node, const wire::Join& join);
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
-    void abort(const std::string& reason);
+    void abort(const std::string& reason, Patience patience);
+    void died(uint32_t rank, int wait_status, Time now);
+    void own_node_left(Time now);
     void check_arrivals(Time now);
     std::string where(uint32_t rank) const;
 };

@@ -86,6 +86,12 @@ bool Membership::all_left() const {
     return true;
 }
 
+bool Membership::all_exited() const {
+    for (const auto& rank : ranks_)
+        if (rank.state != RankState::exited) return false;
+    return true;
+}
+
 std::vector<uint32_t> Membership::without_hello() const {
     std::vector<uint32_t> out;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank)

@@ -52,6 +52,7 @@ class Membership {
     const std::vector<Rank>& ranks() const { return ranks_; }
     bool all_joined() const { return joined_ == nodes_.size(); }
     bool all_left() const;
+    bool all_exited() const;
     size_t hellos() const { return hellos_; }
     // Ranks that never said hello and have not ended, ascending.
     std::vector<uint32_t> without_hello() const;

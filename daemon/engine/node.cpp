@@ -71,7 +71,8 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             }
             break;
         case wire::ToNode::kAbort:
-            abort(printable(message.abort().reason(), 600), now);
+            abort(printable(message.abort().reason(), 600),
+                  {Time(message.abort().term_after_ms()), Time(message.abort().kill_after_ms())}, now);
             break;
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
@@ -95,11 +96,11 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
                                              config_.broker_host + ": " + why
                                        : why;
     out_.log.push_back(reason + "; ending the ranks of this node");
-    abort(reason, now);
+    abort(reason, kBroken, now);
     return take();
 }
 
-void Node::abort(const std::string& reason, Time now) {
+void Node::abort(const std::string& reason, Patience patience, Time now) {
     if (!abort_reason_.empty()) return;
     abort_reason_ = reason;
     if (!published_) {
@@ -109,8 +110,8 @@ void Node::abort(const std::string& reason, Time now) {
     wire::ToRank message;
     message.mutable_abort()->set_reason(reason);
     for (const auto& [connection, rank] : rank_of_) out_.to_ranks.emplace_back(connection, message);
-    term_at_ = now + kAbortToTerm;
-    kill_at_ = now + kAbortToKill;
+    term_at_ = now + patience.term;
+    kill_at_ = now + patience.kill;
 }
 
 // ---- the ranks ----

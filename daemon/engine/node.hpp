@@ -14,15 +14,12 @@
 #include "common/board.hpp"
 #include "common/control.hpp"
 #include "dp.pb.h"
+#include "engine/ending.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
 
 using ConnectionId = uint64_t;
-
-// From the word to end the step: when the ranks get SIGTERM (they may still print what libdp told them), when SIGKILL.
-inline constexpr Time kAbortToTerm{250};
-inline constexpr Time kAbortToKill{1250};
 
 struct NodeConfig {
     uint32_t node_rank = 0;
@@ -92,7 +89,7 @@ class Node {
     NodeActions take();
     void tell_broker(wire::FromNode message);
     void rank_event(uint32_t rank, auto&& fill);
-    void abort(const std::string& reason, Time now);
+    void abort(const std::string& reason, Patience patience, Time now);
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     void hello(ConnectionId connection, const wire::Hello& hello);
 };

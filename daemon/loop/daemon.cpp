@@ -15,9 +15,9 @@
 namespace dp {
 namespace {
 
-// Step-wide signals reach the daemon, too, because it lives in the step's cgroup. These mean "end": the ranks that now
-// end do so because they were told. The daemon itself stays until its launcher says so, for as long as a rank may need
-// it (a checkpoint on SIGTERM, say); SIGKILL is what ends it with the step.
+// The daemon ends when its launcher says so, and stays for as long as a rank may need it (a checkpoint on SIGTERM, say);
+// SIGKILL is what ends it with the step. SIGTERM and SIGINT reach it where the process tracker signals the whole
+// container, and from dpctl: the ranks that end after that were told to.
 constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 // These are for the ranks (srun --signal, scancel -s) and nothing to a daemon.
 constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ,
@@ -71,7 +71,7 @@ Daemon::Daemon(DaemonConfig config, std::string secret)
                 perform(broker_->on_message(node, message, now()));
                 if (leaves) broker_server_->close(node);
             },
-            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
+            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why)); });
         perform(node_.on_joined(config_.master_addr));
     } else {
         broker_link_.emplace(base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,

@@ -64,8 +64,7 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
     set("DP_SOCKET", facts.socket);
     set("DP_NODE_ADDR", plan.node_addr);
     set("DP_TIMEOUT", n(facts.timeout_seconds));
-    for (const char* name : {kSecretVariable, kRankZeroHostVariable, kStepVariable})
-        out.changes.push_back({name, std::nullopt});
+    for (const char* name : kLauncherVariables) out.changes.push_back({name, std::nullopt});
     return out;
 }
 

@@ -4,6 +4,7 @@
 // Used by the plugin (task_init) and by `dpctl launch`.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -48,5 +49,6 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";
 inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
 inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
+inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable};
 
 }  // namespace dp

@@ -288,24 +288,30 @@ def traces(name):
     return found
 
 
-def namespaces():
-    """Those of every process that is not a zombie, and the network devices that this machine sees."""
+def namespaces(name=None):
+    """Those of every process, or of the processes of one cluster."""
     found = set()
     for process in glob.glob("/proc/[0-9]*"):
-        for kind in ("net", "mnt", "uts", "pid", "ipc", "cgroup"):
-            try:
-                found.add(os.readlink(f"{process}/ns/{kind}"))
-            except OSError:
-                pass
-    return found | {name for _, name in socket.if_nameindex()}
+        try:
+            if name:
+                with open(f"{process}/cgroup", encoding="utf-8") as text:
+                    if f"/slurm-dp.{name}/" not in text.read():
+                        continue
+            found.update(os.readlink(f"{process}/ns/{kind}") for kind in ("net", "mnt", "uts", "pid", "ipc", "cgroup"))
+        except OSError:
+            pass
+    return found
 
 
 def test_down_leaves_nothing(cluster):
-    before = namespaces()
+    devices = {name for _, name in socket.if_nameindex()}
     second = TestCluster(cluster_name("-b"), nodes=3)
     second.up()
     try:
-        assert len(namespaces() - before) > 3 * 6
+        # A head, a switch and three nodes, six kinds each; none is this process's own.
+        its = namespaces(second.name) - namespaces(cluster.name)
+        assert len(its) == 5 * 6
+        assert not its & {os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "mnt", "uts", "pid", "ipc", "cgroup")}
         assert traces(second.name)
         # Two clusters, one machine: each has a node01, and a job here is not seen there.
         job = second.popen("srun -N3 sleep 300")
@@ -319,9 +325,10 @@ def test_down_leaves_nothing(cluster):
     assert traces(second.name) == []
     job.communicate(timeout=10)
     deadline = time.monotonic() + 3  # the kernel takes namespaces apart in the background
-    while left := namespaces() - before:
+    while left := namespaces() & its:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
+    assert {name for _, name in socket.if_nameindex()} == devices
     assert cluster.run("srun -N2 true").returncode == 0
     assert "nothing to do" in second.script("down").stdout
 
@@ -371,18 +378,36 @@ def test_an_interrupted_up_leaves_nothing(number):
     assert traces(one.name) == []
 
 
-def test_an_up_that_fails_shows_why_and_leaves_nothing():
-    one = TestCluster(cluster_name("-fails"), plugstack_args="")
-    # slurmd cannot start on a machine whose /etc/slurm says nonsense; here a program in PATH stands in for munged and fails.
-    broken = f"/tmp/slurm-dp-broken-{os.getpid()}"
-    os.mkdir(broken)
-    try:
-        done = subprocess.run([SCRIPT, "up"], env={**one.environment, "PATH": broken}, capture_output=True, text=True, timeout=60,
-                              check=False)
-        assert done.returncode == 1 and "packaging/install-dependencies run" in done.stderr, done.stderr
-    finally:
-        os.rmdir(broken)
+def test_an_up_without_slurm_says_what_to_install():
+    one = TestCluster(cluster_name("-fails"))
+    done = subprocess.run([SCRIPT, "up"], env={**one.environment, "PATH": "/nonexistent"}, capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 1 and "packaging/install-dependencies run" in done.stderr, done.stderr
     assert traces(one.name) == []
+
+
+def test_an_up_whose_slurmd_does_not_start_shows_why_and_leaves_nothing(tmp_path):
+    one = TestCluster(cluster_name("-fails"))
+    broken = tmp_path / "slurmd"
+    broken.write_text("#!/bin/sh\necho fatal: this one never starts\nexit 1\n", encoding="ascii")
+    broken.chmod(0o755)
+    # In a mount namespace of its own, where slurmd is another program.
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", f'mount --bind {broken} "$(which slurmd)" && exec {SCRIPT} up'],
+                          env=one.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "services of node01 did not start" in done.stderr and "fatal: this one never starts" in done.stderr, done.stderr
+    assert traces(one.name) == []
+
+
+def test_the_plugin_named_to_up_is_in_plugstack_with_its_arguments(another_cluster, tmp_path):
+    plugin = tmp_path / "lib" / "spank_dp.so"
+    plugin.parent.mkdir()
+    plugin.write_bytes(b"")
+    other = another_cluster(plugin=str(plugin), plugstack_args="port=1 verbose")
+    line = f"optional {plugin} daemon={tmp_path}/bin/dp-rendezvousd port=1 verbose\n"
+    assert other.node("node02", "cat /etc/slurm/plugstack.conf", check=True).stdout == line
+    # An ordinary user finds it, although pytest's folders are closed to him.
+    assert other.run(["srun", "-N2", "--ntasks-per-node=1", "ls", str(plugin)], cwd="/home/alice").stdout == f"{plugin}\n" * 2
 
 
 def test_up_closes_what_its_caller_had_open():

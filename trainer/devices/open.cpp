@@ -88,7 +88,7 @@ Result<OpenedDevice> open_device(DeviceChoice choice, int local_rank, int thread
     auto cuda = open_cuda(local_rank);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
     if (choice == DeviceChoice::cuda) {
-        return fail(Fault::device, fmt::format("--device=cuda: {}; --device=cpu works everywhere", cuda.error().message));
+        return fail(Fault::device, fmt::format("--device=cuda cannot be had, {}; --device=cpu works everywhere", cuda.error().message));
     }
     return OpenedDevice{open_cpu(threads), fmt::format("training on the CPU: {}", cuda.error().message)};
 }

@@ -6,10 +6,8 @@
 #define TRAINER_PARALLEL_COMMUNICATOR_HPP
 
 #include <cstdint>
-#include <memory>
 #include <string_view>
 
-#include "dp/dp.hpp"
 #include "trainer/result.hpp"
 #include "trainer/tensor.hpp"
 
@@ -35,9 +33,6 @@ class SingleCommunicator final : public Communicator {
     std::int64_t size() const override { return 1; }
     Result<void> all_reduce(const Tensor&, Reduction) override { return {}; }
 };
-
-// Gloo over TCP between all ranks of the world, for tensors in host memory. The context must outlive it.
-Result<std::unique_ptr<Communicator>> open_gloo(Context& context);
 
 }  // namespace dp::trainer
 

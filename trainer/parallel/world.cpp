@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trainer/devices/open.hpp"
+#include "trainer/parallel/gloo.hpp"
 
 namespace dp::trainer {
 namespace {

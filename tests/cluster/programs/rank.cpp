@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank for the cluster tests: opens the world through libdp and does what its first word says. Prints one line a rank.
+//
+//   rank world              where it stands
+//   rank id GROUP           a unique id of the group, in hexadecimal; a real one of NCCL's where it was built with NCCL
+//   rank store              each operation of the store, checked
+//   rank meet SECONDS       barrier, "met", then sleeps
+//   rank late RANK SECONDS  that rank sleeps before it says hello; the others meet
+//   rank leave RANK         that rank exits 0 without goodbye; the others say goodbye
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "dp/dp.hpp"
+#ifdef DP_TEST_NCCL
+#include <nccl.h>
+#endif
+
+namespace {
+
+int complain(const dp::Context& context, const dp::Error& error) {
+    std::printf("rank %u: %s: %s\n", context.world().rank, dp_status_name(error.status), error.message.c_str());
+    return 4;
+}
+
+std::optional<dp::UniqueId> make_id() {
+    dp::UniqueId id{};
+#ifdef DP_TEST_NCCL
+    static_assert(sizeof(ncclUniqueId) == sizeof id);
+    ncclUniqueId nccl;
+    if (ncclGetUniqueId(&nccl) != ncclSuccess) return std::nullopt;
+    std::copy(std::begin(nccl.internal), std::end(nccl.internal), reinterpret_cast<char*>(id.data()));
+#else
+    if (getentropy(id.data(), id.size()) != 0) return std::nullopt;
+#endif
+    return id;
+}
+
+int world(dp::Context& context) {
+    const dp_world& w = context.world();
+    std::printf("rank=%u size=%u local_rank=%u local_size=%u node_rank=%u nodes=%u master=%s:%u node=%s\n", w.rank,
+                w.size, w.local_rank, w.local_size, w.node_rank, w.nodes, w.master_addr, w.master_port, w.node_addr);
+    return 0;
+}
+
+int unique_id(dp::Context& context, const std::string& group) {
+    for (int round = 0; round < 2; ++round) {
+        auto id = context.unique_id({group, {}}, make_id);
+        if (!id) return complain(context, id.error());
+        std::string line = "round=" + std::to_string(round) + " id=";
+        char digits[3];
+        for (auto byte : *id) {
+            std::snprintf(digits, sizeof digits, "%02x", byte);
+            line += digits;
+        }
+        std::printf("%s\n", line.c_str());
+    }
+    return 0;
+}
+
+bool check(bool good, const char* what) {
+    if (!good) std::printf("wrong: %s (%s)\n", what, dp_last_error());
+    return good;
+}
+
+int store(dp::Context& context) {
+    const auto rank = context.world().rank;
+    const auto size = context.world().size;
+    const std::string mine = "key-" + std::to_string(rank);
+    const std::string next = "key-" + std::to_string((rank + 1) % size);
+    bool good = check(context.set(mine, std::string(rank + 1, 'x')).has_value(), "set");
+    auto got = context.get(next);
+    good &= check(got && got->size() == (rank + 1) % size + 1, "get waits for the neighbour's key");
+    auto missing = context.get("nowhere", std::chrono::milliseconds(0));
+    good &= check(!missing && missing.error().status == DP_ERROR_NOT_FOUND, "get without waiting");
+    auto late = context.get("nowhere", std::chrono::milliseconds(50));
+    good &= check(!late && late.error().status == DP_ERROR_TIMEOUT, "get with a deadline");
+    good &= check(context.add("count", 2).has_value(), "add");
+    const std::string self = std::to_string(rank);
+    auto winner = context.compare_set("winner", {}, self);
+    good &= check(winner && !winner->empty(), "compare_set");
+    good &= check(context.barrier().has_value(), "barrier");
+    auto count = context.add("count", 0);
+    good &= check(count && *count == 2 * size, "all additions are there");
+    auto again = context.get("winner");
+    good &= check(again && winner && *again == *winner, "one winner for all");
+    good &= check(context.wait({mine, next, "count"}).has_value(), "wait");
+    std::printf("%s\n", good ? "store ok" : "store wrong");
+    return good ? 0 : 5;
+}
+
+int meet(dp::Context& context, unsigned seconds) {
+    if (auto met = context.barrier(); !met) return complain(context, met.error());
+    std::printf("rank %u met\n", context.world().rank);
+    std::fflush(stdout);
+    sleep(seconds);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string verb = argc > 1 ? argv[1] : "world";
+    const std::string first = argc > 2 ? argv[2] : "0";
+    const auto number = static_cast<unsigned>(std::atoi(first.c_str()));
+    const char* rank = std::getenv("RANK");
+    if (verb == "late" && rank && first == rank) sleep(static_cast<unsigned>(std::atoi(argc > 3 ? argv[3] : "0")));
+    auto context = dp::Context::open();
+    if (!context) {
+        std::fprintf(stderr, "cannot open the world: %s\n", context.error().message.c_str());
+        return 3;
+    }
+    if (verb == "world") return world(*context);
+    if (verb == "id") return unique_id(*context, first);
+    if (verb == "store") return store(*context);
+    if (verb == "meet") return meet(*context, number);
+    if (verb == "late") return meet(*context, 0);
+    if (verb == "leave") {
+        if (context->world().rank == number) _exit(0);
+        return 0;
+    }
+    std::fprintf(stderr, "rank: unknown verb %s\n", verb.c_str());
+    return 2;
+}

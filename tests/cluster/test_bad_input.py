@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input: one clear line that says what to do, nothing launched or everything ended, no node drained."""
+import os
+import re
+import time
+
+import pytest
+from localcluster.names import CHECKOUT
+
+RANK = os.path.join(CHECKOUT, "build/tests/rank")
+
+
+def said(done):
+    """What slurm-dp said, without Slurm's own words before it."""
+    return [line[line.index("slurm-dp:"):] for line in done.stderr.splitlines() if "slurm-dp:" in line]
+
+
+@pytest.mark.parametrize("option, words", [
+    ("--dp-world=0", "--dp-world=0: not a number of ranks; give auto"),
+    ("--dp-world=-1", "--dp-world=-1: not a number of ranks; give auto"),
+    ("--dp-world=abc", "--dp-world=abc: not a number of ranks; give auto"),
+    ("--dp-world=9", "--dp-world=9, but this step has 8 tasks; give -n 9"),
+    ("--dp-timeout=soon", "--dp-timeout=soon: not a number of seconds; give a whole number"),
+    ("--dp-timeout=0", "--dp-timeout=0: not a number of seconds; give a whole number"),
+])
+@pytest.mark.parametrize("line", ["optional", "required"])
+def test_srun_refuses_before_anything_starts(cluster, another_line, option, words, line):
+    target = cluster if line == "optional" else another_line
+    done = target.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", option, "touch", "/home/alice/launched"])
+    assert done.returncode != 0
+    assert len(said(done)) == 1 and words in said(done)[0], done.stderr
+    assert target.run(["test", "-e", "/home/alice/launched"]).returncode == 1
+    target.assert_idle()
+    target.assert_nothing_left()
+
+
+@pytest.fixture(scope="module")
+def another_line():
+    """A cluster whose plugstack.conf says `required` instead of `optional`: our refusals must not depend on it."""
+    from conftest import cluster_name
+    from localcluster.harness import TestCluster
+    with TestCluster(cluster_name("-required"), plugstack_word="required") as up:
+        yield up
+
+
+def test_a_malformed_variable_is_refused_by_its_name(cluster):
+    done = cluster.run(["srun", "-n2", "hostname"], env={"SLURM_DP_TIMEOUT": "soon"})
+    assert done.returncode != 0 and done.stdout == ""
+    assert "SLURM_DP_TIMEOUT=soon" in said(done)[0]
+
+
+def test_sbatch_refuses_at_once(cluster):
+    done = cluster.run(["sbatch", "-n2", "--dp-world=abc", "--wrap", "hostname"])
+    assert done.returncode != 0 and "--dp-world=abc" in done.stderr and "Submitted" not in done.stdout
+
+
+def test_a_rank_that_never_arrives_is_named_and_the_step_ends(cluster):
+    began = time.monotonic()
+    done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-timeout=3", RANK, "late", "5", "600"], timeout=40)
+    assert done.returncode != 0
+    assert time.monotonic() - began < 8
+    named = [line for line in said(done) if "rank 5 on node02" in line]
+    assert len(named) == 1 and "7 of 8 ranks" in named[0] and "started, no hello yet" in named[0], done.stderr
+    cluster.assert_idle()
+    cluster.assert_nothing_left()
+
+
+def test_a_node_that_never_connects_is_named_and_the_step_ends(cluster):
+    with cluster.cut_off("node02", "node01"):
+        began = time.monotonic()
+        done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=3", RANK, "world"], timeout=60)
+        assert done.returncode != 0
+        assert time.monotonic() - began < 20
+        text = "\n".join(said(done))
+        assert "ranks 2-3 on node02" in text or "node02 could not reach" in text, done.stderr
+    cluster.assert_idle(deadline=10)
+    cluster.assert_nothing_left()
+
+
+def test_a_missing_daemon_is_named_and_nothing_runs(another_cluster):
+    where = "/nowhere/dp-rendezvousd"
+    broken = another_cluster(plugstack_args=f"daemon={where}")
+    done = broken.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "touch", "/home/alice/launched"], timeout=30)
+    assert done.returncode != 0
+    assert said(done) and all(f"cannot open the daemon {where}" in line for line in said(done)), done.stderr
+    assert len(said(done)) <= 2  # one line a node
+    assert broken.run(["test", "-e", "/home/alice/launched"]).returncode == 1
+    broken.assert_idle()
+    assert broken.run(["srun", "-N2", "hostname"], check=True).stdout.count("node") == 2
+
+
+TAKE_PORTS = """
+import resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
+held = []
+for port in range(20000, 32768):
+    s = socket.socket()
+    try:
+        s.bind(("", port))
+        s.listen()
+        held.append(s)
+    except OSError:
+        pass
+print(len(held), flush=True)
+time.sleep(60)
+"""
+
+
+def test_every_candidate_port_taken_is_said_with_the_ports(cluster):
+    taker = cluster.popen(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", TAKE_PORTS], user="bob")
+    try:
+        assert int(taker.stdout.readline()) > 12000
+        done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "touch", "/home/alice/launched"], timeout=30)
+        assert done.returncode != 0
+        assert re.search(r"no free port for the rendezvous daemon: all 32 candidates are in use \(ports [\d,]+\); end what listens",
+                         said(done)[0]), done.stderr
+        assert cluster.run(["test", "-e", "/home/alice/launched"]).returncode == 1
+    finally:
+        taker.terminate()
+        taker.communicate(timeout=60)
+    cluster.assert_idle()
+    cluster.assert_nothing_left()
+
+
+def test_a_wrong_setting_in_plugstack_conf_is_slurmds_to_say_and_jobs_still_run(another_cluster):
+    one = another_cluster(plugstack_args="colour=green")
+    assert '"colour=green" is no setting of slurm-dp' in one.log("slurmd-node01")
+    assert one.run(["srun", "-N2", "-n2", "--dp-world=auto", RANK, "world"], check=True).stdout.count("size=2") == 2

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strangers on the broker's port and on a node's socket get nothing, slow nothing, and are mentioned in the log."""
+import os
+import re
+import signal
+import time
+
+import pytest
+from localcluster.names import CHECKOUT
+
+RANK = os.path.join(CHECKOUT, "build/tests/rank")
+
+# Speaks to the broker's port as somebody who read the source but has no secret. argv: how, host, port, connections.
+STRANGER = r"""
+import os, socket, struct, sys, time
+how, host, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+def connect():
+    s = socket.create_connection((host, port), timeout=5)
+    s.settimeout(10)
+    return s
+def frame(body):
+    return struct.pack(">I", len(body)) + body
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+held = [connect() for _ in range(count)]
+got = b""
+for s in held:
+    if how == "garbage":
+        s.sendall(os.urandom(4096))
+    elif how == "wrong-secret":
+        s.recv(4096)  # the challenge
+        s.sendall(frame(field(1, os.urandom(32)) + b"\x10\x01" + field(3, os.urandom(32))))
+answers = set()
+for s in held[:3] if how == "silent" else held:
+    try:
+        while True:
+            more = s.recv(4096)
+            if not more:
+                answers.add("closed")
+                break
+            got += more
+    except socket.timeout:
+        answers.add("open")
+    except ConnectionError:
+        answers.add("closed")
+# Of a silent or garbage-sending stranger's bytes only challenges may come back: 4 + 36 bytes each, or fewer.
+print("answers", sorted(answers), "bytes", len(got) // max(1, len(held[:3] if how == "silent" else held)), flush=True)
+"""
+
+
+def listening_ports(cluster, node):
+    """Ports of the candidate range on which somebody listens there."""
+    text = cluster.node(node, ["ss", "-Hltn"], check=True).stdout
+    return [int(port) for port in re.findall(r"[:\]](\d+)\s", text) if 20000 <= int(port) <= 32767]
+
+
+@pytest.fixture
+def waiting_world(cluster):
+    """A world of alice's whose rank 3 comes late, so that its broker can be attacked while it gathers."""
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=60", RANK, "late", "3", "9"])
+    ports = []
+    for _ in range(100):
+        if ports := listening_ports(cluster, "node01"):
+            break
+        time.sleep(0.05)
+    assert len(ports) == 1, ports
+    yield step, ports[0]
+    if step.poll() is None:
+        step.send_signal(signal.SIGKILL)
+    step.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("how, count", [("silent", 1000), ("garbage", 50), ("wrong-secret", 50)])
+def test_a_stranger_on_the_brokers_port_gets_nothing(cluster, waiting_world, how, count):
+    step, port = waiting_world
+    began = time.monotonic()
+    done = cluster.run(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", STRANGER, how, "node01", str(port),
+                        str(count)], user="bob", timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "answers ['closed']" in done.stdout, done.stdout
+    assert int(done.stdout.split()[-1]) <= 80  # a challenge at most, and no proof of the broker's
+    out, err = step.communicate(timeout=60)
+    assert step.returncode == 0 and out.count(" met\n") == 4, err
+    assert time.monotonic() - began < 20
+    mentioned = [line for line in err.splitlines() if line.startswith("slurm-dp: closed a connection from ")]
+    assert 1 <= len(mentioned) <= 3, err
+    if count > 3:
+        assert re.search(r"slurm-dp: \d+ more connections of strangers were closed", err), err
+
+
+LOCAL_STRANGER = r"""
+import re, socket, sys
+names = {line.split()[-1] for line in open("/proc/net/unix") if "@slurm-dp/" in line}
+for name in names:
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(5)
+    s.connect("\0" + name[1:])
+    try:
+        s.sendall(b"\0\0\0\x02\x0a\x00")
+        got = s.recv(100)
+    except ConnectionError:
+        got = b""
+    print("got", len(got), "bytes")
+"""
+
+
+def test_another_user_on_the_same_node_gets_nothing_from_its_socket(cluster, waiting_world):
+    step, _ = waiting_world
+    done = cluster.run(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", LOCAL_STRANGER], user="bob",
+                       check=True)
+    assert done.stdout.splitlines() == ["got 0 bytes"], done.stdout
+    _, err = step.communicate(timeout=60)
+    assert step.returncode == 0
+    assert re.search(r"slurm-dp: closed a local connection of user id 1002 \(pid \d+\)", err), err
+
+
+def test_a_stranger_who_sits_on_the_brokers_candidates_is_passed_over(cluster):
+    """Somebody listens on most of the range and answers with garbage; the world forms all the same."""
+    sitter = r"""
+import os, resource, socket, threading, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
+held = []
+for port in range(20000, 32768, 2):
+    s = socket.socket()
+    try:
+        s.bind(("", port)); s.listen(); held.append(s)
+    except OSError:
+        pass
+print(len(held), flush=True)
+time.sleep(60)
+"""
+    taker = cluster.popen(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", sitter], user="bob")
+    try:
+        assert int(taker.stdout.readline()) > 6000
+        for _ in range(4):
+            done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-timeout=30", RANK, "meet", "0"], timeout=40, check=True)
+            assert done.stdout.count(" met\n") == 8
+    finally:
+        taker.terminate()
+        taker.communicate(timeout=60)

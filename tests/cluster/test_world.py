@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One srun option makes a world: ranks, addresses, ids, the store; in srun, sbatch and side by side."""
+import os
+import re
+import time
+
+import pytest
+from localcluster.names import CHECKOUT
+
+RANK = os.path.join(CHECKOUT, "build/tests/rank")
+TRAINER = os.path.join(CHECKOUT, "build/bin/trainer")
+
+
+def lines(done):
+    return sorted(done.stdout.splitlines())
+
+
+def facts(done):
+    """The lines of `rank world` as dictionaries, by rank."""
+    found = [dict(word.split("=", 1) for word in line.split()) for line in done.stdout.splitlines() if line.startswith("rank=")]
+    return sorted(found, key=lambda fact: int(fact["rank"]))
+
+
+def test_every_task_is_a_rank_and_knows_its_place(cluster):
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=4", "--dp-world=auto", RANK, "world"], check=True)
+    ranks = facts(done)
+    assert [int(r["rank"]) for r in ranks] == list(range(8))
+    assert [int(r["local_rank"]) for r in ranks] == [0, 1, 2, 3] * 2
+    assert [int(r["node_rank"]) for r in ranks] == [0] * 4 + [1] * 4
+    assert {(r["size"], r["local_size"], r["nodes"]) for r in ranks} == {("8", "4", "2")}
+    address, port = ranks[0]["master"].split(":")
+    assert {r["master"] for r in ranks} == {f"{address}:{port}"}
+    assert not address.startswith("127.") and 20000 <= int(port) <= 32767
+    assert ranks[0]["node"] == address and ranks[7]["node"] != address
+    assert done.stderr == ""
+
+
+def test_the_usual_variables_are_there_and_no_secret_is(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=4", "sh", "-c", "env; cat /proc/$PPID/cmdline 2>/dev/null | tr '\\0' ' '"],
+                       check=True)
+    for name in ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
+                 "GROUP_WORLD_SIZE", "DP_SOCKET", "DP_RANK", "DP_WORLD_SIZE", "DP_GENERATION"]:
+        assert len(re.findall(f"^{name}=.", done.stdout, re.M)) == 4, name
+    assert "SLURM_DP_SECRET" not in done.stdout
+    assert not re.search("[0-9a-f]{64}", done.stdout)
+
+
+def test_without_an_option_the_plugin_does_nothing(cluster):
+    done = cluster.run(["srun", "-n2", "env"], check=True)
+    assert not re.search("^(DP_|MASTER_|WORLD_SIZE|RANK=)", done.stdout, re.M)
+
+
+def test_what_the_user_set_for_the_world_wins_and_what_he_set_for_one_rank_does_not(cluster):
+    done = cluster.run(["srun", "-n2", "--dp-world=auto", "sh", "-c", "echo $MASTER_PORT $RANK $DP_MASTER_PORT"],
+                       env={"MASTER_PORT": "12345", "RANK": "7"}, check=True)
+    assert [line.split()[:2] for line in lines(done)] == [["12345", "0"], ["12345", "1"]]
+    assert all(line.split()[2] != "12345" for line in lines(done))
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("slurm-dp:")]
+    assert len(warnings) == 2 and "MASTER_PORT=12345" in warnings[0] and "RANK=7" in warnings[1]
+
+
+def test_a_steps_unique_id_is_one_real_id_for_all_ranks_and_new_for_each_step(cluster):
+    seen = set()
+    for _ in range(2):
+        done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-world=auto", RANK, "id", "world"], check=True)
+        for turn in (0, 1):
+            ids = re.findall(f"round={turn} id=([0-9a-f]*)", done.stdout)
+            assert len(ids) == 8 and len(set(ids)) == 1
+            assert len(ids[0]) == 256 and ids[0] != "0" * 256
+            seen.add(ids[0])
+    assert len(seen) == 4
+    if "libnccl" not in cluster.run(["ldd", RANK]).stdout:
+        pytest.skip("built without NCCL: the ids were random bytes, not ncclGetUniqueId's")
+
+
+def test_the_store_works_across_nodes(cluster):
+    done = cluster.run(["srun", "-N2", "-n6", "--dp-world=auto", RANK, "store"], check=True)
+    assert done.stdout.splitlines() == ["store ok"] * 6
+
+
+@pytest.mark.parametrize("distribution", ["cyclic", "block"])
+def test_distributions_and_uneven_nodes(cluster, distribution):
+    done = cluster.run(["srun", "-N2", "-n5", f"--distribution={distribution}", "--dp-world=auto", RANK, "world"], check=True)
+    ranks = facts(done)
+    expected = {"cyclic": [0, 1, 0, 0, 0], "block": [0, 0, 0, 0, 1]}[distribution]
+    assert [int(r["node_rank"]) for r in ranks] == expected
+
+
+def test_rank_zero_need_not_be_on_the_first_node(cluster):
+    cluster.run("printf 'node02\\nnode01\\nnode02\\n' > /home/alice/hosts", check=True)
+    done = cluster.run(["srun", "-N2", "-n3", "--distribution=arbitrary", "--dp-world=auto", RANK, "world"],
+                       env={"SLURM_HOSTFILE": "/home/alice/hosts"}, check=True)
+    ranks = facts(done)
+    second = cluster.node("node02", ["getent", "hosts", "node02"]).stdout.split()[0]
+    assert ranks[0]["master"].split(":")[0] == second == ranks[0]["node"]
+
+
+def test_sbatch_passes_its_options_to_the_sruns_inside(cluster):
+    script = f"srun {RANK} world; srun -n1 sh -c 'echo alone=$DP_WORLD_SIZE'"
+    cluster.run(["sbatch", "-W", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=4", "-o", "/home/alice/inherit.out", "--wrap", script], check=True,
+                cwd="/home/alice")
+    text = cluster.run(["cat", "/home/alice/inherit.out"], check=True).stdout
+    assert text.count("size=4") == 4
+    assert "alone=\n" in text  # a step of another size is left alone
+
+
+def test_sbatch_with_the_srun_line_in_it(cluster):
+    cluster.run(["sbatch", "-W", "-N2", "-n8", "--ntasks-per-node=4", "-o", "/home/alice/batch-world.out", "--wrap",
+                 f"srun -N2 --ntasks-per-node=4 --dp-world=auto {RANK} world"], check=True, cwd="/home/alice")
+    assert cluster.run(["cat", "/home/alice/batch-world.out"]).stdout.count("size=8") == 8
+
+
+def test_two_worlds_at_once_in_one_allocation(cluster):
+    inner = f"srun --overlap -N2 -n8 --ntasks-per-node=4 --dp-world=auto {RANK} meet 1"
+    done = cluster.run(["salloc", "-Q", "-N2", "-n8", "--ntasks-per-node=4", "sh", "-c", f"{inner} & {inner} & wait"], check=True)
+    assert done.stdout.count(" met\n") == 16
+    cluster.assert_nothing_left()
+
+
+def test_two_users_share_the_nodes(cluster):
+    started = [cluster.popen(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-world=auto", RANK, "meet", "1"], user=user) for user in ("alice", "bob")]
+    for one in started:
+        out, err = one.communicate(timeout=60)
+        assert one.returncode == 0, err
+        assert out.count(" met\n") == 8
+    cluster.assert_nothing_left()
+
+
+def test_dry_run_prints_the_table_and_runs_nothing(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-dry-run", "touch", "/home/alice/must-not-be"], check=True)
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert table[0][0] == "slurm-dp:" and "WORLD_SIZE=4" in table[0]
+    assert table[1] == ["RANK", "NODE_RANK", "LOCAL_RANK", "ADDRESS", "HOST"]
+    assert [(row[0], row[4]) for row in table[2:]] == [("0", "node01"), ("1", "node01"), ("2", "node02"), ("3", "node02")]
+    assert cluster.run(["test", "-e", "/home/alice/must-not-be"]).returncode == 1
+
+
+def test_verbose_prints_the_table_and_launches(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-verbose", RANK, "world"], check=True)
+    assert "MASTER_ADDR=" in done.stderr and len(facts(done)) == 4
+
+
+def test_a_step_takes_no_second_longer(cluster):
+    """A helper that outlives the last task costs each step a whole second: none of ten may show it."""
+    command = ["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-world=auto", RANK, "world"]
+    cluster.run(command, check=True)
+    walls = []
+    for _ in range(10):
+        began = time.monotonic()
+        cluster.run(command, check=True)
+        walls.append(time.monotonic() - began)
+    # The plain step beside it, so that a slow machine is no failure of ours.
+    began = time.monotonic()
+    cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "true"], check=True)
+    plain = time.monotonic() - began
+    assert sorted(walls)[-1] < plain + 0.9, f"{walls} against {plain}"
+
+
+def test_a_rank_that_leaves_without_goodbye_is_named(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "leave", "2"], check=True)
+    assert "slurm-dp: rank 2 on node02 exited with code 0 without goodbye" in done.stderr
+
+
+@pytest.mark.parametrize("model", ["linear", "ffn"])
+def test_the_trainer_trains_as_an_ordinary_user(cluster, model):
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=4", "--dp-world=auto", TRAINER, f"--model={model}", "--epochs=1"],
+                       timeout=180, check=True)
+    assert '"world_size":8' in done.stdout.replace(" ", "")
+    cluster.assert_nothing_left()

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The communicator over Gloo, between threads of this process: right sums and maxima, and the same bits on every rank,
+// for worlds of every size up to 9 and tensors smaller than the world.
+#include "trainer/parallel/gloo.hpp"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/hash_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "devices.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Runs `rank_main(communicator)` as each of `size` ranks.
+template <typename Main>
+void run_world(int size, Main rank_main) {
+    ::gloo::rendezvous::HashStore store;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&store, &rank_main, rank, size] {
+            ::gloo::transport::tcp::attr attributes;
+            attributes.hostname = "127.0.0.1";
+            auto device = ::gloo::transport::tcp::CreateDevice(attributes);
+            auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, size);
+            mesh->connectFullMesh(store, device);
+            rank_main(*make_gloo(mesh));
+        });
+    }
+    for (auto& thread : threads) thread.join();
+}
+
+TEST(GlooCommunicator, SumsFloatsTheSameOnEveryRankInWorldsOfAnySize) {
+    for (int size : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+        for (std::int64_t count : {1, 2, 7, 1000, 50021}) {
+            std::vector<double> expected(static_cast<std::size_t>(count));
+            for (int rank = 0; rank < size; ++rank) {
+                const auto part = random_values(count, static_cast<std::uint64_t>(rank));
+                for (std::size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+            }
+            std::mutex mutex;
+            std::vector<std::vector<float>> results;
+            run_world(size, [&](Communicator& ranks) {
+                const auto device = open_cpu(1);
+                const auto mine = random_values(count, static_cast<std::uint64_t>(ranks.rank()));
+                const Tensor tensor = upload(*device, {count}, mine);
+                const auto done = ranks.all_reduce(tensor, Reduction::sum);
+                const std::lock_guard lock(mutex);
+                ASSERT_TRUE(done) << done.error().message;
+                results.push_back(device->values_of<float>(tensor));
+            });
+            ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+            expect_close(results[0], expected, 1e-6, std::to_string(size) + " ranks, " + std::to_string(count));
+            for (const auto& result : results) {
+                EXPECT_EQ(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)), 0);
+            }
+        }
+    }
+}
+
+TEST(GlooCommunicator, HasSumsOfDoublesAndMaximaOfIntegers) {
+    run_world(3, [&](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        const std::vector<double> doubles{0x1p400, 0.5 * static_cast<double>(ranks.rank())};
+        const Tensor sums = device->copy_of<double>(Type::f64, {2}, doubles);
+        ASSERT_TRUE(ranks.all_reduce(sums, Reduction::sum));
+        EXPECT_EQ(device->values_of<double>(sums), (std::vector<double>{0x1.8p401, 1.5}));
+        const std::vector<std::int64_t> integers{-ranks.rank(), ranks.rank() << 40};
+        const Tensor maxima = device->copy_of<std::int64_t>(Type::i64, {2}, integers);
+        ASSERT_TRUE(ranks.all_reduce(maxima, Reduction::max));
+        EXPECT_EQ(device->values_of<std::int64_t>(maxima), (std::vector<std::int64_t>{0, std::int64_t{2} << 40}));
+        const Tensor bytes = device->make(Type::u8, {4});
+        EXPECT_FALSE(ranks.all_reduce(bytes, Reduction::sum)) << "no such all-reduce";
+    });
+}
+
+TEST(GlooCommunicator, ARankThatLeavesEndsTheAllReduceOfTheOthersWithAnError) {
+    std::mutex mutex;
+    int told = 0;
+    run_world(3, [&](Communicator& ranks) {
+        if (ranks.rank() == 1) return;  // its sockets close
+        const auto device = open_cpu(1);
+        const Tensor tensor = device->make(Type::f32, {100000});
+        const auto done = ranks.all_reduce(tensor, Reduction::sum);
+        const std::lock_guard lock(mutex);
+        ASSERT_FALSE(done);
+        EXPECT_EQ(done.error().fault, Fault::world);
+        EXPECT_NE(done.error().message.find("rank " + std::to_string(ranks.rank())), std::string::npos);
+        ++told;
+    });
+    EXPECT_EQ(told, 2);
+}
+
+}  // namespace
+}  // namespace dp::trainer

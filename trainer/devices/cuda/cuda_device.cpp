@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA device: cuBLASLt for matrix products (gemm.cpp), our own kernels for the rest (kernels.cu), all on one stream.
+#include "trainer/devices/cuda/cuda_device.hpp"
+
+#include <algorithm>
+
+#include "trainer/devices/cuda/kernels.hpp"
+
+namespace dp::trainer {
+namespace {
+
+std::string number(int value) { return std::to_string(value); }
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> CudaDevice::open(int local_rank) {
+    std::unique_ptr<CudaDevice> device(new CudaDevice);
+    FirstFailure& failure = device->failure_;
+    int count = 0;
+    if (!failure.check(cudaGetDeviceCount(&count), "looking for GPUs")) return tl::make_unexpected(*failure.error());
+    if (count == 0) return fail(Fault::device, "no GPU is visible (CUDA_VISIBLE_DEVICES, or Slurm's --gres)");
+    const int index = local_rank % count;
+    cudaDeviceProp properties{};
+    const bool opened =
+        failure.check(cudaSetDevice(index), "choosing the GPU") &&
+        failure.check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties") &&
+        failure.check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream");
+    if (!opened) return tl::make_unexpected(*failure.error());
+    device->description_ = "cuda:" + number(index) + ", " + properties.name + ", sm_" + number(properties.major) +
+                           number(properties.minor);
+    device->gemm_ = std::make_unique<Gemm>(failure, device->stream_);
+    if (failure.failed()) return tl::make_unexpected(*failure.error());
+    return device;
+}
+
+CudaDevice::~CudaDevice() {
+    gemm_.reset();
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
+}
+
+Result<void> CudaDevice::status() const {
+    if (failure_.failed()) return tl::make_unexpected(*failure_.error());
+    return {};
+}
+
+void CudaDevice::synchronize() {
+    if (!failure_.failed()) failure_.check(cudaStreamSynchronize(stream_), "waiting for the GPU");
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+    if (failure_.failed()) return nullptr;
+    void* memory = nullptr;
+    const std::size_t rounded = std::max<std::size_t>(bytes, 1);
+    if (!failure_.check(cudaMalloc(&memory, rounded), ("memory, " + std::to_string(bytes >> 20) + " MiB").c_str())) {
+        return nullptr;
+    }
+    failure_.check(cudaMemsetAsync(memory, 0, rounded, stream_), "clearing memory");
+    return memory;
+}
+
+// cudaFree waits for what is queued, so nothing uses the memory any more.
+void CudaDevice::release(void* memory) noexcept {
+    if (memory != nullptr) cudaFree(memory);
+}
+
+void CudaDevice::upload(const void* from, const Tensor& to) {
+    if (failure_.failed() || to.bytes() == 0) return;
+    // From pageable memory this returns once the bytes are staged: `from` may be reused.
+    failure_.check(cudaMemcpyAsync(to.data<void>(), from, to.bytes(), cudaMemcpyHostToDevice, stream_),
+                   "copying to the GPU");
+}
+
+void CudaDevice::download(const Tensor& from, void* to) {
+    if (failure_.failed() || from.bytes() == 0) return;
+    failure_.check(cudaMemcpyAsync(to, from.data<void>(), from.bytes(), cudaMemcpyDeviceToHost, stream_),
+                   "copying from the GPU");
+    synchronize();
+}
+
+void CudaDevice::zero(const Tensor& tensor) {
+    if (failure_.failed()) return;
+    failure_.check(cudaMemsetAsync(tensor.data<void>(), 0, tensor.bytes(), stream_), "clearing memory");
+}
+
+void CudaDevice::gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) {
+    if (failure_.failed()) return;
+    const auto* picked = indices.data<std::int32_t>();
+    const auto rows = out.rows(), columns = data.columns();
+    if (data.type() == Type::i32) {
+        kernels::gather(data.data<std::int32_t>(), picked, rows, columns, out.data<std::int32_t>(), stream_);
+    } else if (data.type() == Type::u8) {
+        kernels::gather(data.data<std::uint8_t>(), picked, rows, columns, affine, out.data<float>(), stream_);
+    } else {
+        kernels::gather(data.data<float>(), picked, rows, columns, affine, out.data<float>(), stream_);
+    }
+    queued("gathering a batch");
+}
+
+void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, const Tensor& y) {
+    if (failure_.failed()) return;
+    const bool relu = activation == Activation::relu;
+    Product product{y.rows(), y.columns(), x.columns(), false, true,
+                    relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS};
+    if (gemm_->multiply(product, x.data<float>(), w.data<float>(), b.data<float>(), y.data<float>())) return;
+    // No fused form for this shape.
+    product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (!gemm_->multiply(product, x.data<float>(), w.data<float>(), nullptr, y.data<float>())) return;
+    kernels::add_bias(y.data<float>(), b.data<float>(), y.rows(), y.columns(), activation, stream_);
+    queued("adding a bias");
+}
+
+void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) {
+    if (failure_.failed()) return;
+    gemm_->multiply({dx.rows(), dx.columns(), dy.columns(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy.data<float>(),
+                    w.data<float>(), nullptr, dx.data<float>());
+}
+
+void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) {
+    if (failure_.failed()) return;
+    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy.data<float>(),
+                    x.data<float>(), nullptr, dw.data<float>());
+    kernels::sum_rows(dy.data<float>(), dy.rows(), dy.columns(), db.data<float>(), stream_);
+    queued("summing the gradient of a bias");
+}
+
+void CudaDevice::relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) {
+    if (failure_.failed()) return;
+    kernels::relu_backward(y.data<float>(), dy.data<float>(), y.elements(), dx.data<float>(), stream_);
+    queued("the gradient of ReLU");
+}
+
+void CudaDevice::softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
+                                       const Tensor& d_logits) {
+    if (failure_.failed()) return;
+    kernels::softmax_cross_entropy(logits.data<float>(), labels.data<std::int32_t>(), logits.rows(), logits.columns(),
+                                   scale, metrics.data<double>(), d_logits ? d_logits.data<float>() : nullptr, stream_);
+    queued("softmax cross-entropy");
+}
+
+void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
+                               const Tensor& d_prediction) {
+    if (failure_.failed()) return;
+    kernels::squared_error(prediction.data<float>(), target.data<float>(), prediction.rows(), prediction.columns(),
+                           scale, metrics.data<double>(), d_prediction ? d_prediction.data<float>() : nullptr, stream_);
+    queued("squared error");
+}
+
+void CudaDevice::sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity, SgdStep step) {
+    if (failure_.failed()) return;
+    kernels::sgd(parameters.data<float>(), gradients.data<float>(), velocity.data<float>(), parameters.elements(), step,
+                 stream_);
+    queued("a step of SGD");
+}
+
+void CudaDevice::adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
+                      AdamStep step) {
+    if (failure_.failed()) return;
+    kernels::adam(parameters.data<float>(), gradients.data<float>(), m.data<float>(), v.data<float>(),
+                  parameters.elements(), step, stream_);
+    queued("a step of Adam");
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues its collectives on the same stream.
+#ifndef TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
+#define TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <string>
+
+#include "trainer/devices/cuda/check.hpp"
+#include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer {
+
+class CudaDevice final : public Device {
+   public:
+    // The GPU local_rank modulo the visible ones.
+    static Result<std::unique_ptr<Device>> open(int local_rank);
+    ~CudaDevice() override;
+
+    cudaStream_t stream() const { return stream_; }
+
+    std::string_view name() const override { return "cuda"; }
+    std::string description() const override { return description_; }
+    Result<void> status() const override;
+    void synchronize() override;
+
+    void* allocate(std::size_t bytes) override;
+    void release(void* memory) noexcept override;
+    void upload(const void* from, const Tensor& to) override;
+    void download(const Tensor& from, void* to) override;
+    void zero(const Tensor& tensor) override;
+
+    void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) override;
+    void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, const Tensor& y) override;
+    void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override;
+    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override;
+    void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+    void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
+                               const Tensor& d_logits) override;
+    void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
+                       const Tensor& d_prediction) override;
+    void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity, SgdStep step) override;
+    void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
+              AdamStep step) override;
+
+   private:
+    FirstFailure failure_;
+    std::string description_;
+    cudaStream_t stream_ = nullptr;
+    std::unique_ptr<Gemm> gemm_;
+
+    CudaDevice() = default;
+    // After a kernel was queued: whether it could be.
+    void queued(const char* what) { failure_.check(cudaGetLastError(), what); }
+};
+
+}  // namespace dp::trainer
+
+#endif

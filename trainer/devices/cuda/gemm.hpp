@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matrix products of the CUDA device through cuBLASLt, in fp32 (no TF32: the CPU is the reference). The algorithm for a
+// shape is chosen once and kept.
+#ifndef TRAINER_DEVICES_CUDA_GEMM_HPP
+#define TRAINER_DEVICES_CUDA_GEMM_HPP
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <compare>
+#include <cstdint>
+#include <map>
+
+#include "trainer/devices/cuda/check.hpp"
+
+namespace dp::trainer {
+
+// c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is the transposition.
+struct Product {
+    std::int64_t rows, columns, inner;
+    bool transpose_a, transpose_b;
+    cublasLtEpilogue_t epilogue;
+
+    auto operator<=>(const Product&) const = default;
+};
+
+class Gemm {
+   public:
+    // Both belong to the device and outlive this.
+    Gemm(FirstFailure& failure, cudaStream_t stream);
+    ~Gemm();
+    Gemm(const Gemm&) = delete;
+    Gemm& operator=(const Gemm&) = delete;
+
+    // Queues the product. `bias` [columns] for epilogues with one, else null. False where cuBLASLt has no algorithm for
+    // this product with this epilogue (then nothing was queued, and without an epilogue that is a failure).
+    bool multiply(const Product& product, const float* a, const float* b, const float* bias, float* c);
+
+   private:
+    struct Plan {
+        cublasLtMatmulDesc_t operation = nullptr;
+        cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+        cublasLtMatmulAlgo_t algorithm{};
+        bool usable = false;
+    };
+
+    static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
+
+    FirstFailure& failure_;
+    cudaStream_t stream_;
+    cublasLtHandle_t handle_ = nullptr;
+    void* workspace_ = nullptr;
+    std::map<Product, Plan> plans_;
+
+    const Plan& plan_for(const Product& product);
+    bool describe(const Product& product, Plan& plan);
+    void choose_algorithm(Plan& plan);
+};
+
+}  // namespace dp::trainer
+
+#endif

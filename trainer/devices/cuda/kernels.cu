@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The trainer's own CUDA kernels: see kernels.hpp. All of them are bound by memory traffic; each says what it moves.
+#include <algorithm>
+
+#include "trainer/devices/cuda/kernels.hpp"
+
+namespace dp::trainer::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+// More blocks than that gain nothing: each thread then walks on by the size of the grid.
+constexpr std::int64_t kMaxBlocks = 4096;
+
+unsigned blocks_for(std::int64_t items) {
+    return static_cast<unsigned>(std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
+}
+
+__device__ std::int64_t first_item() { return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ std::int64_t stride() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
+
+__device__ float convert(float value, Affine affine) { return value * affine.scale + affine.shift; }
+__device__ float convert(std::uint8_t value, Affine affine) {
+    return static_cast<float>(value) * affine.scale + affine.shift;
+}
+__device__ std::int32_t convert(std::int32_t value, Affine) { return value; }
+
+// Reads and writes each element once; neighbours in a row are neighbours in memory.
+template <typename In, typename Out>
+__global__ void gather_kernel(const In* in, const std::int32_t* indices, std::int64_t count, std::int64_t columns,
+                              Affine affine, Out* out) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const std::int64_t row = i / columns, column = i % columns;
+        out[i] = convert(in[indices[row] * columns + column], affine);
+    }
+}
+
+__global__ void add_bias_kernel(float* y, const float* bias, std::int64_t count, std::int64_t columns, bool relu) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const float sum = y[i] + bias[i % columns];
+        y[i] = relu ? fmaxf(sum, 0.0f) : sum;
+    }
+}
+
+// A block of 32 x 8 threads sums 32 columns: a warp reads 32 neighbours, its eight warps share the rows, then the first
+// warp adds the eight parts in a fixed order.
+constexpr int kSumColumns = 32, kSumParts = 8;
+__global__ void sum_rows_kernel(const float* in, std::int64_t rows, std::int64_t columns, float* sum) {
+    __shared__ float parts[kSumParts][kSumColumns];
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kSumColumns + threadIdx.x;
+    float part = 0;
+    if (column < columns) {
+        for (std::int64_t row = threadIdx.y; row < rows; row += kSumParts) part += in[row * columns + column];
+    }
+    parts[threadIdx.y][threadIdx.x] = part;
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= columns) return;
+    float total = 0;
+    for (int i = 0; i < kSumParts; ++i) total += parts[i][threadIdx.x];
+    sum[column] = total;
+}
+
+__global__ void relu_backward_kernel(const float* y, const float* dy, std::int64_t count, float* dx) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) dx[i] = y[i] > 0 ? dy[i] : 0.0f;
+}
+
+__device__ double warp_sum(double value) {
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xFFFFFFFFu, value, offset);
+    return value;
+}
+
+// A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
+__global__ void softmax_cross_entropy_kernel(const float* logits, const std::int32_t* labels, std::int64_t rows,
+                                             std::int64_t classes, float scale, double* metrics, float* gradient) {
+    double loss = 0, correct = 0;
+    for (std::int64_t r = first_item(); r < rows; r += stride()) {
+        const float* row = logits + r * classes;
+        const std::int32_t label = labels[r];
+        std::int64_t best = 0;
+        for (std::int64_t c = 1; c < classes; ++c) best = row[c] > row[best] ? c : best;
+        const float largest = row[best];
+        float total = 0;
+        for (std::int64_t c = 0; c < classes; ++c) total += expf(row[c] - largest);
+        loss += static_cast<double>(logf(total) - (row[label] - largest));
+        correct += best == label ? 1 : 0;
+        if (gradient == nullptr) continue;
+        for (std::int64_t c = 0; c < classes; ++c) {
+            gradient[r * classes + c] = scale * (expf(row[c] - largest) / total - (c == label ? 1.0f : 0.0f));
+        }
+    }
+    loss = warp_sum(loss);
+    correct = warp_sum(correct);
+    if (threadIdx.x % 32 != 0) return;
+    // The order of these additions varies; metrics are for people, and no parameter depends on them.
+    atomicAdd(&metrics[0], loss);
+    atomicAdd(&metrics[1], correct);
+}
+
+__global__ void squared_error_kernel(const float* prediction, const float* target, std::int64_t count, float columns,
+                                     float scale, double* metrics, float* gradient) {
+    double loss = 0;
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const float difference = prediction[i] - target[i];
+        loss += static_cast<double>(difference) * difference / columns;
+        if (gradient != nullptr) gradient[i] = scale * 2 * difference / columns;
+    }
+    loss = warp_sum(loss);
+    if (threadIdx.x % 32 == 0) atomicAdd(&metrics[0], loss);
+}
+
+// 12 bytes read and 8 written an element.
+__global__ void sgd_kernel(float* parameters, const float* gradients, float* velocity, std::int64_t count,
+                           SgdStep step) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const float u = step.momentum * velocity[i] + gradients[i];
+        velocity[i] = u;
+        parameters[i] -= step.rate * u;
+    }
+}
+
+// 16 bytes read and 12 written an element.
+__global__ void adam_kernel(float* parameters, const float* gradients, float* m, float* v, std::int64_t count,
+                            AdamStep step) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const float gradient = gradients[i];
+        const float first = step.beta1 * m[i] + (1 - step.beta1) * gradient;
+        const float second = step.beta2 * v[i] + (1 - step.beta2) * gradient * gradient;
+        m[i] = first;
+        v[i] = second;
+        parameters[i] -= step.rate * first / (sqrtf(second) * step.root_scale + step.epsilon);
+    }
+}
+
+}  // namespace
+
+void gather(const std::uint8_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns, Affine affine,
+            float* out, cudaStream_t stream) {
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns, affine, out);
+}
+
+void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns, Affine affine,
+            float* out, cudaStream_t stream) {
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns, affine, out);
+}
+
+void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            std::int32_t* out, cudaStream_t stream) {
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns, Affine{},
+                                                                       out);
+}
+
+void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t columns, Activation activation,
+              cudaStream_t stream) {
+    add_bias_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(y, bias, rows * columns, columns,
+                                                                         activation == Activation::relu);
+}
+
+void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, float* sum, cudaStream_t stream) {
+    const auto blocks = static_cast<unsigned>((columns + kSumColumns - 1) / kSumColumns);
+    sum_rows_kernel<<<blocks, dim3(kSumColumns, kSumParts), 0, stream>>>(in, rows, columns, sum);
+}
+
+void relu_backward(const float* y, const float* dy, std::int64_t count, float* dx, cudaStream_t stream) {
+    relu_backward_kernel<<<blocks_for(count), kThreads, 0, stream>>>(y, dy, count, dx);
+}
+
+void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows, std::int64_t classes,
+                           float scale, double* metrics, float* gradient, cudaStream_t stream) {
+    softmax_cross_entropy_kernel<<<blocks_for(rows), kThreads, 0, stream>>>(logits, labels, rows, classes, scale,
+                                                                            metrics, gradient);
+}
+
+void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns, float scale,
+                   double* metrics, float* gradient, cudaStream_t stream) {
+    squared_error_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(
+        prediction, target, rows * columns, static_cast<float>(columns), scale, metrics, gradient);
+}
+
+void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,
+         cudaStream_t stream) {
+    sgd_kernel<<<blocks_for(count), kThreads, 0, stream>>>(parameters, gradients, velocity, count, step);
+}
+
+void adam(float* parameters, const float* gradients, float* m, float* v, std::int64_t count, AdamStep step,
+          cudaStream_t stream) {
+    adam_kernel<<<blocks_for(count), kThreads, 0, stream>>>(parameters, gradients, m, v, count, step);
+}
+
+}  // namespace dp::trainer::kernels

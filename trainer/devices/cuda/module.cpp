@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The exported symbol of libdp-trainer-cuda.so: see module.hpp.
+#include "trainer/devices/cuda/module.hpp"
+
+#include "trainer/devices/cuda/cuda_device.hpp"
+#include "trainer/devices/cuda/nccl_communicator.hpp"
+
+extern "C" __attribute__((visibility("default"))) const dp::trainer::CudaModule* dp_trainer_cuda_module() {
+    using namespace dp::trainer;
+    static const CudaModule module{
+        kCudaModuleVersion, CudaDevice::open,
+        // The device is one that open() made: the trainer asks for NCCL only where its device is "cuda".
+        [](dp_context* context, Device& device) {
+            return make_nccl_communicator(context, static_cast<CudaDevice&>(device));
+        }};
+    return &module;
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL's all-reduce on the device's stream, over the communicator that libdp-nccl makes. That communicator does not block:
+// a call may answer "in progress", and then its state is asked until it is done.
+#include "trainer/devices/cuda/nccl_communicator.hpp"
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "dp/nccl.h"
+
+namespace dp::trainer {
+namespace {
+
+// Queueing a collective takes microseconds once the communicator is built; the first one may set up channels.
+constexpr auto kQueueTimeout = std::chrono::minutes(2);
+
+class NcclCommunicator final : public Communicator {
+   public:
+    NcclCommunicator(ncclComm_t comm, const dp_world& world, CudaDevice& device)
+        : comm_(comm), rank_(world.rank), size_(world.size), device_(device) {}
+
+    ~NcclCommunicator() override {
+        // Destroying waits for the peers; where something has failed already they may be gone, so abort.
+        if (failed_ || !device_.status()) {
+            ncclCommAbort(comm_);
+            return;
+        }
+        ncclResult_t state = ncclCommFinalize(comm_);
+        if (state == ncclInProgress) state = settle();
+        if (state == ncclSuccess) {
+            ncclCommDestroy(comm_);
+        } else {
+            ncclCommAbort(comm_);
+        }
+    }
+
+    std::string_view name() const override { return "nccl"; }
+    std::int64_t rank() const override { return rank_; }
+    std::int64_t size() const override { return size_; }
+
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        if (auto sound = device_.status(); !sound) return sound;
+        ncclDataType_t type = ncclFloat32;
+        if (tensor.type() == Type::f64) type = ncclFloat64;
+        if (tensor.type() == Type::i64) type = ncclInt64;
+        void* data = tensor.data<void>();
+        ncclResult_t result =
+            ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
+                          reduction == Reduction::sum ? ncclSum : ncclMax, comm_, device_.stream());
+        if (result == ncclInProgress) result = settle();
+        if (result == ncclSuccess) return {};
+        failed_ = true;
+        const char* last = ncclGetLastError(comm_);
+        return fail(Fault::world, "rank " + std::to_string(rank_) + ": all-reduce over NCCL broke off: " +
+                                      ncclGetErrorString(result) + (last != nullptr && *last != '\0' ? ": " : "") +
+                                      (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
+    }
+
+   private:
+    ncclComm_t comm_;
+    std::int64_t rank_, size_;
+    CudaDevice& device_;
+    bool failed_ = false;
+
+    // Waits until the last call is no longer in progress.
+    ncclResult_t settle() {
+        const auto deadline = std::chrono::steady_clock::now() + kQueueTimeout;
+        while (std::chrono::steady_clock::now() < deadline) {
+            ncclResult_t state = ncclSuccess;
+            if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess) return asked;
+            if (state != ncclInProgress) return state;
+            std::this_thread::yield();
+        }
+        return ncclInProgress;
+    }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device) {
+    ncclComm_t comm = nullptr;
+    if (dp_nccl_communicator(context, nullptr, &comm, DP_TIMEOUT_DEFAULT) != DP_OK) {
+        return fail(Fault::world, dp_last_error());
+    }
+    return std::make_unique<NcclCommunicator>(comm, *dp_get_world(context), device);
+}
+
+}  // namespace dp::trainer

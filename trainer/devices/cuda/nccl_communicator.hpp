@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The communicator between GPUs. module.cpp opens it.
+#ifndef TRAINER_DEVICES_CUDA_NCCL_COMMUNICATOR_HPP
+#define TRAINER_DEVICES_CUDA_NCCL_COMMUNICATOR_HPP
+
+#include <memory>
+
+#include "dp/dp.h"
+#include "trainer/devices/cuda/cuda_device.hpp"
+#include "trainer/parallel/communicator.hpp"
+
+namespace dp::trainer {
+
+// Between all ranks of the context's world, on the device's stream. Both must outlive it.
+Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device);
+
+}  // namespace dp::trainer
+
+#endif
