@@ -11,7 +11,9 @@
 namespace dp::trainer {
 namespace {
 
-double mebibytes(std::int64_t numbers) { return static_cast<double>(numbers) * sizeof(float) / (1 << 20); }
+double mebibytes(std::int64_t numbers) {
+    return static_cast<double>(numbers) * sizeof(float) / (1 << 20);
+}
 
 }  // namespace
 
@@ -25,8 +27,8 @@ Result<void> info(const Options& options) {
 
     fmt::print("{}: {}\n\n", chosen.name, chosen.summary);
     for (const auto& parameter : model->parameters().all()) {
-        fmt::print("  {:<28} {:>12} {:>10}\n", parameter.name, fmt::format("{}", fmt::join(parameter.shape, " x ")),
-                   elements_of(parameter.shape));
+        fmt::print("  {:<28} {:>12} {:>10}\n", parameter.name,
+                   fmt::format("{}", fmt::join(parameter.shape, " x ")), elements_of(parameter.shape));
     }
     const std::int64_t count = model->parameters().count();
     const int state = state_per_parameter(settings.optimizer);
@@ -35,12 +37,14 @@ Result<void> info(const Options& options) {
     fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
     fmt::print("  {:<28} {:>19.2f} MiB\n", "values", mebibytes(count));
     fmt::print("  {:<28} {:>19.2f} MiB\n", "gradients", mebibytes(count));
-    fmt::print("  {:<28} {:>19.2f} MiB\n", settings.optimizer == Optimization::adam ? "state of adam" : "state of sgd",
+    fmt::print("  {:<28} {:>19.2f} MiB\n",
+               settings.optimizer == Optimization::adam ? "state of adam" : "state of sgd",
                mebibytes(count * state));
     fmt::print("  {:<28} {:>19.2f} MiB\n", fmt::format("activations, batch {}", settings.batch),
                mebibytes(model->activations_per_sample() * settings.batch));
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
-    fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank", flops * static_cast<double>(settings.batch) / 1e6);
+    fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank",
+               flops * static_cast<double>(settings.batch) / 1e6);
     return {};
 }
 

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
             fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
             return parsed.code;
         }
-        const auto done = parsed.options->verb == Verb::info ? info(*parsed.options) : run(*parsed.options, started);
+        const auto done =
+            parsed.options->verb == Verb::info ? info(*parsed.options) : run(*parsed.options, started);
         if (done) return 0;
         fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
         return static_cast<int>(done.error().fault);

@@ -9,22 +9,23 @@ namespace dp::trainer {
 namespace {
 
 class Sgd final : public Optimizer {
-   public:
+ public:
     Sgd(double rate, Device& device, const ParameterSet& parameters)
         : device_(device), rate_(rate), velocity_(device.make(Type::f32, parameters.values().shape())) {}
 
     void step(const ParameterSet& parameters) override {
-        device_.sgd(parameters.values(), parameters.gradients(), velocity_, {static_cast<float>(rate_), kMomentum});
+        device_.sgd(parameters.values(), parameters.gradients(), velocity_,
+                    {static_cast<float>(rate_), kMomentum});
     }
 
-   private:
+ private:
     Device& device_;
     double rate_;
     Tensor velocity_;
 };
 
 class Adam final : public Optimizer {
-   public:
+ public:
     Adam(double rate, Device& device, const ParameterSet& parameters)
         : device_(device),
           rate_(rate),
@@ -35,7 +36,7 @@ class Adam final : public Optimizer {
         device_.adam(parameters.values(), parameters.gradients(), m_, v_, adam_step(++steps_, rate_));
     }
 
-   private:
+ private:
     Device& device_;
     double rate_;
     std::int64_t steps_ = 0;
@@ -52,7 +53,9 @@ AdamStep adam_step(std::int64_t step, double rate) {
             static_cast<float>(kBeta2), static_cast<float>(kEpsilon)};
 }
 
-int state_per_parameter(Optimization kind) { return kind == Optimization::adam ? 2 : 1; }
+int state_per_parameter(Optimization kind) {
+    return kind == Optimization::adam ? 2 : 1;
+}
 
 std::unique_ptr<Optimizer> make_optimizer(Optimization kind, double rate, Device& device,
                                           const ParameterSet& parameters) {

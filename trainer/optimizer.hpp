@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizers: which numbers go into a step (pure functions), and who holds the state between steps. The arithmetic on
-// the parameters is the device's. All ranks run the same step on the same gradients, so they stay bit-equal.
+// Optimizers: which numbers go into a step (pure functions), and who holds the state between steps. The
+// arithmetic on the parameters is the device's. All ranks run the same step on the same gradients, so they
+// stay bit-equal.
 #ifndef TRAINER_OPTIMIZER_HPP
 #define TRAINER_OPTIMIZER_HPP
 
@@ -14,14 +15,14 @@
 
 namespace dp::trainer {
 
-inline constexpr float kMomentum = 0.9f;  // of sgd
+inline constexpr float kMomentum = 0.9f;                                // of sgd
 inline constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;  // of adam, as in its paper
 
 // The factors of Adam's step number `step` (the first is 1).
 AdamStep adam_step(std::int64_t step, double rate);
 
 class Optimizer {
-   public:
+ public:
     virtual ~Optimizer() = default;
     // Updates the values from the gradients.
     virtual void step(const ParameterSet& parameters) = 0;

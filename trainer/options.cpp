@@ -19,13 +19,17 @@ constexpr const char* kDescription =
     "  trainer                                                here, alone\n"
     "  dpctl launch -n 4 -- trainer                           4 ranks on this machine\n"
     "  srun -N2 --ntasks-per-node=4 --dp-world=auto trainer   8 ranks on 2 nodes of a Slurm cluster\n\n"
-    "Without --model it trains ffn on Fashion-MNIST where that is installed, else linear on generated points.";
+    "Without --model it trains ffn on Fashion-MNIST where that is installed, else linear on generated "
+    "points.";
 
 constexpr const char* kFooter =
-    "Nothing is scaled by the number of ranks: each takes --batch-size samples a step, and --lr stays as it is. The same\n"
+    "Nothing is scaled by the number of ranks: each takes --batch-size samples a step, and --lr stays as it "
+    "is. The same\n"
     "global batch (batch size x ranks) and the same seed give the same training for any number of ranks.\n\n"
-    "The last line of the output is a summary in JSON. Exit codes: 0 trained, 1 the ranks' parameters differ or the loss\n"
-    "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such device or out of\n"
+    "The last line of the output is a summary in JSON. Exit codes: 0 trained, 1 the ranks' parameters differ "
+    "or the loss\n"
+    "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such "
+    "device or out of\n"
     "memory.";
 
 // A whole number in [low, high]; the message says what was given and what is allowed.
@@ -34,7 +38,8 @@ CLI::Validator whole(std::int64_t low, std::int64_t high) {
         [=](std::string& text) -> std::string {
             std::int64_t value = 0;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return {};
+            if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
+                return {};
             return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
         },
         "");
@@ -75,7 +80,9 @@ std::string defaults_of(auto member) {
     return fmt::format("(default: {})", fmt::join(parts, ", "));
 }
 
-std::string_view name_of(Optimization kind) { return kind == Optimization::adam ? "adam" : "sgd"; }
+std::string_view name_of(Optimization kind) {
+    return kind == Optimization::adam ? "adam" : "sgd";
+}
 
 // One line for a person: what was wrong, and what to do.
 std::string refusal(const CLI::ParseError& error) {
@@ -96,7 +103,8 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     app.get_formatter()->column_width(34);
     app.set_version_flag("--version", "trainer " DP_TRAINER_VERSION);
     auto* run = app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
-    auto* info = app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
+    auto* info =
+        app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
     app.require_subcommand(0, 1);
 
     Options options;
@@ -111,11 +119,13 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                    "samples a rank takes in a step " + defaults_of([](const Defaults& d) { return d.batch; }))
         ->check(whole(1, 1'000'000))
         ->type_name("N");
-    app.add_option("--lr", options.rate, "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }))
+    app.add_option("--lr", options.rate,
+                   "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }))
         ->check(positive())
         ->type_name("X");
-    one_of(app.add_option("--optimizer", optimizer,
-                          "how to update " + defaults_of([](const Defaults& d) { return name_of(d.optimizer); })),
+    one_of(app.add_option("--optimizer", optimizer, "how to update " + defaults_of([](const Defaults& d) {
+                                                        return name_of(d.optimizer);
+                                                    })),
            {"sgd", "adam"});
     app.add_option("--steps", options.steps, "stop after so many optimizer steps")
         ->check(whole(1, 1'000'000'000))
@@ -123,8 +133,9 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     app.add_option("--seed", options.seed, "of initial values and sampling (default: 1)")
         ->check(whole(0, std::numeric_limits<std::int64_t>::max()))
         ->type_name("N");
-    one_of(app.add_option("--device", device, "auto: CUDA where there is a GPU, else the CPU (default: auto)"),
-           {"auto", "cpu", "cuda"});
+    one_of(
+        app.add_option("--device", device, "auto: CUDA where there is a GPU, else the CPU (default: auto)"),
+        {"auto", "cpu", "cuda"});
     // expected(0, 1): a bare --data-parallel, as the SN10 tutorial writes it, means on.
     auto* parallel_option =
         one_of(app.add_option("--data-parallel,--data_parallel", parallel,
@@ -160,8 +171,9 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     options.device = device == "cpu" ? DeviceChoice::cpu
                                      : (device == "cuda" ? DeviceChoice::cuda : DeviceChoice::automatic);
     if (parallel_option->count() > 0 && parallel.empty()) parallel = "on";
-    options.data_parallel = parallel == "on" ? DataParallel::on
-                                             : (parallel == "off" ? DataParallel::off : DataParallel::automatic);
+    options.data_parallel = parallel == "on"
+                                ? DataParallel::on
+                                : (parallel == "off" ? DataParallel::off : DataParallel::automatic);
     if (!optimizer.empty()) options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
     options.data_directory_given = directory->count() > 0;
     parsed.options = std::move(options);
@@ -176,22 +188,23 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
     if (options.model) {
         const ModelInfo* info = find_model(*options.model);
         if (info->data == DataSet::fashion_mnist && !data_there && options.verb == Verb::run) {
-            return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}", directory,
-                                                 info->name, advice));
+            return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}",
+                                                 directory, info->name, advice));
         }
         return ModelChoice{info, std::nullopt};
     }
     if (data_there) {
-        return ModelChoice{find_model("ffn"), fmt::format("no --model given: ffn, because Fashion-MNIST is in {}",
-                                                          directory)};
+        return ModelChoice{find_model("ffn"),
+                           fmt::format("no --model given: ffn, because Fashion-MNIST is in {}", directory)};
     }
     if (options.data_directory_given) {
         return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));
     }
-    return ModelChoice{find_model("linear"),
-                       fmt::format("no --model given: linear on generated points, because there is no Fashion-MNIST in "
-                                   "{} ({})",
-                                   directory, advice)};
+    return ModelChoice{
+        find_model("linear"),
+        fmt::format("no --model given: linear on generated points, because there is no Fashion-MNIST in "
+                    "{} ({})",
+                    directory, advice)};
 }
 
 Settings settings_for(const Options& options, const ModelInfo& info) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's command line: words in, options out, no other effect. main.cpp calls it; tests/unit/trainer/options_test.cpp
-// has the table of what is refused and how.
+// The trainer's command line: words in, options out, no other effect. main.cpp calls it;
+// tests/unit/trainer/options_test.cpp has the table of what is refused and how.
 #ifndef TRAINER_OPTIONS_HPP
 #define TRAINER_OPTIONS_HPP
 
@@ -48,7 +48,8 @@ struct Parsed {
 // `arguments` without the program's name.
 Parsed parse_options(const std::vector<std::string>& arguments);
 
-// Pure: which model, and the sentence that says why where the user did not choose. `data_there`: has_fashion_mnist().
+// Pure: which model, and the sentence that says why where the user did not choose. `data_there`:
+// has_fashion_mnist().
 struct ModelChoice {
     const ModelInfo* info;
     std::optional<std::string> reason;

@@ -14,7 +14,9 @@ namespace {
 // Every parameter begins at 256 bytes, which lets cuBLASLt use its widest loads.
 constexpr std::int64_t kAlignment = 64;
 
-std::int64_t padded(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t padded(std::int64_t elements) {
+    return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 

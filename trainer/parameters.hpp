@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model's parameters and their gradients. All values lie in one piece of memory and all gradients in another, so that
-// one all-reduce averages them, one call of the optimizer updates them and one pass hashes them.
+// A model's parameters and their gradients. All values lie in one piece of memory and all gradients in
+// another, so that one all-reduce averages them, one call of the optimizer updates them and one pass hashes
+// them.
 #ifndef TRAINER_PARAMETERS_HPP
 #define TRAINER_PARAMETERS_HPP
 
@@ -17,18 +18,18 @@ namespace dp::trainer {
 struct Parameter {
     std::string name;
     Shape shape;
-    float bound;      // initial values are even in [-bound, bound)
-    Tensor value;     // f32; both are set by ParameterSet::place
+    float bound;   // initial values are even in [-bound, bound)
+    Tensor value;  // f32; both are set by ParameterSet::place
     Tensor gradient;
 };
 
 class ParameterSet {
-   public:
+ public:
     // Declares a parameter; the reference stays valid. Nothing is allocated before place().
     Parameter& add(std::string name, Shape shape, float bound);
 
-    // Allocates on the device and draws the initial values from the seed: every rank draws the same, so nothing has to
-    // be broadcast (and the hash at the end of a run would tell).
+    // Allocates on the device and draws the initial values from the seed: every rank draws the same, so
+    // nothing has to be broadcast (and the hash at the end of a run would tell).
     void place(Device& device, std::uint64_t seed);
 
     const std::deque<Parameter>& all() const { return parameters_; }
@@ -41,7 +42,7 @@ class ParameterSet {
     // The values one after another without padding, in the order of declaration.
     std::vector<float> download(Device& device) const;
 
-   private:
+ private:
     std::deque<Parameter> parameters_;
     Tensor values_;
     Tensor gradients_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random numbers that are the same on every machine and for every world size: a counter put through splitmix64's mixer
-// (Steele, Lea, Flood 2014). The standard library's distributions differ between implementations, so none is used.
-// Parameters (initial values) and the sampler (permutations) draw from it.
+// Random numbers that are the same on every machine and for every world size: a counter put through
+// splitmix64's mixer (Steele, Lea, Flood 2014). The standard library's distributions differ between
+// implementations, so none is used. Parameters (initial values) and the sampler (permutations) draw from it.
 #ifndef TRAINER_RANDOM_HPP
 #define TRAINER_RANDOM_HPP
 
@@ -11,9 +11,10 @@
 namespace dp::trainer {
 
 class Random {
-   public:
+ public:
     // Streams of one seed are independent of each other.
-    Random(std::uint64_t seed, std::uint64_t stream) : state_(mix(seed + kGolden) ^ mix(stream * kGolden + 1)) {}
+    Random(std::uint64_t seed, std::uint64_t stream)
+        : state_(mix(seed + kGolden) ^ mix(stream * kGolden + 1)) {}
 
     std::uint64_t bits() { return mix(state_ += kGolden); }
 
@@ -32,7 +33,7 @@ class Random {
         return static_cast<std::uint32_t>(product >> 32);
     }
 
-   private:
+ private:
     static constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;
     std::uint64_t state_;
 

@@ -38,7 +38,8 @@ void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& sche
     const std::int64_t done = (epoch - 1) * schedule.steps_per_epoch + step;
     const auto share = static_cast<double>(done) / static_cast<double>(schedule.total_steps);
     fmt::print(stderr, "\r\033[Kepoch {}/{}  step {}/{}  [{:<30}] {:3.0f} %", epoch, schedule.epochs, done,
-               schedule.total_steps, std::string(static_cast<std::size_t>(std::lround(share * 30)), '#'), share * 100);
+               schedule.total_steps, std::string(static_cast<std::size_t>(std::lround(share * 30)), '#'),
+               share * 100);
     std::fflush(stderr);
 }
 
@@ -47,10 +48,11 @@ void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
 }
 
 std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
-    const std::string test = report.test_accuracy ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
-                                                  : fmt::format("test loss {:.3g}", report.test_loss);
-    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s", report.epoch, epochs, report.loss,
-                       test, report.samples_per_second, report.seconds);
+    const std::string test = report.test_accuracy
+                                 ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
+                                 : fmt::format("test loss {:.3g}", report.test_loss);
+    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s", report.epoch, epochs,
+                       report.loss, test, report.samples_per_second, report.seconds);
 }
 
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome) {

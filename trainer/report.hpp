@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the trainer prints: a line an epoch, a progress line where a person watches, and the summary. Only the process
-// that speaks for its world has a Report that says anything.
+// What the trainer prints: a line an epoch, a progress line where a person watches, and the summary. Only the
+// process that speaks for its world has a Report that says anything.
 #ifndef TRAINER_REPORT_HPP
 #define TRAINER_REPORT_HPP
 
@@ -15,7 +15,7 @@
 namespace dp::trainer {
 
 class Report final : public Observer {
-   public:
+ public:
     // `terminal`: keep a progress line on standard error, redrawn in place.
     Report(bool speaks, bool terminal) : speaks_(speaks), terminal_(speaks && terminal) {}
 
@@ -24,7 +24,7 @@ class Report final : public Observer {
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
 
-   private:
+ private:
     using Clock = std::chrono::steady_clock;
     bool speaks_;
     bool terminal_;

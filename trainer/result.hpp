@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the trainer says that something went wrong: a value with one line for a person and the exit code that a job
-// script sees. Everything in trainer/ that can fail returns Result.
+// How the trainer says that something went wrong: a value with one line for a person and the exit code that a
+// job script sees. Everything in trainer/ that can fail returns Result.
 #ifndef TRAINER_RESULT_HPP
 #define TRAINER_RESULT_HPP
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer run`: puts the parts together. Every decision is a pure function elsewhere; here are the effects, in the order
-// in which a person would want to hear that they failed.
+// `trainer run`: puts the parts together. Every decision is a pure function elsewhere; here are the effects,
+// in the order in which a person would want to hear that they failed.
 #include "trainer/run.hpp"
 
 #include <fmt/format.h>
@@ -27,17 +27,19 @@ Result<void> write_file(const std::filesystem::path& file, const void* data, std
     std::ofstream out(file, std::ios::binary | std::ios::trunc);
     out.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
     out.close();
-    if (!out) return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
+    if (!out)
+        return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
     return {};
 }
 
-std::string describe(const Model& model, const ModelInfo& info, const Device& device, const Communicator& ranks,
-                     const Settings& settings, const Dataset& data) {
-    return fmt::format("{}: {} parameters on {}; {} rank{} x batch {} = global batch {}; {} training and {} test "
-                       "samples from {}",
-                       info.name, model.parameters().count(), device.description(), ranks.size(),
-                       ranks.size() == 1 ? "" : "s", settings.batch, settings.batch * ranks.size(), data.train.count,
-                       data.test.count, data.source);
+std::string describe(const Model& model, const ModelInfo& info, const Device& device,
+                     const Communicator& ranks, const Settings& settings, const Dataset& data) {
+    return fmt::format(
+        "{}: {} parameters on {}; {} rank{} x batch {} = global batch {}; {} training and {} test "
+        "samples from {}",
+        info.name, model.parameters().count(), device.description(), ranks.size(),
+        ranks.size() == 1 ? "" : "s", settings.batch, settings.batch * ranks.size(), data.train.count,
+        data.test.count, data.source);
 }
 
 }  // namespace
@@ -80,13 +82,15 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const auto outcome = train(info, *model, *data, settings, device, **communicator, report);
     if (!outcome) return tl::make_unexpected(outcome.error());
 
-    const auto summary = summary_of({info.name, device.name(), (*communicator)->name(), (*communicator)->size(),
-                                     settings.seed, startup},
-                                    *outcome);
+    const auto summary = summary_of(
+        {info.name, device.name(), (*communicator)->name(), (*communicator)->size(), settings.seed, startup},
+        *outcome);
     // Files first, so that the summary stays the last line; who does not speak writes none.
     if (decision->speaks && options.dump) {
         const auto& parameters = outcome->parameters;
-        if (auto done = write_file(*options.dump, parameters.data(), parameters.size() * sizeof(float)); !done) return done;
+        if (auto done = write_file(*options.dump, parameters.data(), parameters.size() * sizeof(float));
+            !done)
+            return done;
     }
     const std::string text = summary.dump();
     if (decision->speaks && options.json) {
@@ -94,9 +98,10 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     }
     report.line(text);
     if (!outcome->equal_on_all_ranks) {
-        return fail(Fault::training, fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
-                                                 "were not averaged the same everywhere; do not use this model",
-                                                 outcome->parameters_hash));
+        return fail(Fault::training,
+                    fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
+                                "were not averaged the same everywhere; do not use this model",
+                                outcome->parameters_hash));
     }
     return {};
 }

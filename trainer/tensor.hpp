@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tensor: a typed view of memory that a device owns. Models, optimizers and communicators pass tensors around; only
-// devices look inside. A Tensor is a handle (copies share the memory), so operations take outputs by const reference.
+// A tensor: a typed view of memory that a device owns. Models, optimizers and communicators pass tensors
+// around; only devices look inside. A Tensor is a handle (copies share the memory), so operations take
+// outputs by const reference.
 #ifndef TRAINER_TENSOR_HPP
 #define TRAINER_TENSOR_HPP
 
@@ -19,10 +20,13 @@ enum class Type { u8, i32, i64, f32, f64 };
 
 constexpr std::size_t size_of(Type type) {
     switch (type) {
-        case Type::u8: return 1;
+        case Type::u8:
+            return 1;
         case Type::i32:
-        case Type::f32: return 4;
-        default: return 8;
+        case Type::f32:
+            return 4;
+        default:
+            return 8;
     }
 }
 
@@ -33,7 +37,7 @@ inline std::int64_t elements_of(const Shape& shape) {
 }
 
 class Tensor {
-   public:
+ public:
     Tensor() = default;
     // `memory` keeps the allocation alive (its deleter gives it back to the device).
     Tensor(std::shared_ptr<void> memory, Type type, Shape shape)
@@ -70,7 +74,7 @@ class Tensor {
         return view(0, std::move(shape));
     }
 
-   private:
+ private:
     std::shared_ptr<void> memory_;
     std::size_t offset_ = 0;
     Type type_ = Type::f32;

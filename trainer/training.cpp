@@ -20,13 +20,16 @@ using Clock = std::chrono::steady_clock;
 // Samples that a rank evaluates at a time: large enough for the matrix products, small enough for any memory.
 constexpr std::int64_t kTestBatch = 512;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Samples in the device's memory, from which batches are gathered without touching the host.
 class DeviceSamples {
-   public:
+ public:
     // The samples [first, first + count), for batches of up to `batch`.
-    DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count, std::int64_t batch)
+    DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
+                  std::int64_t batch)
         : device_(device), normalise_(samples.normalise) {
         features_ = upload(samples.features, first, count);
         targets_ = upload(samples.targets, first, count);
@@ -42,7 +45,7 @@ class DeviceSamples {
         return batch;
     }
 
-   private:
+ private:
     Device& device_;
     Affine normalise_;
     Tensor features_, targets_;  // all of them, as stored
@@ -61,15 +64,15 @@ Tensor upload_indices(Device& device, const std::vector<std::int32_t>& indices) 
 }
 
 struct Metrics {
-    double loss = 0;     // sums over samples
+    double loss = 0;  // sums over samples
     double correct = 0;
 };
 
 // Everything that a run holds; train() below is its story.
 class Run {
-   public:
-    Run(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings, const Schedule& schedule,
-        Device& device, Communicator& communicator, Observer& observer)
+ public:
+    Run(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
+        const Schedule& schedule, Device& device, Communicator& communicator, Observer& observer)
         : info_(info),
           model_(model),
           settings_(settings),
@@ -97,10 +100,12 @@ class Run {
                                             schedule_.total_steps - (number - 1) * schedule_.steps_per_epoch);
         device_.zero(metrics_);
         for (std::int64_t step = 0; step < steps; ++step) {
-            const Batch batch = train_samples_.gather(indices.view(step * settings_.batch, {settings_.batch}));
+            const Batch batch =
+                train_samples_.gather(indices.view(step * settings_.batch, {settings_.batch}));
             // Each rank's gradient is its part of the mean over the global batch: their sum is that mean.
             model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics_);
-            if (auto done = communicator_.all_reduce(model_.parameters().gradients(), Reduction::sum); !done) {
+            if (auto done = communicator_.all_reduce(model_.parameters().gradients(), Reduction::sum);
+                !done) {
                 return tl::make_unexpected(done.error());
             }
             optimizer_->step(model_.parameters());
@@ -115,18 +120,20 @@ class Run {
         auto tested = test();
         if (!tested) return tl::make_unexpected(tested.error());
         const auto tests = static_cast<double>(test_count_);
-        EpochReport report{number, trained->loss / samples, tested->loss / tests, std::nullopt, seconds,
-                           samples / seconds};
+        EpochReport report{number,  trained->loss / samples, tested->loss / tests, std::nullopt,
+                           seconds, samples / seconds};
         if (info_.classifies) report.test_accuracy = tested->correct / tests;
         if (!std::isfinite(report.loss)) {  // all ranks see the same sum, so all of them stop here
-            return fail(Fault::training, fmt::format("epoch {}: the loss is no longer a number; give a smaller --lr "
-                                                     "than {}", number, settings_.rate));
+            return fail(Fault::training,
+                        fmt::format("epoch {}: the loss is no longer a number; give a smaller --lr "
+                                    "than {}",
+                                    number, settings_.rate));
         }
         observer_.on_epoch(report, schedule_);
         return report;
     }
 
-   private:
+ private:
     const ModelInfo& info_;
     Model& model_;
     const Settings& settings_;
@@ -168,10 +175,11 @@ class Run {
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world) {
     // Not batch * world: --batch-size may be anything up to its limit.
     if (settings.batch > samples / world) {
-        return fail(Fault::usage, fmt::format("a global batch of {} (ranks: {}, --batch-size: {}) is larger than the "
-                                              "data set of {} samples; give --batch-size {} or less, or fewer ranks",
-                                              settings.batch * world, world, settings.batch, samples,
-                                              std::max<std::int64_t>(samples / world, 1)));
+        return fail(Fault::usage,
+                    fmt::format("a global batch of {} (ranks: {}, --batch-size: {}) is larger than the "
+                                "data set of {} samples; give --batch-size {} or less, or fewer ranks",
+                                settings.batch * world, world, settings.batch, samples,
+                                std::max<std::int64_t>(samples / world, 1)));
     }
     Schedule schedule{};
     schedule.global_batch = settings.batch * world;
@@ -184,10 +192,12 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
 
 Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator) {
     // Largest and smallest of both halves in one all-reduce: min(x) = -max(-x).
-    const auto high = static_cast<std::int64_t>(number >> 32), low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
+    const auto high = static_cast<std::int64_t>(number >> 32),
+               low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
     const std::vector<std::int64_t> halves{high, low, -high, -low};
     const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {4}, halves);
-    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done) return tl::make_unexpected(done.error());
+    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
+        return tl::make_unexpected(done.error());
     const auto extremes = device.values_of<std::int64_t>(tensor);
     if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
     return extremes[0] == -extremes[2] && extremes[1] == -extremes[3];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training loop, in one place: sample, forward and backward, average the gradients, step. run.cpp calls it with real
-// devices and ranks, the tests with threads for ranks.
+// The training loop, in one place: sample, forward and backward, average the gradients, step. run.cpp calls
+// it with real devices and ranks, the tests with threads for ranks.
 #ifndef TRAINER_TRAINING_HPP
 #define TRAINER_TRAINING_HPP
 
@@ -48,7 +48,7 @@ struct EpochReport {
 
 // Is told how the training goes; its methods return at once.
 class Observer {
-   public:
+ public:
     virtual ~Observer() = default;
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
     virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
@@ -64,7 +64,8 @@ struct Outcome {
     bool equal_on_all_ranks;  // every rank's hash is the same
 };
 
-// Trains `model`, which is not placed yet. Every rank of the communicator calls it with the same settings and data.
+// Trains `model`, which is not placed yet. Every rank of the communicator calls it with the same settings and
+// data.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer);
 

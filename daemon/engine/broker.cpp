@@ -140,6 +140,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     members_.note(event);
     switch (event.event_case()) {
         case wire::RankEvent::kHello:
+            vanished_.erase(event.rank());
             if (!first_hello_) {
                 first_hello_ = now;
                 next_notice_ = now + kFirstLateNotice;
@@ -147,13 +148,14 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             break;
         case wire::RankEvent::kVanished:
             store_.drop(event.rank());
-            deliver(meetings_.give_up(event.rank()));
+            vanished_[event.rank()] = now + kExitFollows;
             break;
         case wire::RankEvent::kGoodbye:
             store_.drop(event.rank());
             break;
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
+            vanished_.erase(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
                 died(event.rank(), event.exited(), now);
@@ -234,6 +236,15 @@ BrokerActions Broker::tick(Time now) {
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
     check_arrivals(now);
+    for (auto it = vanished_.begin(); it != vanished_.end();) {
+        auto current = it++;
+        if (now < current->second) continue;
+        const uint32_t rank = current->first;
+        vanished_.erase(current);
+        if (!aborted_)
+            out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
+        deliver(meetings_.give_up(rank));
+    }
     if (polite_at_ && now >= *polite_at_) {
         polite_at_.reset();
         if (!members_.all_exited()) abort(polite_reason_, kTold);
@@ -250,6 +261,7 @@ BrokerActions Broker::tick(Time now) {
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
     next = earlier(earlier(next, leave_at_), polite_at_);
+    for (const auto& [rank, until] : vanished_) next = earlier(next, until);
     if (aborted_) return next;
     if (!members_.all_joined()) next = earlier(next, started_ + config_.timeout);
     if (first_hello_ && !members_.without_hello().empty())

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,10 @@ inline constexpr Time kBrokerLinger{3000};
 // When waiting ranks are first told whom they wait for, and how often after that.
 inline constexpr Time kFirstLateNotice{10000};
 inline constexpr Time kLateNoticeEvery{30000};
+
+// A connection that closed without goodbye is most often a death whose exit code is still on its way: this long it may
+// take until calls that wait for the rank fail without it.
+inline constexpr Time kExitFollows{500};
 
 struct BrokerConfig {
     uint32_t world_size = 0;
@@ -77,6 +82,7 @@ class Broker {
     // A death that may turn out to be the step's own end; see ending.hpp.
     std::optional<Time> polite_at_;
     std::string polite_reason_;
+    std::map<uint32_t, Time> vanished_;  // until when their exit may follow, by rank
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);

@@ -76,7 +76,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
-            if (ending_) finished_ = true;
+            if (told_) finished_ = true;
             break;
         case wire::ToNode::KIND_NOT_SET:
             break;
@@ -88,7 +88,7 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
     if (broker_gone_) return take();
     broker_gone_ = true;
     if (ending_) {
-        finished_ = true;
+        if (told_) finished_ = true;
         return take();
     }
     if (!abort_reason_.empty()) return take();
@@ -167,8 +167,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
         }
     } else if (message.has_goodbye()) {
         rank_event(known->second, [](wire::RankEvent& e) { e.set_goodbye(true); });
-        connection_.erase(known->second);
-        rank_of_.erase(known);
+        forget(connection);
         out_.close.push_back(connection);
     }
     return take();
@@ -178,25 +177,49 @@ NodeActions Node::on_rank_closed(ConnectionId connection) {
     auto known = rank_of_.find(connection);
     if (known != rank_of_.end()) {
         rank_event(known->second, [](wire::RankEvent& e) { e.set_vanished(true); });
-        connection_.erase(known->second);
-        rank_of_.erase(known);
+        forget(connection);
     }
     return take();
 }
 
+void Node::forget(ConnectionId connection) {
+    const uint32_t rank = rank_of_[connection];
+    connection_.erase(rank);
+    rank_of_.erase(connection);
+    report_exit(rank);
+}
+
 // ---- the launcher ----
 
-NodeActions Node::on_control(const ControlEvent& event) {
+void Node::report_exit(uint32_t rank) {
+    auto found = exits_.find(rank);
+    if (found == exits_.end()) return;
+    const Exit exit = found->second;
+    exits_.erase(found);
+    rank_event(rank, [&](wire::RankEvent& e) {
+        e.set_exited(exit.status);
+        e.set_cancelled(exit.cancelled);
+    });
+    leave_if_all_told();
+}
+
+void Node::leave_if_all_told() {
+    if (!ending_ || told_ || !exits_.empty()) return;
+    told_ = true;
+    // Without a broker to tell there is nothing to wait for.
+    if (broker_gone_ || !joined_) {
+        finished_ = true;
+        return;
+    }
+    wire::FromNode message;
+    message.mutable_leave();
+    tell_broker(std::move(message));
+}
+
+NodeActions Node::on_control(const ControlEvent& event, Time now) {
     if (event.kind == ControlEvent::Kind::end) {
         ending_ = true;
-        // Without a broker to tell there is nothing to wait for.
-        if (broker_gone_ || !joined_)
-            finished_ = true;
-        else {
-            wire::FromNode message;
-            message.mutable_leave();
-            tell_broker(std::move(message));
-        }
+        leave_if_all_told();
         return take();
     }
     if (event.local_rank >= config_.ranks.size()) return take();
@@ -205,10 +228,8 @@ NodeActions Node::on_control(const ControlEvent& event) {
         rank_event(rank, [&](wire::RankEvent& e) { e.set_started(event.value); });
     } else if (!exited_[event.local_rank]) {
         exited_[event.local_rank] = true;
-        rank_event(rank, [&](wire::RankEvent& e) {
-            e.set_exited(event.value);
-            e.set_cancelled(cancelled_ || !abort_reason_.empty());
-        });
+        exits_[rank] = {event.value, cancelled_ || !abort_reason_.empty(), now + kLastWords};
+        if (!connection_.contains(rank)) report_exit(rank);
     }
     return take();
 }
@@ -221,11 +242,9 @@ NodeActions Node::on_launcher_lost() {
     wire::FromNode fault;
     fault.mutable_fault()->set_reason(reason);
     tell_broker(std::move(fault));
-    wire::FromNode leave;
-    leave.mutable_leave();
-    tell_broker(std::move(leave));
     ending_ = true;
-    if (broker_gone_ || !joined_) finished_ = true;
+    exits_.clear();
+    leave_if_all_told();
     return take();
 }
 
@@ -240,6 +259,10 @@ NodeActions Node::tick(Time now) {
                                    now);
         out_ = std::move(lost);
     }
+    std::vector<uint32_t> overdue;
+    for (const auto& [rank, exit] : exits_)
+        if (now >= exit.deadline) overdue.push_back(rank);
+    for (uint32_t rank : overdue) report_exit(rank);
     if (term_at_ && now >= *term_at_) {
         term_at_.reset();
         out_.signal_ranks = SIGTERM;
@@ -253,6 +276,7 @@ NodeActions Node::tick(Time now) {
 
 std::optional<Time> Node::next_deadline() const {
     std::optional<Time> next = earlier(term_at_, kill_at_);
+    for (const auto& [rank, exit] : exits_) next = earlier(next, exit.deadline);
     if (!joined_ && !broker_gone_) next = earlier(next, started_ + config_.timeout);
     return next;
 }

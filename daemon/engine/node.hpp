@@ -21,6 +21,10 @@ namespace dp {
 
 using ConnectionId = uint64_t;
 
+// How long the news of a rank's exit waits for the last words on its connection (they come by another way and may be
+// read later), where a child of the rank still holds the connection open.
+inline constexpr Time kLastWords{200};
+
 struct NodeConfig {
     uint32_t node_rank = 0;
     std::string host;
@@ -55,7 +59,7 @@ class Node {
     NodeActions on_rank_closed(ConnectionId connection);
 
     // ---- the launcher ----
-    NodeActions on_control(const ControlEvent& event);
+    NodeActions on_control(const ControlEvent& event, Time now);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
     // The whole step was signalled (scancel, Ctrl-C): ranks that now end do not end by themselves.
@@ -74,6 +78,12 @@ class Node {
     std::map<ConnectionId, uint32_t> rank_of_;      // connections that said hello
     std::map<uint32_t, ConnectionId> connection_;   // the other way round
     std::vector<bool> exited_;                      // by local rank
+    struct Exit {
+        int status = 0;
+        bool cancelled = false;
+        Time deadline{};
+    };
+    std::map<uint32_t, Exit> exits_;                // waiting for last words, by rank
     std::vector<wire::FromNode> queued_;            // before the broker is there
     std::string address_;
     bool joined_ = false;
@@ -81,6 +91,7 @@ class Node {
     bool published_ = false;
     bool cancelled_ = false;
     bool ending_ = false;   // the launcher said "end"
+    bool told_ = false;     // the broker was told that this node leaves
     bool finished_ = false;
     std::string abort_reason_;
     std::optional<Time> term_at_;
@@ -92,6 +103,9 @@ class Node {
     void abort(const std::string& reason, Patience patience, Time now);
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     void hello(ConnectionId connection, const wire::Hello& hello);
+    void forget(ConnectionId connection);
+    void report_exit(uint32_t rank);
+    void leave_if_all_told();
 };
 
 }  // namespace dp

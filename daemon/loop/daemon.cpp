@@ -138,7 +138,7 @@ void Daemon::read_control_packets() {
             if (event->kind == ControlEvent::Kind::task) tasks_.insert(task = event->value);
             if (event->kind == ControlEvent::Kind::exit) tasks_.erase(task);
         }
-        perform(node_.on_control(*event));
+        perform(node_.on_control(*event, now()));
         // A relay leaves when the broker has taken its Leave; a broker that does not answer is not waited for.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeavePatience);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-gloo: Gloo's rendezvous on the step's store, and the full mesh on top of it. The trainer calls it, and so may any
-// program that links Gloo. See dp/gloo.hpp.
+// libdp-gloo: Gloo's rendezvous on the step's store, and the full mesh on top of it. The trainer calls it,
+// and so may any program that links Gloo. See dp/gloo.hpp.
 #include "dp/gloo.hpp"
 
 #include <gloo/common/error.h>
@@ -16,10 +16,11 @@
 namespace dp {
 namespace {
 
-// Once every rank is there, connecting is a matter of milliseconds: this bounds nodes that cannot reach each other.
+// Once every rank is there, connecting is a matter of milliseconds: this bounds nodes that cannot reach each
+// other.
 constexpr std::chrono::milliseconds kConnectTimeout = std::chrono::seconds(30);
-// A collective waits for the slowest rank, which may be loading data or evaluating alone. A rank that dies is noticed
-// at once through its sockets; this is for a node that falls silent. PyTorch's Gloo waits as long.
+// A collective waits for the slowest rank, which may be loading data or evaluating alone. A rank that dies is
+// noticed at once through its sockets; this is for a node that falls silent. PyTorch's Gloo waits as long.
 constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::minutes(30);
 
 // Gloo's stores report by throwing.
@@ -56,8 +57,10 @@ void GlooStore::wait(const std::vector<std::string>& keys, const std::chrono::mi
     if (auto done = context_.wait(full, timeout); !done) raise("waiting", done.error());
 }
 
-Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name, Timeout timeout) {
-    // The barrier first: libdp names the ranks that are missing and their hosts, Gloo would only say "timed out".
+Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,
+                                                        Timeout timeout) {
+    // The barrier first: libdp names the ranks that are missing and their hosts, Gloo would only say "timed
+    // out".
     if (auto arrived = context.barrier({"gloo/" + name, {}}, timeout); !arrived) {
         return tl::make_unexpected(arrived.error());
     }
@@ -74,8 +77,9 @@ Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const 
         mesh->setTimeout(timeout.value_or(kCollectiveTimeout));
         return mesh;
     } catch (const std::exception& error) {
-        return backend_error("Gloo could not connect rank " + std::to_string(world.rank) + " at " + world.node_addr +
-                             " with the other " + std::to_string(world.size - 1) + ": " + error.what() +
+        return backend_error("Gloo could not connect rank " + std::to_string(world.rank) + " at " +
+                             world.node_addr + " with the other " + std::to_string(world.size - 1) + ": " +
+                             error.what() +
                              "; check that the nodes reach each other on that network (--dp-interface)");
     }
 }

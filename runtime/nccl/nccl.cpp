@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-nccl: the unique id through libdp, then a communicator that is built without ever blocking for good. The
-// trainer's CUDA module calls it, and so may any program that links NCCL. See dp/nccl.h.
+// libdp-nccl: the unique id through libdp, then a communicator that is built without ever blocking for good.
+// The trainer's CUDA module calls it, and so may any program that links NCCL. See dp/nccl.h.
 #include "dp/nccl.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Once every rank has the id, all of them are there: building the rings takes seconds even between many nodes. This
-// bounds nodes whose NCCL networks do not reach each other, where nobody gave a time.
+// Once every rank has the id, all of them are there: building the rings takes seconds even between many
+// nodes. This bounds nodes whose NCCL networks do not reach each other, where nobody gave a time.
 constexpr milliseconds kInitTimeout = std::chrono::minutes(2);
 
 int make_id(void*, uint8_t id[DP_UNIQUE_ID_BYTES]) {
@@ -33,7 +33,8 @@ int make_id(void*, uint8_t id[DP_UNIQUE_ID_BYTES]) {
 dp_status backend(dp_status status, const std::string& what, ncclResult_t result, ncclComm_t comm) {
     std::string message = what + ": " + ncclGetErrorString(result);
     // NCCL's own words about the last failure; often the only useful ones ("Duplicate GPU detected").
-    if (const char* last = ncclGetLastError(comm); last != nullptr && *last != '\0') message += ": " + std::string(last);
+    if (const char* last = ncclGetLastError(comm); last != nullptr && *last != '\0')
+        message += ": " + std::string(last);
     message.erase(std::remove(message.begin(), message.end(), '\n'), message.end());
     return dp_internal_fail(status, (message + "; NCCL_DEBUG=INFO shows more").c_str());
 }
@@ -48,7 +49,8 @@ int place_of(const dp_world& world, const dp_group* group) {
 
 }  // namespace
 
-dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm, int64_t timeout_ms) {
+dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
+                               int64_t timeout_ms) {
     if (context == nullptr || comm == nullptr) {
         return dp_internal_fail(DP_ERROR_INVALID, "dp_nccl_communicator: context and comm must not be NULL");
     }
@@ -57,10 +59,11 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
     const dp_world& world = *dp_get_world(context);
     const int place = place_of(world, group);
     if (place < 0) {
-        return dp_internal_fail(DP_ERROR_INVALID,
-                                "dp_nccl_communicator: the calling rank is not among the members of the group");
+        return dp_internal_fail(
+            DP_ERROR_INVALID, "dp_nccl_communicator: the calling rank is not among the members of the group");
     }
-    const int size = static_cast<int>(group == nullptr || group->members == nullptr ? world.size : group->count);
+    const int size =
+        static_cast<int>(group == nullptr || group->members == nullptr ? world.size : group->count);
 
     ncclUniqueId id;
     uint8_t bytes[DP_UNIQUE_ID_BYTES];
@@ -68,14 +71,15 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
     if (dp_status s = dp_unique_id(context, group, make_id, nullptr, bytes, timeout_ms); s != DP_OK) return s;
     std::memcpy(&id, bytes, sizeof id);
 
-    const std::string what =
-        "NCCL could not connect rank " + std::to_string(place) + " of " + std::to_string(size) + " at " + world.node_addr;
+    const std::string what = "NCCL could not connect rank " + std::to_string(place) + " of " +
+                             std::to_string(size) + " at " + world.node_addr;
     const auto deadline = timeout_ms >= 0 ? start + milliseconds(timeout_ms) : Clock::now() + kInitTimeout;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // else a peer that dies now would hold this rank for ever
     ncclComm_t made = nullptr;
     ncclResult_t result = ncclCommInitRankConfig(&made, size, id, place, &config);
-    if (result != ncclSuccess && result != ncclInProgress) return backend(DP_ERROR_BACKEND, what, result, made);
+    if (result != ncclSuccess && result != ncclInProgress)
+        return backend(DP_ERROR_BACKEND, what, result, made);
     while (true) {
         ncclResult_t state = ncclSuccess;
         result = ncclCommGetAsyncError(made, &state);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data sets in host memory, as the training loop takes them: samples of equal length with a target each. load() is what
-// the trainer calls; the sources are fashion_mnist.cpp (through idx.cpp) and line.cpp.
+// Data sets in host memory, as the training loop takes them: samples of equal length with a target each.
+// load() is what the trainer calls; the sources are fashion_mnist.cpp (through idx.cpp) and line.cpp.
 #ifndef TRAINER_DATA_DATASET_HPP
 #define TRAINER_DATA_DATASET_HPP
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// idx files through zlib: see idx.hpp. A file is somebody else's bytes: nothing is allocated before its header has been
-// found sensible.
+// idx files through zlib: see idx.hpp. A file is somebody else's bytes: nothing is allocated before its
+// header has been found sensible.
 #include "trainer/data/idx.hpp"
 
 #include <fmt/format.h>
@@ -47,8 +47,8 @@ std::optional<std::string> read_all(gzFile file, std::uint8_t* to, std::uint64_t
 }
 
 std::uint32_t big_endian(const std::uint8_t* bytes) {
-    return (std::uint32_t{bytes[0]} << 24) | (std::uint32_t{bytes[1]} << 16) | (std::uint32_t{bytes[2]} << 8) |
-           bytes[3];
+    return (std::uint32_t{bytes[0]} << 24) | (std::uint32_t{bytes[1]} << 16) |
+           (std::uint32_t{bytes[2]} << 8) | bytes[3];
 }
 
 }  // namespace
@@ -63,7 +63,8 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) 
 
     std::array<std::uint8_t, 4> magic{};
     if (auto reason = read_all(file.get(), magic.data(), magic.size())) return damaged(*reason);
-    if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8) return damaged("this is no idx file of unsigned bytes");
+    if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8)
+        return damaged("this is no idx file of unsigned bytes");
     if (magic[3] != dimensions) {
         return damaged(fmt::format("the file has {} dimensions where {} are expected", magic[3], dimensions));
     }

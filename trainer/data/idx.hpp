@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist): a big-endian magic number whose last byte is the
-// number of dimensions, a big-endian u32 for each, then one byte an element. fashion_mnist.cpp calls it.
+// Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist): a big-endian magic number whose last byte
+// is the number of dimensions, a big-endian u32 for each, then one byte an element. fashion_mnist.cpp calls
+// it.
 #ifndef TRAINER_DATA_IDX_HPP
 #define TRAINER_DATA_IDX_HPP
 
@@ -18,8 +19,8 @@ struct Idx {
     std::vector<std::uint8_t> elements;
 };
 
-// Reads a file of unsigned bytes with that many dimensions, gzipped or not. The whole file is checked: its length, and
-// for gzip its checksum.
+// Reads a file of unsigned bytes with that many dimensions, gzipped or not. The whole file is checked: its
+// length, and for gzip its checksum.
 Result<Idx> read_idx(const std::filesystem::path& file, std::size_t dimensions);
 
 }  // namespace dp::trainer

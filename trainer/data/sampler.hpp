@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which samples a rank takes. The permutation of an epoch depends on seed and epoch alone, global batch k is its k-th
-// piece of batch * world samples, and rank r takes the r-th part of that: so worlds of any size with the same global
-// batch train on the same samples in the same steps. The last piece that is not full is dropped (drop_last).
+// Which samples a rank takes. The permutation of an epoch depends on seed and epoch alone, global batch k is
+// its k-th piece of batch * world samples, and rank r takes the r-th part of that: so worlds of any size with
+// the same global batch train on the same samples in the same steps. The last piece that is not full is
+// dropped (drop_last).
 #ifndef TRAINER_DATA_SAMPLER_HPP
 #define TRAINER_DATA_SAMPLER_HPP
 
@@ -12,7 +13,7 @@
 namespace dp::trainer {
 
 class DistributedSampler {
-   public:
+ public:
     // `batch` is a rank's. rank < world.
     DistributedSampler(std::int64_t samples, std::int64_t batch, std::int64_t rank, std::int64_t world,
                        std::uint64_t seed)
@@ -23,12 +24,13 @@ class DistributedSampler {
     // This rank's samples of the epoch, steps_per_epoch() batches one after another.
     std::vector<std::int32_t> epoch(std::uint64_t number) const;
 
-   private:
+ private:
     std::int64_t samples_, batch_, rank_, world_;
     std::uint64_t seed_;
 };
 
-// The part of a test set that a rank evaluates: [first, first + count). The parts of all ranks are the whole, once.
+// The part of a test set that a rank evaluates: [first, first + count). The parts of all ranks are the whole,
+// once.
 struct Shard {
     std::int64_t first;
     std::int64_t count;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU device (see devices/device.hpp for what each operation means). Each loop says nothing but its formula: the
-// compiler vectorises it, and the time goes into OpenBLAS's sgemm.
+// The CPU device (see devices/device.hpp for what each operation means). Each loop says nothing but its
+// formula: the compiler vectorises it, and the time goes into OpenBLAS's sgemm.
 #include "trainer/devices/cpu.hpp"
 
 #include <cblas.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +18,12 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
+std::size_t physical_memory() {
+    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 class Cpu final : public Device {
-   public:
+ public:
     explicit Cpu(int threads) : threads_(threads) { openblas_set_num_threads(threads); }
 
     std::string_view name() const override { return "cpu"; }
@@ -33,12 +38,14 @@ class Cpu final : public Device {
 
     void* allocate(std::size_t bytes) override {
         if (failure_) return nullptr;
-        // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own.
+        // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own. More than
+        // the machine has is refused here: Linux would hand it out and kill the process when it is touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-        void* memory = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
+        void* memory = bytes > physical_memory() ? nullptr : std::aligned_alloc(kAlignment, rounded);
         if (memory == nullptr) {
-            failure_ = Error{Fault::device, fmt::format("cpu: out of memory, {} MiB asked for; give a smaller --batch-size",
-                                                        bytes >> 20)};
+            failure_ = Error{Fault::device,
+                             fmt::format("cpu: out of memory, {} MiB asked for; give a smaller --batch-size",
+                                         bytes >> 20)};
             return nullptr;
         }
         std::memset(memory, 0, rounded);
@@ -62,16 +69,19 @@ class Cpu final : public Device {
         for (std::int64_t r = 0; r < out.rows(); ++r) {
             const std::int64_t from = indices.data<std::int32_t>()[r] * columns;
             if (data.type() == Type::i32) {
-                std::copy_n(data.data<std::int32_t>() + from, columns, out.data<std::int32_t>() + r * columns);
+                std::copy_n(data.data<std::int32_t>() + from, columns,
+                            out.data<std::int32_t>() + r * columns);
             } else if (data.type() == Type::u8) {
-                affine_row(data.data<std::uint8_t>() + from, columns, affine, out.data<float>() + r * columns);
+                affine_row(data.data<std::uint8_t>() + from, columns, affine,
+                           out.data<float>() + r * columns);
             } else {
                 affine_row(data.data<float>() + from, columns, affine, out.data<float>() + r * columns);
             }
         }
     }
 
-    void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, const Tensor& y) override {
+    void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
+                const Tensor& y) override {
         if (failure_) return;
         const auto rows = y.rows(), n = y.columns();
         multiply(CblasNoTrans, CblasTrans, rows, n, x.columns(), x, x.columns(), w, w.columns(), y);
@@ -88,13 +98,15 @@ class Cpu final : public Device {
 
     void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override {
         if (failure_) return;
-        multiply(CblasNoTrans, CblasNoTrans, dx.rows(), dx.columns(), dy.columns(), dy, dy.columns(), w, w.columns(),
-                 dx);
+        multiply(CblasNoTrans, CblasNoTrans, dx.rows(), dx.columns(), dy.columns(), dy, dy.columns(), w,
+                 w.columns(), dx);
     }
 
-    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
+    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                    const Tensor& db) override {
         if (failure_) return;
-        multiply(CblasTrans, CblasNoTrans, dw.rows(), dw.columns(), dy.rows(), dy, dy.columns(), x, x.columns(), dw);
+        multiply(CblasTrans, CblasNoTrans, dw.rows(), dw.columns(), dy.rows(), dy, dy.columns(), x,
+                 x.columns(), dw);
         const std::int64_t n = dy.columns();
         float* sum = db.data<float>();
         std::fill_n(sum, n, 0.0f);
@@ -142,9 +154,10 @@ class Cpu final : public Device {
         }
     }
 
-    void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity, SgdStep step) override {
+    void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
+             SgdStep step) override {
         if (failure_) return;
-        float *__restrict p = parameters.data<float>(), *__restrict u = velocity.data<float>();
+        float* __restrict p = parameters.data<float>(), * __restrict u = velocity.data<float>();
         const float* __restrict g = gradients.data<float>();
         for (std::int64_t i = 0, count = parameters.elements(); i < count; ++i) {
             u[i] = step.momentum * u[i] + g[i];
@@ -155,7 +168,7 @@ class Cpu final : public Device {
     void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
               AdamStep step) override {
         if (failure_) return;
-        float *__restrict p = parameters.data<float>(), *__restrict first = m.data<float>();
+        float* __restrict p = parameters.data<float>(), * __restrict first = m.data<float>();
         float* __restrict second = v.data<float>();
         const float* __restrict g = gradients.data<float>();
         for (std::int64_t i = 0, count = parameters.elements(); i < count; ++i) {
@@ -165,27 +178,31 @@ class Cpu final : public Device {
         }
     }
 
-   private:
+ private:
     int threads_;
     std::optional<Error> failure_;
 
     template <typename In>
     static void affine_row(const In* in, std::int64_t count, Affine affine, float* out) {
-        for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(in[i]) * affine.scale + affine.shift;
+        for (std::int64_t i = 0; i < count; ++i)
+            out[i] = static_cast<float>(in[i]) * affine.scale + affine.shift;
     }
 
     // c [rows, columns] = op(a) op(b), summed over `inner`; lda and ldb are the row lengths as stored.
     static void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t columns,
-                         std::int64_t inner, const Tensor& a, std::int64_t lda, const Tensor& b, std::int64_t ldb,
-                         const Tensor& c) {
+                         std::int64_t inner, const Tensor& a, std::int64_t lda, const Tensor& b,
+                         std::int64_t ldb, const Tensor& c) {
         auto small = [](std::int64_t value) { return static_cast<blasint>(value); };
-        cblas_sgemm(CblasRowMajor, op_a, op_b, small(rows), small(columns), small(inner), 1.0f, a.data<float>(),
-                    small(lda), b.data<float>(), small(ldb), 0.0f, c.data<float>(), small(columns));
+        cblas_sgemm(CblasRowMajor, op_a, op_b, small(rows), small(columns), small(inner), 1.0f,
+                    a.data<float>(), small(lda), b.data<float>(), small(ldb), 0.0f, c.data<float>(),
+                    small(columns));
     }
 };
 
 }  // namespace
 
-std::unique_ptr<Device> open_cpu(int threads) { return std::make_unique<Cpu>(threads); }
+std::unique_ptr<Device> open_cpu(int threads) {
+    return std::make_unique<Cpu>(threads);
+}
 
 }  // namespace dp::trainer

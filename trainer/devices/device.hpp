@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a device can do. Models are written once against these operations; devices/cpu.cpp and devices/cuda/ implement
-// them, and tests/unit/trainer/device_test.cpp compares every one with a float64 reference.
+// What a device can do. Models are written once against these operations; devices/cpu.cpp and devices/cuda/
+// implement them, and tests/unit/trainer/device_test.cpp compares every one with a float64 reference.
 //
-// Matrices are row-major: a row is a sample. Operations are queued in order; a failure (out of memory, a CUDA error) is
-// kept and turns every later operation into nothing, as CUDA's own sticky errors do, so that models stay readable.
-// Whoever needs to know asks status(). One thread uses a device.
+// Matrices are row-major: a row is a sample. Operations are queued in order; a failure (out of memory, a CUDA
+// error) is kept and turns every later operation into nothing, as CUDA's own sticky errors do, so that models
+// stay readable. Whoever needs to know asks status(). One thread uses a device.
 #ifndef TRAINER_DEVICES_DEVICE_HPP
 #define TRAINER_DEVICES_DEVICE_HPP
 
@@ -37,9 +37,9 @@ struct SgdStep {
     float momentum;
 };
 
-// One step of Adam (Kingma and Ba, algorithm 1), with the bias corrections of this step worked out by the caller:
-// m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g²; parameter -= rate * m / (sqrt(v) * root_scale + epsilon),
-// where rate has 1 / (1 - beta1^t) in it and root_scale is 1 / sqrt(1 - beta2^t).
+// One step of Adam (Kingma and Ba, algorithm 1), with the bias corrections of this step worked out by the
+// caller: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g²; parameter -= rate * m / (sqrt(v) *
+// root_scale + epsilon), where rate has 1 / (1 - beta1^t) in it and root_scale is 1 / sqrt(1 - beta2^t).
 struct AdamStep {
     float rate;
     float root_scale;
@@ -49,47 +49,56 @@ struct AdamStep {
 };
 
 class Device {
-   public:
+ public:
     virtual ~Device() = default;
 
-    virtual std::string_view name() const = 0;       // "cpu" or "cuda"
-    virtual std::string description() const = 0;     // for people: "cpu, 2 threads"
-    virtual Result<void> status() const = 0;         // the first failure, if there was one
-    virtual void synchronize() = 0;                  // waits until everything queued is done
+    virtual std::string_view name() const = 0;    // "cpu" or "cuda"
+    virtual std::string description() const = 0;  // for people: "cpu, 2 threads"
+    virtual Result<void> status() const = 0;      // the first failure, if there was one
+    virtual void synchronize() = 0;               // waits until everything queued is done
 
-    // ---- memory ------------------------------------------------------------------------------------------------
-    virtual void* allocate(std::size_t bytes) = 0;   // zeroed, aligned to 256 bytes; nullptr: see status()
+    // ---- memory
+    // ------------------------------------------------------------------------------------------------
+    virtual void* allocate(std::size_t bytes) = 0;  // zeroed, aligned to 256 bytes; nullptr: see status()
     virtual void release(void* memory) noexcept = 0;
-    virtual void upload(const void* from, const Tensor& to) = 0;    // tensor.bytes() of them
-    virtual void download(const Tensor& from, void* to) = 0;        // waits: `to` is filled when it returns
+    virtual void upload(const void* from, const Tensor& to) = 0;  // tensor.bytes() of them
+    virtual void download(const Tensor& from, void* to) = 0;      // waits: `to` is filled when it returns
     virtual void zero(const Tensor& tensor) = 0;
 
-    // ---- data --------------------------------------------------------------------------------------------------
+    // ---- data
+    // --------------------------------------------------------------------------------------------------
     // out[r] = data[indices[r]], row by row; u8 and f32 become f32 through `affine`, i32 stays as it is.
     virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
 
-    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n] ---------------------------------------------------------
+    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]
+    // ---------------------------------------------------------
     virtual void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
-                        const Tensor& y) = 0;                                            // y = act(x wᵀ + b)
+                        const Tensor& y) = 0;  // y = act(x wᵀ + b)
     virtual void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;  // dx = dy w
     virtual void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                            const Tensor& db) = 0;                       // dw = dyᵀ x, db = Σ rows dy
-    virtual void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
+                                            const Tensor& db) = 0;  // dw = dyᵀ x, db = Σ rows dy
+    virtual void relu_backward(const Tensor& y, const Tensor& dy,
+                               const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
 
-    // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is `scale` times
-    //      the gradient of Σ rows loss; an empty tensor where it is not wanted. ---------------------------------------
-    virtual void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                                       const Tensor& d_logits) = 0;
+    // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is
+    // `scale` times
+    //      the gradient of Σ rows loss; an empty tensor where it is not wanted.
+    //      ---------------------------------------
+    virtual void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
+                                       const Tensor& metrics, const Tensor& d_logits) = 0;
     // loss of a row = mean of its squared differences
-    virtual void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                               const Tensor& d_prediction) = 0;
+    virtual void squared_error(const Tensor& prediction, const Tensor& target, float scale,
+                               const Tensor& metrics, const Tensor& d_prediction) = 0;
 
-    // ---- optimizers, in place, element by element ------------------------------------------------------------------
-    virtual void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity, SgdStep step) = 0;
+    // ---- optimizers, in place, element by element
+    // ------------------------------------------------------------------
+    virtual void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
+                     SgdStep step) = 0;
     virtual void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
                       AdamStep step) = 0;
 
-    // ---- conveniences ----------------------------------------------------------------------------------------------
+    // ---- conveniences
+    // ----------------------------------------------------------------------------------------------
     Tensor make(Type type, Shape shape) {
         const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
         std::shared_ptr<void> memory(allocate(bytes), [this](void* old) { release(old); });

@@ -31,7 +31,8 @@ std::vector<std::string> cuda_directories() {
     return directories;
 }
 
-// Loads a library by its name so that the module, which needs that name, finds it loaded. Failure is the module's to tell.
+// Loads a library by its name so that the module, which needs that name, finds it loaded. Failure is the
+// module's to tell.
 void preload(const std::string& library) {
     if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
     for (const auto& directory : cuda_directories()) {
@@ -46,22 +47,26 @@ Result<const CudaModule*> load_module() {
     for (const char* library : {DP_TRAINER_CUDA_LIBRARIES}) preload(library);
     void* module = dlopen(kCudaModuleFile, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {
-        return fail(Fault::device, fmt::format("the CUDA part cannot be loaded: {}; put CUDA's libraries into "
-                                               "LD_LIBRARY_PATH or set CUDA_HOME",
-                                               dlerror()));
+        return fail(Fault::device,
+                    fmt::format("the CUDA part cannot be loaded: {}; put CUDA's libraries into "
+                                "LD_LIBRARY_PATH or set CUDA_HOME",
+                                dlerror()));
     }
     using Entry = const CudaModule* (*)();
     const auto entry = reinterpret_cast<Entry>(dlsym(module, kCudaModuleSymbol));
     if (entry == nullptr || entry()->version != kCudaModuleVersion) {
-        return fail(Fault::device, fmt::format("{} is of another build than this trainer; install both together",
-                                               kCudaModuleFile));
+        return fail(
+            Fault::device,
+            fmt::format("{} is of another build than this trainer; install both together", kCudaModuleFile));
     }
     return entry();
 }
 
 #else
 
-Result<const CudaModule*> load_module() { return fail(Fault::device, "this trainer was built without CUDA"); }
+Result<const CudaModule*> load_module() {
+    return fail(Fault::device, "this trainer was built without CUDA");
+}
 
 #endif
 
@@ -88,7 +93,9 @@ Result<OpenedDevice> open_device(DeviceChoice choice, int local_rank, int thread
     auto cuda = open_cuda(local_rank);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
     if (choice == DeviceChoice::cuda) {
-        return fail(Fault::device, fmt::format("--device=cuda cannot be had, {}; --device=cpu works everywhere", cuda.error().message));
+        return fail(Fault::device,
+                    fmt::format("--device=cuda cannot be had, {}; --device=cpu works everywhere",
+                                cuda.error().message));
     }
     return OpenedDevice{open_cpu(threads), fmt::format("training on the CPU: {}", cuda.error().message)};
 }

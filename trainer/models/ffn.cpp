@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ffn: a feed-forward network followed by logistic regression on 28x28 images in 10 classes, as in the SN10 tutorial
-// "FFNLogReg": 784 -> 256 -> 128 with ReLU, then 128 -> 10 with softmax cross-entropy.
+// ffn: a feed-forward network followed by logistic regression on 28x28 images in 10 classes, as in the SN10
+// tutorial "FFNLogReg": 784 -> 256 -> 128 with ReLU, then 128 -> 10 with softmax cross-entropy.
 #include "trainer/models/layers.hpp"
 #include "trainer/models/model.hpp"
 
@@ -9,7 +9,7 @@ namespace dp::trainer {
 namespace {
 
 class Ffn final : public Model {
-   public:
+ public:
     Ffn()
         : first_(parameters_, "ffn.1", 28 * 28, 256, Activation::relu),
           second_(parameters_, "ffn.2", 256, 128, Activation::relu),
@@ -27,7 +27,8 @@ class Ffn final : public Model {
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
         const auto rows = batch.x.rows();
-        device_->softmax_cross_entropy(logits(batch), batch.target, scale, metrics, regression_.gradient(rows));
+        device_->softmax_cross_entropy(logits(batch), batch.target, scale, metrics,
+                                       regression_.gradient(rows));
         regression_.backward(second_.output(rows), second_.gradient(rows));
         second_.backward(first_.output(rows), first_.gradient(rows));
         first_.backward(batch.x, {});
@@ -41,17 +42,21 @@ class Ffn final : public Model {
         return 28 * 28 + 2 * (first_.outputs() + second_.outputs() + regression_.outputs());
     }
 
-   private:
+ private:
     Device* device_ = nullptr;
     LinearLayer first_;
     LinearLayer second_;
     LinearLayer regression_;
 
-    Tensor logits(const Batch& batch) { return regression_.forward(second_.forward(first_.forward(batch.x))); }
+    Tensor logits(const Batch& batch) {
+        return regression_.forward(second_.forward(first_.forward(batch.x)));
+    }
 };
 
 }  // namespace
 
-std::unique_ptr<Model> make_ffn() { return std::make_unique<Ffn>(); }
+std::unique_ptr<Model> make_ffn() {
+    return std::make_unique<Ffn>();
+}
 
 }  // namespace dp::trainer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layers that models are made of. A layer declares its parameters when it is made, gets memory in place(), and owns
-// the activations that its backward pass needs.
+// The layers that models are made of. A layer declares its parameters when it is made, gets memory in
+// place(), and owns the activations that its backward pass needs.
 #ifndef TRAINER_MODELS_LAYERS_HPP
 #define TRAINER_MODELS_LAYERS_HPP
 
@@ -14,9 +14,10 @@
 
 namespace dp::trainer {
 
-// y = act(x wᵀ + b). Initial values as PyTorch's nn.Linear draws them: even in ±1/√inputs, weights and biases.
+// y = act(x wᵀ + b). Initial values as PyTorch's nn.Linear draws them: even in ±1/√inputs, weights and
+// biases.
 class LinearLayer {
-   public:
+ public:
     LinearLayer(ParameterSet& parameters, const std::string& name, std::int64_t inputs, std::int64_t outputs,
                 Activation activation)
         : inputs_(inputs),
@@ -54,7 +55,7 @@ class LinearLayer {
     // A multiplication and an addition each count.
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(inputs_ * outputs_); }
 
-   private:
+ private:
     std::int64_t inputs_;
     std::int64_t outputs_;
     Activation activation_;

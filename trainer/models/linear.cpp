@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// linear: three linear layers, 1 -> 1000 -> 1000 -> 1 with nothing between them and the mean squared error, as in the
-// DAWN tutorial, which fits y = 0.7 x + 0.3 with Adam.
+// linear: three linear layers, 1 -> 1000 -> 1000 -> 1 with nothing between them and the mean squared error,
+// as in the DAWN tutorial, which fits y = 0.7 x + 0.3 with Adam.
 #include "trainer/models/layers.hpp"
 #include "trainer/models/model.hpp"
 
@@ -9,7 +9,7 @@ namespace dp::trainer {
 namespace {
 
 class Linear final : public Model {
-   public:
+ public:
     Linear()
         : first_(parameters_, "linear.1", 1, 1000, Activation::none),
           second_(parameters_, "linear.2", 1000, 1000, Activation::none),
@@ -41,7 +41,7 @@ class Linear final : public Model {
         return 1 + 2 * (first_.outputs() + second_.outputs() + third_.outputs());
     }
 
-   private:
+ private:
     Device* device_ = nullptr;
     LinearLayer first_;
     LinearLayer second_;
@@ -52,6 +52,8 @@ class Linear final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_linear() { return std::make_unique<Linear>(); }
+std::unique_ptr<Model> make_linear() {
+    return std::make_unique<Linear>();
+}
 
 }  // namespace dp::trainer

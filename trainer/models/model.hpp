@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of a model. A model is one file (ffn.cpp, linear.cpp), written against devices/device.hpp;
-// registry.cpp lists them.
+// What the training loop asks of a model. A model is one file (ffn.cpp, linear.cpp), written against
+// devices/device.hpp; registry.cpp lists them.
 #ifndef TRAINER_MODELS_MODEL_HPP
 #define TRAINER_MODELS_MODEL_HPP
 
@@ -22,7 +22,7 @@ struct Batch {
 };
 
 class Model {
-   public:
+ public:
     virtual ~Model() = default;
     Model() = default;
     Model(const Model&) = delete;  // layers point into the parameters
@@ -41,15 +41,15 @@ class Model {
     virtual double forward_flops_per_sample() const = 0;
     virtual std::int64_t activations_per_sample() const = 0;  // f32 numbers held between forward and backward
 
-   protected:
+ protected:
     ParameterSet parameters_;
 };
 
 enum class Optimization { sgd, adam };
 enum class DataSet { fashion_mnist, line };
 
-// What a model is like before any option is given. `defaults` are what the trainer runs with no argument: chosen so that
-// they converge for any world of 1 to 16 ranks without scaling anything by its size.
+// What a model is like before any option is given. `defaults` are what the trainer runs with no argument:
+// chosen so that they converge for any world of 1 to 16 ranks without scaling anything by its size.
 struct ModelInfo {
     std::string_view name;
     std::string_view summary;
@@ -68,10 +68,18 @@ std::unique_ptr<Model> make_ffn();
 std::unique_ptr<Model> make_linear();
 
 inline constexpr std::array<ModelInfo, 2> kModels{{
-    {"ffn", "feed-forward network and logistic regression on 28x28 images", DataSet::fashion_mnist, true,
-     {5, 64, 1e-3, Optimization::adam}, make_ffn},
-    {"linear", "three linear layers of 1000 that learn y = 0.7 x + 0.3", DataSet::line, false,
-     {50, 20, 1e-3, Optimization::adam}, make_linear},
+    {"ffn",
+     "feed-forward network and logistic regression on 28x28 images",
+     DataSet::fashion_mnist,
+     true,
+     {5, 64, 1e-3, Optimization::adam},
+     make_ffn},
+    {"linear",
+     "three linear layers of 1000 that learn y = 0.7 x + 0.3",
+     DataSet::line,
+     false,
+     {50, 20, 1e-3, Optimization::adam},
+     make_linear},
 }};
 
 // Null where there is no model of that name.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of the other ranks. Three kinds: a single rank (below), Gloo between CPUs (gloo.cpp), NCCL
-// between GPUs (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
+// What the training loop asks of the other ranks. Three kinds: a single rank (below), Gloo between CPUs
+// (gloo.cpp), NCCL between GPUs (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
 #ifndef TRAINER_PARALLEL_COMMUNICATOR_HPP
 #define TRAINER_PARALLEL_COMMUNICATOR_HPP
 
@@ -16,18 +16,18 @@ namespace dp::trainer {
 enum class Reduction { sum, max };
 
 class Communicator {
-   public:
+ public:
     virtual ~Communicator() = default;
     virtual std::string_view name() const = 0;  // "single", "gloo" or "nccl"
     virtual std::int64_t rank() const = 0;
     virtual std::int64_t size() const = 0;
-    // In place, on every rank, in the same order, on tensors of the device that the communicator was made for: f32, f64
-    // or i64. The result has the same bits on every rank.
+    // In place, on every rank, in the same order, on tensors of the device that the communicator was made
+    // for: f32, f64 or i64. The result has the same bits on every rank.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 };
 
 class SingleCommunicator final : public Communicator {
-   public:
+ public:
     std::string_view name() const override { return "single"; }
     std::int64_t rank() const override { return 0; }
     std::int64_t size() const override { return 1; }

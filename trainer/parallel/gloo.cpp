@@ -13,7 +13,7 @@ namespace dp::trainer {
 namespace {
 
 class GlooCommunicator final : public Communicator {
-   public:
+ public:
     explicit GlooCommunicator(std::shared_ptr<::gloo::Context> mesh) : mesh_(std::move(mesh)) {}
 
     std::string_view name() const override { return "gloo"; }
@@ -22,18 +22,23 @@ class GlooCommunicator final : public Communicator {
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         switch (tensor.type()) {
-            case Type::f32: return reduce<float>(tensor, reduction);
-            case Type::f64: return reduce<double>(tensor, reduction);
-            case Type::i64: return reduce<std::int64_t>(tensor, reduction);
-            default: return fail(Fault::world, "gloo: no all-reduce for this type of number");
+            case Type::f32:
+                return reduce<float>(tensor, reduction);
+            case Type::f64:
+                return reduce<double>(tensor, reduction);
+            case Type::i64:
+                return reduce<std::int64_t>(tensor, reduction);
+            default:
+                return fail(Fault::world, "gloo: no all-reduce for this type of number");
         }
     }
 
-   private:
+ private:
     std::shared_ptr<::gloo::Context> mesh_;
 
-    // Each rank reduces one part in log2(ranks) exchanges, then the parts are gathered: all ranks hold the same bits. Twice
-    // as fast as Gloo's default (the ring) where ranks share the CPUs, because each rank is woken less often.
+    // Each rank reduces one part in log2(ranks) exchanges, then the parts are gathered: all ranks hold the
+    // same bits. Twice as fast as Gloo's default (the ring) where ranks share the CPUs, because each rank is
+    // woken less often.
     template <typename T>
     Result<void> reduce(const Tensor& tensor, Reduction reduction) {
         try {
@@ -45,14 +50,17 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allreduce(options);
             return {};
         } catch (const std::exception& error) {
-            return fail(Fault::world, fmt::format("rank {}: all-reduce over Gloo broke off: {}; another rank has died "
-                                                  "or its node is cut off, see the lines before this one",
-                                                  mesh_->rank, error.what()));
+            return fail(Fault::world,
+                        fmt::format("rank {}: all-reduce over Gloo broke off: {}; another rank has died "
+                                    "or its node is cut off, see the lines before this one",
+                                    mesh_->rank, error.what()));
         }
     }
 
     using Function = void (*)(void*, const void*, const void*, std::size_t);
-    static Function function(Function overload) { return overload; }  // picks the overload of gloo::sum and max
+    static Function function(Function overload) {
+        return overload;
+    }  // picks the overload of gloo::sum and max
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs. parallel/world.cpp opens it in a world of libdp's; the tests make one over Gloo alone.
+// The communicator between CPUs. parallel/world.cpp opens it in a world of libdp's; the tests make one over
+// Gloo alone.
 #ifndef TRAINER_PARALLEL_GLOO_HPP
 #define TRAINER_PARALLEL_GLOO_HPP
 

@@ -54,9 +54,10 @@ Surroundings gather_surroundings() {
 
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here) {
     if (wanted == DataParallel::on && !here.in_step) {
-        return fail(Fault::world,
-                    "--data-parallel=on, but this process is no rank of a step: start it with `srun --dp-world=auto "
-                    "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
+        return fail(
+            Fault::world,
+            "--data-parallel=on, but this process is no rank of a step: start it with `srun --dp-world=auto "
+            "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
     }
     if (here.in_step) {
         return ParallelDecision{wanted != DataParallel::off, here.dp_rank == 0, std::nullopt};
@@ -66,7 +67,8 @@ Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings
         decision.speaks = here.slurm_task == 0;
         if (wanted != DataParallel::off) {
             decision.warning = fmt::format(
-                "Slurm has {} tasks here, but this trainer is no rank of a world and trains alone: start it with "
+                "Slurm has {} tasks here, but this trainer is no rank of a world and trains alone: start it "
+                "with "
                 "`srun --dp-world=auto` to make them one data-parallel run (or say --data-parallel=off)",
                 here.slurm_tasks);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where this process was started, and what follows for data parallelism. gather() reads the environment once; the rest
-// are pure functions of what it found.
+// Where this process was started, and what follows for data parallelism. gather() reads the environment once;
+// the rest are pure functions of what it found.
 #ifndef TRAINER_PARALLEL_SURROUNDINGS_HPP
 #define TRAINER_PARALLEL_SURROUNDINGS_HPP
 
@@ -15,14 +15,14 @@ namespace dp::trainer {
 enum class DataParallel { automatic, on, off };
 
 struct Surroundings {
-    bool in_step = false;          // a rank of a step of slurm-dp, or of `dpctl launch`
-    int slurm_tasks = 1;           // SLURM_NTASKS
-    int slurm_task = 0;            // SLURM_PROCID; 0 in a batch script, too
-    int dp_rank = 0;               // DP_RANK
-    int local_rank = 0;            // LOCAL_RANK, else SLURM_LOCALID
-    int local_size = 1;            // LOCAL_WORLD_SIZE, else tasks on this node as far as Slurm says
-    int affinity_cpus = 1;         // CPUs that this process may run on
-    int node_cpus = 1;             // SLURM_CPUS_ON_NODE, else those online
+    bool in_step = false;            // a rank of a step of slurm-dp, or of `dpctl launch`
+    int slurm_tasks = 1;             // SLURM_NTASKS
+    int slurm_task = 0;              // SLURM_PROCID; 0 in a batch script, too
+    int dp_rank = 0;                 // DP_RANK
+    int local_rank = 0;              // LOCAL_RANK, else SLURM_LOCALID
+    int local_size = 1;              // LOCAL_WORLD_SIZE, else tasks on this node as far as Slurm says
+    int affinity_cpus = 1;           // CPUs that this process may run on
+    int node_cpus = 1;               // SLURM_CPUS_ON_NODE, else those online
     std::optional<int> omp_threads;  // OMP_NUM_THREADS
 };
 
@@ -37,8 +37,8 @@ struct ParallelDecision {
 // Pure: what --data-parallel means here.
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here);
 
-// Pure: threads for OpenBLAS. OMP_NUM_THREADS wins; else the CPUs of the task, but no more than its share of the node:
-// ranks that are not bound to CPUs of their own would otherwise all use all of them.
+// Pure: threads for OpenBLAS. OMP_NUM_THREADS wins; else the CPUs of the task, but no more than its share of
+// the node: ranks that are not bound to CPUs of their own would otherwise all use all of them.
 int threads_for(const Surroundings& here);
 
 }  // namespace dp::trainer

@@ -14,7 +14,9 @@ namespace dp::trainer {
 namespace {
 
 // libdp's errors name the missing ranks and their hosts: they are passed on as they are.
-tl::unexpected<Error> from(const dp::Error& error) { return fail(Fault::world, error.message); }
+tl::unexpected<Error> from(const dp::Error& error) {
+    return fail(Fault::world, error.message);
+}
 
 }  // namespace
 
@@ -27,8 +29,8 @@ Result<World> World::join() {
 std::optional<std::string> World::header() const {
     if (!context_) return std::nullopt;
     const dp_world& world = context_->world();
-    return fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr, world.master_port,
-                       world.size, world.nodes);
+    return fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr,
+                       world.master_port, world.size, world.nodes);
 }
 
 // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
@@ -39,9 +41,10 @@ Result<void> World::agree_on(std::string_view device) {
     auto equal = context_->add(key + std::string(device), 0);
     if (!equal) return from(equal.error());
     if (*equal == size()) return {};
-    return fail(Fault::device, fmt::format("{} of {} ranks train on {} and the others do not: give --device=cpu, or see "
-                                           "why a GPU is missing on some with --device=cuda",
-                                           *equal, size(), device));
+    return fail(Fault::device,
+                fmt::format("{} of {} ranks train on {} and the others do not: give --device=cpu, or see "
+                            "why a GPU is missing on some with --device=cuda",
+                            *equal, size(), device));
 }
 
 Result<std::unique_ptr<Communicator>> World::connect(Device& device) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This process's place among the ranks: alone, or a rank of libdp's world. run.cpp joins it, then connects it.
+// This process's place among the ranks: alone, or a rank of libdp's world. run.cpp joins it, then connects
+// it.
 #ifndef TRAINER_PARALLEL_WORLD_HPP
 #define TRAINER_PARALLEL_WORLD_HPP
 
@@ -16,7 +17,7 @@
 namespace dp::trainer {
 
 class World {
-   public:
+ public:
     static World alone() { return World(std::nullopt); }
     // Says hello to the world of this step.
     static Result<World> join();
@@ -25,11 +26,11 @@ class World {
     // The line about address, port and ranks; nothing where this process is alone.
     std::optional<std::string> header() const;
 
-    // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose ranks have
-    // opened devices of different kinds. The world must outlive it.
+    // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose
+    // ranks have opened devices of different kinds. The world must outlive it.
     Result<std::unique_ptr<Communicator>> connect(Device& device);
 
-   private:
+ private:
     std::optional<Context> context_;
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}

@@ -21,10 +21,11 @@ class TestCluster:
 
     __test__ = False  # pytest: not a class of tests
 
-    def __init__(self, name, nodes=2, plugstack_args="", plugin=None):
+    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False):
         self.name = name
         self.nodes = [f"node{n:02d}" for n in range(1, nodes + 1)]
         self._plugstack_args = plugstack_args
+        self._required = required
         self._plugin = plugin
         self._paths = Cluster(name)
         self.environment = {**os.environ, "DP_CLUSTER": name}
@@ -33,6 +34,8 @@ class TestCluster:
         command = ["up", "--nodes", str(len(self.nodes))]
         if self._plugstack_args:
             command += ["--plugstack-args", self._plugstack_args]
+        if self._required:
+            command += ["--required"]
         if self._plugin:
             command += ["--plugin", self._plugin]
         self.script(*command, timeout=120)

@@ -97,14 +97,14 @@ def _accounts(cluster):
     os.chmod(os.path.join(cluster.home, "shared"), 0o1777)
 
 
-def plugstack(plugin, arguments):
+def plugstack(plugin, arguments, word="optional"):
     """plugin: path of spank_dp.so, or None for a Slurm without it."""
     if plugin is None:
         return "# no plugin: none was built when this cluster was started\n"
     if re.search(r"\s", plugin):
         raise ClusterError(f"the plugin's path has a blank in it, which plugstack.conf cannot hold: {plugin}; move the checkout")
     daemon = os.path.join(os.path.dirname(os.path.dirname(plugin)), "bin", "dp-rendezvousd")
-    return f"optional {plugin} daemon={daemon} {arguments}".rstrip() + "\n"
+    return f"{word} {plugin} daemon={daemon} {arguments}".rstrip() + "\n"
 
 
 def _write(path, content, mode=0o644):

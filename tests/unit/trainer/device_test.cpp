@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operation of every device against the same formula in float64, written out below without any cleverness.
+// Every operation of every device against the same formula in float64, written out below without any
+// cleverness.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +16,8 @@ constexpr double kTolerance = 2e-6;  // of fp32 sums over a few hundred products
 struct Size {
     std::int64_t rows, inputs, outputs;
 };
-constexpr Size kSizes[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {20, 1, 1000}, {3, 1000, 1}, {64, 784, 256}, {33, 65, 17}};
+constexpr Size kSizes[] = {{1, 1, 1},    {1, 7, 3},      {5, 1, 9},   {20, 1, 1000},
+                           {3, 1000, 1}, {64, 784, 256}, {33, 65, 17}};
 
 class DeviceTest : public OnEachDevice {};
 
@@ -53,12 +55,14 @@ TEST_P(DeviceTest, GathersRowsOfBytesFloatsAndIntegers) {
         }
     }
     const Tensor out = device().make(Type::f32, {5, kColumns});
-    device().gather(device().copy_of<std::uint8_t>(Type::u8, {kRows, kColumns}, bytes), indices, {0.5f, -3}, out);
+    device().gather(device().copy_of<std::uint8_t>(Type::u8, {kRows, kColumns}, bytes), indices, {0.5f, -3},
+                    out);
     expect_close(device().values_of<float>(out), from_bytes, kTolerance, "bytes");
     device().gather(upload(device(), {kRows, kColumns}, floats), indices, {0.5f, -3}, out);
     expect_close(device().values_of<float>(out), from_floats, kTolerance, "floats");
     const Tensor whole = device().make(Type::i32, {5, kColumns});
-    device().gather(device().copy_of<std::int32_t>(Type::i32, {kRows, kColumns}, integers), indices, {}, whole);
+    device().gather(device().copy_of<std::int32_t>(Type::i32, {kRows, kColumns}, integers), indices, {},
+                    whole);
     EXPECT_EQ(device().values_of<std::int32_t>(whole), from_integers);
 }
 
@@ -82,7 +86,8 @@ TEST_P(DeviceTest, LinearIsTheMatrixProductWithBiasAndActivation) {
             device().linear(upload(device(), {rows, inputs}, x), upload(device(), {outputs, inputs}, w),
                             upload(device(), {outputs}, b), activation, y);
             expect_close(device().values_of<float>(y), reference, kTolerance,
-                         "linear " + std::to_string(rows) + "x" + std::to_string(inputs) + "x" + std::to_string(outputs));
+                         "linear " + std::to_string(rows) + "x" + std::to_string(inputs) + "x" +
+                             std::to_string(outputs));
         }
     }
 }
@@ -91,15 +96,18 @@ TEST_P(DeviceTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
     for (auto [rows, inputs, outputs] : kSizes) {
         const auto x = random_values(rows * inputs, 6), w = random_values(outputs * inputs, 7);
         const auto dy = random_values(rows * outputs, 8);
-        std::vector<double> dx(static_cast<std::size_t>(rows * inputs)), dw(static_cast<std::size_t>(outputs * inputs));
+        std::vector<double> dx(static_cast<std::size_t>(rows * inputs)),
+            dw(static_cast<std::size_t>(outputs * inputs));
         std::vector<double> db(static_cast<std::size_t>(outputs));
         for (std::int64_t r = 0; r < rows; ++r) {
             for (std::int64_t n = 0; n < outputs; ++n) {
                 const double slope = dy[static_cast<std::size_t>(r * outputs + n)];
                 db[static_cast<std::size_t>(n)] += slope;
                 for (std::int64_t k = 0; k < inputs; ++k) {
-                    dx[static_cast<std::size_t>(r * inputs + k)] += slope * w[static_cast<std::size_t>(n * inputs + k)];
-                    dw[static_cast<std::size_t>(n * inputs + k)] += slope * x[static_cast<std::size_t>(r * inputs + k)];
+                    dx[static_cast<std::size_t>(r * inputs + k)] +=
+                        slope * w[static_cast<std::size_t>(n * inputs + k)];
+                    dw[static_cast<std::size_t>(n * inputs + k)] +=
+                        slope * x[static_cast<std::size_t>(r * inputs + k)];
                 }
             }
         }
@@ -132,7 +140,8 @@ TEST_P(DeviceTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
     constexpr std::int64_t kRows = 67, kClasses = 10;
     constexpr float kScale = 0.125f;
     auto logits = random_values(kRows * kClasses, 13, -4, 4);
-    for (std::int64_t c = 0; c < kClasses; ++c) logits[static_cast<std::size_t>(c)] += 1000;  // would overflow exp()
+    for (std::int64_t c = 0; c < kClasses; ++c)
+        logits[static_cast<std::size_t>(c)] += 1000;  // would overflow exp()
     std::vector<std::int32_t> labels;
     std::vector<double> gradient;
     double loss = 0, correct = 0;
@@ -141,7 +150,8 @@ TEST_P(DeviceTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
         const auto best = std::max_element(row, row + kClasses) - row;
         labels.push_back(static_cast<std::int32_t>(r % 2 == 0 ? best : (best + r) % kClasses));
         double total = 0;
-        for (std::int64_t c = 0; c < kClasses; ++c) total += std::exp(static_cast<double>(row[c]) - row[best]);
+        for (std::int64_t c = 0; c < kClasses; ++c)
+            total += std::exp(static_cast<double>(row[c]) - row[best]);
         loss -= static_cast<double>(row[labels.back()]) - row[best] - std::log(total);
         correct += best == labels.back() ? 1 : 0;
         for (std::int64_t c = 0; c < kClasses; ++c) {
@@ -149,9 +159,11 @@ TEST_P(DeviceTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
             gradient.push_back(kScale * (probability - (c == labels.back() ? 1 : 0)));
         }
     }
-    const Tensor metrics = device().make(Type::f64, {2}), d_logits = device().make(Type::f32, {kRows, kClasses});
+    const Tensor metrics = device().make(Type::f64, {2}),
+                 d_logits = device().make(Type::f32, {kRows, kClasses});
     const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
-    device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics, d_logits);
+    device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics,
+                                   d_logits);
     expect_close(device().values_of<float>(d_logits), gradient, kTolerance, "gradient");
     // Called again without a gradient, the metrics add up.
     device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics, {});
@@ -164,7 +176,8 @@ TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
     for (std::int64_t columns : {std::int64_t{1}, std::int64_t{3}}) {
         constexpr std::int64_t kRows = 301;
         constexpr float kScale = 0.25f;
-        const auto prediction = random_values(kRows * columns, 14), target = random_values(kRows * columns, 15);
+        const auto prediction = random_values(kRows * columns, 14),
+                   target = random_values(kRows * columns, 15);
         double loss = 0;
         std::vector<double> gradient;
         for (std::size_t i = 0; i < prediction.size(); ++i) {
@@ -172,7 +185,8 @@ TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
             loss += difference * difference / static_cast<double>(columns);
             gradient.push_back(kScale * 2 * difference / static_cast<double>(columns));
         }
-        const Tensor metrics = device().make(Type::f64, {2}), slope = device().make(Type::f32, {kRows, columns});
+        const Tensor metrics = device().make(Type::f64, {2}),
+                     slope = device().make(Type::f32, {kRows, columns});
         device().squared_error(upload(device(), {kRows, columns}, prediction),
                                upload(device(), {kRows, columns}, target), kScale, metrics, slope);
         expect_close(device().values_of<float>(slope), gradient, kTolerance, "gradient");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a test on every device: the CPU always, CUDA where there is a GPU, else the test is skipped and says why.
+// Runs a test on every device: the CPU always, CUDA where there is a GPU, else the test is skipped and says
+// why.
 #ifndef TESTS_UNIT_TRAINER_DEVICES_HPP
 #define TESTS_UNIT_TRAINER_DEVICES_HPP
 
@@ -18,7 +19,7 @@
 namespace dp::trainer {
 
 class OnEachDevice : public ::testing::TestWithParam<std::string> {
-   protected:
+ protected:
     void SetUp() override {
         if (GetParam() == "cpu") {
             device_ = open_cpu(1);
@@ -39,16 +40,17 @@ class OnEachDevice : public ::testing::TestWithParam<std::string> {
 
     Device& device() { return *device_; }
 
-   private:
+ private:
     std::unique_ptr<Device> device_;
 };
 
 // In each test file that has such tests.
-#define INSTANTIATE_ON_EACH_DEVICE(suite)                                                     \
-    INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "cuda"),                \
+#define INSTANTIATE_ON_EACH_DEVICE(suite)                                      \
+    INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "cuda"), \
                              [](const auto& parameter) { return parameter.param; })
 
-inline std::vector<float> random_values(std::int64_t count, std::uint64_t seed, float low = -1, float high = 1) {
+inline std::vector<float> random_values(std::int64_t count, std::uint64_t seed, float low = -1,
+                                        float high = 1) {
     Random random(seed, 0);
     std::vector<float> values;
     for (std::int64_t i = 0; i < count; ++i) values.push_back(random.uniform(low, high));
@@ -60,13 +62,14 @@ inline Tensor upload(Device& device, Shape shape, const std::vector<float>& valu
 }
 
 // Every element within `tolerance` of the reference, relative to the largest of them.
-inline void expect_close(const std::vector<float>& values, const std::vector<double>& reference, double tolerance,
-                         const std::string& what) {
+inline void expect_close(const std::vector<float>& values, const std::vector<double>& reference,
+                         double tolerance, const std::string& what) {
     ASSERT_EQ(values.size(), reference.size()) << what;
     double largest = 1e-30;
     for (double value : reference) largest = std::max(largest, std::abs(value));
     for (std::size_t i = 0; i < values.size(); ++i) {
-        ASSERT_NEAR(static_cast<double>(values[i]), reference[i], tolerance * largest) << what << ", element " << i;
+        ASSERT_NEAR(static_cast<double>(values[i]), reference[i], tolerance * largest)
+            << what << ", element " << i;
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator over Gloo, between threads of this process: right sums and maxima, and the same bits on every rank,
-// for worlds of every size up to 9 and tensors smaller than the world.
+// The communicator over Gloo, between threads of this process: right sums and maxima, and the same bits on
+// every rank, for worlds of every size up to 9 and tensors smaller than the world.
 #include "trainer/parallel/gloo.hpp"
 
 #include <gloo/rendezvous/context.h>
@@ -57,7 +57,8 @@ TEST(GlooCommunicator, SumsFloatsTheSameOnEveryRankInWorldsOfAnySize) {
                 results.push_back(device->values_of<float>(tensor));
             });
             ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
-            expect_close(results[0], expected, 1e-6, std::to_string(size) + " ranks, " + std::to_string(count));
+            expect_close(results[0], expected, 1e-6,
+                         std::to_string(size) + " ranks, " + std::to_string(count));
             for (const auto& result : results) {
                 EXPECT_EQ(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)), 0);
             }
@@ -75,7 +76,8 @@ TEST(GlooCommunicator, HasSumsOfDoublesAndMaximaOfIntegers) {
         const std::vector<std::int64_t> integers{-ranks.rank(), ranks.rank() << 40};
         const Tensor maxima = device->copy_of<std::int64_t>(Type::i64, {2}, integers);
         ASSERT_TRUE(ranks.all_reduce(maxima, Reduction::max));
-        EXPECT_EQ(device->values_of<std::int64_t>(maxima), (std::vector<std::int64_t>{0, std::int64_t{2} << 40}));
+        EXPECT_EQ(device->values_of<std::int64_t>(maxima),
+                  (std::vector<std::int64_t>{0, std::int64_t{2} << 40}));
         const Tensor bytes = device->make(Type::u8, {4});
         EXPECT_FALSE(ranks.all_reduce(bytes, Reduction::sum)) << "no such all-reduce";
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradients of every model, on every device, against finite differences of the same network written in float64.
+// The gradients of every model, on every device, against finite differences of the same network written in
+// float64.
 #include <cmath>
 
 #include "devices.hpp"
@@ -41,7 +42,7 @@ double cross_entropy(const std::vector<double>& logits, std::size_t label) {
 }
 
 class GradientTest : public OnEachDevice {
-   protected:
+ protected:
     static constexpr std::int64_t kRows = 3;
 
     void check(const ModelInfo& info) {
@@ -92,7 +93,8 @@ class GradientTest : public OnEachDevice {
         for (const auto& shape : reference.shapes) {
             const auto count = static_cast<std::size_t>(elements_of(shape));
             for (int i = 0; i < 12; ++i) {
-                const std::size_t pick = i == 0 ? 0 : (i == 1 ? count - 1 : random.below(static_cast<std::uint32_t>(count)));
+                const std::size_t pick =
+                    i == 0 ? 0 : (i == 1 ? count - 1 : random.below(static_cast<std::uint32_t>(count)));
                 double& value = reference.values[at + pick];
                 const double kept = value, step = 1e-5;
                 value = kept + step;
@@ -110,8 +112,12 @@ class GradientTest : public OnEachDevice {
     }
 };
 
-TEST_P(GradientTest, OfFfnAreThoseOfFiniteDifferences) { check(*find_model("ffn")); }
-TEST_P(GradientTest, OfLinearAreThoseOfFiniteDifferences) { check(*find_model("linear")); }
+TEST_P(GradientTest, OfFfnAreThoseOfFiniteDifferences) {
+    check(*find_model("ffn"));
+}
+TEST_P(GradientTest, OfLinearAreThoseOfFiniteDifferences) {
+    check(*find_model("linear"));
+}
 
 INSTANTIATE_ON_EACH_DEVICE(GradientTest);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading idx files and the data set made of them: good files gzipped and plain, and every way in which one can be bad.
+// Reading idx files and the data set made of them: good files gzipped and plain, and every way in which one
+// can be bad.
 #include "trainer/data/idx.hpp"
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using Bytes = std::vector<std::uint8_t>;
 using ::testing::HasSubstr;
 
 class IdxTest : public ::testing::Test {
-   protected:
+ protected:
     void SetUp() override {
         std::string name = (fs::temp_directory_path() / "trainer-idx-XXXXXX").string();
         ASSERT_NE(mkdtemp(name.data()), nullptr);
@@ -38,7 +39,8 @@ class IdxTest : public ::testing::Test {
 
     fs::path zipped(const Bytes& bytes, const std::string& name = "file.gz") const {
         gzFile out = gzopen(file(name).c_str(), "wb");
-        EXPECT_EQ(gzwrite(out, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
+        EXPECT_EQ(gzwrite(out, bytes.data(), static_cast<unsigned>(bytes.size())),
+                  static_cast<int>(bytes.size()));
         EXPECT_EQ(gzclose(out), Z_OK);
         return file(name);
     }
@@ -91,7 +93,8 @@ TEST_F(IdxTest, RefusesWhatIsMissingOrNoIdxFile) {
     EXPECT_THAT(refusal(plain({})), HasSubstr("cut short"));
     EXPECT_THAT(refusal(plain({0, 0, 8})), HasSubstr("cut short"));
     EXPECT_THAT(refusal(plain({'h', 'e', 'l', 'l', 'o', ' ', 'y', 'o', 'u'})), HasSubstr("no idx file"));
-    EXPECT_THAT(refusal(plain({0, 0, 13, 1, 0, 0, 0, 1, 7})), HasSubstr("no idx file of unsigned bytes"));  // floats
+    EXPECT_THAT(refusal(plain({0, 0, 13, 1, 0, 0, 0, 1, 7})),
+                HasSubstr("no idx file of unsigned bytes"));  // floats
     EXPECT_THAT(refusal(plain(idx({2, 2}, counted(4)))), HasSubstr("2 dimensions where 1"));
 }
 
@@ -101,15 +104,17 @@ TEST_F(IdxTest, RefusesWrongSizes) {
     EXPECT_THAT(refusal(plain(idx({0}, {}))), HasSubstr("impossible size"));
     // These must be refused before memory is asked for.
     EXPECT_THAT(refusal(plain(idx({0xFFFFFFFF}, counted(9)))), HasSubstr("impossible size"));
-    EXPECT_THAT(refusal(plain(idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, {})), 3), HasSubstr("impossible size"));
+    EXPECT_THAT(refusal(plain(idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, {})), 3),
+                HasSubstr("impossible size"));
     EXPECT_THAT(refusal(plain(idx({0x10000, 0x10000, 0x10000}, {})), 3), HasSubstr("impossible size"));
 }
 
 TEST_F(IdxTest, RefusesDamagedGzip) {
     Bytes good = contents(zipped(idx({5000}, counted(5000))));
     for (std::size_t length : {good.size() - 1, good.size() - 9, good.size() / 2, std::size_t{20}}) {
-        EXPECT_THAT(refusal(plain(Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length)), "cut.gz")),
-                    HasSubstr("--data-dir"))
+        EXPECT_THAT(
+            refusal(plain(Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length)), "cut.gz")),
+            HasSubstr("--data-dir"))
             << length << " bytes";
     }
     Bytes flipped = good;
@@ -121,7 +126,7 @@ TEST_F(IdxTest, RefusesDamagedGzip) {
 }
 
 class FashionMnistTest : public IdxTest {
-   protected:
+ protected:
     // A small data set in the right form; single files are then replaced.
     void write_all() const {
         zipped(idx({6, 28, 28}, counted(6 * 784)), "train-images-idx3-ubyte.gz");

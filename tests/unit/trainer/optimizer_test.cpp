@@ -15,7 +15,7 @@ constexpr std::int64_t kCount = 777;
 constexpr double kRate = 0.01;
 
 class OptimizerTest : public OnEachDevice {
-   protected:
+ protected:
     // Runs kSteps with gradients that change, once on the device and once through `reference`.
     template <typename Step>
     void check(Optimization kind, Step reference) {
@@ -27,11 +27,12 @@ class OptimizerTest : public OnEachDevice {
         std::vector<double> value(initial.begin(), initial.end()), one(kCount), two(kCount);
         for (int step = 1; step <= kSteps; ++step) {
             auto gradient = random_values(kCount, static_cast<std::uint64_t>(100 + step));
-            gradient[0] = 0;      // never moves
+            gradient[0] = 0;       // never moves
             gradient[1] = 1e-12f;  // below epsilon
             device().upload(gradient.data(), parameters.all()[0].gradient);
             optimizer->step(parameters);
-            for (std::size_t i = 0; i < value.size(); ++i) reference(value[i], one[i], two[i], gradient[i], step);
+            for (std::size_t i = 0; i < value.size(); ++i)
+                reference(value[i], one[i], two[i], gradient[i], step);
         }
         const auto result = device().values_of<float>(parameters.all()[0].value);
         expect_close(result, value, 3e-6, "parameters");
@@ -51,7 +52,8 @@ TEST_P(OptimizerTest, Adam) {
     check(Optimization::adam, [](double& value, double& m, double& v, double gradient, int step) {
         m = 0.9 * m + 0.1 * gradient;
         v = 0.999 * v + 0.001 * gradient * gradient;
-        value -= kRate * (m / (1 - std::pow(0.9, step))) / (std::sqrt(v / (1 - std::pow(0.999, step))) + 1e-8);
+        value -=
+            kRate * (m / (1 - std::pow(0.9, step))) / (std::sqrt(v / (1 - std::pow(0.999, step))) + 1e-8);
     });
 }
 

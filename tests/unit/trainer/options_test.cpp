@@ -33,9 +33,10 @@ TEST(Options, NothingSaidMeansTheDefaults) {
 }
 
 TEST(Options, EverythingSaidArrives) {
-    const Options said = options({"run", "--model=linear", "--epochs", "3", "--batch-size=16", "--lr=0.5", "--seed=9",
-                                  "--device=cpu", "--data-parallel=off", "--data-dir=/x", "--steps=7",
-                                  "--optimizer=sgd", "--json=out.json", "--dump-parameters=p.bin"});
+    const Options said =
+        options({"run", "--model=linear", "--epochs", "3", "--batch-size=16", "--lr=0.5", "--seed=9",
+                 "--device=cpu", "--data-parallel=off", "--data-dir=/x", "--steps=7", "--optimizer=sgd",
+                 "--json=out.json", "--dump-parameters=p.bin"});
     const Settings settings = settings_for(said, *find_model("ffn"));
     EXPECT_EQ(said.model, "linear");
     EXPECT_EQ(settings.epochs, 3);
@@ -57,7 +58,8 @@ TEST(Options, UnderscoresAndVerbsAfterOptionsAreTaken) {
     EXPECT_EQ(options({"--data_parallel=on"}).data_parallel, DataParallel::on);
     EXPECT_EQ(options({"--model=ffn", "info"}).verb, Verb::info);
     EXPECT_EQ(options({"info", "--model=ffn"}).verb, Verb::info);
-    EXPECT_EQ(options({"run", "--data-parallel"}).data_parallel, DataParallel::on);  // as in the SN10 tutorial
+    EXPECT_EQ(options({"run", "--data-parallel"}).data_parallel,
+              DataParallel::on);  // as in the SN10 tutorial
 }
 
 TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
@@ -101,9 +103,10 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
     const Parsed parsed = parse_options({"--help"});
     EXPECT_FALSE(parsed.options);
     EXPECT_EQ(parsed.code, 0);
-    for (const char* word : {"--model", "--epochs", "--batch-size", "--lr", "--seed", "--device", "--data-parallel",
-                             "--data-dir", "--steps", "--optimizer", "--json", "--dump-parameters", "info", "srun",
-                             "--dp-world=auto", "dpctl launch", "Exit codes"}) {
+    for (const char* word :
+         {"--model", "--epochs", "--batch-size", "--lr", "--seed", "--device", "--data-parallel",
+          "--data-dir", "--steps", "--optimizer", "--json", "--dump-parameters", "info", "srun",
+          "--dp-world=auto", "dpctl launch", "Exit codes"}) {
         EXPECT_THAT(parsed.text, HasSubstr(word));
     }
     EXPECT_THAT(parse_options({"--version"}).text, StartsWith("trainer "));

@@ -22,11 +22,12 @@ Outcome outcome() {
 
 TEST(Summary, HasWhatProgramsLookFor) {
     const auto json = summary_of({"ffn", "cpu", "gloo", 8, 1, 0.5}, outcome());
-    EXPECT_EQ(json.dump(),
-              R"({"model":"ffn","device":"cpu","communicator":"gloo","world_size":8,"seed":1,"epochs":5,"steps":585,)"
-              R"("global_batch_size":512,"final_loss":0.25,"test_loss":0.5,"test_accuracy":0.875,)"
-              R"("samples_per_second":29952.0,"train_seconds":10.0,"startup_seconds":0.5,"parameters":3,)"
-              R"("parameters_hash":"0000000000000abc","parameters_equal_on_all_ranks":true})");
+    EXPECT_EQ(
+        json.dump(),
+        R"({"model":"ffn","device":"cpu","communicator":"gloo","world_size":8,"seed":1,"epochs":5,"steps":585,)"
+        R"("global_batch_size":512,"final_loss":0.25,"test_loss":0.5,"test_accuracy":0.875,)"
+        R"("samples_per_second":29952.0,"train_seconds":10.0,"startup_seconds":0.5,"parameters":3,)"
+        R"("parameters_hash":"0000000000000abc","parameters_equal_on_all_ranks":true})");
 }
 
 TEST(Summary, HasNoAccuracyForModelsThatDoNotClassify) {
@@ -36,7 +37,8 @@ TEST(Summary, HasNoAccuracyForModelsThatDoNotClassify) {
 }
 
 TEST(EpochLine, SaysLossTestRateAndTime) {
-    EXPECT_EQ(epoch_line(outcome().last, 5), "epoch 5/5  loss 0.25  test accuracy 87.50 %  29952 samples/s  2.00 s");
+    EXPECT_EQ(epoch_line(outcome().last, 5),
+              "epoch 5/5  loss 0.25  test accuracy 87.50 %  29952 samples/s  2.00 s");
     EXPECT_EQ(epoch_line({2, 1e-6, 2e-7, {}, 0.5, 2000}, 50),
               "epoch 2/50  loss 1e-06  test loss 2e-07  2000 samples/s  0.50 s");
 }

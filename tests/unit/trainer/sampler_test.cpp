@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The distributed sampler's promises: same global batches for every world size, every sample once, drop_last, a new
-// order each epoch; and shards of the test set that lose nothing and count nothing twice.
+// The distributed sampler's promises: same global batches for every world size, every sample once, drop_last,
+// a new order each epoch; and shards of the test set that lose nothing and count nothing twice.
 #include "trainer/data/sampler.hpp"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace dp::trainer {
 namespace {
 
 // The samples of global batch `step`, put together from all ranks.
-std::vector<std::int32_t> global_batch(std::int64_t samples, std::int64_t batch, std::int64_t world, std::uint64_t seed,
-                                       std::uint64_t epoch, std::int64_t step) {
+std::vector<std::int32_t> global_batch(std::int64_t samples, std::int64_t batch, std::int64_t world,
+                                       std::uint64_t seed, std::uint64_t epoch, std::int64_t step) {
     std::vector<std::int32_t> all;
     for (std::int64_t rank = 0; rank < world; ++rank) {
         const auto mine = DistributedSampler(samples, batch, rank, world, seed).epoch(epoch);
@@ -27,7 +27,8 @@ std::vector<std::int32_t> global_batch(std::int64_t samples, std::int64_t batch,
 TEST(Sampler, GlobalBatchesAreTheSameForEveryWorldSize) {
     for (std::int64_t step : {0, 1, 14}) {
         const auto alone = global_batch(1000, 64, 1, 7, 3, step);
-        for (std::int64_t world : {2, 4, 8, 16, 64}) EXPECT_EQ(global_batch(1000, 64 / world, world, 7, 3, step), alone);
+        for (std::int64_t world : {2, 4, 8, 16, 64})
+            EXPECT_EQ(global_batch(1000, 64 / world, world, 7, 3, step), alone);
     }
 }
 
@@ -45,8 +46,10 @@ TEST(Sampler, TakesEverySampleAtMostOnceAndDropsOnlyTheLastPartialBatch) {
                     EXPECT_EQ(static_cast<std::int64_t>(mine.size()), steps * batch);
                 }
                 EXPECT_EQ(steps, samples / (batch * world));
-                EXPECT_EQ(std::set<std::int32_t>(seen.begin(), seen.end()).size(), seen.size()) << "a sample came twice";
-                EXPECT_LT(samples - static_cast<std::int64_t>(seen.size()), batch * world) << "too much was dropped";
+                EXPECT_EQ(std::set<std::int32_t>(seen.begin(), seen.end()).size(), seen.size())
+                    << "a sample came twice";
+                EXPECT_LT(samples - static_cast<std::int64_t>(seen.size()), batch * world)
+                    << "too much was dropped";
                 if (!seen.empty()) {
                     EXPECT_GE(*seen.begin(), 0);
                     EXPECT_LT(*seen.rbegin(), samples);

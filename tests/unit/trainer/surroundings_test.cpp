@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What --data-parallel means in each surrounding, and how many threads a rank takes: tables over pure functions.
+// What --data-parallel means in each surrounding, and how many threads a rank takes: tables over pure
+// functions.
 #include "trainer/parallel/surroundings.hpp"
 
 #include <gmock/gmock.h>
@@ -11,7 +12,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Surroundings alone() { return {}; }
+Surroundings alone() {
+    return {};
+}
 Surroundings rank(int number) {
     Surroundings here;
     here.in_step = true;
@@ -78,12 +81,12 @@ TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
         int threads;
     };
     const Case cases[] = {
-        {2, 2, 1, {}, 2},    // alone on a small machine
-        {2, 2, 4, {}, 1},    // four ranks share two CPUs
-        {4, 64, 4, {}, 4},   // bound to four CPUs of many
-        {64, 64, 4, {}, 16}, // not bound: a quarter each
-        {64, 64, 4, 3, 3},   // OMP_NUM_THREADS wins
-        {64, 64, 4, 0, 16},  // unless it is nonsense
+        {2, 2, 1, {}, 2},     // alone on a small machine
+        {2, 2, 4, {}, 1},     // four ranks share two CPUs
+        {4, 64, 4, {}, 4},    // bound to four CPUs of many
+        {64, 64, 4, {}, 16},  // not bound: a quarter each
+        {64, 64, 4, 3, 3},    // OMP_NUM_THREADS wins
+        {64, 64, 4, 0, 16},   // unless it is nonsense
         {8, 8, 0, {}, 8},
     };
     for (const auto& c : cases) {
@@ -92,7 +95,8 @@ TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
         here.node_cpus = c.node;
         here.local_size = c.local;
         here.omp_threads = c.omp;
-        EXPECT_EQ(threads_for(here), c.threads) << c.affinity << " of " << c.node << ", " << c.local << " ranks";
+        EXPECT_EQ(threads_for(here), c.threads)
+            << c.affinity << " of " << c.node << ", " << c.local << " ranks";
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A world whose ranks are threads of one process: the training loop cannot tell it from Gloo, and a test needs no
-// cluster. Works on tensors in host memory.
+// A world whose ranks are threads of one process: the training loop cannot tell it from Gloo, and a test
+// needs no cluster. Works on tensors in host memory.
 #ifndef TESTS_UNIT_TRAINER_THREAD_WORLD_HPP
 #define TESTS_UNIT_TRAINER_THREAD_WORLD_HPP
 
@@ -16,8 +16,9 @@
 namespace dp::trainer {
 
 class ThreadWorld {
-   public:
-    explicit ThreadWorld(std::int64_t size) : size_(size), parts_(static_cast<std::size_t>(size)), meet_(size) {}
+ public:
+    explicit ThreadWorld(std::int64_t size)
+        : size_(size), parts_(static_cast<std::size_t>(size)), meet_(size) {}
 
     // Runs `rank_main(communicator)` as each rank and waits for all of them. No rank may return early.
     template <typename Main>
@@ -32,13 +33,13 @@ class ThreadWorld {
         for (auto& thread : threads) thread.join();
     }
 
-   private:
+ private:
     std::int64_t size_;
     std::vector<std::vector<std::byte>> parts_;
     std::barrier<> meet_;
 
     class Member final : public Communicator {
-       public:
+     public:
         Member(ThreadWorld& world, std::int64_t rank) : world_(world), rank_(rank) {}
         std::string_view name() const override { return "threads"; }
         std::int64_t rank() const override { return rank_; }
@@ -54,7 +55,7 @@ class ThreadWorld {
             return {};
         }
 
-       private:
+     private:
         ThreadWorld& world_;
         std::int64_t rank_;
 
@@ -64,8 +65,11 @@ class ThreadWorld {
                 T total{};
                 for (std::size_t rank = 0; rank < world_.parts_.size(); ++rank) {
                     T value;
-                    std::memcpy(&value, world_.parts_[rank].data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-                    total = rank == 0 ? value : (reduction == Reduction::sum ? total + value : std::max(total, value));
+                    std::memcpy(&value, world_.parts_[rank].data() + static_cast<std::size_t>(i) * sizeof(T),
+                                sizeof(T));
+                    total = rank == 0
+                                ? value
+                                : (reduction == Reduction::sum ? total + value : std::max(total, value));
                 }
                 tensor.data<T>()[i] = total;
             }

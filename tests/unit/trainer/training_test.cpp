@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training loop with threads for ranks: worlds of any size with the same global batch end with the same model, ranks
-// that differ are found out, and schedules and losses that cannot be are refused.
+// The training loop with threads for ranks: worlds of any size with the same global batch end with the same
+// model, ranks that differ are found out, and schedules and losses that cannot be are refused.
 #include "trainer/training.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 class Silent final : public Observer {
-   public:
+ public:
     void on_step(std::int64_t, std::int64_t, const Schedule&) override { ++steps; }
     void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
     std::int64_t steps = 0;
@@ -48,7 +48,9 @@ Samples patterns(std::int64_t count, std::uint64_t seed) {
     return samples;
 }
 
-Dataset pattern_set() { return {patterns(1500, 2), patterns(203, 3), "patterns"}; }
+Dataset pattern_set() {
+    return {patterns(1500, 2), patterns(203, 3), "patterns"};
+}
 
 struct Trained {
     Outcome outcome;
@@ -57,7 +59,8 @@ struct Trained {
 
 // Trains with `world` threads as ranks; `disturb` wraps each rank's communicator.
 template <typename Disturb>
-Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings, std::int64_t world, Disturb disturb) {
+Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings, std::int64_t world,
+                   Disturb disturb) {
     Trained trained;
     std::mutex mutex;
     settings.batch /= world;
@@ -78,7 +81,7 @@ Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings
 
 // Passes everything on; the rank it is told to be wrong on gets one of all gradients wrong, once.
 class Disturbed final : public Communicator {
-   public:
+ public:
     Disturbed(Communicator& inner, std::int64_t wrong_rank) : inner_(inner), wrong_rank_(wrong_rank) {}
     std::string_view name() const override { return inner_.name(); }
     std::int64_t rank() const override { return inner_.rank(); }
@@ -92,7 +95,7 @@ class Disturbed final : public Communicator {
         return done;
     }
 
-   private:
+ private:
     Communicator& inner_;
     std::int64_t wrong_rank_;
     bool done_ = false;
@@ -123,8 +126,9 @@ void expect_worlds_agree(const ModelInfo& info, const Dataset& data, Settings se
         EXPECT_LT(relative_difference(alone.parameters, many.outcome.parameters), 1e-5) << world << " ranks";
         EXPECT_NEAR(many.outcome.last.loss, alone.last.loss, 0.02 * alone.last.loss) << world << " ranks";
         EXPECT_NEAR(many.outcome.last.test_loss, alone.last.test_loss, 0.02 * alone.last.test_loss);
-        ::testing::Test::RecordProperty("relative_difference_" + std::to_string(world),
-                       fmt::format("{:.2e}", relative_difference(alone.parameters, many.outcome.parameters)));
+        ::testing::Test::RecordProperty(
+            "relative_difference_" + std::to_string(world),
+            fmt::format("{:.2e}", relative_difference(alone.parameters, many.outcome.parameters)));
     }
     // The comparison can tell: another seed is far away.
     settings.seed += 1;
@@ -224,7 +228,8 @@ TEST(Training, ALossThatIsNoNumberEndsTheRunWithAdvice) {
     EXPECT_THAT(outcome.error().message, HasSubstr("--lr"));
 }
 
-// ---- the same training on every device ---------------------------------------------------------------------------
+// ---- the same training on every device
+// ---------------------------------------------------------------------------
 
 class TrainingOnDevice : public OnEachDevice {};
 
@@ -252,7 +257,8 @@ TEST_P(TrainingOnDevice, EndsWhereTheCpuEnds) {
 
 INSTANTIATE_ON_EACH_DEVICE(TrainingOnDevice);
 
-// ---- schedules: a pure function ----------------------------------------------------------------------------------
+// ---- schedules: a pure function
+// ----------------------------------------------------------------------------------
 
 TEST(Schedule, CountsWholeGlobalBatches) {
     Settings settings;

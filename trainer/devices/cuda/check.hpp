@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What went wrong first on a CUDA device. Every call of CUDA and cuBLASLt in this folder passes its result through here.
+// What went wrong first on a CUDA device. Every call of CUDA and cuBLASLt in this folder passes its result
+// through here.
 #ifndef TRAINER_DEVICES_CUDA_CHECK_HPP
 #define TRAINER_DEVICES_CUDA_CHECK_HPP
 
@@ -15,7 +16,7 @@
 namespace dp::trainer {
 
 class FirstFailure {
-   public:
+ public:
     bool failed() const { return error_.has_value(); }
     const std::optional<Error>& error() const { return error_; }
 
@@ -35,7 +36,7 @@ class FirstFailure {
         if (!error_) error_ = Error{Fault::device, "cuda: " + message};
     }
 
-   private:
+ private:
     std::optional<Error> error_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA device: cuBLASLt for matrix products (gemm.cpp), our own kernels for the rest (kernels.cu), all on one stream.
+// The CUDA device: cuBLASLt for matrix products (gemm.cpp), our own kernels for the rest (kernels.cu), all on
+// one stream.
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 #include <algorithm>
@@ -10,7 +11,9 @@
 namespace dp::trainer {
 namespace {
 
-std::string number(int value) { return std::to_string(value); }
+std::string number(int value) {
+    return std::to_string(value);
+}
 
 }  // namespace
 
@@ -18,7 +21,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(int local_rank) {
     std::unique_ptr<CudaDevice> device(new CudaDevice);
     FirstFailure& failure = device->failure_;
     int count = 0;
-    if (!failure.check(cudaGetDeviceCount(&count), "looking for GPUs")) return tl::make_unexpected(*failure.error());
+    if (!failure.check(cudaGetDeviceCount(&count), "looking for GPUs"))
+        return tl::make_unexpected(*failure.error());
     if (count == 0) return fail(Fault::device, "no GPU is visible (CUDA_VISIBLE_DEVICES, or Slurm's --gres)");
     const int index = local_rank % count;
     cudaDeviceProp properties{};
@@ -27,8 +31,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(int local_rank) {
         failure.check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties") &&
         failure.check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream");
     if (!opened) return tl::make_unexpected(*failure.error());
-    device->description_ = "cuda:" + number(index) + ", " + properties.name + ", sm_" + number(properties.major) +
-                           number(properties.minor);
+    device->description_ = "cuda:" + number(index) + ", " + properties.name + ", sm_" +
+                           number(properties.major) + number(properties.minor);
     device->gemm_ = std::make_unique<Gemm>(failure, device->stream_);
     if (failure.failed()) return tl::make_unexpected(*failure.error());
     return device;
@@ -52,7 +56,8 @@ void* CudaDevice::allocate(std::size_t bytes) {
     if (failure_.failed()) return nullptr;
     void* memory = nullptr;
     const std::size_t rounded = std::max<std::size_t>(bytes, 1);
-    if (!failure_.check(cudaMalloc(&memory, rounded), ("memory, " + std::to_string(bytes >> 20) + " MiB").c_str())) {
+    if (!failure_.check(cudaMalloc(&memory, rounded),
+                        ("memory, " + std::to_string(bytes >> 20) + " MiB").c_str())) {
         return nullptr;
     }
     failure_.check(cudaMemsetAsync(memory, 0, rounded, stream_), "clearing memory");
@@ -97,11 +102,12 @@ void CudaDevice::gather(const Tensor& data, const Tensor& indices, Affine affine
     queued("gathering a batch");
 }
 
-void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, const Tensor& y) {
+void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
+                        const Tensor& y) {
     if (failure_.failed()) return;
     const bool relu = activation == Activation::relu;
-    Product product{y.rows(), y.columns(), x.columns(), false, true,
-                    relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS};
+    Product product{y.rows(), y.columns(), x.columns(),
+                    false,    true,        relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS};
     if (gemm_->multiply(product, x.data<float>(), w.data<float>(), b.data<float>(), y.data<float>())) return;
     // No fused form for this shape.
     product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -112,14 +118,15 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
 
 void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) {
     if (failure_.failed()) return;
-    gemm_->multiply({dx.rows(), dx.columns(), dy.columns(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy.data<float>(),
-                    w.data<float>(), nullptr, dx.data<float>());
+    gemm_->multiply({dx.rows(), dx.columns(), dy.columns(), false, false, CUBLASLT_EPILOGUE_DEFAULT},
+                    dy.data<float>(), w.data<float>(), nullptr, dx.data<float>());
 }
 
-void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) {
+void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                            const Tensor& db) {
     if (failure_.failed()) return;
-    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy.data<float>(),
-                    x.data<float>(), nullptr, dw.data<float>());
+    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT},
+                    dy.data<float>(), x.data<float>(), nullptr, dw.data<float>());
     kernels::sum_rows(dy.data<float>(), dy.rows(), dy.columns(), db.data<float>(), stream_);
     queued("summing the gradient of a bias");
 }
@@ -130,26 +137,29 @@ void CudaDevice::relu_backward(const Tensor& y, const Tensor& dy, const Tensor& 
     queued("the gradient of ReLU");
 }
 
-void CudaDevice::softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                                       const Tensor& d_logits) {
+void CudaDevice::softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
+                                       const Tensor& metrics, const Tensor& d_logits) {
     if (failure_.failed()) return;
-    kernels::softmax_cross_entropy(logits.data<float>(), labels.data<std::int32_t>(), logits.rows(), logits.columns(),
-                                   scale, metrics.data<double>(), d_logits ? d_logits.data<float>() : nullptr, stream_);
+    kernels::softmax_cross_entropy(logits.data<float>(), labels.data<std::int32_t>(), logits.rows(),
+                                   logits.columns(), scale, metrics.data<double>(),
+                                   d_logits ? d_logits.data<float>() : nullptr, stream_);
     queued("softmax cross-entropy");
 }
 
-void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                               const Tensor& d_prediction) {
+void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, float scale,
+                               const Tensor& metrics, const Tensor& d_prediction) {
     if (failure_.failed()) return;
-    kernels::squared_error(prediction.data<float>(), target.data<float>(), prediction.rows(), prediction.columns(),
-                           scale, metrics.data<double>(), d_prediction ? d_prediction.data<float>() : nullptr, stream_);
+    kernels::squared_error(prediction.data<float>(), target.data<float>(), prediction.rows(),
+                           prediction.columns(), scale, metrics.data<double>(),
+                           d_prediction ? d_prediction.data<float>() : nullptr, stream_);
     queued("squared error");
 }
 
-void CudaDevice::sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity, SgdStep step) {
+void CudaDevice::sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
+                     SgdStep step) {
     if (failure_.failed()) return;
-    kernels::sgd(parameters.data<float>(), gradients.data<float>(), velocity.data<float>(), parameters.elements(), step,
-                 stream_);
+    kernels::sgd(parameters.data<float>(), gradients.data<float>(), velocity.data<float>(),
+                 parameters.elements(), step, stream_);
     queued("a step of SGD");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues its collectives on the same stream.
+// A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues its collectives on the same
+// stream.
 #ifndef TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
 #define TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
 
@@ -16,7 +17,7 @@
 namespace dp::trainer {
 
 class CudaDevice final : public Device {
-   public:
+ public:
     // The GPU local_rank modulo the visible ones.
     static Result<std::unique_ptr<Device>> open(int local_rank);
     ~CudaDevice() override;
@@ -35,19 +36,22 @@ class CudaDevice final : public Device {
     void zero(const Tensor& tensor) override;
 
     void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) override;
-    void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, const Tensor& y) override;
+    void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
+                const Tensor& y) override;
     void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override;
-    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override;
+    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                    const Tensor& db) override;
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
     void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
                                const Tensor& d_logits) override;
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override;
-    void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity, SgdStep step) override;
+    void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
+             SgdStep step) override;
     void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
               AdamStep step) override;
 
-   private:
+ private:
     FirstFailure failure_;
     std::string description_;
     cudaStream_t stream_ = nullptr;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Row-major products with cuBLASLt: see gemm.hpp. cuBLASLt's matrices are column-major, and a row-major matrix read as
-// column-major is its transpose: so cᵀ = op(b)ᵀ op(a)ᵀ is computed, with the operands exchanged. A bias along the columns
-// of c is one along the rows of cᵀ, which is what cuBLASLt's epilogues add.
+// Row-major products with cuBLASLt: see gemm.hpp. cuBLASLt's matrices are column-major, and a row-major
+// matrix read as column-major is its transpose: so cᵀ = op(b)ᵀ op(a)ᵀ is computed, with the operands
+// exchanged. A bias along the columns of c is one along the rows of cᵀ, which is what cuBLASLt's epilogues
+// add.
 #include "trainer/devices/cuda/gemm.hpp"
 
 namespace dp::trainer {
@@ -35,8 +36,10 @@ bool Gemm::describe(const Product& p, Plan& plan) {
                                              static_cast<std::uint64_t>(rows), columns));
     };
     return ok(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
-           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) &&
-           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) &&
+           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+                                             sizeof first)) &&
+           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                             sizeof second)) &&
            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue,
                                              sizeof p.epilogue)) &&
            layout(plan.a, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner) &&
@@ -51,7 +54,8 @@ void Gemm::choose_algorithm(Plan& plan) {
     // Views begin at any element: promise no more than the alignment of a float.
     constexpr std::uint32_t kAlignment = sizeof(float);
     auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const void* value, std::size_t size) {
-        return failure_.check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size), kWhat);
+        return failure_.check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size),
+                              kWhat);
     };
     const bool described = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace) &&
                            set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &kAlignment, sizeof kAlignment) &&
@@ -62,8 +66,8 @@ void Gemm::choose_algorithm(Plan& plan) {
         cublasLtMatmulHeuristicResult_t found{};
         int count = 0;
         // "Not supported" is an answer, not a failure: the caller then does without the epilogue.
-        const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c,
-                                                                     plan.c, preference, 1, &found, &count);
+        const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(
+            handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, preference, 1, &found, &count);
         if (result != CUBLAS_STATUS_NOT_SUPPORTED) failure_.check(result, kWhat);
         plan.usable = result == CUBLAS_STATUS_SUCCESS && count > 0;
         plan.algorithm = found.algo;
@@ -82,21 +86,21 @@ bool Gemm::multiply(const Product& product, const float* a, const float* b, cons
     if (failure_.failed()) return false;
     if (!plan.usable) {
         if (product.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
-            failure_.keep("cuBLASLt has no algorithm for a product of " + std::to_string(product.rows) + " x " +
-                          std::to_string(product.inner) + " x " + std::to_string(product.columns));
+            failure_.keep("cuBLASLt has no algorithm for a product of " + std::to_string(product.rows) +
+                          " x " + std::to_string(product.inner) + " x " + std::to_string(product.columns));
         }
         return false;
     }
     constexpr const char* kWhat = "a matrix product";
-    if (bias != nullptr && !failure_.check(cublasLtMatmulDescSetAttribute(plan.operation,
-                                                                          CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                                          sizeof bias),
-                                           kWhat)) {
+    if (bias != nullptr &&
+        !failure_.check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                       &bias, sizeof bias),
+                        kWhat)) {
         return false;
     }
     const float one = 1, zero = 0;
-    return failure_.check(cublasLtMatmul(handle_, plan.operation, &one, b, plan.b, a, plan.a, &zero, c, plan.c, c,
-                                         plan.c, &plan.algorithm, workspace_, kWorkspace, stream_),
+    return failure_.check(cublasLtMatmul(handle_, plan.operation, &one, b, plan.b, a, plan.a, &zero, c,
+                                         plan.c, c, plan.c, &plan.algorithm, workspace_, kWorkspace, stream_),
                           kWhat);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products of the CUDA device through cuBLASLt, in fp32 (no TF32: the CPU is the reference). The algorithm for a
-// shape is chosen once and kept.
+// Matrix products of the CUDA device through cuBLASLt, in fp32 (no TF32: the CPU is the reference). The
+// algorithm for a shape is chosen once and kept.
 #ifndef TRAINER_DEVICES_CUDA_GEMM_HPP
 #define TRAINER_DEVICES_CUDA_GEMM_HPP
 
@@ -16,7 +16,8 @@
 
 namespace dp::trainer {
 
-// c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is the transposition.
+// c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is the
+// transposition.
 struct Product {
     std::int64_t rows, columns, inner;
     bool transpose_a, transpose_b;
@@ -26,18 +27,19 @@ struct Product {
 };
 
 class Gemm {
-   public:
+ public:
     // Both belong to the device and outlive this.
     Gemm(FirstFailure& failure, cudaStream_t stream);
     ~Gemm();
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
 
-    // Queues the product. `bias` [columns] for epilogues with one, else null. False where cuBLASLt has no algorithm for
-    // this product with this epilogue (then nothing was queued, and without an epilogue that is a failure).
+    // Queues the product. `bias` [columns] for epilogues with one, else null. False where cuBLASLt has no
+    // algorithm for this product with this epilogue (then nothing was queued, and without an epilogue that is
+    // a failure).
     bool multiply(const Product& product, const float* a, const float* b, const float* bias, float* c);
 
-   private:
+ private:
     struct Plan {
         cublasLtMatmulDesc_t operation = nullptr;
         cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;

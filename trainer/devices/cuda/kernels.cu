@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's own CUDA kernels: see kernels.hpp. All of them are bound by memory traffic; each says what it moves.
+// The trainer's own CUDA kernels: see kernels.hpp. All of them are bound by memory traffic; each says what it
+// moves.
 #include <algorithm>
 
 #include "trainer/devices/cuda/kernels.hpp"
@@ -16,34 +17,43 @@ unsigned blocks_for(std::int64_t items) {
     return static_cast<unsigned>(std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
 }
 
-__device__ std::int64_t first_item() { return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
-__device__ std::int64_t stride() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
+__device__ std::int64_t first_item() {
+    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ std::int64_t stride() {
+    return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
 
-__device__ float convert(float value, Affine affine) { return value * affine.scale + affine.shift; }
+__device__ float convert(float value, Affine affine) {
+    return value * affine.scale + affine.shift;
+}
 __device__ float convert(std::uint8_t value, Affine affine) {
     return static_cast<float>(value) * affine.scale + affine.shift;
 }
-__device__ std::int32_t convert(std::int32_t value, Affine) { return value; }
+__device__ std::int32_t convert(std::int32_t value, Affine) {
+    return value;
+}
 
 // Reads and writes each element once; neighbours in a row are neighbours in memory.
 template <typename In, typename Out>
-__global__ void gather_kernel(const In* in, const std::int32_t* indices, std::int64_t count, std::int64_t columns,
-                              Affine affine, Out* out) {
+__global__ void gather_kernel(const In* in, const std::int32_t* indices, std::int64_t count,
+                              std::int64_t columns, Affine affine, Out* out) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
         const std::int64_t row = i / columns, column = i % columns;
         out[i] = convert(in[indices[row] * columns + column], affine);
     }
 }
 
-__global__ void add_bias_kernel(float* y, const float* bias, std::int64_t count, std::int64_t columns, bool relu) {
+__global__ void add_bias_kernel(float* y, const float* bias, std::int64_t count, std::int64_t columns,
+                                bool relu) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
         const float sum = y[i] + bias[i % columns];
         y[i] = relu ? fmaxf(sum, 0.0f) : sum;
     }
 }
 
-// A block of 32 x 8 threads sums 32 columns: a warp reads 32 neighbours, its eight warps share the rows, then the first
-// warp adds the eight parts in a fixed order.
+// A block of 32 x 8 threads sums 32 columns: a warp reads 32 neighbours, its eight warps share the rows, then
+// the first warp adds the eight parts in a fixed order.
 constexpr int kSumColumns = 32, kSumParts = 8;
 __global__ void sum_rows_kernel(const float* in, std::int64_t rows, std::int64_t columns, float* sum) {
     __shared__ float parts[kSumParts][kSumColumns];
@@ -70,8 +80,9 @@ __device__ double warp_sum(double value) {
 }
 
 // A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
-__global__ void softmax_cross_entropy_kernel(const float* logits, const std::int32_t* labels, std::int64_t rows,
-                                             std::int64_t classes, float scale, double* metrics, float* gradient) {
+__global__ void softmax_cross_entropy_kernel(const float* logits, const std::int32_t* labels,
+                                             std::int64_t rows, std::int64_t classes, float scale,
+                                             double* metrics, float* gradient) {
     double loss = 0, correct = 0;
     for (std::int64_t r = first_item(); r < rows; r += stride()) {
         const float* row = logits + r * classes;
@@ -96,8 +107,8 @@ __global__ void softmax_cross_entropy_kernel(const float* logits, const std::int
     atomicAdd(&metrics[1], correct);
 }
 
-__global__ void squared_error_kernel(const float* prediction, const float* target, std::int64_t count, float columns,
-                                     float scale, double* metrics, float* gradient) {
+__global__ void squared_error_kernel(const float* prediction, const float* target, std::int64_t count,
+                                     float columns, float scale, double* metrics, float* gradient) {
     double loss = 0;
     for (std::int64_t i = first_item(); i < count; i += stride()) {
         const float difference = prediction[i] - target[i];
@@ -133,20 +144,22 @@ __global__ void adam_kernel(float* parameters, const float* gradients, float* m,
 
 }  // namespace
 
-void gather(const std::uint8_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns, Affine affine,
-            float* out, cudaStream_t stream) {
-    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns, affine, out);
+void gather(const std::uint8_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            Affine affine, float* out, cudaStream_t stream) {
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns,
+                                                                       affine, out);
 }
 
-void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns, Affine affine,
-            float* out, cudaStream_t stream) {
-    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns, affine, out);
+void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            Affine affine, float* out, cudaStream_t stream) {
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns,
+                                                                       affine, out);
 }
 
 void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
             std::int32_t* out, cudaStream_t stream) {
-    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns, Affine{},
-                                                                       out);
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns,
+                                                                       Affine{}, out);
 }
 
 void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t columns, Activation activation,
@@ -164,14 +177,15 @@ void relu_backward(const float* y, const float* dy, std::int64_t count, float* d
     relu_backward_kernel<<<blocks_for(count), kThreads, 0, stream>>>(y, dy, count, dx);
 }
 
-void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows, std::int64_t classes,
-                           float scale, double* metrics, float* gradient, cudaStream_t stream) {
-    softmax_cross_entropy_kernel<<<blocks_for(rows), kThreads, 0, stream>>>(logits, labels, rows, classes, scale,
-                                                                            metrics, gradient);
+void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows,
+                           std::int64_t classes, float scale, double* metrics, float* gradient,
+                           cudaStream_t stream) {
+    softmax_cross_entropy_kernel<<<blocks_for(rows), kThreads, 0, stream>>>(logits, labels, rows, classes,
+                                                                            scale, metrics, gradient);
 }
 
-void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns, float scale,
-                   double* metrics, float* gradient, cudaStream_t stream) {
+void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns,
+                   float scale, double* metrics, float* gradient, cudaStream_t stream) {
     squared_error_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(
         prediction, target, rows * columns, static_cast<float>(columns), scale, metrics, gradient);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's own CUDA kernels, as functions that queue one on a stream. cuda_device.cpp calls them and checks what
-// cudaGetLastError() says afterwards. Sizes are elements unless named otherwise; matrices are row-major.
+// The trainer's own CUDA kernels, as functions that queue one on a stream. cuda_device.cpp calls them and
+// checks what cudaGetLastError() says afterwards. Sizes are elements unless named otherwise; matrices are
+// row-major.
 #ifndef TRAINER_DEVICES_CUDA_KERNELS_HPP
 #define TRAINER_DEVICES_CUDA_KERNELS_HPP
 
@@ -14,10 +15,10 @@
 namespace dp::trainer::kernels {
 
 // out[r, c] = in[indices[r], c] * scale + shift. Reads rows*columns inputs, writes as many outputs.
-void gather(const std::uint8_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns, Affine affine,
-            float* out, cudaStream_t stream);
-void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns, Affine affine,
-            float* out, cudaStream_t stream);
+void gather(const std::uint8_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            Affine affine, float* out, cudaStream_t stream);
+void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            Affine affine, float* out, cudaStream_t stream);
 void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
             std::int32_t* out, cudaStream_t stream);
 
@@ -30,10 +31,11 @@ void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, float* s
 void relu_backward(const float* y, const float* dy, std::int64_t count, float* dx, cudaStream_t stream);
 
 // As devices/device.hpp says; `gradient` may be null.
-void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows, std::int64_t classes,
-                           float scale, double* metrics, float* gradient, cudaStream_t stream);
-void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns, float scale,
-                   double* metrics, float* gradient, cudaStream_t stream);
+void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows,
+                           std::int64_t classes, float scale, double* metrics, float* gradient,
+                           cudaStream_t stream);
+void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns,
+                   float scale, double* metrics, float* gradient, cudaStream_t stream);
 
 void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,
          cudaStream_t stream);

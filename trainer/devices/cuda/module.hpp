@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The door between the trainer and its CUDA module: one exported C symbol that yields these functions. Both sides are
-// built together; the version guards against a module left over from another build.
+// The door between the trainer and its CUDA module: one exported C symbol that yields these functions. Both
+// sides are built together; the version guards against a module left over from another build.
 #ifndef TRAINER_DEVICES_CUDA_MODULE_HPP
 #define TRAINER_DEVICES_CUDA_MODULE_HPP
 

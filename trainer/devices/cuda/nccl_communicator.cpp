@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's all-reduce on the device's stream, over the communicator that libdp-nccl makes. That communicator does not block:
-// a call may answer "in progress", and then its state is asked until it is done.
+// NCCL's all-reduce on the device's stream, over the communicator that libdp-nccl makes. That communicator
+// does not block: a call may answer "in progress", and then its state is asked until it is done.
 #include "trainer/devices/cuda/nccl_communicator.hpp"
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 constexpr auto kQueueTimeout = std::chrono::minutes(2);
 
 class NcclCommunicator final : public Communicator {
-   public:
+ public:
     NcclCommunicator(ncclComm_t comm, const dp_world& world, CudaDevice& device)
         : comm_(comm), rank_(world.rank), size_(world.size), device_(device) {}
 
@@ -53,12 +53,13 @@ class NcclCommunicator final : public Communicator {
         if (result == ncclSuccess) return {};
         failed_ = true;
         const char* last = ncclGetLastError(comm_);
-        return fail(Fault::world, "rank " + std::to_string(rank_) + ": all-reduce over NCCL broke off: " +
-                                      ncclGetErrorString(result) + (last != nullptr && *last != '\0' ? ": " : "") +
+        return fail(Fault::world, "rank " + std::to_string(rank_) +
+                                      ": all-reduce over NCCL broke off: " + ncclGetErrorString(result) +
+                                      (last != nullptr && *last != '\0' ? ": " : "") +
                                       (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
     }
 
-   private:
+ private:
     ncclComm_t comm_;
     std::int64_t rank_, size_;
     CudaDevice& device_;
@@ -69,7 +70,8 @@ class NcclCommunicator final : public Communicator {
         const auto deadline = std::chrono::steady_clock::now() + kQueueTimeout;
         while (std::chrono::steady_clock::now() < deadline) {
             ncclResult_t state = ncclSuccess;
-            if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess) return asked;
+            if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess)
+                return asked;
             if (state != ncclInProgress) return state;
             std::this_thread::yield();
         }

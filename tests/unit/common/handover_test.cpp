@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What launcher and daemon hand to each other: configuration, control packets, the board.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "common/board.hpp"
+#include "common/control.hpp"
+#include "common/daemon_config.hpp"
+
+namespace dp {
+namespace {
+
+DaemonConfig example() {
+    DaemonConfig c;
+    c.step = "12.0";
+    c.world_size = 8;
+    c.nodes = 2;
+    c.node_rank = 1;
+    c.host = "gpu02";
+    c.ranks = {4, 5, 6, 7};
+    c.node_list = "gpu[01-02]";
+    c.timeout_seconds = 300;
+    c.secret = std::string(64, 'a');
+    c.broker_host = "gpu01";
+    c.broker_addresses = {"10.0.0.1", "fd00::1"};
+    c.candidates = {20001, 30000};
+    return c;
+}
+
+TEST(DaemonConfig, SurvivesTheHandover) {
+    auto back = read_config(write_config(example()));
+    ASSERT_TRUE(back) << back.error().message;
+    EXPECT_EQ(*back, example());
+}
+
+TEST(DaemonConfig, AnotherVersionIsRefusedByName) {
+    std::string text = write_config(example());
+    text.replace(text.find("version=1"), 9, "version=9");
+    auto back = read_config(text);
+    ASSERT_FALSE(back);
+    EXPECT_NE(back.error().message.find("different versions"), std::string::npos);
+}
+
+TEST(DaemonConfig, GarbageIsRefused) {
+    EXPECT_FALSE(read_config(""));
+    EXPECT_FALSE(read_config("no equals sign"));
+    for (const char* name : {"ranks=4", "world_size=8", "candidates=20001"}) {
+        std::string text = write_config(example());
+        size_t at = text.find(name);
+        ASSERT_NE(at, std::string::npos);
+        text.insert(at + std::string(name).size(), "x");
+        EXPECT_FALSE(read_config(text)) << name;
+    }
+}
+
+TEST(Control, PacketsReadBack) {
+    for (const ControlEvent& event : {ControlEvent{ControlEvent::Kind::task, 3, 4711},
+                                      ControlEvent{ControlEvent::Kind::exit, 0, 9}, ControlEvent{ControlEvent::Kind::end}})
+        EXPECT_EQ(*read_control(write_control(event)), event);
+    for (const char* packet : {"", "task", "task 1", "task x 1", "exit 1 2 3", "END", "task -1 5"})
+        EXPECT_FALSE(read_control(packet)) << packet;
+}
+
+TEST(Control, TheLauncherLearnsTheDaemonsPidFromTheKernel) {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    Fd launcher(pair[0]);
+    Fd daemon(pair[1]);
+    int on = 1;
+    setsockopt(launcher.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    EXPECT_EQ(daemon_pid(launcher.get()), std::nullopt);
+    pid_t child = fork();
+    if (child == 0) {
+        announce_daemon(daemon.get());
+        pause();
+        _exit(0);
+    }
+    std::optional<pid_t> pid;
+    for (int i = 0; i < 200 && !pid; ++i) {
+        pid = daemon_pid(launcher.get());
+        usleep(5000);
+    }
+    EXPECT_EQ(pid, child);
+    // It does not leave by itself: it is killed at the deadline.
+    EXPECT_EQ(wait_until_gone(child, std::chrono::milliseconds(20)), Ended::killed);
+    waitpid(child, nullptr, 0);
+    EXPECT_EQ(wait_until_gone(child, std::chrono::milliseconds(20)), Ended::gone);
+}
+
+struct Board {
+    Fd memory{memfd_create("board", MFD_CLOEXEC)};
+    Fd read_end, write_end;
+    Board() {
+        int ends[2];
+        EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+        read_end.reset(ends[0]);
+        write_end.reset(ends[1]);
+    }
+};
+
+TEST(Board, AnyNumberOfTasksReadThePlan) {
+    Board board;
+    std::vector<std::thread> tasks;
+    std::vector<Try<NodePlan>> plans(8, fail("unread"));
+    for (auto& plan : plans)
+        tasks.emplace_back([&] { plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10)); });
+    ASSERT_TRUE(publish_plan(board.memory.get(), board.write_end.get(), {"10.0.0.1", 29000, "10.0.0.2", "a\nb\n"}));
+    for (auto& task : tasks) task.join();
+    for (const auto& plan : plans) {
+        ASSERT_TRUE(plan) << plan.error().message;
+        EXPECT_EQ(plan->master_addr, "10.0.0.1");
+        EXPECT_EQ(plan->master_port, 29000);
+        EXPECT_EQ(plan->table, "a\nb\n");
+    }
+}
+
+TEST(Board, TheReasonForNoPlanArrives) {
+    Board board;
+    ASSERT_TRUE(publish_failure(board.memory.get(), board.write_end.get(), "no network"));
+    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().message, "no network");
+}
+
+TEST(Board, ADaemonThatDiesIsNoticedAtOnce) {
+    Board board;
+    board.write_end.reset();
+    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+    ASSERT_FALSE(plan);
+    EXPECT_NE(plan.error().message.find("died"), std::string::npos);
+}
+
+TEST(Board, WaitingHasADeadline) {
+    Board board;
+    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::milliseconds(30));
+    ASSERT_FALSE(plan);
+    EXPECT_NE(plan.error().message.find("no plan within"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace dp

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step without a socket: one Broker, a Node a node, and the messages between them delivered in order. Tests drive the
+// clock.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/broker.hpp"
+#include "engine/node.hpp"
+#include "framing.hpp"
+
+namespace dp {
+
+class Simulation {
+   public:
+    struct RankView {
+        bool welcome = false;
+        std::map<uint64_t, wire::Reply> replies;
+        std::string aborted;
+    };
+
+    Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000), bool want_table = false)
+        : ranks(node_count * ranks_per_node), ranks_per_node_(ranks_per_node) {
+        BrokerConfig config;
+        config.world_size = node_count * ranks_per_node;
+        config.nodes = node_count;
+        for (uint32_t n = 0; n < node_count; ++n) config.hosts.push_back(host(n));
+        config.master_addr = "10.0.0.1";
+        config.master_port = 29000;
+        config.timeout = timeout;
+        config.want_table = want_table;
+        broker = std::make_unique<Broker>(config, now);
+        for (uint32_t n = 0; n < node_count; ++n) {
+            NodeConfig node;
+            node.node_rank = n;
+            node.host = host(n);
+            for (uint32_t i = 0; i < ranks_per_node; ++i) node.ranks.push_back(n * ranks_per_node + i);
+            node.broker_host = host(0);
+            node.timeout = timeout;
+            nodes.push_back(std::make_unique<Node>(node, now));
+            plans.emplace_back();
+            no_plans.emplace_back();
+            signals.emplace_back();
+        }
+    }
+
+    static std::string host(uint32_t node) { return "gpu" + std::to_string(node); }
+    uint32_t node_of(uint32_t rank) const { return rank / ranks_per_node_; }
+
+    void join(uint32_t node) { perform(node, nodes[node]->on_joined("10.0.0." + std::to_string(node + 1))); }
+    void join_all() {
+        for (uint32_t n = 0; n < nodes.size(); ++n) join(n);
+    }
+    void start(uint32_t rank) {
+        control(rank, {ControlEvent::Kind::task, rank % ranks_per_node_, static_cast<int>(1000 + rank)});
+    }
+    // With the closing of its connection, where it still has one.
+    void exit(uint32_t rank, int status) {
+        exit_first(rank, status);
+        vanish(rank);
+    }
+    // The news of the exit alone: its connection may still hold last words.
+    void exit_first(uint32_t rank, int status) { control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status}); }
+    void end(uint32_t node) { perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, now)); }
+
+    // A rank's connection has the rank's number plus one.
+    void hello(uint32_t rank, uint32_t protocol = kProtocol) {
+        wire::FromRank message;
+        message.mutable_hello()->set_protocol(protocol);
+        message.mutable_hello()->set_rank(rank);
+        from_rank(rank, message);
+    }
+    void hello_all() {
+        for (uint32_t rank = 0; rank < ranks.size(); ++rank) hello(rank);
+    }
+    void goodbye(uint32_t rank) {
+        wire::FromRank message;
+        message.mutable_goodbye();
+        from_rank(rank, message);
+    }
+    void request(uint32_t rank, uint64_t id, wire::Request request, Time timeout = Time(5000)) {
+        request.set_id(id);
+        request.set_timeout_ms(timeout.count());
+        wire::FromRank message;
+        *message.mutable_request() = std::move(request);
+        from_rank(rank, message);
+    }
+    void arrive(uint32_t rank, uint64_t id, const std::string& group = "world", std::vector<uint32_t> members = {},
+                const std::string& value = "", uint64_t sequence = 0, Time timeout = Time(5000)) {
+        wire::Request r;
+        r.mutable_arrive()->set_group(group);
+        for (uint32_t member : members) r.mutable_arrive()->add_members(member);
+        r.mutable_arrive()->set_sequence(sequence);
+        r.mutable_arrive()->set_value(value);
+        request(rank, id, std::move(r), timeout);
+    }
+    void vanish(uint32_t rank) { perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1)); }
+    void from_rank(uint32_t rank, const wire::FromRank& message) {
+        perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message));
+    }
+    void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed")); }
+
+    void pass(Time time) {
+        // In steps, as deadlines would wake a loop.
+        for (Time end = now + time; now < end;) {
+            now = std::min(end, now + Time(50));
+            for (uint32_t n = 0; n < nodes.size(); ++n) perform(n, nodes[n]->tick(now));
+            perform(broker->tick(now));
+        }
+    }
+
+    bool logged(const std::string& text) const {
+        for (const auto& line : log)
+            if (line.find(text) != std::string::npos) return true;
+        return false;
+    }
+
+    Time now{1000};
+    std::unique_ptr<Broker> broker;
+    std::vector<std::unique_ptr<Node>> nodes;
+    std::vector<RankView> ranks;
+    std::vector<std::optional<NodePlan>> plans;
+    std::vector<std::optional<std::string>> no_plans;
+    std::vector<std::vector<std::pair<Time, int>>> signals;
+    std::vector<std::string> log;
+    size_t messages_to_nodes = 0;
+
+   private:
+    uint32_t ranks_per_node_;
+    std::deque<std::pair<uint32_t, wire::FromNode>> up_;
+    std::deque<std::pair<uint32_t, wire::ToNode>> down_;
+    bool busy_ = false;
+
+    void control(uint32_t rank, const ControlEvent& event) { perform(node_of(rank), nodes[node_of(rank)]->on_control(event, now)); }
+
+    void perform(uint32_t node, NodeActions actions) {
+        log.insert(log.end(), actions.log.begin(), actions.log.end());
+        if (actions.plan) plans[node] = actions.plan;
+        if (actions.no_plan) no_plans[node] = actions.no_plan;
+        if (actions.signal_ranks) signals[node].emplace_back(now, *actions.signal_ranks);
+        for (const auto& [connection, message] : actions.to_ranks) {
+            RankView& rank = ranks[connection - 1];
+            if (message.has_welcome()) rank.welcome = true;
+            if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
+            if (message.has_abort()) rank.aborted = message.abort().reason();
+        }
+        for (auto& message : actions.to_broker) up_.emplace_back(node, std::move(message));
+        settle();
+    }
+    void perform(BrokerActions actions) {
+        log.insert(log.end(), actions.log.begin(), actions.log.end());
+        for (auto& [node, message] : actions.sends) {
+            ++messages_to_nodes;
+            down_.emplace_back(node, std::move(message));
+        }
+        settle();
+    }
+    void settle() {
+        if (busy_) return;
+        busy_ = true;
+        while (!up_.empty() || !down_.empty()) {
+            if (!up_.empty()) {
+                auto [node, message] = std::move(up_.front());
+                up_.pop_front();
+                perform(broker->on_message(node, message, now));
+            } else {
+                auto [node, message] = std::move(down_.front());
+                down_.pop_front();
+                perform(node, nodes[node]->on_broker(message, now));
+            }
+        }
+        busy_ = false;
+    }
+};
+
+}  // namespace dp

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The life of a step as the engine sees it, without a socket and with a clock of the test's.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <random>
+
+#include "simulation.hpp"
+
+namespace dp {
+namespace {
+
+constexpr int kKilled = SIGKILL;   // as wait statuses
+constexpr int kTermed = SIGTERM;
+constexpr int kCode3 = 3 << 8;
+
+wire::Request get(const std::string& key) {
+    wire::Request r;
+    r.mutable_get()->set_key(key);
+    return r;
+}
+wire::Request set(const std::string& key, const std::string& value) {
+    wire::Request r;
+    r.mutable_set()->set_key(key);
+    r.mutable_set()->set_value(value);
+    return r;
+}
+
+TEST(Plan, OtherNodesGoAheadAndRankZerosNodeWaitsForAll) {
+    Simulation s(3, 2);
+    s.join(0);
+    EXPECT_FALSE(s.plans[0]);
+    s.join(2);
+    EXPECT_TRUE(s.plans[2]);
+    EXPECT_FALSE(s.plans[0]);
+    s.join(1);
+    ASSERT_TRUE(s.plans[0]);
+    EXPECT_EQ(s.plans[0]->master_addr, "10.0.0.1");
+    EXPECT_EQ(s.plans[2]->node_addr, "10.0.0.3");
+    EXPECT_EQ(s.plans[0]->table, "");
+}
+
+TEST(Plan, TheTableNamesEveryRankWhereItWasAskedFor) {
+    Simulation s(2, 2, Time(10000), true);
+    s.join_all();
+    for (const char* text : {"RANK", "gpu0", "gpu1", "10.0.0.2"})
+        EXPECT_NE(s.plans[0]->table.find(text), std::string::npos) << text;
+}
+
+TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
+    Simulation s(3, 2);
+    s.join(0);
+    s.join(1);
+    s.pass(Time(9900));
+    EXPECT_FALSE(s.no_plans[0]);
+    s.pass(Time(200));
+    ASSERT_TRUE(s.no_plans[0]);
+    EXPECT_NE(s.no_plans[0]->find("4 of 6 ranks are there within 10 s (--dp-timeout); missing: ranks 4-5 on gpu2"),
+              std::string::npos)
+        << *s.no_plans[0];
+    // The waiting tasks of rank 0's node print it; the broker does not print it again.
+    EXPECT_FALSE(s.logged("4 of 6"));
+    // The node that could not connect gives up by itself.
+    ASSERT_TRUE(s.no_plans[2]);
+    EXPECT_NE(s.no_plans[2]->find("node gpu2 could not reach the rendezvous daemon on gpu0 within 10 s"), std::string::npos);
+}
+
+TEST(Hello, WelcomesTheRightRankOnce) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello(1);
+    EXPECT_TRUE(s.ranks[1].welcome);
+    // A second process of the same task.
+    wire::FromRank again;
+    again.mutable_hello()->set_protocol(kProtocol);
+    again.mutable_hello()->set_rank(1);
+    s.from_rank(0, again);
+    EXPECT_FALSE(s.ranks[0].welcome);
+    EXPECT_NE(s.ranks[0].replies[0].error().find("already rank 1"), std::string::npos);
+    // A rank of another node.
+    again.mutable_hello()->set_rank(3);
+    s.from_rank(0, again);
+    EXPECT_NE(s.ranks[0].replies[0].error().find("rank 3 is not on gpu0"), std::string::npos);
+}
+
+TEST(Hello, AnotherProtocolIsRefusedWithARemedy) {
+    Simulation s(1, 1);
+    s.join_all();
+    s.hello(0, kProtocol + 1);
+    EXPECT_FALSE(s.ranks[0].welcome);
+    EXPECT_NE(s.ranks[0].replies[0].error().find("same version"), std::string::npos);
+}
+
+TEST(Hello, ATaskMayRunOneProgramAfterAnother) {
+    Simulation s(1, 2);
+    s.join_all();
+    for (int program = 0; program < 2; ++program) {
+        s.hello_all();
+        for (uint32_t rank = 0; rank < 2; ++rank) s.arrive(rank, 1);
+        for (uint32_t rank = 0; rank < 2; ++rank) {
+            EXPECT_EQ(s.ranks[rank].replies[1].status(), wire::OK);
+            s.goodbye(rank);
+            s.ranks[rank] = {};
+        }
+    }
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Hello, BeforeTheBrokerIsThereIsKept) {
+    Simulation s(2, 1);
+    s.join(0);
+    s.hello(0);
+    s.hello(1);  // its node has not joined
+    s.arrive(0, 1);
+    s.arrive(1, 1);
+    EXPECT_TRUE(s.ranks[1].replies.empty());
+    s.join(1);
+    EXPECT_EQ(s.ranks[1].replies[1].status(), wire::OK);
+}
+
+TEST(UniqueId, IsTheRootsForAllAndComesInOneMessageANode) {
+    Simulation s(4, 8);
+    s.join_all();
+    s.hello_all();
+    const std::string id(128, 'i');
+    const size_t before = s.messages_to_nodes;
+    for (uint32_t rank = 31; rank > 0; --rank) s.arrive(rank, 9, "world", {}, "not the root's");
+    EXPECT_EQ(s.messages_to_nodes, before);
+    s.arrive(0, 9, "world", {}, id);
+    EXPECT_EQ(s.messages_to_nodes, before + 4);
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(9).value(), id);
+}
+
+TEST(UniqueId, GroupsDoNotMix) {
+    Simulation s(2, 4);
+    s.join_all();
+    s.hello_all();
+    for (uint32_t rank = 0; rank < 8; ++rank) {
+        std::vector<uint32_t> even = {0, 2, 4, 6};
+        std::vector<uint32_t> odd = {1, 3, 5, 7};
+        s.arrive(rank, 1, "data", rank % 2 ? odd : even, "id of " + std::to_string(rank));
+    }
+    for (uint32_t rank = 0; rank < 8; ++rank)
+        EXPECT_EQ(s.ranks[rank].replies.at(1).value(), rank % 2 ? "id of 1" : "id of 0");
+}
+
+TEST(Meeting, WhatMakesNoSenseIsRefused) {
+    Simulation s(1, 4);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1, "g", {1, 2});      // not a member
+    s.arrive(0, 2, "g", {0, 9});      // no such rank
+    s.arrive(0, 3, "g", {2, 0});      // not ascending
+    s.arrive(0, 4, "g", {0, 0, 1});   // twice
+    s.arrive(0, 5, std::string(300, 'g'));
+    for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(s.ranks[0].replies[id].status(), wire::INVALID) << id;
+    EXPECT_EQ(s.ranks[0].replies[5].status(), wire::TOO_LARGE);
+}
+
+TEST(Meeting, NamesWhoIsMissingAndWhy) {
+    Simulation s(2, 2);
+    s.join_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
+    for (uint32_t rank = 0; rank < 3; ++rank) s.hello(rank);
+    s.arrive(0, 1, "world", {}, "", 0, Time(2000));
+    s.pass(Time(2100));
+    const std::string error = s.ranks[0].replies[1].error();
+    EXPECT_EQ(s.ranks[0].replies[1].status(), wire::TIMEOUT);
+    EXPECT_EQ(error,
+              "1 of 4 ranks met in group \"world\" within 2 s; missing: rank 1 on gpu0 (said hello, has not come to this "
+              "point, pid 1001); rank 2 on gpu1 (said hello, has not come to this point, pid 1002); rank 3 on gpu1 "
+              "(started, no hello yet, pid 1003)");
+}
+
+TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.goodbye(1);
+    s.exit(1, 0);
+    EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
+    EXPECT_NE(s.ranks[0].replies[1].error().find("rank 1 on gpu1 (exited with code 0)"), std::string::npos);
+    s.arrive(0, 2, "world", {}, "", 1);  // nor does a later one
+    EXPECT_EQ(s.ranks[0].replies[2].status(), wire::ABORTED);
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Late, RanksAreNamedWhileOneWaitsAndEndTheStepAtTheDeadline) {
+    Simulation s(2, 2, Time(60000));
+    s.join_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
+    for (uint32_t rank = 0; rank < 3; ++rank) s.hello(rank);
+    s.pass(Time(9900));
+    EXPECT_TRUE(s.log.empty());
+    s.pass(Time(200));
+    EXPECT_TRUE(s.logged("3 of 4 ranks said hello after 10 s; waiting for rank 3 on gpu1 (started, no hello yet, pid 1003)"));
+    EXPECT_EQ(s.log.size(), 1u);
+    s.pass(Time(50000));
+    EXPECT_TRUE(s.logged("3 of 4 ranks said hello within 60 s (--dp-timeout); missing: rank 3 on gpu1"));
+    s.pass(Time(2000));
+    for (const auto& sent : s.signals) {
+        ASSERT_EQ(sent.size(), 2u);
+        EXPECT_EQ(sent[0].second, SIGTERM);
+        EXPECT_EQ(sent[1].second, SIGKILL);
+    }
+}
+
+TEST(Late, ProgramsThatNeverOpenTheWorldAreLeftAlone) {
+    Simulation s(2, 2, Time(1000));
+    s.join_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
+    s.pass(Time(100000));
+    EXPECT_TRUE(s.log.empty());
+    EXPECT_TRUE(s.signals[0].empty());
+}
+
+TEST(Death, IsNamedOnceAndEndsEverybodySoon) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.exit(3, kKilled);
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL); ending the step");
+    EXPECT_EQ(s.ranks[0].aborted, "rank 3 on gpu1 was killed by signal 9 (SIGKILL)");
+    // What follows from the first death is no cause, and calls fail with the first.
+    s.exit(2, kTermed);
+    s.exit(0, kCode3);
+    EXPECT_EQ(s.log.size(), 1u);
+    s.arrive(1, 7);
+    EXPECT_NE(s.ranks[1].replies[7].error().find("rank 3 on gpu1"), std::string::npos);
+    const Time died = s.now;
+    s.pass(Time(3000));
+    for (const auto& sent : s.signals) {
+        ASSERT_EQ(sent.size(), 2u);
+        EXPECT_EQ(sent[1].second, SIGKILL);
+        EXPECT_LE(sent[1].first - died, Time(1300));
+    }
+}
+
+TEST(Death, AfterAnExitCodeTheOthersMayCleanUp) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.exit(0, kCode3);
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 exited with code 3; ending the step"));
+    s.pass(Time(29000));
+    ASSERT_EQ(s.signals[0].size(), 1u);
+    EXPECT_EQ(s.signals[0][0].second, SIGTERM);
+    s.pass(Time(2000));
+    EXPECT_EQ(s.signals[0].size(), 2u);
+}
+
+TEST(Death, AStepThatWasToldToEndHasNoCulprit) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+        s.exit(rank, kTermed);
+        s.pass(Time(50));
+    }
+    s.pass(Time(1000));
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Death, ByAPoliteSignalAloneIsOne) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.exit(2, kTermed);
+    EXPECT_TRUE(s.log.empty());
+    s.pass(Time(400));
+    EXPECT_TRUE(s.logged("rank 2 on gpu1 was killed by signal 15 (SIGTERM); ending the step"));
+}
+
+TEST(Death, AnExitWithoutGoodbyeIsNamedAndEndsNobody) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.vanish(1);
+    s.exit(1, 0);
+    EXPECT_TRUE(s.logged("rank 1 on gpu0 exited with code 0 without goodbye"));
+    s.pass(Time(5000));
+    EXPECT_TRUE(s.signals[0].empty());
+}
+
+TEST(Death, LastWordsAreHeardBeforeTheExit) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.exit_first(0, 0);  // read before the goodbye that was sent earlier, on another socket
+    s.goodbye(0);
+    s.exit_first(1, 0);
+    s.end(0);
+    EXPECT_FALSE(s.broker->finished());
+    s.goodbye(1);
+    EXPECT_TRUE(s.broker->finished());
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Death, AConnectionHeldByAChildDelaysTheNewsOnlyShortly) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.exit_first(0, kKilled);
+    EXPECT_TRUE(s.log.empty());
+    s.pass(kLastWords);
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 was killed by signal 9"));
+}
+
+TEST(Death, OfAProcessWhoseTaskGoesOnFailsOnlyWhatWaitsForIt) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.vanish(1);
+    EXPECT_TRUE(s.ranks[0].replies.empty());
+    s.pass(kExitFollows + Time(50));
+    EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
+    EXPECT_TRUE(s.logged("rank 1 on gpu0 closed its connection without goodbye, and its task goes on"));
+    s.pass(Time(5000));
+    EXPECT_TRUE(s.signals[0].empty());
+}
+
+TEST(Death, OfALauncherEndsItsRanksAtOnceAndTheStep) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    auto actions = s.nodes[1]->on_launcher_lost();
+    EXPECT_EQ(actions.signal_ranks, SIGKILL);
+    for (auto& message : actions.to_broker) {
+        auto told = s.broker->on_message(1, message, s.now);
+        for (auto& line : told.log) s.log.push_back(line);
+    }
+    EXPECT_TRUE(s.logged("slurmstepd on gpu1 is gone"));
+}
+
+TEST(Death, OfANodesConnectionIsALostNode) {
+    Simulation s(3, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.cut(2);
+    EXPECT_TRUE(s.logged("node gpu2 (ranks 4-5) is lost: its connection closed; ending the step"));
+    EXPECT_NE(s.ranks[0].aborted, "");
+}
+
+TEST(End, AGoodbyeIsNoDeath) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.hello_all();
+    s.goodbye(0);
+    s.exit(0, 0);
+    s.end(0);
+    EXPECT_FALSE(s.broker->finished());
+    s.request(1, 1, set("k", "v"));
+    EXPECT_EQ(s.ranks[1].replies[1].status(), wire::OK);
+    // The broker leaves before its slurmstepd has to wait too long, and says so.
+    s.pass(kBrokerLinger + Time(100));
+    EXPECT_TRUE(s.broker->finished());
+    s.cut(1);  // the relay closes on the farewell
+    s.request(1, 2, get("k"));
+    EXPECT_EQ(s.ranks[1].replies[2].status(), wire::LOST);
+    s.exit(1, 0);
+    s.end(1);
+    EXPECT_TRUE(s.nodes[1]->finished());
+    EXPECT_TRUE(s.log.empty());
+    EXPECT_TRUE(s.signals[1].empty());
+}
+
+TEST(End, TheBrokerLeavesWithTheLastNode) {
+    Simulation s(2, 1);
+    s.join_all();
+    for (uint32_t rank = 0; rank < 2; ++rank) s.exit(rank, 0);
+    s.end(0);
+    EXPECT_FALSE(s.broker->finished());
+    s.end(1);
+    EXPECT_TRUE(s.broker->finished());
+}
+
+TEST(End, CancelledBeforeTheWorldWasCompleteTheBrokerDoesNotLinger) {
+    Simulation s(2, 1);
+    s.join(0);
+    s.exit(0, kTermed);
+    s.end(0);
+    s.pass(Time(50));
+    EXPECT_TRUE(s.broker->finished());
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Garbage, FromANodeOrARankChangesNothing) {
+    Simulation s(2, 2);
+    s.join_all();
+    std::mt19937 random(7);
+    for (int i = 0; i < 20000; ++i) {
+        std::string bytes(random() % 40, '\0');
+        for (char& c : bytes) c = static_cast<char>(random());
+        // Most random bytes do not parse; those that do must be harmless.
+        if (auto message = parse_message<wire::FromNode>(bytes); message && !message->has_fault() && !message->has_leave())
+            s.broker->on_message(random() % 2, *message, s.now);
+        if (auto message = parse_message<wire::FromRank>(bytes)) s.from_rank(random() % 4, *message);
+    }
+    // What made the world complete cannot be undone by a second join.
+    EXPECT_TRUE(s.broker->membership().all_joined());
+}
+
+// Any order of start, hello, arrival and goodbye brings every meeting to the same end.
+TEST(Property, MeetingsEndForAllInAnyOrder) {
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        std::mt19937 random(seed);
+        const uint32_t nodes = 1 + random() % 4;
+        const uint32_t per_node = 1 + random() % 4;
+        Simulation s(nodes, per_node);
+        const uint32_t world = nodes * per_node;
+        const uint64_t rounds = 1 + random() % 5;
+        std::vector<uint32_t> joined(nodes, 0);
+        std::vector<uint64_t> step(world, 0);  // 0: before hello; 1..rounds: waiting in that meeting; then done
+        auto ready = [&](uint32_t rank) {
+            return step[rank] == 0 || (step[rank] <= rounds && s.ranks[rank].replies.contains(step[rank]));
+        };
+        for (uint32_t moves = 0; moves < 100000; ++moves) {
+            const uint32_t rank = random() % world;
+            if (uint32_t n = random() % nodes; !joined[n]) {
+                joined[n] = 1;
+                s.join(n);
+            }
+            if (!ready(rank)) continue;
+            if (step[rank] == 0) s.hello(rank);
+            if (++step[rank] <= rounds)
+                s.arrive(rank, step[rank], "world", {}, "round " + std::to_string(step[rank]), step[rank]);
+        }
+        for (uint32_t rank = 0; rank < world; ++rank)
+            for (uint64_t round = 1; round <= rounds; ++round) {
+                ASSERT_TRUE(s.ranks[rank].replies.contains(round)) << "seed " << seed << " rank " << rank;
+                EXPECT_EQ(s.ranks[rank].replies[round].value(), "round " + std::to_string(round));
+            }
+    }
+}
+
+TEST(Patience, FollowsTheStatus) {
+    struct {
+        int status;
+        Patience patience;
+    } const cases[] = {{SIGKILL, kBroken},        {SIGSEGV, kBroken},        {SIGTERM, kTold},
+                       {SIGINT, kTold},           {3 << 8, kFailed},         {1 << 8, kFailed},
+                       {(128 + 15) << 8, kTold},  {(128 + 11) << 8, kBroken}, {(128 + 9) << 8, kBroken}};
+    for (const auto& c : cases) EXPECT_EQ(patience_after(c.status), c.patience) << c.status;
+}
+
+TEST(Status, IsDescribedInWords) {
+    EXPECT_EQ(describe_status(9), "was killed by signal 9 (SIGKILL)");
+    EXPECT_EQ(describe_status(11 | 0x80), "was killed by signal 11 (SIGSEGV)");
+    EXPECT_EQ(describe_status(3 << 8), "exited with code 3");
+}
+
+}  // namespace
+}  // namespace dp

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// libdp against the real daemon: `dpctl launch` gives each test a world of processes, and each rank's findings come back
+// as its exit code.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dp/dp.hpp"
+
+extern "C" int c_face_smoke(void);  // c_face.c
+
+namespace dp {
+namespace {
+
+// Runs this test program again as `ranks` ranks, each doing `body` (a name of kBodies below).
+int launch(int ranks, const std::string& body, const std::string& more = "") {
+    const std::string command = std::string(DP_TEST_DPCTL) + " launch -n " + std::to_string(ranks) + " " + more + " -- " +
+                                "env DP_TEST_BODY=" + body + " /proc/self/exe";
+    // /proc/self/exe would be env's: name the program itself.
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self);
+    std::string named = command.substr(0, command.rfind("/proc/self/exe")) + std::string(self, static_cast<size_t>(n));
+    int status = std::system(named.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int body_meet() {
+    auto c = Context::open();
+    if (!c) return 10;
+    for (int i = 0; i < 100; ++i)
+        if (!c->barrier()) return 11;
+    return 0;
+}
+
+int body_ids() {
+    auto c = Context::open();
+    if (!c) return 10;
+    int made = 0;
+    auto make = [&]() -> std::optional<UniqueId> {
+        ++made;
+        UniqueId id{};
+        id.fill(static_cast<std::uint8_t>(40 + made));
+        return id;
+    };
+    for (std::uint8_t round = 1; round <= 3; ++round) {
+        auto id = c->unique_id({}, make);
+        if (!id || (*id)[127] != 40 + round) return 11;
+    }
+    if (made != (c->world().rank == 0 ? 3 : 0)) return 12;
+    // A root that cannot make one is known to all at once.
+    auto none = c->unique_id({"broken", {}}, [] { return std::optional<UniqueId>(); });
+    if (none || none.error().status != DP_ERROR_BACKEND) return 13;
+    return 0;
+}
+
+int body_threads() {
+    auto c = Context::open();
+    if (!c) return 10;
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(8, 0);
+    for (size_t t = 0; t < wrong.size(); ++t)
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 50; ++i) {
+                const std::string key = "k" + std::to_string(t) + "." + std::to_string(i);
+                if (c->world().rank == 0 && !c->set(key, key)) wrong[t] = 1;
+                auto got = c->get(key);
+                if (!got || std::string(got->begin(), got->end()) != key) wrong[t] = 2;
+                if (!c->barrier({"thread" + std::to_string(t), {}})) wrong[t] = 3;
+            }
+        });
+    for (auto& thread : threads) thread.join();
+    for (int w : wrong)
+        if (w) return 10 + w;
+    return 0;
+}
+
+int body_large() {
+    auto c = Context::open();
+    if (!c) return 10;
+    const std::string large(DP_MAX_VALUE_BYTES, 'x');
+    auto got = c->broadcast({}, large);
+    if (!got || got->size() != large.size()) return 11;
+    auto over = c->set("k", large + "x");
+    if (over || over.error().status != DP_ERROR_TOO_LARGE) return 12;
+    char small[4];
+    size_t size = 0;
+    if (!c->set("five", std::string("12345"))) return 13;
+    if (dp_get(c->get(), "five", small, sizeof small, &size, DP_TIMEOUT_DEFAULT) != DP_ERROR_TOO_LARGE || size != 5)
+        return 14;
+    return 0;
+}
+
+int body_groups() {
+    auto c = Context::open();
+    if (!c) return 10;
+    const auto rank = c->world().rank;
+    const Group half{"half", rank < 2 ? std::vector<std::uint32_t>{0, 1} : std::vector<std::uint32_t>{2, 3}};
+    auto got = c->broadcast(half, std::string(rank < 2 ? "low" : "high"));
+    if (!got || got->size() != (rank < 2 ? 3u : 4u)) return 11;
+    return 0;
+}
+
+int body_second_process() {
+    auto c = Context::open();
+    if (!c) return 10;
+    pid_t child = fork();
+    if (child == 0) {
+        auto again = Context::open();
+        _exit(!again && again.error().message.find("already rank") != std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) return 11;
+    return c->barrier() ? 0 : 12;
+}
+
+int body_one_dies() {
+    auto c = Context::open();
+    if (!c) return 10;
+    if (c->world().rank == 2) abort();
+    auto met = c->barrier();
+    // The death is in the error of everybody who waits, at once and by name.
+    const bool named = !met && met.error().status == DP_ERROR_ABORTED && met.error().message.find("rank 2 on ") == 0 &&
+                       met.error().message.find("SIGABRT") != std::string::npos;
+    return named ? 0 : 11;
+}
+
+int body_late() {
+    if (std::string(std::getenv("RANK")) == "1") sleep(60);
+    auto c = Context::open();
+    if (!c) return 10;
+    auto met = c->barrier();
+    return met ? 11 : 0;
+}
+
+int body_c() { return c_face_smoke(); }
+
+const std::pair<const char*, int (*)()> kBodies[] = {
+    {"meet", body_meet},     {"ids", body_ids},   {"threads", body_threads}, {"large", body_large},
+    {"groups", body_groups}, {"c", body_c},       {"second", body_second_process},
+    {"dies", body_one_dies}, {"late", body_late},
+};
+
+TEST(World, ABarrierIsOneForAll) { EXPECT_EQ(launch(4, "meet"), 0); }
+TEST(World, IdsAreTheRootsAndNewEachTime) { EXPECT_EQ(launch(4, "ids"), 0); }
+TEST(World, ThreadsShareAContext) { EXPECT_EQ(launch(3, "threads"), 0); }
+TEST(World, LargeValuesTravelAndTooLargeOnesAreRefused) { EXPECT_EQ(launch(2, "large"), 0); }
+TEST(World, GroupsMeetByThemselves) { EXPECT_EQ(launch(4, "groups"), 0); }
+TEST(World, TheCFaceWorksFromC) { EXPECT_EQ(launch(2, "c"), 0); }
+TEST(World, ASecondProcessOfARankIsRefused) { EXPECT_EQ(launch(2, "second"), 0); }
+TEST(World, ADeathEndsAllCallsAndIsTheResult) { EXPECT_EQ(launch(4, "dies"), 128 + SIGABRT); }
+TEST(World, ALateRankEndsTheWorldInTime) { EXPECT_NE(launch(3, "late", "--timeout 1"), 0); }
+
+TEST(World, OutsideOfAStepTheErrorSaysHowToGetIn) {
+    auto context = Context::open();
+    ASSERT_FALSE(context);
+    EXPECT_EQ(context.error().status, DP_ERROR_NO_STEP);
+    EXPECT_NE(context.error().message.find("srun --dp-world=auto"), std::string::npos);
+    EXPECT_EQ(dp_in_step(), 0);
+}
+
+TEST(World, NullArgumentsAreErrors) {
+    EXPECT_EQ(dp_open(nullptr), DP_ERROR_INVALID);
+    EXPECT_EQ(dp_barrier(nullptr, nullptr, 0), DP_ERROR_INVALID);
+    EXPECT_EQ(dp_set(nullptr, "k", "v", 1, 0), DP_ERROR_INVALID);
+    EXPECT_EQ(dp_get_world(nullptr), nullptr);
+    dp_close(nullptr);
+}
+
+TEST(World, ADaemonThatIsGoneIsSaid) {
+    setenv("DP_SOCKET", "@slurm-dp/nowhere", 1);
+    for (const char* name : {"DP_RANK", "DP_LOCAL_RANK", "DP_NODE_RANK", "DP_GENERATION", "DP_MASTER_PORT"})
+        setenv(name, "0", 1);
+    for (const char* name : {"DP_WORLD_SIZE", "DP_LOCAL_WORLD_SIZE", "DP_NODES"}) setenv(name, "1", 1);
+    auto context = Context::open();
+    ASSERT_FALSE(context);
+    EXPECT_EQ(context.error().status, DP_ERROR_LOST);
+    unsetenv("DP_SOCKET");
+}
+
+}  // namespace
+}  // namespace dp
+
+int main(int argc, char** argv) {
+    if (const char* wanted = std::getenv("DP_TEST_BODY"))
+        for (const auto& [name, body] : dp::kBodies)
+            if (std::string(name) == wanted) return body();
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts around the engine that can be tested alone: the handshake's mathematics, frames, and finding a step's
+// processes.
+#include <gtest/gtest.h>
+
+#include "framing.hpp"
+#include "loop/handshake.hpp"
+#include "loop/processes.hpp"
+#include "dp.pb.h"
+
+namespace dp {
+namespace {
+
+std::string hex(std::string_view bytes) {
+    std::string out;
+    char digits[3];
+    for (unsigned char byte : bytes) {
+        snprintf(digits, sizeof digits, "%02x", byte);
+        out += digits;
+    }
+    return out;
+}
+
+TEST(Handshake, IsHmacSha256OfLabelNoncesAndNode) {
+    // Computed with another implementation (Python's hmac) over "slurm-dp relay 1|" + 32 × 'b' + 32 × 'r' + 00000001.
+    const std::string secret(32, '\x0b');
+    EXPECT_EQ(hex(make_proof(secret, Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1)),
+              "5a92dab2683210936f238087accaa8f0a04f5c3529c9e4def1610d7b3dc70fef");
+    EXPECT_EQ(hex(make_proof(secret, Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1)),
+              "4c86862dc70863305e04432054d0cca6ecf2bb9e99be2ba0015bdade2fb94240");
+}
+
+TEST(Handshake, EveryPartCounts) {
+    const std::string secret(32, 's');
+    const std::string a(32, 'a');
+    const std::string b(32, 'b');
+    const std::string proof = make_proof(secret, Prover::relay, a, b, 1);
+    EXPECT_TRUE(proof_equals(proof, make_proof(secret, Prover::relay, a, b, 1)));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, Prover::broker, a, b, 1)));
+    EXPECT_FALSE(proof_equals(proof, make_proof(std::string(32, 't'), Prover::relay, a, b, 1)));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, Prover::relay, b, a, 1)));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, Prover::relay, a, b, 2)));
+    EXPECT_FALSE(proof_equals(proof, proof.substr(1)));
+    EXPECT_FALSE(proof_equals("", ""));
+}
+
+TEST(Handshake, NoncesAreNew) {
+    EXPECT_EQ(make_nonce().size(), kNonceBytes);
+    EXPECT_NE(make_nonce(), make_nonce());
+}
+
+TEST(Handshake, TheSecretIsReadFromItsDigits) {
+    EXPECT_EQ(hex(*secret_from_hex(std::string(62, '0') + "ff")), std::string(62, '0') + "ff");
+    for (const std::string& bad : {std::string(), std::string(64, 'g'), std::string(62, '0'), std::string(65, '0') + "0"})
+        EXPECT_FALSE(secret_from_hex(bad)) << bad;
+}
+
+TEST(Frames, CarryTheirLengthAndAreLimitedBeforeAnythingIsRead) {
+    wire::Challenge challenge;
+    challenge.set_nonce(std::string(32, 'n'));
+    const std::string frame = to_frame(challenge);
+    const auto* header = reinterpret_cast<const unsigned char*>(frame.data());
+    EXPECT_EQ(frame_length(header, 256), frame.size() - kFrameHeader);
+    EXPECT_EQ(frame_length(header, 10), std::nullopt);
+    const unsigned char huge[4] = {0xff, 0xff, 0xff, 0xff};
+    EXPECT_EQ(frame_length(huge, kMaxFrame), std::nullopt);
+    EXPECT_EQ(parse_message<wire::Challenge>(std::string_view(frame).substr(kFrameHeader))->nonce(), challenge.nonce());
+    EXPECT_FALSE(parse_message<wire::Challenge>("\xff\xff\xff"));
+}
+
+TEST(Processes, AStepsCgroupIsFoundInBothVersions) {
+    EXPECT_EQ(step_cgroup("11:memory:/slurm_n1/uid_1001/job_7/step_0/task_3\n0::/\n"),
+              "11:memory:/slurm_n1/uid_1001/job_7/step_0");
+    EXPECT_EQ(step_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_1\n"),
+              "0::/system.slice/slurmstepd.scope/job_7/step_0");
+    EXPECT_EQ(step_cgroup("4:freezer:/slurm/uid_0/job_7/step_12\n"), "4:freezer:/slurm/uid_0/job_7/step_12");
+    EXPECT_EQ(step_cgroup("0::/user.slice/session-1.scope\n"), std::nullopt);
+    EXPECT_EQ(step_cgroup(""), std::nullopt);
+}
+
+}  // namespace
+}  // namespace dp
