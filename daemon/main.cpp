@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dp-rendezvousd: the rendezvous daemon of one step on one node. Started by the plugin or by `dpctl launch`, never by
-// hand; it takes no argument and finds all it needs in the descriptors of daemon_config.hpp.
+// dp-rendezvousd: the rendezvous daemon of one step on one node. Started by the plugin or by `dpctl launch`,
+// never by hand; it takes no argument and finds all it needs in the descriptors of daemon_config.hpp.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames: a big-endian u32 length, then that many bytes of one protobuf message. The length is checked against a limit
-// before a byte of the message is stored or parsed. Used by the daemon and libdp.
+// Frames: a big-endian u32 length, then that many bytes of one protobuf message. The length is checked
+// against a limit before a byte of the message is stored or parsed. Used by the daemon and libdp.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin in srun, sbatch and salloc: checks the options before anything starts, passes them on to the sruns inside
-// a job, and gives each step its secret and the name of rank 0's host.
+// The plugin in srun, sbatch and salloc: checks the options before anything starts, passes them on to the
+// sruns inside a job, and gives each step its secret and the name of rank 0's host.
 extern "C" {
 #include <slurm/slurm.h>
 }
@@ -24,15 +24,17 @@ std::optional<std::string> get_environment(const char* name) {
     return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// Ends srun before it has started anything. Not by an error code: Slurm ignores one from a plugin whose line in
-// plugstack.conf says `optional`. srun itself leaves in the same way where a plugin fails (srun_job.c), and the process
-// that it keeps for this gives back what was allocated.
+// Ends srun before it has started anything. Not by an error code: Slurm ignores one from a plugin whose line
+// in plugstack.conf says `optional`. srun itself leaves in the same way where a plugin fails (srun_job.c),
+// and the process that it keeps for this gives back what was allocated.
 [[noreturn]] void refuse(const std::string& why) {
     slurm_error("slurm-dp: %s", why.c_str());
     std::exit(1);
 }
 
-void set_environment(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+void set_environment(const char* name, const std::string& value) {
+    setenv(name, value.c_str(), 1);
+}
 
 // Empty, not unset: srun has copied its environment before the step was created, and only merges it after.
 void leave_step_alone() {
@@ -50,14 +52,16 @@ bool is_mpi_launcher(std::string_view program) {
     return false;
 }
 
-// The host of rank 0, asked of the step's layout: with --distribution=arbitrary it is not the first of the node list.
+// The host of rank 0, asked of the step's layout: with --distribution=arbitrary it is not the first of the
+// node list.
 Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
     slurm_step_id_t id{};
     id.job_id = job_id;
     id.step_id = step_id;
     id.step_het_comp = NO_VAL;
     slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
-    if (!layout) return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));
+    if (!layout)
+        return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));
     std::string host;
     auto hosts = expand_hostlist(layout->node_list ? layout->node_list : "");
     for (uint32_t node = 0; hosts && node < layout->node_cnt && node < hosts->size(); ++node)
@@ -89,7 +93,8 @@ void launcher_post_options() {
     if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
     auto secret = make_secret();
     if (!secret) refuse(secret.error().message);
-    // Here and not in local_user_init: from there the environment reaches only one component of a heterogeneous step.
+    // Here and not in local_user_init: from there the environment reaches only one component of a
+    // heterogeneous step.
     set_environment(kSecretVariable, *secret);
     std::string text;
     for (const auto& [name, value] : settings_to_environment(s.settings))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin in slurmstepd: binds what the node needs before its tasks are forked, tells the daemon what becomes of
-// them, and sees it gone before the last task_exit returns (a helper that is still there when the step's container is
-// emptied costs the step a second).
+// The plugin in slurmstepd: binds what the node needs before its tasks are forked, tells the daemon what
+// becomes of them, and sees it gone before the last task_exit returns (a helper that is still there when the
+// step's container is emptied costs the step a second).
 #include <unistd.h>
 
 #include <chrono>
@@ -72,7 +72,8 @@ Try<StepFacts> gather(spank_t spank) {
     for (uint32_t local = 0; local < local_tasks; ++local) {
         uint32_t rank = 0;
         if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local, &rank) != ESPANK_SUCCESS)
-            return fail("slurmstepd does not tell the plugin the rank of local task " + std::to_string(local));
+            return fail("slurmstepd does not tell the plugin the rank of local task " +
+                        std::to_string(local));
         f.ranks.push_back(rank);
     }
     auto text = [&](const char* name) { return job_environment(spank, name).value_or(""); };
@@ -90,7 +91,8 @@ void node_user_init(spank_t spank) {
     State& s = state();
     uint32_t step_id = 0;
     if (job_environment(spank, kSecretVariable).value_or("").empty()) return;
-    if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep) return;
+    if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
+        return;
     s.active = true;
     s.settings = read_settings(job_environment(spank, kStepVariable).value_or(""));
     auto facts = gather(spank);
@@ -116,7 +118,8 @@ void node_task_forked(spank_t spank) {
     pid_t pid = 0;
     if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS &&
         spank_get_item(spank, S_TASK_PID, &pid) == ESPANK_SUCCESS)
-        send_control(s.node.control_launcher.get(), {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
+        send_control(s.node.control_launcher.get(),
+                     {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
     // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
     if (++s.forked == s.facts.ranks.size()) drop_daemon_ends(s.node);
 }
@@ -136,9 +139,10 @@ void node_task_exited(spank_t spank) {
     if (auto pid = daemon_pid(control)) {
         const Ended ended = wait_until_gone(*pid, kDaemonLeaves);
         if (ended != Ended::gone)
-            slurm_error("slurm-dp: step %s: the rendezvous daemon (pid %d) did not leave within %ld ms and was %s",
-                        s.facts.name().c_str(), static_cast<int>(*pid), static_cast<long>(kDaemonLeaves.count()),
-                        ended == Ended::killed ? "killed" : "killed, but is still there");
+            slurm_error(
+                "slurm-dp: step %s: the rendezvous daemon (pid %d) did not leave within %ld ms and was %s",
+                s.facts.name().c_str(), static_cast<int>(*pid), static_cast<long>(kDaemonLeaves.count()),
+                ended == Ended::killed ? "killed" : "killed, but is still there");
     }
     s.node.control_launcher.reset();
 }

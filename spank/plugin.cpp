@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every SPANK entry point of slurm-dp: C shims that find the context and forward. No exception passes them, and no
-// error leaves a call-back of slurmstepd (one from user_init, say, would drain the node).
+// Every SPANK entry point of slurm-dp: C shims that find the context and forward. No exception passes them,
+// and no error leaves a call-back of slurmstepd (one from user_init, say, would drain the node).
 extern "C" {
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -51,7 +51,8 @@ int guarded(const char* where, int on_throw, Body body) {
     }
 }
 
-// Called for each --dp option, here with srun's own words and in slurmstepd with what srun sent; only the former decide.
+// Called for each --dp option, here with srun's own words and in slurmstepd with what srun sent; only the
+// former decide.
 int option_given(int index, const char* argument, int remote) {
     return guarded("options", -1, [&] {
         if (remote) return 0;
@@ -63,8 +64,8 @@ int option_given(int index, const char* argument, int remote) {
     });
 }
 
-// Slurm 22.05 hands the options of sbatch and salloc to the sruns inside as if they were given there. We pass them on
-// ourselves (SLURM_DP_*), so that srun can tell an inherited --dp-world=N from its own.
+// Slurm 22.05 hands the options of sbatch and salloc to the sruns inside as if they were given there. We pass
+// them on ourselves (SLURM_DP_*), so that srun can tell an inherited --dp-world=N from its own.
 void forget_inherited_options() {
     for (const OptionSpec& spec : option_specs()) {
         std::string name = std::string("SLURM_SPANK__SLURM_SPANK_OPTION_dp_") + spec.name;
@@ -101,15 +102,10 @@ extern "C" {
 
 int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
     return guarded("init", 0, [&] {
-        auto site = read_site({argv, static_cast<size_t>(argc)}, DP_DEFAULT_DAEMON);
-        if (site) {
-            state().site = *site;
-        } else {
-            // Users' jobs still run: the mistake is the admin's, who reads slurmd's log.
-            state().site.daemon = DP_DEFAULT_DAEMON;
-            state().site_error = site.error().message;
-            if (spank_context() == S_CTX_SLURMD) slurm_error("slurm-dp: %s", site.error().message.c_str());
-        }
+        state().site = read_site({argv, static_cast<size_t>(argc)}, DP_DEFAULT_DAEMON);
+        // The mistake is the admin's, who reads slurmd's log; users need not see it.
+        if (spank_context() == S_CTX_SLURMD)
+            for (const auto& mistake : state().site.mistakes) slurm_error("slurm-dp: %s", mistake.c_str());
         switch (spank_context()) {
             case S_CTX_LOCAL:
                 forget_inherited_options();

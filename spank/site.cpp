@@ -7,9 +7,10 @@
 
 namespace dp::plugin {
 
-Try<Site> read_site(std::span<char* const> words, const std::string& default_daemon) {
+Site read_site(std::span<char* const> words, const std::string& default_daemon) {
     Site site;
     site.daemon = default_daemon;
+    auto mistake = [&](const std::string& what) { site.mistakes.push_back("plugstack.conf: " + what); };
     for (const char* raw : words) {
         std::string_view word(raw);
         const size_t equals = word.find('=');
@@ -17,15 +18,15 @@ Try<Site> read_site(std::span<char* const> words, const std::string& default_dae
         const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
         if (name == "daemon") {
             if (value.empty() || value[0] != '/')
-                return fail("plugstack.conf: daemon=" + printable(value, 80) +
-                            ": give the absolute path of dp-rendezvousd");
-            site.daemon = value;
+                mistake("daemon=" + printable(value, 80) + ": give the absolute path of dp-rendezvousd");
+            else
+                site.daemon = value;
         } else if (name == "timeout") {
             if (auto set = set_option(site.defaults, "dp-timeout", value); !set)
-                return fail("plugstack.conf: timeout: " + set.error().message);
+                mistake("timeout: " + set.error().message);
         } else {
-            return fail("plugstack.conf: \"" + printable(word, 80) +
-                        "\" is no setting of slurm-dp; there are daemon=PATH and timeout=SECONDS");
+            mistake("\"" + printable(word, 80) +
+                    "\" is no setting of slurm-dp; there are daemon=PATH and timeout=SECONDS");
         }
     }
     return site;

@@ -7,18 +7,20 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/options.hpp"
-#include "common/result.hpp"
 
 namespace dp::plugin {
 
 struct Site {
     std::string daemon;  // absolute path of dp-rendezvousd
     Settings defaults;   // weaker than the environment; never turn the plugin on by themselves
+    // A line for each word that is no setting, for slurmd's log. The other words hold all the same: users'
+    // jobs still run.
+    std::vector<std::string> mistakes;
 };
 
-// Fails on the first word that is no setting; what came before it holds.
-Try<Site> read_site(std::span<char* const> words, const std::string& default_daemon);
+Site read_site(std::span<char* const> words, const std::string& default_daemon);
 
 }  // namespace dp::plugin

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the plugin remembers between SPANK's call-backs, and where each context's work is. plugin.cpp holds the entry
-// points; launcher.cpp works in srun, sbatch and salloc; node.cpp in slurmstepd; task.cpp in the freshly forked task.
+// What the plugin remembers between SPANK's call-backs, and where each context's work is. plugin.cpp holds
+// the entry points; launcher.cpp works in srun, sbatch and salloc; node.cpp in slurmstepd; task.cpp in the
+// freshly forked task.
 #pragma once
 
 extern "C" {
@@ -39,7 +40,6 @@ struct StepFacts {
 
 struct State {
     Site site;
-    std::optional<std::string> site_error;
     Settings command_line;
 
     // In slurmstepd, from user_init on; copied into every task by fork.
@@ -47,8 +47,9 @@ struct State {
     Settings settings;
     StepFacts facts;
     NodeSetup node;
-    // What went wrong before there was a task to tell it. An error returned there would drain the node (slurmd treats
-    // it as the node's fault), so it is kept until task_init, whose failure only fails the step.
+    // What went wrong before there was a task to tell it. An error returned there would drain the node
+    // (slurmd treats it as the node's fault), so it is kept until task_init, whose failure only fails the
+    // step.
     std::optional<std::string> failure;
     uint32_t forked = 0;
     uint32_t exited = 0;

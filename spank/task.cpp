@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin in a task, as the user, between fork and exec: the first local task starts the node's daemon, every task
-// waits for the plan and takes its place in the world. A task that waits here can be cancelled at any time.
+// The plugin in a task, as the user, between fork and exec: the first local task starts the node's daemon,
+// every task waits for the plan and takes its place in the world. A task that waits here can be cancelled at
+// any time.
 extern "C" {
 #include <slurm/slurm.h>
 }
@@ -48,7 +49,8 @@ Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
         c.master_port = s.node.master.port;
     } else {
         if (f.rank_zero_host.empty())
-            return fail("the host of rank 0 is unknown on " + f.host + ": is slurm-dp installed where srun runs?");
+            return fail("the host of rank 0 is unknown on " + f.host +
+                        ": is slurm-dp installed where srun runs?");
         auto addresses = resolve(f.rank_zero_host);
         if (!addresses) return tl::make_unexpected(addresses.error());
         c.broker_addresses = *addresses;
@@ -64,7 +66,8 @@ Try<void> start_daemon(State& s) {
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
 }
 
-// The whole step cannot work: end it now instead of letting the other nodes wait for this one until --dp-timeout.
+// The whole step cannot work: end it now instead of letting the other nodes wait for this one until
+// --dp-timeout.
 void end_step(const StepFacts& facts) {
     if (facts.nodes > 1) slurm_kill_job_step(facts.job_id, facts.step_id, SIGKILL);
 }
@@ -134,7 +137,8 @@ void task_init(spank_t spank) {
     }
     const bool dry_run = s.settings.dry_run.value_or(false);
     if (rank == 0) {
-        for (const auto& warning : environment.warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
+        for (const auto& warning : environment.warnings)
+            std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
         if (!plan->table.empty()) print_table(*plan, facts, dry_run);
     }
     // Nothing is run: the task ends here, as if its program had ended well.

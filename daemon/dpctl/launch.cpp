@@ -51,11 +51,11 @@ std::string find_daemon(const std::string& asked) {
 
 // One world of local processes.
 class World {
-   public:
+ public:
     explicit World(const LaunchOptions& options) : options_(options), pids_(options.ranks, 0) {}
     int run();
 
-   private:
+ private:
     const LaunchOptions& options_;
     NodeSetup node_;
     std::vector<pid_t> pids_;
@@ -101,11 +101,13 @@ Try<NodePlan> World::start_daemon() {
     if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
         return tl::make_unexpected(spawned.error());
     drop_daemon_ends(node_);
-    return wait_for_plan(node_.board.get(), node_.ready_read.get(), std::chrono::seconds(options_.timeout_seconds));
+    return wait_for_plan(node_.board.get(), node_.ready_read.get(),
+                         std::chrono::seconds(options_.timeout_seconds));
 }
 
 void World::become_rank(uint32_t rank, const NodePlan& plan) {
-    // A dpctl that is killed takes its ranks along; the daemon does it, too, for those that change their user.
+    // A dpctl that is killed takes its ranks along; the daemon does it, too, for those that change their
+    // user.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
@@ -189,7 +191,8 @@ void World::end_daemon() {
     auto pid = daemon_pid(control);
     send_control(control, {ControlEvent::Kind::end});
     if (!pid) pid = daemon_pid(control);
-    if (pid && wait_until_gone(*pid, kDaemonLeaves) != Ended::gone) complain("the rendezvous daemon had to be killed");
+    if (pid && wait_until_gone(*pid, kDaemonLeaves) != Ended::gone)
+        complain("the rendezvous daemon had to be killed");
 }
 
 int World::run() {
@@ -223,6 +226,8 @@ int World::run() {
 
 }  // namespace
 
-int launch(const LaunchOptions& options) { return World(options).run(); }
+int launch(const LaunchOptions& options) {
+    return World(options).run();
+}
 
 }  // namespace dp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl launch`: slurmstepd's part for one machine. It prepares the node, starts the daemon and the ranks, tells the
-// daemon what becomes of them, and leaves nothing behind.
+// `dpctl launch`: slurmstepd's part for one machine. It prepares the node, starts the daemon and the ranks,
+// tells the daemon what becomes of them, and leaves nothing behind.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct LaunchOptions {
     std::vector<std::string> command;
 };
 
-// The exit status of the whole: 0 if every rank ended well, else the first bad rank's code, or 128 + its signal;
-// 1 where nothing was started, 127 where the program cannot be run.
+// The exit status of the whole: 0 if every rank ended well, else the first bad rank's code, or 128 + its
+// signal; 1 where nothing was started, 127 where the program cannot be run.
 int launch(const LaunchOptions& options);
 
 }  // namespace dp

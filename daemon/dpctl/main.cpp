@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1u, dp::kMaxTimeoutSeconds))
         ->capture_default_str();
     verb->add_flag("--verbose", launch.verbose, "print ranks, addresses and ports, then launch");
-    verb->add_option("--daemon", launch.daemon, "dp-rendezvousd (default: beside dpctl, else where it is installed)");
+    verb->add_option("--daemon", launch.daemon,
+                     "dp-rendezvousd (default: beside dpctl, else where it is installed)");
     verb->add_option("command", launch.command, "the program and its arguments, after --")->required();
     verb->positionals_at_end();
 

@@ -12,12 +12,17 @@ namespace dp {
 Broker::Broker(BrokerConfig config, Time now)
     : config_(std::move(config)),
       members_(config_.world_size, config_.nodes, config_.hosts),
-      meetings_(config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); }),
+      meetings_(config_.world_size,
+                [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); }),
       started_(now) {}
 
-BrokerActions Broker::take() { return std::exchange(out_, {}); }
+BrokerActions Broker::take() {
+    return std::exchange(out_, {});
+}
 
-void Broker::send(uint32_t node, wire::ToNode message) { out_.sends.emplace_back(node, std::move(message)); }
+void Broker::send(uint32_t node, wire::ToNode message) {
+    out_.sends.emplace_back(node, std::move(message));
+}
 
 void Broker::to_all(const wire::ToNode& message) {
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
@@ -75,7 +80,10 @@ void Broker::died(uint32_t rank, int wait_status, Time now) {
 
 void Broker::own_node_left(Time now) {
     // Its tasks ended before the world was complete: cancelled. Nobody else can start now.
-    if (!plan_sent_to_own_) abort("the ranks on " + members_.nodes()[config_.own_node].host + " ended before the world was complete", kBroken);
+    if (!plan_sent_to_own_)
+        abort("the ranks on " + members_.nodes()[config_.own_node].host +
+                  " ended before the world was complete",
+              kBroken);
     leave_at_ = aborted_ ? now : now + kBrokerLinger;
 }
 
@@ -124,8 +132,8 @@ void Broker::join(uint32_t node, const wire::Join& join) {
     wire::ToNode plan;
     plan.mutable_plan()->set_master_addr(config_.master_addr);
     plan.mutable_plan()->set_master_port(config_.master_port);
-    // The other nodes go ahead. Rank 0's waits until all are there: its ranks could end before a slow node has come, and
-    // the broker with them. A world is complete no sooner for it.
+    // The other nodes go ahead. Rank 0's waits until all are there: its ranks could end before a slow node
+    // has come, and the broker with them. A world is complete no sooner for it.
     if (node != config_.own_node) send(node, plan);
     if (members_.all_joined()) {
         plan_sent_to_own_ = true;
@@ -160,9 +168,10 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             if (event.exited() != 0 && !event.cancelled()) {
                 died(event.rank(), event.exited(), now);
             } else if (event.exited() == 0 && silent && !aborted_) {
-                out_.log.push_back(where(event.rank()) +
-                                   " exited with code 0 without goodbye (its program ended in the middle, or lacks "
-                                   "dp_close)");
+                out_.log.push_back(
+                    where(event.rank()) +
+                    " exited with code 0 without goodbye (its program ended in the middle, or lacks "
+                    "dp_close)");
             }
             deliver(meetings_.give_up(event.rank()));
             break;
@@ -188,7 +197,8 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
     deliver(meetings_.arrive(caller, arrive, now, Time(request.request().timeout_ms())));
     // A member that has ended will never come.
     for (uint32_t member : meetings_.awaited())
-        if (members_.ranks()[member].state == Membership::RankState::exited) deliver(meetings_.give_up(member));
+        if (members_.ranks()[member].state == Membership::RankState::exited)
+            deliver(meetings_.give_up(member));
 }
 
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why) {
@@ -205,24 +215,27 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why) {
     return take();
 }
 
-// The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the first one.
+// The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the
+// first one.
 void Broker::check_arrivals(Time now) {
     if (aborted_) return;
-    const std::string within = " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout)";
+    const std::string within =
+        " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout)";
     if (!members_.all_joined() && now >= started_ + config_.timeout) {
         std::vector<uint32_t> absent;
         for (uint32_t rank = 0; rank < config_.world_size; ++rank)
             if (!members_.ranks()[rank].node) absent.push_back(rank);
-        abort(std::to_string(config_.world_size - absent.size()) + " of " + std::to_string(config_.world_size) +
-              " ranks are there" + within + "; missing: " + members_.describe(absent),
+        abort(std::to_string(config_.world_size - absent.size()) + " of " +
+                  std::to_string(config_.world_size) + " ranks are there" + within +
+                  "; missing: " + members_.describe(absent),
               kBroken);
         return;
     }
     if (!first_hello_) return;
     auto late = members_.without_hello();
     if (late.empty()) return;
-    const std::string count = std::to_string(members_.hellos()) + " of " + std::to_string(config_.world_size) +
-                              " ranks said hello";
+    const std::string count =
+        std::to_string(members_.hellos()) + " of " + std::to_string(config_.world_size) + " ranks said hello";
     if (now >= *first_hello_ + config_.timeout) {
         abort(count + within + "; missing: " + members_.describe(late), kBroken);
     } else if (now >= *next_notice_) {

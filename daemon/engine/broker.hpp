@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker of a step: one on rank 0's node, talking to every node of the step (its own too). A pure state machine:
-// events in, actions out; the loop (or a test, or the fuzzer) delivers both and no socket has touched it.
+// The broker of a step: one on rank 0's node, talking to every node of the step (its own too). A pure state
+// machine: events in, actions out; the loop (or a test, or the fuzzer) delivers both and no socket has
+// touched it.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ inline constexpr Time kBrokerLinger{3000};
 inline constexpr Time kFirstLateNotice{10000};
 inline constexpr Time kLateNoticeEvery{30000};
 
-// A connection that closed without goodbye is most often a death whose exit code is still on its way: this long it may
-// take until calls that wait for the rank fail without it.
+// A connection that closed without goodbye is most often a death whose exit code is still on its way: this
+// long it may take until calls that wait for the rank fail without it.
 inline constexpr Time kExitFollows{500};
 
 struct BrokerConfig {
@@ -44,12 +45,12 @@ struct BrokerConfig {
 
 struct BrokerActions {
     std::vector<std::pair<uint32_t, wire::ToNode>> sends;  // node rank, message
-    std::vector<uint32_t> refused;                         // nodes whose join was refused: close the connection
-    std::vector<std::string> log;                          // lines for the user's standard error
+    std::vector<uint32_t> refused;  // nodes whose join was refused: close the connection
+    std::vector<std::string> log;   // lines for the user's standard error
 };
 
 class Broker {
-   public:
+ public:
     Broker(BrokerConfig config, Time now);
 
     // A message of a node that has proven itself.
@@ -64,7 +65,7 @@ class Broker {
 
     const Membership& membership() const { return members_; }
 
-   private:
+ private:
     BrokerConfig config_;
     Membership members_;
     Store store_;

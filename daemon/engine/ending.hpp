@@ -2,10 +2,11 @@
 //
 // How a step ends when one of its ranks did not end well: how soon the others follow. Pure.
 //
-// proctrack/cgroup sends SIGTERM of scancel and preemption to Slurm's tasks only, not to the daemon (only SIGKILL goes to
-// the whole container), so the daemon cannot tell a rank that was killed from a step that was told to end. A death by a
-// signal that asks politely is therefore looked at a moment later, when all ranks may have followed; and where it stands,
-// the others get Slurm's own patience (KillWait) to write their checkpoints.
+// proctrack/cgroup sends SIGTERM of scancel and preemption to Slurm's tasks only, not to the daemon (only
+// SIGKILL goes to the whole container), so the daemon cannot tell a rank that was killed from a step that was
+// told to end. A death by a signal that asks politely is therefore looked at a moment later, when all ranks
+// may have followed; and where it stands, the others get Slurm's own patience (KillWait) to write their
+// checkpoints.
 #pragma once
 
 #include <sys/wait.h>
@@ -16,18 +17,19 @@
 
 namespace dp {
 
-// From the word to end the step: when the ranks get SIGTERM (until then they may print what libdp told them), and when
-// SIGKILL.
+// From the word to end the step: when the ranks get SIGTERM (until then they may print what libdp told them),
+// and when SIGKILL.
 struct Patience {
     Time term;
     Time kill;
     bool operator==(const Patience&) const = default;
 };
-inline constexpr Patience kBroken{Time(250), Time(1250)};    // a crash: nothing good can follow
-inline constexpr Patience kFailed{Time(250), Time(30000)};   // an exit code: the others may clean up
-inline constexpr Patience kTold{Time(5000), Time(30000)};    // told to end: they were told, too
+inline constexpr Patience kBroken{Time(250), Time(1250)};   // a crash: nothing good can follow
+inline constexpr Patience kFailed{Time(250), Time(30000)};  // an exit code: the others may clean up
+inline constexpr Patience kTold{Time(5000), Time(30000)};   // told to end: they were told, too
 
-// How long a death by a polite signal is held back, for the other ranks' deaths to show that the step was told to end.
+// How long a death by a polite signal is held back, for the other ranks' deaths to show that the step was
+// told to end.
 inline constexpr Time kPoliteDelay{300};
 
 inline bool asks_politely(int signal) {

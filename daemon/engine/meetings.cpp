@@ -10,7 +10,9 @@
 namespace dp {
 namespace {
 
-std::string quoted(const std::string& group) { return "group \"" + printable(group, 60) + "\""; }
+std::string quoted(const std::string& group) {
+    return "group \"" + printable(group, 60) + "\"";
+}
 
 }  // namespace
 
@@ -60,8 +62,9 @@ std::vector<Answer> Meetings::arrive(Caller caller, const wire::Arrive& arrive, 
         meeting.deadline = now + timeout;
     }
     if (!meeting.arrived.emplace(caller.rank, caller.id).second)
-        return {answer(caller, wire::INVALID,
-                       "rank " + std::to_string(caller.rank) + " has already arrived at " + quoted(key.group))};
+        return {
+            answer(caller, wire::INVALID,
+                   "rank " + std::to_string(caller.rank) + " has already arrived at " + quoted(key.group))};
     meeting.deadline = std::min(meeting.deadline, now + timeout);
     const uint32_t root = key.members.empty() ? 0 : key.members.front();
     if (caller.rank == root) meeting.value = arrive.value();
@@ -81,9 +84,9 @@ std::vector<Answer> Meetings::expire(Time now) {
         if (meeting.deadline > now) continue;
         auto late = missing(key, meeting);
         answers.push_back(fail_all(meeting, wire::TIMEOUT,
-                                   std::to_string(meeting.arrived.size()) + " of " + std::to_string(expected(key)) +
-                                       " ranks met in " + quoted(key.group) + " within " +
-                                       std::to_string((now - meeting.first).count() / 1000) +
+                                   std::to_string(meeting.arrived.size()) + " of " +
+                                       std::to_string(expected(key)) + " ranks met in " + quoted(key.group) +
+                                       " within " + std::to_string((now - meeting.first).count() / 1000) +
                                        " s; missing: " + describe_(late)));
         meetings_.erase(current);
     }
@@ -105,8 +108,9 @@ std::vector<Answer> Meetings::give_up(uint32_t rank) {
         // Its own call needs no answer, and no meeting with it can end well.
         meeting.arrived.erase(rank);
         if (!meeting.arrived.empty())
-            answers.push_back(fail_all(meeting, wire::ABORTED,
-                                       quoted(key.group) + " cannot meet: " + describe_(std::span(&rank, 1))));
+            answers.push_back(
+                fail_all(meeting, wire::ABORTED,
+                         quoted(key.group) + " cannot meet: " + describe_(std::span(&rank, 1))));
         meetings_.erase(current);
     }
     return answers;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meetings: barriers, unique ids and broadcasts are one thing. Every member of a group arrives; when the last one has
-// come all are answered at once with the root's value. A pure state machine; the broker owns it.
+// Meetings: barriers, unique ids and broadcasts are one thing. Every member of a group arrives; when the last
+// one has come all are answered at once with the root's value. A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,12 @@ namespace dp {
 inline constexpr size_t kMaxGroupName = 255;
 
 class Meetings {
-   public:
+ public:
     // Tells who is missing and why, in words: "rank 5 on node02 (started, no hello)".
     using Describe = std::function<std::string(std::span<const uint32_t> ranks)>;
 
-    Meetings(uint32_t world_size, Describe describe) : world_size_(world_size), describe_(std::move(describe)) {}
+    Meetings(uint32_t world_size, Describe describe)
+        : world_size_(world_size), describe_(std::move(describe)) {}
 
     std::vector<Answer> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
     std::vector<Answer> expire(Time now);
@@ -36,7 +37,7 @@ class Meetings {
     // Ranks that others are waiting for now, ascending; empty where nobody waits.
     std::vector<uint32_t> awaited() const;
 
-   private:
+ private:
     struct Key {
         std::string group;
         std::vector<uint32_t> members;  // empty: the world

@@ -15,7 +15,8 @@ std::string describe_status(int status) {
     if (WIFSIGNALED(status)) {
         const int sig = WTERMSIG(status);
         const char* name = sigabbrev_np(sig);
-        return "was killed by signal " + std::to_string(sig) + (name ? " (SIG" + std::string(name) + ")" : "");
+        return "was killed by signal " + std::to_string(sig) +
+               (name ? " (SIG" + std::string(name) + ")" : "");
     }
     return "exited with code " + std::to_string(WEXITSTATUS(status));
 }
@@ -27,7 +28,8 @@ Membership::Membership(uint32_t world_size, uint32_t nodes, std::span<const std:
 
 std::optional<std::string> Membership::join(const wire::Join& join) {
     if (join.node_rank() >= nodes_.size())
-        return "node rank " + std::to_string(join.node_rank()) + " of a step of " + plural(nodes_.size(), "node");
+        return "node rank " + std::to_string(join.node_rank()) + " of a step of " +
+               plural(nodes_.size(), "node");
     Node& node = nodes_[join.node_rank()];
     if (node.joined) return "node rank " + std::to_string(join.node_rank()) + " has joined before";
     for (uint32_t rank : join.ranks()) {
@@ -146,7 +148,8 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
     for (const auto& [where, members] : groups) {
         std::string state = where.second;
         // A single rank is best found by its process.
-        if (members.size() == 1 && ranks_[members[0]].pid != 0 && ranks_[members[0]].state != RankState::exited)
+        if (members.size() == 1 && ranks_[members[0]].pid != 0 &&
+            ranks_[members[0]].state != RankState::exited)
             state += ", pid " + std::to_string(ranks_[members[0]].pid);
         add(name_ranks(members) + " on " + nodes_[where.first].host + " (" + state + ")");
     }
@@ -154,8 +157,10 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
         std::vector<std::string> hosts;
         for (uint32_t node : nodes_not_joined())
             if (!nodes_[node].host.empty()) hosts.push_back(nodes_[node].host);
-        const std::string on = hosts.empty() ? plural(nodes_not_joined().size(), "node") : compress_hostlist(hosts);
-        add(name_ranks(homeless) + " on " + on + " (not connected: no plugin, no daemon or no network there)");
+        const std::string on =
+            hosts.empty() ? plural(nodes_not_joined().size(), "node") : compress_hostlist(hosts);
+        add(name_ranks(homeless) + " on " + on +
+            " (not connected: no plugin, no daemon or no network there)");
     }
     return out;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who belongs to the step and what became of them: nodes and ranks by state, and the words for it. Pure; the broker
-// owns it.
+// Who belongs to the step and what became of them: nodes and ranks by state, and the words for it. Pure; the
+// broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace dp {
 std::string describe_status(int wait_status);
 
 class Membership {
-   public:
+ public:
     enum class RankState { unknown, started, hello, goodbye, vanished, exited };
 
     struct Rank {
@@ -65,7 +65,7 @@ class Membership {
     // The table of --dp-verbose and --dp-dry-run, a line a rank under a line of titles.
     std::string table() const;
 
-   private:
+ private:
     std::vector<Node> nodes_;
     std::vector<Rank> ranks_;
     size_t joined_ = 0;

@@ -12,7 +12,9 @@ namespace dp {
 Node::Node(NodeConfig config, Time now)
     : config_(std::move(config)), started_(now), exited_(config_.ranks.size(), false) {}
 
-NodeActions Node::take() { return std::exchange(out_, {}); }
+NodeActions Node::take() {
+    return std::exchange(out_, {});
+}
 
 void Node::tell_broker(wire::FromNode message) {
     if (broker_gone_) return;
@@ -157,8 +159,9 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
         out_.close.push_back(connection);  // no hello first: not libdp
     } else if (message.has_request()) {
         if (broker_gone_) {
-            reply(connection, message.request().id(), wire::LOST,
-                  "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
+            reply(
+                connection, message.request().id(), wire::LOST,
+                "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
         } else {
             wire::FromNode up;
             up.mutable_request()->set_rank(known->second);
@@ -236,8 +239,8 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
 
 NodeActions Node::on_launcher_lost() {
     if (ending_) return take();
-    const std::string reason =
-        "slurmstepd on " + config_.host + " is gone; its ranks (" + std::to_string(config_.ranks.size()) + ") are ended";
+    const std::string reason = "slurmstepd on " + config_.host + " is gone; its ranks (" +
+                               std::to_string(config_.ranks.size()) + ") are ended";
     out_.signal_ranks = SIGKILL;
     wire::FromNode fault;
     fault.mutable_fault()->set_reason(reason);

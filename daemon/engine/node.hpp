@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's part of the daemon, the same on the broker's node and on every other: it serves the local ranks, watches
-// their launcher, and passes what matters to the broker. A pure state machine, like the broker.
+// A node's part of the daemon, the same on the broker's node and on every other: it serves the local ranks,
+// watches their launcher, and passes what matters to the broker. A pure state machine, like the broker.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace dp {
 
 using ConnectionId = uint64_t;
 
-// How long the news of a rank's exit waits for the last words on its connection (they come by another way and may be
-// read later), where a child of the rank still holds the connection open.
+// How long the news of a rank's exit waits for the last words on its connection (they come by another way and
+// may be read later), where a child of the rank still holds the connection open.
 inline constexpr Time kLastWords{200};
 
 struct NodeConfig {
@@ -37,14 +37,14 @@ struct NodeActions {
     std::vector<std::pair<ConnectionId, wire::ToRank>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
     std::vector<wire::FromNode> to_broker;
-    std::optional<NodePlan> plan;          // publish it
-    std::optional<std::string> no_plan;    // publish that there is none, and why
-    std::optional<int> signal_ranks;       // send this signal to every process of the step on this node
+    std::optional<NodePlan> plan;        // publish it
+    std::optional<std::string> no_plan;  // publish that there is none, and why
+    std::optional<int> signal_ranks;     // send this signal to every process of the step on this node
     std::vector<std::string> log;
 };
 
 class Node {
-   public:
+ public:
     Node(NodeConfig config, Time now);
 
     // ---- the broker ----
@@ -71,27 +71,27 @@ class Node {
     // The last local rank has ended and the broker was told; leave when what was sent has arrived.
     bool finished() const { return finished_; }
 
-   private:
+ private:
     NodeConfig config_;
     Time started_;
     NodeActions out_;
-    std::map<ConnectionId, uint32_t> rank_of_;      // connections that said hello
-    std::map<uint32_t, ConnectionId> connection_;   // the other way round
-    std::vector<bool> exited_;                      // by local rank
+    std::map<ConnectionId, uint32_t> rank_of_;     // connections that said hello
+    std::map<uint32_t, ConnectionId> connection_;  // the other way round
+    std::vector<bool> exited_;                     // by local rank
     struct Exit {
         int status = 0;
         bool cancelled = false;
         Time deadline{};
     };
-    std::map<uint32_t, Exit> exits_;                // waiting for last words, by rank
-    std::vector<wire::FromNode> queued_;            // before the broker is there
+    std::map<uint32_t, Exit> exits_;      // waiting for last words, by rank
+    std::vector<wire::FromNode> queued_;  // before the broker is there
     std::string address_;
     bool joined_ = false;
     bool broker_gone_ = false;
     bool published_ = false;
     bool cancelled_ = false;
-    bool ending_ = false;   // the launcher said "end"
-    bool told_ = false;     // the broker was told that this node leaves
+    bool ending_ = false;  // the launcher said "end"
+    bool told_ = false;    // the broker was told that this node leaves
     bool finished_ = false;
     std::string abort_reason_;
     std::optional<Time> term_at_;

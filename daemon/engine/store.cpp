@@ -7,7 +7,9 @@
 namespace dp {
 namespace {
 
-bool fits(const std::string& key) { return !key.empty() && key.size() <= DP_MAX_KEY_BYTES; }
+bool fits(const std::string& key) {
+    return !key.empty() && key.size() <= DP_MAX_KEY_BYTES;
+}
 
 Answer with_value(Caller caller, const std::string& value) {
     Answer out = answer(caller, wire::OK);
@@ -58,7 +60,8 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
             int64_t value = 0;
             if (auto found = values_.find(add.key()); found != values_.end()) {
                 auto number = parse_number<int64_t>(found->second);
-                if (!number) return refuse(wire::INVALID, "key \"" + printable(add.key(), 80) + "\" holds no number");
+                if (!number)
+                    return refuse(wire::INVALID, "key \"" + printable(add.key(), 80) + "\" holds no number");
                 value = *number;
             }
             if (__builtin_add_overflow(value, add.amount(), &value))
@@ -136,8 +139,9 @@ std::vector<Answer> Store::expire(Time now) {
         const Waiter& waiter = current->second;
         if (waiter.deadline > now) continue;
         answers.push_back(answer(current->first, wire::TIMEOUT,
-                                 "no rank has set key \"" + printable(*waiter.missing.begin(), 80) + "\" within " +
-                                     std::to_string((now - waiter.asked).count() / 1000) + " s"));
+                                 "no rank has set key \"" + printable(*waiter.missing.begin(), 80) +
+                                     "\" within " + std::to_string((now - waiter.asked).count() / 1000) +
+                                     " s"));
         forget(current);
     }
     return answers;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step's store: keys and values of bytes, with calls that wait for a key. A pure state machine; the broker owns it.
+// The step's store: keys and values of bytes, with calls that wait for a key. A pure state machine; the
+// broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ inline constexpr size_t kMaxStoreKeys = 128 * 1024;
 inline constexpr size_t kMaxStoreBytes = 256u << 20;
 
 class Store {
-   public:
+ public:
     // Handles a Set, Get, Wait, Add or CompareSet. Answers are those to this call and to calls it woke.
     std::vector<Answer> handle(Caller caller, const wire::Request& request, Time now);
 
@@ -31,7 +32,7 @@ class Store {
     // Forgets what the rank was waiting for.
     void drop(uint32_t rank);
 
-   private:
+ private:
     struct Waiter {
         std::set<std::string> missing;
         bool wants_value = false;  // a Get

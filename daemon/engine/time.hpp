@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time as the engine sees it: milliseconds since some start. The loop passes the steady clock, tests a number.
+// Time as the engine sees it: milliseconds since some start. The loop passes the steady clock, tests a
+// number.
 #pragma once
 
 #include <algorithm>

@@ -74,7 +74,9 @@ void BrokerLink::begin(const Target& target) {
         });
 }
 
-void BrokerLink::end(uint64_t id) { over_.insert(id); }
+void BrokerLink::end(uint64_t id) {
+    over_.insert(id);
+}
 
 void BrokerLink::on_frame(uint64_t id, std::string_view body) {
     Attempt& attempt = attempts_[id];
@@ -99,7 +101,8 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
         response.set_node_rank(node_rank_);
         response.set_proof(
             make_proof(secret_, Prover::relay, challenge->nonce(), response.nonce(), node_rank_));
-        attempt.expected = make_proof(secret_, Prover::broker, challenge->nonce(), response.nonce(), node_rank_);
+        attempt.expected =
+            make_proof(secret_, Prover::broker, challenge->nonce(), response.nonce(), node_rank_);
         attempt.connection->send(to_frame(response));
         return;
     }

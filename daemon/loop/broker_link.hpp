@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A relay's connection to the broker: tries the step's candidate ports in order, a new one every kStagger or as soon as
-// the last was refused, until one peer has proven that it knows the step's secret; whoever cannot is passed over. Goes
-// round again, more slowly each time, until it succeeds or the owner gives up.
+// A relay's connection to the broker: tries the step's candidate ports in order, a new one every kStagger or
+// as soon as the last was refused, until one peer has proven that it knows the step's secret; whoever cannot
+// is passed over. Goes round again, more slowly each time, until it succeeds or the owner gives up.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ inline constexpr Time kFirstPause{20};
 inline constexpr Time kLongestPause{1000};
 
 class BrokerLink {
-   public:
+ public:
     struct Events {
         std::function<void(const std::string& own_address)> on_joined;
         std::function<void(const wire::ToNode&)> on_message;
         std::function<void(const std::string& why)> on_lost;  // after on_joined only
     };
 
-    BrokerLink(event_base* base, std::vector<std::string> addresses, std::vector<uint16_t> ports, std::string secret,
-               uint32_t node_rank, Events events);
+    BrokerLink(event_base* base, std::vector<std::string> addresses, std::vector<uint16_t> ports,
+               std::string secret, uint32_t node_rank, Events events);
 
     void send(const wire::FromNode& message);
     // After what was sent has gone out; on_lost comes when the broker has closed, too.
@@ -42,7 +42,7 @@ class BrokerLink {
     // Frees attempts that are over. Called by the loop when no call-back of theirs is running.
     void sweep();
 
-   private:
+ private:
     struct Attempt {
         std::unique_ptr<Connection> connection;
         std::unique_ptr<Timer> deadline;

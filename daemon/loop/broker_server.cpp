@@ -10,8 +10,8 @@
 
 namespace dp {
 
-BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, StrangerLog& strangers,
-                           OnMessage on_message, OnLost on_lost)
+BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes,
+                           StrangerLog& strangers, OnMessage on_message, OnLost on_lost)
     : base_(base),
       secret_(std::move(secret)),
       nodes_(nodes),
@@ -20,8 +20,8 @@ BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uin
       on_lost_(std::move(on_lost)),
       listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
 
-// The oldest stranger makes room for a newcomer: a relay of ours proves itself within a round trip, so it is never the
-// oldest for long, and it would try again.
+// The oldest stranger makes room for a newcomer: a relay of ours proves itself within a round trip, so it is
+// never the oldest for long, and it would try again.
 void BrokerServer::make_room() {
     auto counts = [&](PeerId id) {
         auto peer = peers_.find(id);
@@ -101,7 +101,8 @@ void BrokerServer::prove(PeerId id, std::string_view body) {
         return;
     }
     if (response->node_rank() >= nodes_ || by_node_.contains(response->node_rank())) {
-        refuse(id, "node rank " + std::to_string(response->node_rank()) + " is here already or is none of this step");
+        refuse(id, "node rank " + std::to_string(response->node_rank()) +
+                       " is here already or is none of this step");
         return;
     }
     peer.node = response->node_rank();
@@ -109,7 +110,8 @@ void BrokerServer::prove(PeerId id, std::string_view body) {
     peer.deadline.reset();
     peer.connection->set_frame_limit(kMaxFrame);
     wire::Accept accept;
-    accept.set_proof(make_proof(secret_, Prover::broker, peer.nonce, response->nonce(), response->node_rank()));
+    accept.set_proof(
+        make_proof(secret_, Prover::broker, peer.nonce, response->nonce(), response->node_rank()));
     peer.connection->send(to_frame(accept));
 }
 

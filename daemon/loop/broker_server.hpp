@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's face to the relays of the other nodes: TCP, and nobody gets past the handshake without the step's secret.
-// Connections that have not proven themselves are few (kMaxUnproven), small (kMaxHandshakeFrame) and short-lived
-// (kHandshakeSeconds).
+// The broker's face to the relays of the other nodes: TCP, and nobody gets past the handshake without the
+// step's secret. Connections that have not proven themselves are few (kMaxUnproven), small
+// (kMaxHandshakeFrame) and short-lived (kHandshakeSeconds).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr size_t kMaxUnproven = 64;
 inline constexpr int kHandshakeSeconds = 5;
 
 class BrokerServer {
-   public:
+ public:
     using OnMessage = std::function<void(uint32_t node, const wire::FromNode&)>;
     using OnLost = std::function<void(uint32_t node, const std::string& why)>;
 
@@ -42,7 +42,7 @@ class BrokerServer {
     // Frees connections that are over. Called by the loop when no call-back of theirs is running.
     void sweep();
 
-   private:
+ private:
     struct Peer {
         std::unique_ptr<Connection> connection;
         std::unique_ptr<Timer> deadline;

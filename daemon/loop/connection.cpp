@@ -31,9 +31,13 @@ void Connection::finish() {
     if (!has_unsent()) shutdown(fd(), SHUT_WR);
 }
 
-bool Connection::has_unsent() const { return evbuffer_get_length(bufferevent_get_output(buffer_.get())) > 0; }
+bool Connection::has_unsent() const {
+    return evbuffer_get_length(bufferevent_get_output(buffer_.get())) > 0;
+}
 
-int Connection::fd() const { return bufferevent_getfd(buffer_.get()); }
+int Connection::fd() const {
+    return bufferevent_getfd(buffer_.get());
+}
 
 void Connection::close_with(const std::string& why) {
     if (closed_) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A socket that carries frames, on libevent: reads whole frames under a size limit, writes without blocking, and says
-// once when it is over. Owned by who made it; destroying it closes the socket.
+// A socket that carries frames, on libevent: reads whole frames under a size limit, writes without blocking,
+// and says once when it is over. Owned by who made it; destroying it closes the socket.
 #pragma once
 
 #include <event2/bufferevent.h>
@@ -15,11 +15,11 @@
 namespace dp {
 
 class Connection {
-   public:
+ public:
     // Called with each frame's body. May destroy the connection; it then must return false.
     using OnFrame = std::function<bool(std::string_view body)>;
-    // Called once when the peer closed, an error came or a frame was over the limit, with the reason in words. May
-    // destroy the connection.
+    // Called once when the peer closed, an error came or a frame was over the limit, with the reason in
+    // words. May destroy the connection.
     using OnClosed = std::function<void(const std::string& why)>;
 
     // Takes the socket, which is non-blocking and connected, or connecting where on_connected is given.
@@ -33,12 +33,13 @@ class Connection {
 
     // `frame` as to_frame makes it.
     void send(const std::string& frame);
-    // Sends what is queued, then ends this direction; the peer still may send. on_closed comes when it closes, too.
+    // Sends what is queued, then ends this direction; the peer still may send. on_closed comes when it
+    // closes, too.
     void finish();
     bool has_unsent() const;
     int fd() const;
 
-   private:
+ private:
     struct Free {
         void operator()(bufferevent* b) const { bufferevent_free(b); }
     };

@@ -15,13 +15,13 @@
 namespace dp {
 namespace {
 
-// The daemon ends when its launcher says so, and stays for as long as a rank may need it (a checkpoint on SIGTERM, say);
-// SIGKILL is what ends it with the step. SIGTERM and SIGINT reach it where the process tracker signals the whole
-// container, and from dpctl: the ranks that end after that were told to.
+// The daemon ends when its launcher says so, and stays for as long as a rank may need it (a checkpoint on
+// SIGTERM, say); SIGKILL is what ends it with the step. SIGTERM and SIGINT reach it where the process tracker
+// signals the whole container, and from dpctl: the ranks that end after that were told to.
 constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 // These are for the ranks (srun --signal, scancel -s) and nothing to a daemon.
-constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ,
-                                        SIGTTIN, SIGTTOU, SIGIO,   SIGPWR};
+constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
+                                        SIGXCPU, SIGXFSZ, SIGTTIN, SIGTTOU, SIGIO,     SIGPWR};
 
 std::vector<std::string> hosts_of(const std::string& node_list) {
     auto hosts = expand_hostlist(node_list);
@@ -33,10 +33,14 @@ NodeConfig node_config(const DaemonConfig& c) {
 }
 
 BrokerConfig broker_config(const DaemonConfig& c) {
-    return {c.world_size,  c.node_rank,
-            hosts_of(c.node_list), c.nodes,
-            c.master_addr, c.master_port,
-            std::chrono::seconds(c.timeout_seconds), c.want_table};
+    return {c.world_size,
+            c.node_rank,
+            hosts_of(c.node_list),
+            c.nodes,
+            c.master_addr,
+            c.master_port,
+            std::chrono::seconds(c.timeout_seconds),
+            c.want_table};
 }
 
 }  // namespace
@@ -74,15 +78,16 @@ Daemon::Daemon(DaemonConfig config, std::string secret)
             [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why)); });
         perform(node_.on_joined(config_.master_addr));
     } else {
-        broker_link_.emplace(base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
-                             BrokerLink::Events{
-                                 [this](const std::string& own) { perform(node_.on_joined(own)); },
-                                 [this](const wire::ToNode& message) {
-                                     if (message.has_farewell()) broker_link_->finish();
-                                     perform(node_.on_broker(message, now()));
-                                 },
-                                 [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
-                             });
+        broker_link_.emplace(
+            base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
+            BrokerLink::Events{
+                [this](const std::string& own) { perform(node_.on_joined(own)); },
+                [this](const wire::ToNode& message) {
+                    if (message.has_farewell()) broker_link_->finish();
+                    perform(node_.on_broker(message, now()));
+                },
+                [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
+            });
     }
 }
 
@@ -90,7 +95,8 @@ Daemon::~Daemon() = default;
 
 void Daemon::run() {
     settle();
-    // One pass at a time, so that connections that are over are freed while no call-back of theirs is on the stack.
+    // One pass at a time, so that connections that are over are freed while no call-back of theirs is on the
+    // stack.
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
         ranks_.sweep();
         if (broker_server_) broker_server_->sweep();
@@ -104,8 +110,8 @@ void Daemon::watch_signals() {
     for (int sig : kIgnoredSignals) signal(sig, SIG_IGN);
     for (int sig : kEndSignals) {
         signal_events_.emplace_back(evsignal_new(
-            base_.get(), sig, [](int, short, void* self) { static_cast<Daemon*>(self)->node_.on_step_signal(); },
-            this));
+            base_.get(), sig,
+            [](int, short, void* self) { static_cast<Daemon*>(self)->node_.on_step_signal(); }, this));
         event_add(signal_events_.back().get(), nullptr);
     }
 }
@@ -139,7 +145,8 @@ void Daemon::read_control_packets() {
             if (event->kind == ControlEvent::Kind::exit) tasks_.erase(task);
         }
         perform(node_.on_control(*event, now()));
-        // A relay leaves when the broker has taken its Leave; a broker that does not answer is not waited for.
+        // A relay leaves when the broker has taken its Leave; a broker that does not answer is not waited
+        // for.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeavePatience);
     }
 }
@@ -154,10 +161,12 @@ void Daemon::signal_ranks(int signal) {
 void Daemon::perform(NodeActions actions) {
     for (const auto& line : actions.log) log_line(line);
     if (actions.plan) {
-        if (auto done = publish_plan(kFdBoard, kFdReady, *actions.plan); !done) log_line(done.error().message);
+        if (auto done = publish_plan(kFdBoard, kFdReady, *actions.plan); !done)
+            log_line(done.error().message);
     }
     if (actions.no_plan) {
-        if (auto done = publish_failure(kFdBoard, kFdReady, *actions.no_plan); !done) log_line(done.error().message);
+        if (auto done = publish_failure(kFdBoard, kFdReady, *actions.no_plan); !done)
+            log_line(done.error().message);
     }
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
@@ -214,7 +223,8 @@ void Daemon::leave_if_done() {
     if (leaving_) return;
     if (!(broker_ ? broker_->finished() : node_.finished())) return;
     leaving_ = true;
-    // What was sent shall arrive: the nodes close first (a close with unread bytes would take back our last words).
+    // What was sent shall arrive: the nodes close first (a close with unread bytes would take back our last
+    // words).
     if (broker_server_) broker_server_->close_all();
     leave_timer_.after(broker_server_ && broker_server_->has_nodes() ? kLeavePatience : Time(0));
 }

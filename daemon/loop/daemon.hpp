@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dp-rendezvousd at work: one libevent loop that carries events to the engine (Node, and on rank 0's node Broker) and
-// performs the actions that come back. Everything with a socket, a signal or a clock is here; every decision is there.
+// dp-rendezvousd at work: one libevent loop that carries events to the engine (Node, and on rank 0's node
+// Broker) and performs the actions that come back. Everything with a socket, a signal or a clock is here;
+// every decision is there.
 #pragma once
 
 #include <deque>
@@ -26,7 +27,7 @@ namespace dp {
 inline constexpr Time kLeavePatience{1000};
 
 class Daemon {
-   public:
+ public:
     // Uses the descriptors of DaemonFd.
     Daemon(DaemonConfig config, std::string secret);
     ~Daemon();
@@ -36,7 +37,7 @@ class Daemon {
     // Runs until the last local rank has ended and everybody was told.
     void run();
 
-   private:
+ private:
     struct FreeBase {
         void operator()(event_base* b) const { event_base_free(b); }
     };
@@ -54,7 +55,7 @@ class Daemon {
     std::vector<EventPtr> signal_events_;
     Timer timer_;
     Timer leave_timer_;
-    std::set<pid_t> tasks_;               // pids of the local ranks
+    std::set<pid_t> tasks_;  // pids of the local ranks
     std::vector<pid_t> task_by_local_;
     bool leaving_ = false;
     bool performing_ = false;

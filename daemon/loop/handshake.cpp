@@ -57,7 +57,8 @@ std::string make_proof(std::string_view secret, Prover prover, std::string_view 
 }
 
 bool proof_equals(std::string_view a, std::string_view b) {
-    return a.size() == kProofBytes && b.size() == kProofBytes && CRYPTO_memcmp(a.data(), b.data(), kProofBytes) == 0;
+    return a.size() == kProofBytes && b.size() == kProofBytes &&
+           CRYPTO_memcmp(a.data(), b.data(), kProofBytes) == 0;
 }
 
 }  // namespace dp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accepts connections on a listening socket that somebody else bound. Used for the node's ranks and for the broker.
+// Accepts connections on a listening socket that somebody else bound. Used for the node's ranks and for the
+// broker.
 #pragma once
 
 #include <event2/event.h>
@@ -17,7 +18,7 @@
 namespace dp {
 
 class Listener {
-   public:
+ public:
     using OnAccept = std::function<void(Fd)>;
 
     // Does not own `socket`, which must be non-blocking and outlive it.
@@ -28,7 +29,7 @@ class Listener {
     Listener(const Listener&) = delete;
     Listener& operator=(const Listener&) = delete;
 
-   private:
+ private:
     // A few at a time, so that a flood of connections does not keep the loop from those that it has.
     static constexpr int kBatch = 64;
 

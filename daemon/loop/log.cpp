@@ -24,7 +24,8 @@ void StrangerLog::mention(const std::string& text) {
 }
 
 void StrangerLog::summary() {
-    if (seen_ > kPrinted) log_line(std::to_string(seen_ - kPrinted) + " more connections of strangers were closed");
+    if (seen_ > kPrinted)
+        log_line(std::to_string(seen_ - kPrinted) + " more connections of strangers were closed");
 }
 
 }  // namespace dp

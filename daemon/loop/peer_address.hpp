@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The numeric addresses of a connected TCP socket's two ends, for messages and for telling a node its own address.
+// The numeric addresses of a connected TCP socket's two ends, for messages and for telling a node its own
+// address.
 #pragma once
 
 #include <arpa/inet.h>
@@ -31,7 +32,8 @@ inline std::string numeric_address(const sockaddr_storage& address) {
 inline std::string peer_address(int fd) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
-    return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address) : "?";
+    return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address)
+                                                                              : "?";
 }
 
 inline std::string local_address(int fd) {

@@ -21,7 +21,8 @@ std::string read_file(const std::string& path) {
     std::string text;
     char chunk[4096];
     ssize_t n = 0;
-    while (file && (n = read(file.get(), chunk, sizeof chunk)) > 0) text.append(chunk, static_cast<size_t>(n));
+    while (file && (n = read(file.get(), chunk, sizeof chunk)) > 0)
+        text.append(chunk, static_cast<size_t>(n));
     return text;
 }
 
@@ -75,7 +76,8 @@ size_t signal_step(int signal, const std::set<pid_t>& tasks) {
     size_t signalled = 0;
     for (pid_t pid : pids) {
         if (pid == getpid() || pid <= 1) continue;
-        const bool in_cgroup = own && step_cgroup(read_file("/proc/" + std::to_string(pid) + "/cgroup")) == own;
+        const bool in_cgroup =
+            own && step_cgroup(read_file("/proc/" + std::to_string(pid) + "/cgroup")) == own;
         if (!in_cgroup && !descends_from_task(pid)) continue;
         if (kill(pid, signal) == 0) ++signalled;
     }

@@ -8,7 +8,8 @@
 
 namespace dp {
 
-RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message, OnClosed on_closed)
+RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
+                       OnClosed on_closed)
     : base_(base),
       strangers_(strangers),
       on_message_(std::move(on_message)),
@@ -20,7 +21,8 @@ void RankServer::accept(Fd socket) {
     socklen_t size = sizeof peer;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != getuid()) {
         strangers_.mention("closed a local connection of user id " + std::to_string(peer.uid) + " (pid " +
-                           std::to_string(peer.pid) + "): this step belongs to user id " + std::to_string(getuid()));
+                           std::to_string(peer.pid) + "): this step belongs to user id " +
+                           std::to_string(getuid()));
         return;
     }
     const ConnectionId id = next_++;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The daemon's face to the ranks of its node: frames over the abstract unix socket, for processes of the same user only.
+// The daemon's face to the ranks of its node: frames over the abstract unix socket, for processes of the same
+// user only.
 #pragma once
 
 #include <map>
@@ -16,11 +17,12 @@
 namespace dp {
 
 class RankServer {
-   public:
+ public:
     using OnMessage = std::function<void(ConnectionId, const wire::FromRank&)>;
     using OnClosed = std::function<void(ConnectionId)>;
 
-    RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message, OnClosed on_closed);
+    RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
+               OnClosed on_closed);
 
     void send(ConnectionId connection, const wire::ToRank& message);
     void close(ConnectionId connection);
@@ -28,7 +30,7 @@ class RankServer {
     // Frees connections that are over. Called by the loop when no call-back of theirs is running.
     void sweep();
 
-   private:
+ private:
     event_base* base_;
     StrangerLog& strangers_;
     OnMessage on_message_;

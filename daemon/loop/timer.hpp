@@ -20,7 +20,7 @@ struct FreeEvent {
 using EventPtr = std::unique_ptr<event, FreeEvent>;
 
 class Timer {
-   public:
+ public:
     Timer(event_base* base, std::function<void()> on_time)
         : on_time_(std::move(on_time)), event_(evtimer_new(base, fire, this)) {}
     Timer(const Timer&) = delete;
@@ -33,7 +33,7 @@ class Timer {
     }
     void cancel() { event_del(event_.get()); }
 
-   private:
+ private:
     std::function<void()> on_time_;
     EventPtr event_;
 

@@ -64,7 +64,9 @@ Try<std::vector<std::string>> resolve(const std::string& host) {
     return out;
 }
 
-bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
+bool is_loopback(const std::string& address) {
+    return address.rfind("127.", 0) == 0 || address == "::1";
+}
 
 Try<std::string> own_address(const std::string& host, uint32_t nodes) {
     if (auto named = resolve(host)) {
@@ -72,8 +74,9 @@ Try<std::string> own_address(const std::string& host, uint32_t nodes) {
     }
     if (std::string found = first_usable(interface_addresses()); !found.empty()) return found;
     if (nodes == 1) return "127.0.0.1";
-    return fail("host " + host +
-                " has no address that other nodes could reach: its name resolves to loopback and no interface is up");
+    return fail(
+        "host " + host +
+        " has no address that other nodes could reach: its name resolves to loopback and no interface is up");
 }
 
 }  // namespace dp

@@ -15,9 +15,9 @@ Try<std::vector<std::string>> resolve(const std::string& host);
 
 bool is_loopback(const std::string& address);
 
-// The address by which other nodes reach this host: the first that its own name resolves to and that is not loopback,
-// else the first of an interface that is up (Debian's installer maps the host name to 127.0.1.1), else, where there
-// is only one node, 127.0.0.1.
+// The address by which other nodes reach this host: the first that its own name resolves to and that is not
+// loopback, else the first of an interface that is up (Debian's installer maps the host name to 127.0.1.1),
+// else, where there is only one node, 127.0.0.1.
 Try<std::string> own_address(const std::string& host, uint32_t nodes);
 
 }  // namespace dp

@@ -82,7 +82,8 @@ Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds
     plan.table = field(*fields, "table");
     std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
     auto port = parse_number<uint16_t>(field(*fields, "master_port"));
-    if (!port || plan.master_addr.empty()) return fail("this node's rendezvous daemon wrote a plan without an address");
+    if (!port || plan.master_addr.empty())
+        return fail("this node's rendezvous daemon wrote a plan without an address");
     plan.master_port = *port;
     return plan;
 }

@@ -34,8 +34,8 @@ bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
 
 std::string write_control(const ControlEvent& event) {
     if (event.kind == ControlEvent::Kind::end) return "end";
-    return std::string(event.kind == ControlEvent::Kind::task ? "task " : "exit ") + std::to_string(event.local_rank) +
-           " " + std::to_string(event.value);
+    return std::string(event.kind == ControlEvent::Kind::task ? "task " : "exit ") +
+           std::to_string(event.local_rank) + " " + std::to_string(event.value);
 }
 
 Try<ControlEvent> read_control(std::string_view packet) {
@@ -45,8 +45,8 @@ Try<ControlEvent> read_control(std::string_view packet) {
         auto local = parse_number<uint32_t>(words[1]);
         auto value = parse_number<int>(words[2]);
         if (local && value)
-            return ControlEvent{words[0] == "task" ? ControlEvent::Kind::task : ControlEvent::Kind::exit, *local,
-                                *value};
+            return ControlEvent{words[0] == "task" ? ControlEvent::Kind::task : ControlEvent::Kind::exit,
+                                *local, *value};
     }
     return fail("an unknown control packet: \"" + printable(packet, 60) + "\"");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a launcher (slurmstepd's plugin, or dpctl) tells the daemon of its node: one packet of text an event, over the
-// socket pair of NodeSetup. The daemon says one thing back, at once: its pid (the kernel vouches for it).
+// What a launcher (slurmstepd's plugin, or dpctl) tells the daemon of its node: one packet of text an event,
+// over the socket pair of NodeSetup. The daemon says one thing back, at once: its pid (the kernel vouches for
+// it).
 //
 //   task LOCAL PID        a rank's process was started
 //   exit LOCAL STATUS     it ended; STATUS as in waitpid(2)
@@ -41,8 +42,8 @@ void announce_daemon(int fd);
 // The launcher's side: the pid of the daemon, once it has announced itself.
 std::optional<pid_t> daemon_pid(int fd);
 
-// Waits until the process is gone, kills it at the deadline, and waits a little more. Waiting on the pidfd rather than
-// on a pipe of the process: descriptors close before a process leaves its cgroup.
+// Waits until the process is gone, kills it at the deadline, and waits a little more. Waiting on the pidfd
+// rather than on a pipe of the process: descriptors close before a process leaves its cgroup.
 enum class Ended { gone, killed, stuck };
 Ended wait_until_gone(pid_t pid, std::chrono::milliseconds timeout);
 

@@ -16,7 +16,7 @@ std::string write_numbers(const std::vector<Number>& numbers) {
 
 // Reads typed values and keeps the first complaint.
 class Reader {
-   public:
+ public:
     explicit Reader(const Fields& fields) : fields_(fields) {}
 
     std::string text(std::string_view name) const { return field(fields_, name); }
@@ -34,7 +34,8 @@ class Reader {
         const std::string list = text(name);
         for (std::string_view part : split(list, ',')) {
             auto value = parse_number<Number>(part);
-            if (!value && complaint_.empty()) complaint_ = std::string(name) + " holds something that is no number";
+            if (!value && complaint_.empty())
+                complaint_ = std::string(name) + " holds something that is no number";
             out.push_back(value.value_or(0));
         }
         return out;
@@ -42,7 +43,7 @@ class Reader {
 
     const std::string& complaint() const { return complaint_; }
 
-   private:
+ private:
     const Fields& fields_;
     std::string complaint_;
 };
@@ -77,8 +78,9 @@ Try<DaemonConfig> read_config(std::string_view text) {
     if (!fields) return fail("the daemon's configuration is malformed: " + fields.error().message);
     Reader reader(*fields);
     if (uint32_t version = reader.number<uint32_t>("version"); version != kDaemonConfigVersion)
-        return fail("plugin and dp-rendezvousd are of different versions (they speak " + reader.text("version") +
-                    " and " + std::to_string(kDaemonConfigVersion) + "); install both from the same package");
+        return fail("plugin and dp-rendezvousd are of different versions (they speak " +
+                    reader.text("version") + " and " + std::to_string(kDaemonConfigVersion) +
+                    "); install both from the same package");
     DaemonConfig c;
     c.step = reader.text("step");
     c.broker = reader.text("broker") == "1";
@@ -98,7 +100,8 @@ Try<DaemonConfig> read_config(std::string_view text) {
     c.candidates = reader.numbers<uint16_t>("candidates");
     c.master_addr = reader.text("master_addr");
     c.master_port = reader.number<uint16_t>("master_port");
-    if (!reader.complaint().empty()) return fail("the daemon's configuration is malformed: " + reader.complaint());
+    if (!reader.complaint().empty())
+        return fail("the daemon's configuration is malformed: " + reader.complaint());
     if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.ranks.empty())
         return fail("the daemon's configuration is incomplete");
     return c;

@@ -31,23 +31,23 @@ enum DaemonFd : int {
 };
 
 struct DaemonConfig {
-    std::string step;                 // "12.0", for messages
+    std::string step;  // "12.0", for messages
     bool broker = false;
     uint32_t generation = 0;
     uint32_t world_size = 0;
     uint32_t nodes = 0;
     uint32_t node_rank = 0;
-    std::string host;                 // this node's name
-    std::vector<uint32_t> ranks;      // this node's world ranks, by local rank
-    std::string node_list;            // compressed, in node-rank order; "" where the launcher could not tell
+    std::string host;             // this node's name
+    std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
+    std::string node_list;        // compressed, in node-rank order; "" where the launcher could not tell
     uint32_t timeout_seconds = 0;
-    bool want_table = false;          // --dp-verbose or --dp-dry-run: rank 0's board waits for every node
-    std::string secret;               // 64 hexadecimal digits
-    std::string broker_host;          // relay: rank 0's node, for messages
+    bool want_table = false;  // --dp-verbose or --dp-dry-run: rank 0's board waits for every node
+    std::string secret;       // 64 hexadecimal digits
+    std::string broker_host;  // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
-    std::vector<uint16_t> candidates; // the ports to try there
-    std::string master_addr;          // broker: this node's address for the others
-    uint16_t master_port = 0;         // broker
+    std::vector<uint16_t> candidates;           // the ports to try there
+    std::string master_addr;                    // broker: this node's address for the others
+    uint16_t master_port = 0;                   // broker
 
     bool operator==(const DaemonConfig&) const = default;
 };
@@ -55,9 +55,10 @@ struct DaemonConfig {
 std::string write_config(const DaemonConfig& config);
 Try<DaemonConfig> read_config(std::string_view text);
 
-// Starts the daemon as a process of its own session, not a child of the caller (double fork), with default signals and
-// no descriptor but those of DaemonFd. Takes the setup's descriptors that belong to the daemon. Runs in a freshly
-// forked task or in dpctl; the caller's threads do not matter. `stderr_fd` becomes its standard error.
+// Starts the daemon as a process of its own session, not a child of the caller (double fork), with default
+// signals and no descriptor but those of DaemonFd. Takes the setup's descriptors that belong to the daemon.
+// Runs in a freshly forked task or in dpctl; the caller's threads do not matter. `stderr_fd` becomes its
+// standard error.
 Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd);
 
 // Closes what only the daemon needs, in a launcher that has started it.

@@ -10,7 +10,7 @@
 namespace dp {
 
 class Fd {
-   public:
+ public:
     Fd() = default;
     explicit Fd(int fd) : fd_(fd) {}
     Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -28,7 +28,7 @@ class Fd {
         fd_ = fd;
     }
 
-   private:
+ private:
     int fd_ = -1;
 };
 

@@ -21,7 +21,8 @@ Try<Fields> read_fields(std::string_view text) {
     for (std::string_view line : split(text, '\n')) {
         if (line.empty()) continue;
         size_t equals = line.find('=');
-        if (equals == std::string_view::npos) return fail("a line without '=': \"" + printable(line, 40) + "\"");
+        if (equals == std::string_view::npos)
+            return fail("a line without '=': \"" + printable(line, 40) + "\"");
         fields.emplace(line.substr(0, equals), line.substr(equals + 1));
     }
     return fields;

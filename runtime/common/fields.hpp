@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines of `name=value`: how the plugin, the daemon and dpctl hand small texts to each other on one machine (the
-// daemon's configuration, the node's plan). The plugin links no protobuf, so these do not use it.
+// Lines of `name=value`: how the plugin, the daemon and dpctl hand small texts to each other on one machine
+// (the daemon's configuration, the node's plan). The plugin links no protobuf, so these do not use it.
 #pragma once
 
 #include <map>

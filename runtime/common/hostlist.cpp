@@ -45,7 +45,8 @@ Try<std::vector<std::string>> expand_name(std::string_view name, std::string_vie
         for (auto& host : out) host += literal;
         if (open == std::string_view::npos) return out;
         size_t close = name.find(']', open);
-        if (close == std::string_view::npos) return tl::make_unexpected(malformed(list, "a bracket never closes"));
+        if (close == std::string_view::npos)
+            return tl::make_unexpected(malformed(list, "a bracket never closes"));
         auto numbers = expand_bracket(name.substr(open + 1, close - open - 1), list);
         if (!numbers) return tl::make_unexpected(numbers.error());
         if (out.size() * numbers->size() > kMaxHosts)
@@ -114,9 +115,12 @@ std::string compress_hostlist(std::span<const std::string> hosts) {
         size_t next = i;
         while (next < hosts.size()) {
             Numbered first = numbered(hosts[next]);
-            if (first.prefix != head.prefix || first.digits.size() != head.digits.size() || first.digits.empty()) break;
+            if (first.prefix != head.prefix || first.digits.size() != head.digits.size() ||
+                first.digits.empty())
+                break;
             size_t last = next;
-            while (last + 1 < hosts.size() && follows(numbered(hosts[last]), numbered(hosts[last + 1]))) ++last;
+            while (last + 1 < hosts.size() && follows(numbered(hosts[last]), numbered(hosts[last + 1])))
+                ++last;
             if (!body.empty()) body += ',';
             body += first.digits;
             if (last > next) body += "-" + std::string(numbered(hosts[last]).digits);
@@ -141,13 +145,15 @@ Try<std::vector<uint32_t>> expand_tasks_per_node(std::string_view list) {
         if (size_t open = part.find("(x"); open != std::string_view::npos) {
             if (part.back() != ')') return tl::make_unexpected(malformed(list, "a bracket never closes"));
             auto count = parse_number<uint32_t>(part.substr(open + 2, part.size() - open - 3));
-            if (!count || *count == 0) return tl::make_unexpected(malformed(list, "a repeat count is no number"));
+            if (!count || *count == 0)
+                return tl::make_unexpected(malformed(list, "a repeat count is no number"));
             repeat = *count;
             part = part.substr(0, open);
         }
         auto tasks = parse_number<uint32_t>(part);
         if (!tasks) return tl::make_unexpected(malformed(list, "a task count is no number"));
-        if (out.size() + repeat > kMaxHosts) return tl::make_unexpected(malformed(list, "it names too many nodes"));
+        if (out.size() + repeat > kMaxHosts)
+            return tl::make_unexpected(malformed(list, "it names too many nodes"));
         out.insert(out.end(), repeat, *tasks);
     }
     if (out.empty()) return tl::make_unexpected(malformed(list, "it is empty"));

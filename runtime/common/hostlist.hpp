@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Slurm's compressed lists, written and read without scontrol (a container has none): host lists such as
-// "gpu[01-03,07],login1" and tasks per node such as "4(x2),3". Used by the plugin and, for messages, the daemon.
+// "gpu[01-03,07],login1" and tasks per node such as "4(x2),3". Used by the plugin and, for messages, the
+// daemon.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace dp {
 
-// Most hosts one list may expand to: a guard against "n[0-999999999]" in an environment that somebody else wrote.
+// Most hosts one list may expand to: a guard against "n[0-999999999]" in an environment that somebody else
+// wrote.
 inline constexpr size_t kMaxHosts = 1 << 20;
 
 // The hosts of a list in order. Several brackets in one name expand like nested loops, the last one fastest.

@@ -16,11 +16,13 @@
 namespace dp {
 namespace {
 
-constexpr int kRanksBacklog = 4096;   // all ranks of a node at once; the kernel cuts it to somaxconn
-constexpr int kBrokerBacklog = 4096;  // all nodes of a step at once
+constexpr int kRanksBacklog = 4096;      // all ranks of a node at once; the kernel cuts it to somaxconn
+constexpr int kBrokerBacklog = 4096;     // all nodes of a step at once
 constexpr int kControlBuffer = 1 << 20;  // two packets a task may wait before the daemon runs
 
-std::string errno_text() { return std::strerror(errno); }
+std::string errno_text() {
+    return std::strerror(errno);
+}
 
 Try<std::string> random_hex(size_t bytes) {
     std::vector<unsigned char> raw(bytes);
@@ -76,12 +78,14 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
         if (fd && finish(fd.get())) return BoundPort{std::move(fd), port};
         last_error = errno;
         // Out of descriptors or memory: no other port will do better.
-        if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS) break;
+        if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS)
+            break;
     }
     if (last_error == EADDRINUSE || last_error == 0) {
         std::vector<uint32_t> ports(candidates.begin(), candidates.end());
-        return fail("no free port for " + std::string(purpose) + ": all " + std::to_string(candidates.size()) +
-                    " candidates are in use (ports " + compress_ranks(ports) +
+        return fail("no free port for " + std::string(purpose) + ": all " +
+                    std::to_string(candidates.size()) + " candidates are in use (ports " +
+                    compress_ranks(ports) +
                     "); end what listens there (ss -ltnp), or let Slurm reserve ports (MpiParams=ports=A-B)");
     }
     return fail("cannot bind a port for " + std::string(purpose) + ": " + std::strerror(last_error));
@@ -115,7 +119,9 @@ Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates) {
     });
 }
 
-Try<std::string> make_secret() { return random_hex(32); }
+Try<std::string> make_secret() {
+    return random_hex(32);
+}
 
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name,
                             const std::vector<uint16_t>& candidates, PortRange ephemeral) {
@@ -136,7 +142,8 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     node.board.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));
     int ready[2];
     int control[2];
-    if (!node.board || pipe2(ready, O_CLOEXEC) != 0) return fail("cannot make the board for the plan: " + errno_text());
+    if (!node.board || pipe2(ready, O_CLOEXEC) != 0)
+        return fail("cannot make the board for the plan: " + errno_text());
     node.ready_read.reset(ready[0]);
     node.ready_write.reset(ready[1]);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control) != 0)

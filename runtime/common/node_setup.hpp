@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a node needs before its ranks start: bound sockets, the board on which the plan will appear, the opened daemon.
-// Made by the plugin in user_init and by `dpctl launch`; nothing here waits. All descriptors are close-on-exec.
+// What a node needs before its ranks start: bound sockets, the board on which the plan will appear, the
+// opened daemon. Made by the plugin in user_init and by `dpctl launch`; nothing here waits. All descriptors
+// are close-on-exec.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +23,17 @@ struct BoundPort {
 
 struct NodeSetup {
     Fd daemon_binary;
-    // Abstract unix socket on which the node's daemon meets its ranks. The name carries 64 random bits, so nobody can
-    // have bound it before.
+    // Abstract unix socket on which the node's daemon meets its ranks. The name carries 64 random bits, so
+    // nobody can have bound it before.
     Fd ranks_listener;
     std::string socket_name;  // with '@' in front, as in DP_SOCKET
-    // The plan: its text in `board` (a memfd) once `ready_read` polls readable; a hang-up without that means the daemon
-    // died. The byte is never read, so any number of tasks can wait for it.
+    // The plan: its text in `board` (a memfd) once `ready_read` polls readable; a hang-up without that means
+    // the daemon died. The byte is never read, so any number of tasks can wait for it.
     Fd board;
     Fd ready_read;
     Fd ready_write;
-    // What slurmstepd tells the daemon: packets of text (see control.hpp). A hang-up means slurmstepd is gone.
+    // What slurmstepd tells the daemon: packets of text (see control.hpp). A hang-up means slurmstepd is
+    // gone.
     Fd control_launcher;
     Fd control_daemon;
     // On rank 0's node only.
@@ -46,8 +48,9 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
 // Listens on the first free candidate, on every address of this host (IPv4 and IPv6 where there is IPv6).
 Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates);
 
-// Holds the first free candidate for a server that sets SO_REUSEADDR (practically all do): binds it exclusively, which
-// proves that nobody has it, then sets SO_REUSEADDR and never listens. Another exclusive bind then fails.
+// Holds the first free candidate for a server that sets SO_REUSEADDR (practically all do): binds it
+// exclusively, which proves that nobody has it, then sets SO_REUSEADDR and never listens. Another exclusive
+// bind then fails.
 Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates);
 
 // 32 random bytes as 64 hexadecimal digits.

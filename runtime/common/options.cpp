@@ -35,7 +35,8 @@ Try<void> set_option(Settings& settings, std::string_view name, std::string_view
         auto ranks = parse_number<uint32_t>(value);
         if (!ranks || *ranks == 0 || *ranks > kMaxWorldSize)
             return fail("--dp-world=" + printable(value, 40) +
-                        ": not a number of ranks; give auto (every task of the step is a rank) or a number from 1 to " +
+                        ": not a number of ranks; give auto (every task of the step is a rank) or a number "
+                        "from 1 to " +
                         std::to_string(kMaxWorldSize));
         settings.world = *ranks;
         return {};
@@ -74,7 +75,8 @@ std::vector<std::pair<std::string, std::string>> settings_to_environment(const S
     std::vector<std::pair<std::string, std::string>> out;
     if (settings.world)
         out.emplace_back("SLURM_DP_WORLD", *settings.world == 0 ? "auto" : std::to_string(*settings.world));
-    if (settings.timeout_seconds) out.emplace_back("SLURM_DP_TIMEOUT", std::to_string(*settings.timeout_seconds));
+    if (settings.timeout_seconds)
+        out.emplace_back("SLURM_DP_TIMEOUT", std::to_string(*settings.timeout_seconds));
     if (settings.verbose) out.emplace_back("SLURM_DP_VERBOSE", *settings.verbose ? "1" : "0");
     if (settings.dry_run) out.emplace_back("SLURM_DP_DRY_RUN", *settings.dry_run ? "1" : "0");
     return out;
@@ -95,8 +97,8 @@ WorldDecision decide_world(uint32_t asked, uint32_t tasks, bool insist) {
 }
 
 std::string world_refusal(uint32_t asked, uint32_t tasks) {
-    return "--dp-world=" + std::to_string(asked) + ", but this step has " + plural(tasks, "task") + "; give -n " +
-           std::to_string(asked) + " (or --dp-world=auto for " + std::to_string(tasks) + ")";
+    return "--dp-world=" + std::to_string(asked) + ", but this step has " + plural(tasks, "task") +
+           "; give -n " + std::to_string(asked) + " (or --dp-world=auto for " + std::to_string(tasks) + ")";
 }
 
 }  // namespace dp

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The --dp-* options: one table of what there is, how a value is checked, and which of several sources wins. Pure; the
-// plugin feeds it from srun's command line, the environment and plugstack.conf, dpctl from its own command line.
+// The --dp-* options: one table of what there is, how a value is checked, and which of several sources wins.
+// Pure; the plugin feeds it from srun's command line, the environment and plugstack.conf, dpctl from its own
+// command line.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +52,8 @@ std::vector<std::pair<std::string, std::string>> settings_to_environment(const S
 // Layers: what `strong` says wins over `weak`.
 Settings merge(const Settings& strong, const Settings& weak);
 
-// What a step does about an asked world size. `insist` is true for what was given to this srun itself; inherited
-// from the job it only applies to steps of that many tasks.
+// What a step does about an asked world size. `insist` is true for what was given to this srun itself;
+// inherited from the job it only applies to steps of that many tasks.
 enum class WorldDecision { apply, leave_alone, refuse };
 WorldDecision decide_world(uint32_t asked, uint32_t tasks, bool insist);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which ports a step may use, in order. Pure, and equal on every node of the step: the broker's node binds the first
-// that is free, and a relay finds it by trying the same list.
+// Which ports a step may use, in order. Pure, and equal on every node of the step: the broker's node binds
+// the first that is free, and a relay finds it by trying the same list.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace dp {
 
-// Where computed candidates lie: below Linux's ephemeral range (32768 up), above the ports of well-known services.
+// Where computed candidates lie: below Linux's ephemeral range (32768 up), above the ports of well-known
+// services.
 inline constexpr uint16_t kFirstPort = 20000;
 inline constexpr uint16_t kLastPort = 32767;
 inline constexpr size_t kCandidatePorts = 32;
@@ -32,8 +33,8 @@ struct PortSeed {
 // Reserved ports first (no other step shares them), then kCandidatePorts computed ones, no port twice.
 std::vector<uint16_t> candidate_ports(const PortSeed& seed);
 
-// The candidates in the order in which a node should try to bind them: those inside the node's own ephemeral range
-// last, because any outgoing connection may own such a port already.
+// The candidates in the order in which a node should try to bind them: those inside the node's own ephemeral
+// range last, because any outgoing connection may own such a port already.
 std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange ephemeral);
 
 // /proc/sys/net/ipv4/ip_local_port_range; {0, 0} where it cannot be read.

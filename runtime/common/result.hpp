@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Results as values, for the plugin, the daemon, dpctl and libdp. A failure is one line for a person: what was tried,
-// where, and what to do.
+// Results as values, for the plugin, the daemon, dpctl and libdp. A failure is one line for a person: what
+// was tried, where, and what to do.
 #pragma once
 
 #include <string>

@@ -66,8 +66,8 @@ struct Handover {
 
 Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd) {
     Fd config(memfd_create("slurm-dp-config", MFD_CLOEXEC));
-    if (!config ||
-        pwrite(config.get(), config_text.data(), config_text.size(), 0) != static_cast<ssize_t>(config_text.size()))
+    if (!config || pwrite(config.get(), config_text.data(), config_text.size(), 0) !=
+                       static_cast<ssize_t>(config_text.size()))
         return fail(std::string("cannot hand the daemon its configuration: ") + std::strerror(errno));
 
     Handover handovers[] = {{config.get(), kFdConfig},
@@ -90,7 +90,9 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return fail("cannot fork the daemon: the user's limit on processes (ulimit -u) or the job's memory is used up");
+        return fail(
+            "cannot fork the daemon: the user's limit on processes (ulimit -u) or the job's memory is used "
+            "up");
     return {};
 }
 

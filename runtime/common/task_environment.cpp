@@ -46,20 +46,22 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
         if (!kept) set(v.name, v.value);
         if (kept && *kept != v.value)
             out.warnings.push_back(std::string(v.name) + "=" + printable(*kept, 80) +
-                                   " was set before and is kept, though this step's is " + v.value + "; unset " + v.name +
-                                   " to use it");
+                                   " was set before and is kept, though this step's is " + v.value +
+                                   "; unset " + v.name + " to use it");
         set(v.twin, v.value);
     }
     std::string constant;
     for (const auto& v : own) {
         if (of_user(v) && facts.world_size > 1)
-            constant += (constant.empty() ? "" : ", ") + std::string(v.name) + "=" + printable(*get(v.name), 20);
+            constant +=
+                (constant.empty() ? "" : ", ") + std::string(v.name) + "=" + printable(*get(v.name), 20);
         set(v.name, v.value);
         set(v.twin, v.value);
     }
     if (!constant.empty())
-        out.warnings.push_back(constant + " came from the job's environment, the same for every task; each task gets "
-                                          "its own instead");
+        out.warnings.push_back(constant +
+                               " came from the job's environment, the same for every task; each task gets "
+                               "its own instead");
     set("DP_GENERATION", n(facts.generation));
     set("DP_SOCKET", facts.socket);
     set("DP_NODE_ADDR", plan.node_addr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the facts of a step to the environment of one task: pure, and the only place that knows the variables' names.
-// Used by the plugin (task_init) and by `dpctl launch`.
+// From the facts of a step to the environment of one task: pure, and the only place that knows the variables'
+// names. Used by the plugin (task_init) and by `dpctl launch`.
 #pragma once
 
 #include <array>
@@ -40,9 +40,9 @@ struct TaskEnvironment {
 
 using GetVariable = std::function<std::optional<std::string>(const char*)>;
 
-// Names that the whole world shares (MASTER_ADDR, MASTER_PORT, WORLD_SIZE) stay as the user set them; names of one task
-// (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it equals the DP_*
-// twin that stands beside it.
+// Names that the whole world shares (MASTER_ADDR, MASTER_PORT, WORLD_SIZE) stay as the user set them; names
+// of one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's:
+// it equals the DP_* twin that stands beside it.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
 
 // Variables by which the launcher's plugin talks to the nodes' plugins; no task may see them.

@@ -57,15 +57,16 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     client->socket_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!client->socket_ ||
         ::connect(client->socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-        return error(DP_ERROR_LOST, "cannot reach this node's rendezvous daemon at " + shown + ": " +
-                                        std::strerror(errno) +
-                                        " (it leaves with the step; does this process run on the step's node and in "
-                                        "its network namespace?)");
+        return error(DP_ERROR_LOST,
+                     "cannot reach this node's rendezvous daemon at " + shown + ": " + std::strerror(errno) +
+                         " (it leaves with the step; does this process run on the step's node and in "
+                         "its network namespace?)");
     ucred peer{};
     socklen_t peer_size = sizeof peer;
-    if (getsockopt(client->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != getuid())
-        return error(DP_ERROR_LOST, "the socket " + shown + " belongs to user id " + std::to_string(peer.uid) +
-                                        ", not to this step");
+    if (getsockopt(client->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 ||
+        peer.uid != getuid())
+        return error(DP_ERROR_LOST, "the socket " + shown + " belongs to user id " +
+                                        std::to_string(peer.uid) + ", not to this step");
     const timeval patience{kWritePatienceSeconds, 0};
     setsockopt(client->socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 
@@ -78,7 +79,8 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     hello.mutable_hello()->set_rank(world.rank);
     hello.mutable_hello()->set_pid(getpid());
     if (!client->write_frame(to_frame(hello)))
-        return error(DP_ERROR_LOST, std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));
+        return error(DP_ERROR_LOST,
+                     std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));
     // The program's signal handlers run in its own threads, not in ours.
     sigset_t all;
     sigset_t before;
@@ -92,7 +94,8 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     client->pending_.erase(0);
     lock.unlock();
     if (!answered) return error(DP_ERROR_LOST, "the rendezvous daemon at " + shown + " does not answer");
-    if (welcome.reply.status() != wire::OK) return error(status_of(welcome.reply.status()), welcome.reply.error());
+    if (welcome.reply.status() != wire::OK)
+        return error(status_of(welcome.reply.status()), welcome.reply.error());
     return client;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's conversation with its node's daemon: one socket, one reading thread, any number of calls at once. The C face
-// (libdp.cpp) is a thin layer over this.
+// A rank's conversation with its node's daemon: one socket, one reading thread, any number of calls at once.
+// The C face (libdp.cpp) is a thin layer over this.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ template <typename T>
 using Call = tl::expected<T, CallError>;
 
 class Client {
-   public:
+ public:
     // Connects, checks that the daemon belongs to this user, says hello and waits for the welcome.
     static Call<std::unique_ptr<Client>> connect(const WorldEnvironment& world);
     // Says goodbye (in the process that connected, not in a fork of it).
@@ -40,7 +40,7 @@ class Client {
     // The number of the next meeting of a group, counted in this rank.
     uint64_t next_sequence(const std::string& group, const std::vector<uint32_t>& members);
 
-   private:
+ private:
     struct Pending {
         std::condition_variable done;
         bool answered = false;

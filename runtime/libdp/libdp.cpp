@@ -47,7 +47,9 @@ dp_status guarded(Body body) {
     }
 }
 
-dp_status no_context() { return fail(DP_ERROR_INVALID, "the dp_context is NULL: call dp_open first"); }
+dp_status no_context() {
+    return fail(DP_ERROR_INVALID, "the dp_context is NULL: call dp_open first");
+}
 
 std::chrono::milliseconds deadline(const dp_context* context, int64_t timeout_ms) {
     if (timeout_ms == DP_TIMEOUT_DEFAULT) return context->environment.timeout;
@@ -59,13 +61,15 @@ dp::Call<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, i
     return context->client->call(std::move(request), deadline(context, timeout_ms));
 }
 
-dp_status failed(const dp::CallError& error) { return fail(error.status, error.message); }
+dp_status failed(const dp::CallError& error) {
+    return fail(error.status, error.message);
+}
 
 dp_status copy_out(const std::string& value, void* out, size_t capacity, size_t* out_size) {
     if (out_size) *out_size = value.size();
     if (value.size() > capacity)
-        return fail(DP_ERROR_TOO_LARGE, "the value has " + std::to_string(value.size()) + " bytes and the buffer " +
-                                            std::to_string(capacity));
+        return fail(DP_ERROR_TOO_LARGE, "the value has " + std::to_string(value.size()) +
+                                            " bytes and the buffer " + std::to_string(capacity));
     if (!value.empty()) std::memcpy(out, value.data(), value.size());
     return DP_OK;
 }
@@ -107,7 +111,9 @@ dp_status dp_internal_fail(dp_status status, const char* message) {
     return fail(status, message);
 }
 
-int dp_in_step(void) { return std::getenv("DP_SOCKET") != nullptr; }
+int dp_in_step(void) {
+    return std::getenv("DP_SOCKET") != nullptr;
+}
 
 dp_status dp_open(dp_context** context) {
     return guarded([&] {
@@ -125,18 +131,24 @@ dp_status dp_open(dp_context** context) {
         opened->environment = std::move(*environment);
         opened->client = std::move(*client);
         const auto& e = opened->environment;
-        opened->world = {e.rank,      e.size,       e.local_rank,          e.local_size,  e.node_rank,
-                         e.nodes,     e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
+        opened->world = {e.rank,  e.size,       e.local_rank,          e.local_size,  e.node_rank,
+                         e.nodes, e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
         *context = opened.release();
         return DP_OK;
     });
 }
 
-void dp_close(dp_context* context) { delete context; }
+void dp_close(dp_context* context) {
+    delete context;
+}
 
-const dp_world* dp_get_world(const dp_context* context) { return context ? &context->world : nullptr; }
+const dp_world* dp_get_world(const dp_context* context) {
+    return context ? &context->world : nullptr;
+}
 
-const char* dp_last_error(void) { return last_error.c_str(); }
+const char* dp_last_error(void) {
+    return last_error.c_str();
+}
 
 const char* dp_status_name(dp_status status) {
     switch (status) {
@@ -174,7 +186,8 @@ dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id ma
                        uint8_t id[DP_UNIQUE_ID_BYTES], int64_t timeout_ms) {
     return guarded([&] {
         if (!context) return no_context();
-        if (!make_id || !id) return fail(DP_ERROR_INVALID, "dp_unique_id wants make_id and a place for the id");
+        if (!make_id || !id)
+            return fail(DP_ERROR_INVALID, "dp_unique_id wants make_id and a place for the id");
         const GroupView members = view(group);
         uint8_t made[DP_UNIQUE_ID_BYTES] = {};
         // A root that cannot make an id arrives all the same, empty-handed: so the others learn it at once.
@@ -182,8 +195,8 @@ dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id ma
         auto reply = meet(context, members, made, have ? sizeof made : 0, timeout_ms);
         if (!reply) return failed(reply.error());
         if (reply->value().size() != DP_UNIQUE_ID_BYTES)
-            return fail(DP_ERROR_BACKEND, "rank " + std::to_string(members.root) +
-                                              ", the root of group \"" + dp::printable(members.name, 60) +
+            return fail(DP_ERROR_BACKEND, "rank " + std::to_string(members.root) + ", the root of group \"" +
+                                              dp::printable(members.name, 60) +
                                               "\", could not make a unique id; its own output says why");
         std::memcpy(id, reply->value().data(), DP_UNIQUE_ID_BYTES);
         return DP_OK;
@@ -203,7 +216,8 @@ dp_status dp_set(dp_context* context, const char* key, const void* value, size_t
     return guarded([&] {
         if (!context || !key) return no_context();
         if (size > DP_MAX_VALUE_BYTES)
-            return fail(DP_ERROR_TOO_LARGE, "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+            return fail(DP_ERROR_TOO_LARGE,
+                        "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
         dp::wire::Request request;
         request.mutable_set()->set_key(key);
         if (size > 0) request.mutable_set()->set_value(value, size);
@@ -249,12 +263,13 @@ dp_status dp_add(dp_context* context, const char* key, int64_t amount, int64_t* 
 }
 
 dp_status dp_compare_set(dp_context* context, const char* key, const void* expected, size_t expected_size,
-                         const void* desired, size_t desired_size, void* out, size_t capacity, size_t* out_size,
-                         int64_t timeout_ms) {
+                         const void* desired, size_t desired_size, void* out, size_t capacity,
+                         size_t* out_size, int64_t timeout_ms) {
     return guarded([&] {
         if (!context || !key) return no_context();
         if (expected_size > DP_MAX_VALUE_BYTES || desired_size > DP_MAX_VALUE_BYTES)
-            return fail(DP_ERROR_TOO_LARGE, "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+            return fail(DP_ERROR_TOO_LARGE,
+                        "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
         dp::wire::Request request;
         auto* swap = request.mutable_compare_set();
         swap->set_key(key);

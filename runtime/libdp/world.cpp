@@ -6,14 +6,16 @@
 
 namespace dp {
 
-Try<WorldEnvironment> world_from_environment(const std::function<std::optional<std::string>(const char*)>& get) {
+Try<WorldEnvironment> world_from_environment(
+    const std::function<std::optional<std::string>(const char*)>& get) {
     std::string complaint;
     auto text = [&](const char* name) { return get(name).value_or(""); };
     auto number = [&](const char* name) -> uint32_t {
         auto value = parse_number<uint32_t>(text(name));
         if (!value && complaint.empty())
             complaint = std::string(name) + "=\"" + printable(text(name), 40) +
-                        "\" in the environment is no number: start this rank with srun --dp-world=auto or dpctl launch "
+                        "\" in the environment is no number: start this rank with srun --dp-world=auto or "
+                        "dpctl launch "
                         "and leave the DP_ variables alone";
         return value.value_or(0);
     };

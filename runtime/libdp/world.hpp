@@ -29,6 +29,7 @@ struct WorldEnvironment {
 };
 
 // Fails with the variable's name and value.
-Try<WorldEnvironment> world_from_environment(const std::function<std::optional<std::string>(const char*)>& get);
+Try<WorldEnvironment> world_from_environment(
+    const std::function<std::optional<std::string>(const char*)>& get);
 
 }  // namespace dp

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp, the C++ face: dp/dp.h with owners, results as values and std::chrono. Header-only over the C ABI, so that a
-// program and libdp may be built by different compilers. Everything dp.h says of threads, time and errors holds.
+// libdp, the C++ face: dp/dp.h with owners, results as values and std::chrono. Header-only over the C ABI, so
+// that a program and libdp may be built by different compilers. Everything dp.h says of threads, time and
+// errors holds.
 #ifndef DP_DP_HPP
 #define DP_DP_HPP
 
@@ -44,7 +45,7 @@ struct Group {
 
 // The world as seen by this rank. Move-only; says goodbye when it is destroyed.
 class Context {
-   public:
+ public:
     // Opens the context of this rank from its environment and says hello.
     static Result<Context> open() {
         dp_context* raw = nullptr;
@@ -59,7 +60,8 @@ class Context {
         return check(dp_barrier(get(), View(group), milliseconds(timeout)));
     }
 
-    // The same id for every member; `make` runs on the root only and returns nullopt for failure. It must not throw.
+    // The same id for every member; `make` runs on the root only and returns nullopt for failure. It must not
+    // throw.
     Result<UniqueId> unique_id(const Group& group, const std::function<std::optional<UniqueId>()>& make,
                                Timeout timeout = {}) {
         auto forward = [](void* user, std::uint8_t* id) -> int {
@@ -105,15 +107,15 @@ class Context {
         return result;
     }
 
-    Result<Bytes> compare_set(const std::string& key, std::span<const char> expected, std::span<const char> desired,
-                              Timeout timeout = {}) {
+    Result<Bytes> compare_set(const std::string& key, std::span<const char> expected,
+                              std::span<const char> desired, Timeout timeout = {}) {
         return receive([&](char* out, size_t capacity, size_t* size) {
             return dp_compare_set(get(), key.c_str(), expected.data(), expected.size(), desired.data(),
                                   desired.size(), out, capacity, size, milliseconds(timeout));
         });
     }
 
-   private:
+ private:
     struct Close {
         void operator()(dp_context* context) const { dp_close(context); }
     };
@@ -123,17 +125,19 @@ class Context {
 
     // A Group as the C face wants it, for the length of one call.
     class View {
-       public:
+     public:
         explicit View(const Group& group)
             : group_{group.name.c_str(), group.members.empty() ? nullptr : group.members.data(),
                      group.members.size()} {}
         operator const dp_group*() const { return &group_; }
 
-       private:
+     private:
         dp_group group_;
     };
 
-    static std::int64_t milliseconds(Timeout timeout) { return timeout ? timeout->count() : DP_TIMEOUT_DEFAULT; }
+    static std::int64_t milliseconds(Timeout timeout) {
+        return timeout ? timeout->count() : DP_TIMEOUT_DEFAULT;
+    }
 
     static tl::unexpected<Error> failure(dp_status status) {
         return tl::make_unexpected(Error{status, dp_last_error()});

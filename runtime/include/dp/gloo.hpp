@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-gloo: a Gloo full mesh between the ranks of a world, for CPU collectives. A library of its own, so that libdp
-// needs no Gloo. Errors come back as values; Gloo's exceptions are caught inside.
+// libdp-gloo: a Gloo full mesh between the ranks of a world, for CPU collectives. A library of its own, so
+// that libdp needs no Gloo. Errors come back as values; Gloo's exceptions are caught inside.
 #ifndef DP_GLOO_HPP
 #define DP_GLOO_HPP
 
@@ -17,23 +17,24 @@
 
 namespace dp {
 
-// Gloo's rendezvous store on top of the step's store. Keys get `prefix` in front. Throws gloo::IoException, as Gloo's
-// own stores do, because Gloo calls it. Does not own the context, which must outlive it.
+// Gloo's rendezvous store on top of the step's store. Keys get `prefix` in front. Throws gloo::IoException,
+// as Gloo's own stores do, because Gloo calls it. Does not own the context, which must outlive it.
 class GlooStore : public ::gloo::rendezvous::Store {
-   public:
+ public:
     GlooStore(Context& context, std::string prefix) : context_(context), prefix_(std::move(prefix)) {}
     void set(const std::string& key, const std::vector<char>& data) override;
     std::vector<char> get(const std::string& key) override;
     void wait(const std::vector<std::string>& keys) override;
     void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
-   private:
+ private:
     Context& context_;
     std::string prefix_;
 };
 
-// A full mesh of the whole world over TCP. Every rank calls, with the same name; a name serves once. Listens on the
-// node's own address (dp_world.node_addr). `timeout` bounds the connecting and becomes the mesh's collective timeout.
+// A full mesh of the whole world over TCP. Every rank calls, with the same name; a name serves once. Listens
+// on the node's own address (dp_world.node_addr). `timeout` bounds the connecting and becomes the mesh's
+// collective timeout.
 Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,
                                                         Timeout timeout = {});
 

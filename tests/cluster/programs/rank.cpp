@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank for the cluster tests: opens the world through libdp and does what its first word says. Prints one line a rank.
+// A rank for the cluster tests: opens the world through libdp and does what its first word says. Prints one
+// line a rank.
 //
 //   rank world              where it stands
-//   rank id GROUP           a unique id of the group, in hexadecimal; a real one of NCCL's where it was built with NCCL
-//   rank store              each operation of the store, checked
-//   rank meet SECONDS       barrier, "met", then sleeps
-//   rank late RANK SECONDS  that rank sleeps before it says hello; the others meet
-//   rank leave RANK         that rank exits 0 without goodbye; the others say goodbye
+//   rank id GROUP           a unique id of the group, in hexadecimal; a real one of NCCL's where it was built
+//   with NCCL rank store              each operation of the store, checked rank meet SECONDS       barrier,
+//   "met", then sleeps rank late RANK SECONDS  that rank sleeps before it says hello; the others meet rank
+//   leave RANK         that rank exits 0 without goodbye; the others say goodbye
 #include <unistd.h>
 
 #include <cstdio>
@@ -22,7 +22,8 @@
 namespace {
 
 int complain(const dp::Context& context, const dp::Error& error) {
-    std::printf("rank %u: %s: %s\n", context.world().rank, dp_status_name(error.status), error.message.c_str());
+    std::printf("rank %u: %s: %s\n", context.world().rank, dp_status_name(error.status),
+                error.message.c_str());
     return 4;
 }
 
@@ -41,8 +42,9 @@ std::optional<dp::UniqueId> make_id() {
 
 int world(dp::Context& context) {
     const dp_world& w = context.world();
-    std::printf("rank=%u size=%u local_rank=%u local_size=%u node_rank=%u nodes=%u master=%s:%u node=%s\n", w.rank,
-                w.size, w.local_rank, w.local_size, w.node_rank, w.nodes, w.master_addr, w.master_port, w.node_addr);
+    std::printf("rank=%u size=%u local_rank=%u local_size=%u node_rank=%u nodes=%u master=%s:%u node=%s\n",
+                w.rank, w.size, w.local_rank, w.local_size, w.node_rank, w.nodes, w.master_addr,
+                w.master_port, w.node_addr);
     return 0;
 }
 
@@ -107,7 +109,8 @@ int main(int argc, char** argv) {
     const std::string first = argc > 2 ? argv[2] : "0";
     const auto number = static_cast<unsigned>(std::atoi(first.c_str()));
     const char* rank = std::getenv("RANK");
-    if (verb == "late" && rank && first == rank) sleep(static_cast<unsigned>(std::atoi(argc > 3 ? argv[3] : "0")));
+    if (verb == "late" && rank && first == rank)
+        sleep(static_cast<unsigned>(std::atoi(argc > 3 ? argv[3] : "0")));
     auto context = dp::Context::open();
     if (!context) {
         std::fprintf(stderr, "cannot open the world: %s\n", context.error().message.c_str());

@@ -61,8 +61,9 @@ TEST(DaemonConfig, GarbageIsRefused) {
 }
 
 TEST(Control, PacketsReadBack) {
-    for (const ControlEvent& event : {ControlEvent{ControlEvent::Kind::task, 3, 4711},
-                                      ControlEvent{ControlEvent::Kind::exit, 0, 9}, ControlEvent{ControlEvent::Kind::end}})
+    for (const ControlEvent& event :
+         {ControlEvent{ControlEvent::Kind::task, 3, 4711}, ControlEvent{ControlEvent::Kind::exit, 0, 9},
+          ControlEvent{ControlEvent::Kind::end}})
         EXPECT_EQ(*read_control(write_control(event)), event);
     for (const char* packet : {"", "task", "task 1", "task x 1", "exit 1 2 3", "END", "task -1 5"})
         EXPECT_FALSE(read_control(packet)) << packet;
@@ -110,8 +111,11 @@ TEST(Board, AnyNumberOfTasksReadThePlan) {
     std::vector<std::thread> tasks;
     std::vector<Try<NodePlan>> plans(8, fail("unread"));
     for (auto& plan : plans)
-        tasks.emplace_back([&] { plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10)); });
-    ASSERT_TRUE(publish_plan(board.memory.get(), board.write_end.get(), {"10.0.0.1", 29000, "10.0.0.2", "a\nb\n"}));
+        tasks.emplace_back([&] {
+            plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+        });
+    ASSERT_TRUE(
+        publish_plan(board.memory.get(), board.write_end.get(), {"10.0.0.1", 29000, "10.0.0.2", "a\nb\n"}));
     for (auto& task : tasks) task.join();
     for (const auto& plan : plans) {
         ASSERT_TRUE(plan) << plan.error().message;

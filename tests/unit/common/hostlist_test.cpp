@@ -52,7 +52,8 @@ TEST(Hostlist, CompressedListsExpandToTheSame) {
             Names hosts;
             for (int i = 0; i < 40; i += step) {
                 std::string digits = std::to_string(i);
-                if (digits.size() < static_cast<size_t>(width)) digits.insert(0, static_cast<size_t>(width) - digits.size(), '0');
+                if (digits.size() < static_cast<size_t>(width))
+                    digits.insert(0, static_cast<size_t>(width) - digits.size(), '0');
                 hosts.push_back("host" + digits);
             }
             auto back = expand_hostlist(compress_hostlist(hosts));

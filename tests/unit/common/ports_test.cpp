@@ -43,7 +43,8 @@ TEST(CandidatePorts, BeginWithThoseThatSlurmReserved) {
 }
 
 TEST(CandidatePorts, InsideTheEphemeralRangeComeLast) {
-    EXPECT_EQ(binding_order({1, 40000, 2, 50000, 3}, {32768, 60999}), (std::vector<uint16_t>{1, 2, 3, 40000, 50000}));
+    EXPECT_EQ(binding_order({1, 40000, 2, 50000, 3}, {32768, 60999}),
+              (std::vector<uint16_t>{1, 2, 3, 40000, 50000}));
     EXPECT_EQ(binding_order({1, 2}, {0, 0}), (std::vector<uint16_t>{1, 2}));
 }
 

@@ -29,7 +29,8 @@ TaskFacts rank_5_of_8() {
 const NodePlan kPlan{"10.0.0.1", 29000, "10.0.0.2", ""};
 
 // The environment of a task that had `before`, and the warnings.
-std::pair<Variables, std::vector<std::string>> apply(Variables before, const TaskFacts& facts = rank_5_of_8()) {
+std::pair<Variables, std::vector<std::string>> apply(Variables before,
+                                                     const TaskFacts& facts = rank_5_of_8()) {
     auto out = task_environment(facts, kPlan, [&](const char* name) -> std::optional<std::string> {
         auto found = before.find(name);
         return found == before.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -46,9 +47,10 @@ std::pair<Variables, std::vector<std::string>> apply(Variables before, const Tas
 
 TEST(TaskEnvironment, HasTheFieldsNames) {
     auto [env, warnings] = apply({});
-    const Variables expected = {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29000"}, {"WORLD_SIZE", "8"},
-                                {"RANK", "5"},               {"LOCAL_RANK", "1"},      {"LOCAL_WORLD_SIZE", "4"},
-                                {"NODE_RANK", "1"},          {"GROUP_RANK", "1"},      {"GROUP_WORLD_SIZE", "2"}};
+    const Variables expected = {
+        {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29000"},  {"WORLD_SIZE", "8"}, {"RANK", "5"},
+        {"LOCAL_RANK", "1"},         {"LOCAL_WORLD_SIZE", "4"}, {"NODE_RANK", "1"},  {"GROUP_RANK", "1"},
+        {"GROUP_WORLD_SIZE", "2"}};
     for (const auto& [name, value] : expected) EXPECT_EQ(env[name], value) << name;
     EXPECT_TRUE(warnings.empty());
 }
@@ -76,7 +78,9 @@ TEST(TaskEnvironment, KeepsWhatTheUserSetForTheWorldAndSaysSoWhereItDiffers) {
     EXPECT_NE(warnings[0].find("MASTER_ADDR=head"), std::string::npos);
 }
 
-TEST(TaskEnvironment, AnEmptyVariableCountsAsMissing) { EXPECT_EQ(apply({{"MASTER_ADDR", ""}}).first["MASTER_ADDR"], "10.0.0.1"); }
+TEST(TaskEnvironment, AnEmptyVariableCountsAsMissing) {
+    EXPECT_EQ(apply({{"MASTER_ADDR", ""}}).first["MASTER_ADDR"], "10.0.0.1");
+}
 
 TEST(TaskEnvironment, APerTaskNameIsAlwaysOurs) {
     auto [env, warnings] = apply({{"NODE_RANK", "0"}, {"RANK", "0"}});
@@ -109,14 +113,19 @@ TEST(TaskEnvironment, TakesTheLaunchersVariablesAway) {
 
 TEST(World, ABrokenEnvironmentIsNamed) {
     const Variables good = apply({}).first;
-    for (const auto& [name, value] : Variables{{"DP_RANK", "x"}, {"DP_RANK", ""}, {"DP_SOCKET", "/tmp/s"}, {"DP_RANK", "8"},
-                                               {"DP_WORLD_SIZE", "-1"}, {"DP_NODE_RANK", "2"}}) {
+    for (const auto& [name, value] : Variables{{"DP_RANK", "x"},
+                                               {"DP_RANK", ""},
+                                               {"DP_SOCKET", "/tmp/s"},
+                                               {"DP_RANK", "8"},
+                                               {"DP_WORLD_SIZE", "-1"},
+                                               {"DP_NODE_RANK", "2"}}) {
         Variables bad = good;
         bad[name] = value;
         EXPECT_FALSE(world_from_environment([&](const char* n) -> std::optional<std::string> {
             auto found = bad.find(n);
             return found == bad.end() ? std::nullopt : std::optional<std::string>(found->second);
-        })) << name << "=" << value;
+        })) << name
+            << "=" << value;
     }
 }
 

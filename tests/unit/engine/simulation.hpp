@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step without a socket: one Broker, a Node a node, and the messages between them delivered in order. Tests drive the
-// clock.
+// A step without a socket: one Broker, a Node a node, and the messages between them delivered in order. Tests
+// drive the clock.
 #pragma once
 
 #include <deque>
@@ -17,14 +17,15 @@
 namespace dp {
 
 class Simulation {
-   public:
+ public:
     struct RankView {
         bool welcome = false;
         std::map<uint64_t, wire::Reply> replies;
         std::string aborted;
     };
 
-    Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000), bool want_table = false)
+    Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
+               bool want_table = false)
         : ranks(node_count * ranks_per_node), ranks_per_node_(ranks_per_node) {
         BrokerConfig config;
         config.world_size = node_count * ranks_per_node;
@@ -65,7 +66,9 @@ class Simulation {
         vanish(rank);
     }
     // The news of the exit alone: its connection may still hold last words.
-    void exit_first(uint32_t rank, int status) { control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status}); }
+    void exit_first(uint32_t rank, int status) {
+        control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status});
+    }
     void end(uint32_t node) { perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, now)); }
 
     // A rank's connection has the rank's number plus one.
@@ -90,8 +93,9 @@ class Simulation {
         *message.mutable_request() = std::move(request);
         from_rank(rank, message);
     }
-    void arrive(uint32_t rank, uint64_t id, const std::string& group = "world", std::vector<uint32_t> members = {},
-                const std::string& value = "", uint64_t sequence = 0, Time timeout = Time(5000)) {
+    void arrive(uint32_t rank, uint64_t id, const std::string& group = "world",
+                std::vector<uint32_t> members = {}, const std::string& value = "", uint64_t sequence = 0,
+                Time timeout = Time(5000)) {
         wire::Request r;
         r.mutable_arrive()->set_group(group);
         for (uint32_t member : members) r.mutable_arrive()->add_members(member);
@@ -130,13 +134,15 @@ class Simulation {
     std::vector<std::string> log;
     size_t messages_to_nodes = 0;
 
-   private:
+ private:
     uint32_t ranks_per_node_;
     std::deque<std::pair<uint32_t, wire::FromNode>> up_;
     std::deque<std::pair<uint32_t, wire::ToNode>> down_;
     bool busy_ = false;
 
-    void control(uint32_t rank, const ControlEvent& event) { perform(node_of(rank), nodes[node_of(rank)]->on_control(event, now)); }
+    void control(uint32_t rank, const ControlEvent& event) {
+        perform(node_of(rank), nodes[node_of(rank)]->on_control(event, now));
+    }
 
     void perform(uint32_t node, NodeActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());

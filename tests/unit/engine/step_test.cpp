@@ -12,7 +12,7 @@
 namespace dp {
 namespace {
 
-constexpr int kKilled = SIGKILL;   // as wait statuses
+constexpr int kKilled = SIGKILL;  // as wait statuses
 constexpr int kTermed = SIGTERM;
 constexpr int kCode3 = 3 << 8;
 
@@ -57,14 +57,16 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
     EXPECT_FALSE(s.no_plans[0]);
     s.pass(Time(200));
     ASSERT_TRUE(s.no_plans[0]);
-    EXPECT_NE(s.no_plans[0]->find("4 of 6 ranks are there within 10 s (--dp-timeout); missing: ranks 4-5 on gpu2"),
-              std::string::npos)
+    EXPECT_NE(
+        s.no_plans[0]->find("4 of 6 ranks are there within 10 s (--dp-timeout); missing: ranks 4-5 on gpu2"),
+        std::string::npos)
         << *s.no_plans[0];
     // The waiting tasks of rank 0's node print it; the broker does not print it again.
     EXPECT_FALSE(s.logged("4 of 6"));
     // The node that could not connect gives up by itself.
     ASSERT_TRUE(s.no_plans[2]);
-    EXPECT_NE(s.no_plans[2]->find("node gpu2 could not reach the rendezvous daemon on gpu0 within 10 s"), std::string::npos);
+    EXPECT_NE(s.no_plans[2]->find("node gpu2 could not reach the rendezvous daemon on gpu0 within 10 s"),
+              std::string::npos);
 }
 
 TEST(Hello, WelcomesTheRightRankOnce) {
@@ -150,10 +152,10 @@ TEST(Meeting, WhatMakesNoSenseIsRefused) {
     Simulation s(1, 4);
     s.join_all();
     s.hello_all();
-    s.arrive(0, 1, "g", {1, 2});      // not a member
-    s.arrive(0, 2, "g", {0, 9});      // no such rank
-    s.arrive(0, 3, "g", {2, 0});      // not ascending
-    s.arrive(0, 4, "g", {0, 0, 1});   // twice
+    s.arrive(0, 1, "g", {1, 2});     // not a member
+    s.arrive(0, 2, "g", {0, 9});     // no such rank
+    s.arrive(0, 3, "g", {2, 0});     // not ascending
+    s.arrive(0, 4, "g", {0, 0, 1});  // twice
     s.arrive(0, 5, std::string(300, 'g'));
     for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(s.ranks[0].replies[id].status(), wire::INVALID) << id;
     EXPECT_EQ(s.ranks[0].replies[5].status(), wire::TOO_LARGE);
@@ -168,10 +170,12 @@ TEST(Meeting, NamesWhoIsMissingAndWhy) {
     s.pass(Time(2100));
     const std::string error = s.ranks[0].replies[1].error();
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::TIMEOUT);
-    EXPECT_EQ(error,
-              "1 of 4 ranks met in group \"world\" within 2 s; missing: rank 1 on gpu0 (said hello, has not come to this "
-              "point, pid 1001); rank 2 on gpu1 (said hello, has not come to this point, pid 1002); rank 3 on gpu1 "
-              "(started, no hello yet, pid 1003)");
+    EXPECT_EQ(
+        error,
+        "1 of 4 ranks met in group \"world\" within 2 s; missing: rank 1 on gpu0 (said hello, has not come "
+        "to this "
+        "point, pid 1001); rank 2 on gpu1 (said hello, has not come to this point, pid 1002); rank 3 on gpu1 "
+        "(started, no hello yet, pid 1003)");
 }
 
 TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
@@ -196,7 +200,8 @@ TEST(Late, RanksAreNamedWhileOneWaitsAndEndTheStepAtTheDeadline) {
     s.pass(Time(9900));
     EXPECT_TRUE(s.log.empty());
     s.pass(Time(200));
-    EXPECT_TRUE(s.logged("3 of 4 ranks said hello after 10 s; waiting for rank 3 on gpu1 (started, no hello yet, pid 1003)"));
+    EXPECT_TRUE(s.logged(
+        "3 of 4 ranks said hello after 10 s; waiting for rank 3 on gpu1 (started, no hello yet, pid 1003)"));
     EXPECT_EQ(s.log.size(), 1u);
     s.pass(Time(50000));
     EXPECT_TRUE(s.logged("3 of 4 ranks said hello within 60 s (--dp-timeout); missing: rank 3 on gpu1"));
@@ -397,7 +402,8 @@ TEST(Garbage, FromANodeOrARankChangesNothing) {
         std::string bytes(random() % 40, '\0');
         for (char& c : bytes) c = static_cast<char>(random());
         // Most random bytes do not parse; those that do must be harmless.
-        if (auto message = parse_message<wire::FromNode>(bytes); message && !message->has_fault() && !message->has_leave())
+        if (auto message = parse_message<wire::FromNode>(bytes);
+            message && !message->has_fault() && !message->has_leave())
             s.broker->on_message(random() % 2, *message, s.now);
         if (auto message = parse_message<wire::FromRank>(bytes)) s.from_rank(random() % 4, *message);
     }
@@ -415,7 +421,8 @@ TEST(Property, MeetingsEndForAllInAnyOrder) {
         const uint32_t world = nodes * per_node;
         const uint64_t rounds = 1 + random() % 5;
         std::vector<uint32_t> joined(nodes, 0);
-        std::vector<uint64_t> step(world, 0);  // 0: before hello; 1..rounds: waiting in that meeting; then done
+        std::vector<uint64_t> step(world,
+                                   0);  // 0: before hello; 1..rounds: waiting in that meeting; then done
         auto ready = [&](uint32_t rank) {
             return step[rank] == 0 || (step[rank] <= rounds && s.ranks[rank].replies.contains(step[rank]));
         };
@@ -442,9 +449,9 @@ TEST(Patience, FollowsTheStatus) {
     struct {
         int status;
         Patience patience;
-    } const cases[] = {{SIGKILL, kBroken},        {SIGSEGV, kBroken},        {SIGTERM, kTold},
-                       {SIGINT, kTold},           {3 << 8, kFailed},         {1 << 8, kFailed},
-                       {(128 + 15) << 8, kTold},  {(128 + 11) << 8, kBroken}, {(128 + 9) << 8, kBroken}};
+    } const cases[] = {{SIGKILL, kBroken},       {SIGSEGV, kBroken},         {SIGTERM, kTold},
+                       {SIGINT, kTold},          {3 << 8, kFailed},          {1 << 8, kFailed},
+                       {(128 + 15) << 8, kTold}, {(128 + 11) << 8, kBroken}, {(128 + 9) << 8, kBroken}};
     for (const auto& c : cases) EXPECT_EQ(patience_after(c.status), c.patience) << c.status;
 }
 

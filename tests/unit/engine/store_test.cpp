@@ -105,11 +105,13 @@ TEST(Store, LimitsHold) {
     EXPECT_EQ(store.handle({0, 1}, set("", "v"), kNow)[0].reply.status(), wire::TOO_LARGE);
     EXPECT_EQ(store.handle({0, 2}, set(std::string(DP_MAX_KEY_BYTES + 1, 'k'), "v"), kNow)[0].reply.status(),
               wire::TOO_LARGE);
-    EXPECT_EQ(store.handle({0, 3}, set("k", std::string(DP_MAX_VALUE_BYTES + 1, 'v')), kNow)[0].reply.status(),
-              wire::TOO_LARGE);
+    EXPECT_EQ(
+        store.handle({0, 3}, set("k", std::string(DP_MAX_VALUE_BYTES + 1, 'v')), kNow)[0].reply.status(),
+        wire::TOO_LARGE);
     const std::string large(DP_MAX_VALUE_BYTES, 'v');
     size_t stored = 0;
-    while (store.handle({0, 4}, set("k" + std::to_string(stored), large), kNow)[0].reply.status() == wire::OK) ++stored;
+    while (store.handle({0, 4}, set("k" + std::to_string(stored), large), kNow)[0].reply.status() == wire::OK)
+        ++stored;
     EXPECT_LE(stored * large.size(), kMaxStoreBytes);
     EXPECT_GT((stored + 1) * large.size(), kMaxStoreBytes - large.size());
     // Replacing needs no more room, and what is stored stays.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp against the real daemon: `dpctl launch` gives each test a world of processes, and each rank's findings come back
-// as its exit code.
+// libdp against the real daemon: `dpctl launch` gives each test a world of processes, and each rank's
+// findings come back as its exit code.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,15 +18,17 @@ extern "C" int c_face_smoke(void);  // c_face.c
 namespace dp {
 namespace {
 
+std::string self() {
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    return std::string(path, n > 0 ? static_cast<size_t>(n) : 0);
+}
+
 // Runs this test program again as `ranks` ranks, each doing `body` (a name of kBodies below).
 int launch(int ranks, const std::string& body, const std::string& more = "") {
-    const std::string command = std::string(DP_TEST_DPCTL) + " launch -n " + std::to_string(ranks) + " " + more + " -- " +
-                                "env DP_TEST_BODY=" + body + " /proc/self/exe";
-    // /proc/self/exe would be env's: name the program itself.
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self);
-    std::string named = command.substr(0, command.rfind("/proc/self/exe")) + std::string(self, static_cast<size_t>(n));
-    int status = std::system(named.c_str());
+    const std::string command = std::string(DP_TEST_DPCTL) + " launch -n " + std::to_string(ranks) + " " +
+                                more + " -- env DP_TEST_BODY=" + body + " " + self();
+    const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -91,7 +93,8 @@ int body_large() {
     char small[4];
     size_t size = 0;
     if (!c->set("five", std::string("12345"))) return 13;
-    if (dp_get(c->get(), "five", small, sizeof small, &size, DP_TIMEOUT_DEFAULT) != DP_ERROR_TOO_LARGE || size != 5)
+    if (dp_get(c->get(), "five", small, sizeof small, &size, DP_TIMEOUT_DEFAULT) != DP_ERROR_TOO_LARGE ||
+        size != 5)
         return 14;
     return 0;
 }
@@ -109,15 +112,13 @@ int body_groups() {
 int body_second_process() {
     auto c = Context::open();
     if (!c) return 10;
-    pid_t child = fork();
-    if (child == 0) {
-        auto again = Context::open();
-        _exit(!again && again.error().message.find("already rank") != std::string::npos ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (status != 0) return 11;
+    if (std::system(("DP_TEST_BODY=refused " + self()).c_str()) != 0) return 11;
     return c->barrier() ? 0 : 12;
+}
+
+int body_refused() {
+    auto again = Context::open();
+    return !again && again.error().message.find("already rank") != std::string::npos ? 0 : 1;
 }
 
 int body_one_dies() {
@@ -126,7 +127,8 @@ int body_one_dies() {
     if (c->world().rank == 2) abort();
     auto met = c->barrier();
     // The death is in the error of everybody who waits, at once and by name.
-    const bool named = !met && met.error().status == DP_ERROR_ABORTED && met.error().message.find("rank 2 on ") == 0 &&
+    const bool named = !met && met.error().status == DP_ERROR_ABORTED &&
+                       met.error().message.find("rank 2 on ") == 0 &&
                        met.error().message.find("SIGABRT") != std::string::npos;
     return named ? 0 : 11;
 }
@@ -139,23 +141,43 @@ int body_late() {
     return met ? 11 : 0;
 }
 
-int body_c() { return c_face_smoke(); }
+int body_c() {
+    return c_face_smoke();
+}
 
 const std::pair<const char*, int (*)()> kBodies[] = {
-    {"meet", body_meet},     {"ids", body_ids},   {"threads", body_threads}, {"large", body_large},
-    {"groups", body_groups}, {"c", body_c},       {"second", body_second_process},
+    {"meet", body_meet},     {"ids", body_ids},   {"threads", body_threads},       {"large", body_large},
+    {"groups", body_groups}, {"c", body_c},       {"second", body_second_process}, {"refused", body_refused},
     {"dies", body_one_dies}, {"late", body_late},
 };
 
-TEST(World, ABarrierIsOneForAll) { EXPECT_EQ(launch(4, "meet"), 0); }
-TEST(World, IdsAreTheRootsAndNewEachTime) { EXPECT_EQ(launch(4, "ids"), 0); }
-TEST(World, ThreadsShareAContext) { EXPECT_EQ(launch(3, "threads"), 0); }
-TEST(World, LargeValuesTravelAndTooLargeOnesAreRefused) { EXPECT_EQ(launch(2, "large"), 0); }
-TEST(World, GroupsMeetByThemselves) { EXPECT_EQ(launch(4, "groups"), 0); }
-TEST(World, TheCFaceWorksFromC) { EXPECT_EQ(launch(2, "c"), 0); }
-TEST(World, ASecondProcessOfARankIsRefused) { EXPECT_EQ(launch(2, "second"), 0); }
-TEST(World, ADeathEndsAllCallsAndIsTheResult) { EXPECT_EQ(launch(4, "dies"), 128 + SIGABRT); }
-TEST(World, ALateRankEndsTheWorldInTime) { EXPECT_NE(launch(3, "late", "--timeout 1"), 0); }
+TEST(World, ABarrierIsOneForAll) {
+    EXPECT_EQ(launch(4, "meet"), 0);
+}
+TEST(World, IdsAreTheRootsAndNewEachTime) {
+    EXPECT_EQ(launch(4, "ids"), 0);
+}
+TEST(World, ThreadsShareAContext) {
+    EXPECT_EQ(launch(3, "threads"), 0);
+}
+TEST(World, LargeValuesTravelAndTooLargeOnesAreRefused) {
+    EXPECT_EQ(launch(2, "large"), 0);
+}
+TEST(World, GroupsMeetByThemselves) {
+    EXPECT_EQ(launch(4, "groups"), 0);
+}
+TEST(World, TheCFaceWorksFromC) {
+    EXPECT_EQ(launch(2, "c"), 0);
+}
+TEST(World, ASecondProcessOfARankIsRefused) {
+    EXPECT_EQ(launch(2, "second"), 0);
+}
+TEST(World, ADeathEndsAllCallsAndIsTheResult) {
+    EXPECT_EQ(launch(4, "dies"), 128 + SIGABRT);
+}
+TEST(World, ALateRankEndsTheWorldInTime) {
+    EXPECT_NE(launch(3, "late", "--timeout 1"), 0);
+}
 
 TEST(World, OutsideOfAStepTheErrorSaysHowToGetIn) {
     auto context = Context::open();

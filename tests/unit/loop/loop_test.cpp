@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts around the engine that can be tested alone: the handshake's mathematics, frames, and finding a step's
-// processes.
+// The parts around the engine that can be tested alone: the handshake's mathematics, frames, and finding a
+// step's processes.
 #include <gtest/gtest.h>
 
+#include "dp.pb.h"
 #include "framing.hpp"
 #include "loop/handshake.hpp"
 #include "loop/processes.hpp"
-#include "dp.pb.h"
 
 namespace dp {
 namespace {
@@ -23,7 +23,8 @@ std::string hex(std::string_view bytes) {
 }
 
 TEST(Handshake, IsHmacSha256OfLabelNoncesAndNode) {
-    // Computed with another implementation (Python's hmac) over "slurm-dp relay 1|" + 32 × 'b' + 32 × 'r' + 00000001.
+    // Computed with another implementation (Python's hmac) over "slurm-dp relay 1|" + 32 × 'b' + 32 × 'r' +
+    // 00000001.
     const std::string secret(32, '\x0b');
     EXPECT_EQ(hex(make_proof(secret, Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1)),
               "5a92dab2683210936f238087accaa8f0a04f5c3529c9e4def1610d7b3dc70fef");
@@ -52,7 +53,8 @@ TEST(Handshake, NoncesAreNew) {
 
 TEST(Handshake, TheSecretIsReadFromItsDigits) {
     EXPECT_EQ(hex(*secret_from_hex(std::string(62, '0') + "ff")), std::string(62, '0') + "ff");
-    for (const std::string& bad : {std::string(), std::string(64, 'g'), std::string(62, '0'), std::string(65, '0') + "0"})
+    for (const std::string& bad :
+         {std::string(), std::string(64, 'g'), std::string(62, '0'), std::string(65, '0') + "0"})
         EXPECT_FALSE(secret_from_hex(bad)) << bad;
 }
 
@@ -65,7 +67,8 @@ TEST(Frames, CarryTheirLengthAndAreLimitedBeforeAnythingIsRead) {
     EXPECT_EQ(frame_length(header, 10), std::nullopt);
     const unsigned char huge[4] = {0xff, 0xff, 0xff, 0xff};
     EXPECT_EQ(frame_length(huge, kMaxFrame), std::nullopt);
-    EXPECT_EQ(parse_message<wire::Challenge>(std::string_view(frame).substr(kFrameHeader))->nonce(), challenge.nonce());
+    EXPECT_EQ(parse_message<wire::Challenge>(std::string_view(frame).substr(kFrameHeader))->nonce(),
+              challenge.nonce());
     EXPECT_FALSE(parse_message<wire::Challenge>("\xff\xff\xff"));
 }
 
