@@ -159,11 +159,3 @@ def test_a_step_takes_no_second_longer(cluster):
 def test_a_rank_that_leaves_without_goodbye_is_named(cluster):
     done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "leave", "2"], check=True)
     assert "slurm-dp: rank 2 on node02 exited with code 0 without goodbye" in done.stderr
-
-
-@pytest.mark.parametrize("model", ["linear", "ffn"])
-def test_the_trainer_trains_as_an_ordinary_user(cluster, model):
-    done = cluster.run(["srun", "-N2", "--ntasks-per-node=4", "--dp-world=auto", TRAINER, f"--model={model}", "--epochs=1"],
-                       timeout=180, check=True)
-    assert '"world_size":8' in done.stdout.replace(" ", "")
-    cluster.assert_nothing_left()

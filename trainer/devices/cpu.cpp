@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 
 std::size_t physical_memory() {
-    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 class Cpu final : public Device {
@@ -38,8 +39,9 @@ class Cpu final : public Device {
 
     void* allocate(std::size_t bytes) override {
         if (failure_) return nullptr;
-        // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own. More than
-        // the machine has is refused here: Linux would hand it out and kill the process when it is touched.
+        // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own.
+        // More than the machine has is refused here: Linux would hand it out and kill the process when it is
+        // touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
         void* memory = bytes > physical_memory() ? nullptr : std::aligned_alloc(kAlignment, rounded);
         if (memory == nullptr) {

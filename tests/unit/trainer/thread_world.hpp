@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <barrier>
-#include <cstring>
+#include <cstddef>
 #include <thread>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace dp::trainer {
 class ThreadWorld {
  public:
     explicit ThreadWorld(std::int64_t size)
-        : size_(size), parts_(static_cast<std::size_t>(size)), meet_(size) {}
+        : size_(size), shown_(static_cast<std::size_t>(size)), meet_(size) {}
 
     // Runs `rank_main(communicator)` as each rank and waits for all of them. No rank may return early.
     template <typename Main>
@@ -35,7 +35,7 @@ class ThreadWorld {
 
  private:
     std::int64_t size_;
-    std::vector<std::vector<std::byte>> parts_;
+    std::vector<std::byte*> shown_;  // each rank's tensor
     std::barrier<> meet_;
 
     class Member final : public Communicator {
@@ -45,13 +45,9 @@ class ThreadWorld {
         std::int64_t rank() const override { return rank_; }
         std::int64_t size() const override { return world_.size_; }
         Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
-            auto& mine = world_.parts_[static_cast<std::size_t>(rank_)];
-            mine.assign(tensor.data<std::byte>(), tensor.data<std::byte>() + tensor.bytes());
-            world_.meet_.arrive_and_wait();
             if (tensor.type() == Type::f32) reduce<float>(tensor, reduction);
             if (tensor.type() == Type::f64) reduce<double>(tensor, reduction);
             if (tensor.type() == Type::i64) reduce<std::int64_t>(tensor, reduction);
-            world_.meet_.arrive_and_wait();  // nobody overwrites his part while another still reads it
             return {};
         }
 
@@ -59,20 +55,26 @@ class ThreadWorld {
         ThreadWorld& world_;
         std::int64_t rank_;
 
+        // Everybody shows his numbers; each rank adds up one part of them, in the order of ranks, and writes
+        // it to all.
         template <typename T>
         void reduce(const Tensor& tensor, Reduction reduction) {
-            for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-                T total{};
-                for (std::size_t rank = 0; rank < world_.parts_.size(); ++rank) {
-                    T value;
-                    std::memcpy(&value, world_.parts_[rank].data() + static_cast<std::size_t>(i) * sizeof(T),
-                                sizeof(T));
-                    total = rank == 0
-                                ? value
-                                : (reduction == Reduction::sum ? total + value : std::max(total, value));
+            const auto count = tensor.elements();
+            const auto first = count * rank_ / size(), last = count * (rank_ + 1) / size();
+            std::vector<T> total(static_cast<std::size_t>(last - first));
+            world_.shown_[static_cast<std::size_t>(rank_)] = tensor.data<std::byte>();
+            world_.meet_.arrive_and_wait();
+            for (std::size_t rank = 0; rank < world_.shown_.size(); ++rank) {
+                const T* part = reinterpret_cast<const T*>(world_.shown_[rank]) + first;
+                for (std::size_t i = 0; i < total.size(); ++i) {
+                    const bool add = rank > 0 && reduction == Reduction::sum;
+                    total[i] = add ? total[i] + part[i] : (rank == 0 ? part[i] : std::max(total[i], part[i]));
                 }
-                tensor.data<T>()[i] = total;
             }
+            world_.meet_.arrive_and_wait();  // all have read: now the parts may be overwritten, on every rank
+            for (auto* shown : world_.shown_)
+                std::copy(total.begin(), total.end(), reinterpret_cast<T*>(shown) + first);
+            world_.meet_.arrive_and_wait();
         }
     };
 };

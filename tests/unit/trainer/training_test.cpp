@@ -151,18 +151,18 @@ TEST(Training, FfnIsTheSameForEveryWorldSize) {
 TEST(Training, LinearIsTheSameForEveryWorldSize) {
     Settings settings;
     settings.epochs = 10;
-    settings.batch = 160;  // 6 steps an epoch: the 20 steps cross epochs
-    settings.max_steps = 20;
+    settings.batch = 160;  // 6 steps an epoch: the 10 steps cross epochs
+    settings.max_steps = 10;
     expect_worlds_agree(*find_model("linear"), make_line(), settings);
 }
 
 TEST(Training, LinearConverges) {
     const ModelInfo& info = *find_model("linear");
     Settings settings;
-    settings.epochs = 25;
-    settings.batch = 100;
-    const Outcome outcome = train_with(info, make_line(), settings, 2, undisturbed()).outcome;
-    EXPECT_LT(outcome.last.test_loss, 1e-4);
+    settings.epochs = 30;
+    settings.batch = 250;
+    const Outcome outcome = train_with(info, make_line(), settings, 1, undisturbed()).outcome;
+    EXPECT_LT(outcome.last.test_loss, 1e-3);  // from about 0.4
     EXPECT_FALSE(outcome.last.test_accuracy);
 }
 

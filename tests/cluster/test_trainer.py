@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bundled trainer on the cluster: it trains, and how many ranks share the work does not change what is learnt."""
+import array
+import json
+import os
+
+import pytest
+from localcluster.names import CHECKOUT
+
+TRAINER = os.path.join(CHECKOUT, "build/bin/trainer")
+
+
+def summary(done):
+    """The JSON line at the end."""
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_with_no_argument_it_learns_fashion_mnist_on_two_nodes(cluster):
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=4", "--dp-world=auto", TRAINER], timeout=300, check=True)
+    result = summary(done)
+    assert result["model"] == "ffn" and result["world_size"] == 8
+    assert result["test_accuracy"] >= 0.85
+    assert result["parameters_equal_on_all_ranks"] is True
+    assert "Fashion-MNIST" in done.stdout and "DataParallel run: True" in done.stdout
+    cluster.assert_nothing_left()
+
+
+def test_linear_finds_the_line(cluster):
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=4", "--dp-world=auto", TRAINER, "--model=linear"], timeout=300, check=True)
+    result = summary(done)
+    assert result["final_loss"] < 1e-3 and result["parameters_equal_on_all_ranks"] is True
+
+
+@pytest.mark.parametrize("model, batch", [("ffn", 64), ("linear", 40)])
+def test_1_2_4_and_8_ranks_learn_the_same(cluster, model, batch):
+    """After 20 steps of the same global batches the parameters agree within 1e-5 relative, the losses within 2 %."""
+    results, parameters = {}, {}
+    for ranks in (1, 2, 4, 8):
+        dump = f"/home/alice/{model}-{ranks}.f32"
+        where = ["-N1", "-n1"] if ranks == 1 else ["-N2", f"-n{ranks}", f"--ntasks-per-node={ranks // 2}"]
+        done = cluster.run(["srun", *where, "--dp-world=auto", TRAINER, f"--model={model}", "--steps=20", "--seed=7",
+                            f"--batch-size={batch // ranks}", f"--dump-parameters={dump}"], timeout=120, check=True)
+        results[ranks] = summary(done)
+        assert results[ranks]["global_batch_size"] == batch and results[ranks]["steps"] == 20
+        parameters[ranks] = array.array("f")
+        with open(cluster.host_path(dump), "rb") as file:
+            parameters[ranks].frombytes(file.read())
+    one = parameters[1]
+    assert len(one) == results[1]["parameters"] > 200_000
+    size = sum(value * value for value in one) ** 0.5
+    for ranks in (2, 4, 8):
+        apart = sum((a - b) ** 2 for a, b in zip(one, parameters[ranks], strict=True)) ** 0.5
+        assert apart / size < 1e-5, f"{ranks} ranks: parameters differ by {apart / size:.2e} relative"
+        assert abs(results[ranks]["final_loss"] / results[1]["final_loss"] - 1) < 0.02
+
+
+def test_a_single_task_needs_no_world(cluster):
+    done = cluster.run(["srun", "-n1", TRAINER, "--model=linear", "--steps=5"], timeout=60, check=True)
+    assert "DataParallel run: False" in done.stdout
+
+
+def test_bad_options_are_one_line_from_rank_zero(cluster):
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", TRAINER, "--epochs=many"], timeout=60)
+    assert done.returncode != 0
+    assert "--epochs" in done.stderr
