@@ -18,10 +18,10 @@
 
 #if defined(__SANITIZE_THREAD__)
 // Debian's Gloo is not instrumented, so the thread sanitizer cannot see how it synchronises.
-extern "C" const char* __tsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier)
-extern "C" const char* __tsan_default_suppressions() {
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
     return "race:libgloo.so\n";
-}  // NOLINT(bugprone-reserved-identifier)
+}
 #endif
 
 namespace dp::trainer {

@@ -159,7 +159,7 @@ TEST(Training, LinearIsTheSameForEveryWorldSize) {
 TEST(Training, LinearConverges) {
     const ModelInfo& info = *find_model("linear");
     Settings settings;
-    settings.epochs = 30;
+    settings.epochs = 25;
     settings.batch = 250;
     const Outcome outcome = train_with(info, make_line(), settings, 1, undisturbed()).outcome;
     EXPECT_LT(outcome.last.test_loss, 1e-3);  // from about 0.4
