@@ -45,7 +45,7 @@ dp::Try<void> serve() {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    dp::Daemon daemon(std::move(*config), std::move(*secret));
+    dp::Daemon daemon(std::move(*config), *secret);
     daemon.run();
     return {};
 }

@@ -12,17 +12,13 @@ extern "C" {
 #include <string>
 #include <string_view>
 
+#include "common/environment.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
 namespace {
-
-std::optional<std::string> get_environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 // Ends srun before it has started anything. Not by an error code: Slurm ignores one from a plugin whose line
 // in plugstack.conf says `optional`. srun itself leaves in the same way where a plugin fails (srun_job.c),

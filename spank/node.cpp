@@ -18,8 +18,6 @@
 namespace dp::plugin {
 namespace {
 
-// The broker stays for other nodes 5 s at most; after this it is stopped.
-constexpr std::chrono::milliseconds kDaemonLeaves{6500};
 // Batch, interactive and extern steps have numbers from here on (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
 

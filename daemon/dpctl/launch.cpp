@@ -20,17 +20,11 @@
 #include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
+#include "common/environment.hpp"
 #include "common/task_environment.hpp"
 
 namespace dp {
 namespace {
-
-constexpr std::chrono::milliseconds kDaemonLeaves{6500};
-
-std::optional<std::string> get_environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 int complain(const std::string& why) {
     std::fprintf(stderr, "dpctl: %s\n", why.c_str());

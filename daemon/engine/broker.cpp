@@ -32,8 +32,8 @@ void Broker::to_all(const wire::ToNode& message) {
 }
 
 // One message a node, however many of its ranks the answer is for.
-void Broker::deliver(std::vector<Answer> answers) {
-    for (auto& a : answers) {
+void Broker::deliver(const std::vector<Answer>& answers) {
+    for (const auto& a : answers) {
         std::map<uint32_t, wire::ToNode> by_node;
         for (const Caller& caller : a.callers) {
             const auto& node = members_.ranks()[caller.rank].node;

@@ -88,7 +88,7 @@ class Broker {
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
     void to_all(const wire::ToNode& message);
-    void deliver(std::vector<Answer> answers);
+    void deliver(const std::vector<Answer>& answers);
     void join(uint32_t node, const wire::Join& join);
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
     void request(uint32_t node, const wire::NodeRequest& request, Time now);

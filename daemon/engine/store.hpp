@@ -17,8 +17,8 @@
 
 namespace dp {
 
-inline constexpr size_t kMaxStoreKeys = 128 * 1024;
-inline constexpr size_t kMaxStoreBytes = 256u << 20;
+inline constexpr size_t kMaxStoreKeys = size_t{128} << 10;
+inline constexpr size_t kMaxStoreBytes = size_t{256} << 20;
 
 class Store {
  public:

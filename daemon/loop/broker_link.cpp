@@ -14,8 +14,9 @@
 
 namespace dp {
 
-BrokerLink::BrokerLink(event_base* base, std::vector<std::string> addresses, std::vector<uint16_t> ports,
-                       std::string secret, uint32_t node_rank, Events events)
+BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& addresses,
+                       const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank,
+                       Events events)
     : base_(base),
       secret_(std::move(secret)),
       node_rank_(node_rank),

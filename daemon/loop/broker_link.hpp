@@ -33,8 +33,8 @@ class BrokerLink {
         std::function<void(const std::string& why)> on_lost;  // after on_joined only
     };
 
-    BrokerLink(event_base* base, std::vector<std::string> addresses, std::vector<uint16_t> ports,
-               std::string secret, uint32_t node_rank, Events events);
+    BrokerLink(event_base* base, const std::vector<std::string>& addresses,
+               const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank, Events events);
 
     void send(const wire::FromNode& message);
     // After what was sent has gone out; on_lost comes when the broker has closed, too.

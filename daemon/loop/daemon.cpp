@@ -49,7 +49,7 @@ Time Daemon::now() {
     return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-Daemon::Daemon(DaemonConfig config, std::string secret)
+Daemon::Daemon(DaemonConfig config, const std::string& secret)
     : config_(std::move(config)),
       base_(event_base_new()),
       node_(node_config(config_), now()),
@@ -158,7 +158,7 @@ void Daemon::signal_ranks(int signal) {
 
 // ---- actions ----
 
-void Daemon::perform(NodeActions actions) {
+void Daemon::perform(const NodeActions& actions) {
     for (const auto& line : actions.log) log_line(line);
     if (actions.plan) {
         if (auto done = publish_plan(kFdBoard, kFdReady, *actions.plan); !done)
@@ -171,20 +171,20 @@ void Daemon::perform(NodeActions actions) {
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
-    for (auto& message : actions.to_broker) {
+    for (const auto& message : actions.to_broker) {
         if (broker_link_)
             broker_link_->send(message);
         else
-            to_broker_.push_back(std::move(message));
+            to_broker_.push_back(message);
     }
     settle();
 }
 
-void Daemon::perform(BrokerActions actions) {
+void Daemon::perform(const BrokerActions& actions) {
     for (const auto& line : actions.log) log_line(line);
-    for (auto& [node, message] : actions.sends) {
+    for (const auto& [node, message] : actions.sends) {
         if (node == config_.node_rank)
-            to_node_.push_back(std::move(message));
+            to_node_.push_back(message);
         else if (broker_server_)
             broker_server_->send(node, message);
     }

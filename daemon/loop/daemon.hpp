@@ -29,7 +29,7 @@ inline constexpr Time kLeavePatience{1000};
 class Daemon {
  public:
     // Uses the descriptors of DaemonFd.
-    Daemon(DaemonConfig config, std::string secret);
+    Daemon(DaemonConfig config, const std::string& secret);
     ~Daemon();
     Daemon(const Daemon&) = delete;
     Daemon& operator=(const Daemon&) = delete;
@@ -69,8 +69,8 @@ class Daemon {
     void watch_control();
     void read_control_packets();
 
-    void perform(NodeActions actions);
-    void perform(BrokerActions actions);
+    void perform(const NodeActions& actions);
+    void perform(const BrokerActions& actions);
     void settle();
     void leave_if_done();
     void signal_ranks(int signal);

@@ -42,6 +42,10 @@ void announce_daemon(int fd);
 // The launcher's side: the pid of the daemon, once it has announced itself.
 std::optional<pid_t> daemon_pid(int fd);
 
+// How long a launcher waits for the daemon after "end": the broker stays for other nodes' sake
+// (kBrokerLinger), then hands over its last words (kLeavePatience).
+inline constexpr std::chrono::milliseconds kDaemonLeaves{4500};
+
 // Waits until the process is gone, kills it at the deadline, and waits a little more. Waiting on the pidfd
 // rather than on a pipe of the process: descriptors close before a process leaves its cgroup.
 enum class Ended { gone, killed, stuck };

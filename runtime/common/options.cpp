@@ -59,7 +59,7 @@ Try<void> set_option(Settings& settings, std::string_view name, std::string_view
     return fail("--" + printable(name, 40) + ": no such option of slurm-dp");
 }
 
-Try<Settings> settings_from_environment(const std::function<std::optional<std::string>(const char*)>& get) {
+Try<Settings> settings_from_environment(const GetVariable& get) {
     Settings settings;
     for (const auto& spec : option_specs()) {
         auto value = get(spec.variable);

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/environment.hpp"
 #include "common/result.hpp"
 
 namespace dp {
@@ -44,7 +44,7 @@ const std::vector<OptionSpec>& option_specs();
 Try<void> set_option(Settings& settings, std::string_view name, std::string_view value);
 
 // Reads the SLURM_DP_* variables through `get`.
-Try<Settings> settings_from_environment(const std::function<std::optional<std::string>(const char*)>& get);
+Try<Settings> settings_from_environment(const GetVariable& get);
 
 // The variables that carry these settings to sruns inside a job: name and value.
 std::vector<std::pair<std::string, std::string>> settings_to_environment(const Settings& settings);

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/board.hpp"
+#include "common/environment.hpp"
 
 namespace dp {
 
@@ -37,8 +37,6 @@ struct TaskEnvironment {
     std::vector<EnvironmentChange> changes;
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
 };
-
-using GetVariable = std::function<std::optional<std::string>(const char*)>;
 
 // Names that the whole world shares (MASTER_ADDR, MASTER_PORT, WORLD_SIZE) stay as the user set them; names
 // of one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's:

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/environment.hpp"
 #include "common/text.hpp"
 #include "dp/dp.h"
 #include "libdp/client.hpp"
@@ -29,11 +30,6 @@ thread_local std::string last_error;
 dp_status fail(dp_status status, std::string message) {
     last_error = std::move(message);
     return status;
-}
-
-std::optional<std::string> get_environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
 // Runs the body of a call: argument errors and exceptions (no memory) become a status.
@@ -123,7 +119,7 @@ dp_status dp_open(dp_context** context) {
             return fail(DP_ERROR_NO_STEP,
                         "this process is not a rank of slurm-dp (DP_SOCKET is not set): start it with "
                         "srun --dp-world=auto, or without Slurm with dpctl launch");
-        auto environment = dp::world_from_environment(get_environment);
+        auto environment = dp::world_from_environment(dp::get_environment);
         if (!environment) return fail(DP_ERROR_INVALID, environment.error().message);
         auto client = dp::Client::connect(*environment);
         if (!client) return failed(client.error());

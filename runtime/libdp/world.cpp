@@ -6,8 +6,7 @@
 
 namespace dp {
 
-Try<WorldEnvironment> world_from_environment(
-    const std::function<std::optional<std::string>(const char*)>& get) {
+Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
     std::string complaint;
     auto text = [&](const char* name) { return get(name).value_or(""); };
     auto number = [&](const char* name) -> uint32_t {

@@ -4,10 +4,9 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
-#include <optional>
 #include <string>
 
+#include "common/environment.hpp"
 #include "common/result.hpp"
 #include "dp/dp.h"
 
@@ -29,7 +28,6 @@ struct WorldEnvironment {
 };
 
 // Fails with the variable's name and value.
-Try<WorldEnvironment> world_from_environment(
-    const std::function<std::optional<std::string>(const char*)>& get);
+Try<WorldEnvironment> world_from_environment(const GetVariable& get);
 
 }  // namespace dp

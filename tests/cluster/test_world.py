@@ -159,3 +159,19 @@ def test_a_step_takes_no_second_longer(cluster):
 def test_a_rank_that_leaves_without_goodbye_is_named(cluster):
     done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "leave", "2"], check=True)
     assert "slurm-dp: rank 2 on node02 exited with code 0 without goodbye" in done.stderr
+
+
+@pytest.mark.parametrize("export", ["NONE", "HOME"])
+def test_no_export_and_a_short_one_reach_the_ranks_all_the_same(cluster, export):
+    done = cluster.run(["srun", "-N2", "-n2", f"--export={export}", "--dp-world=auto", RANK, "world"], check=True)
+    assert done.stdout.count("size=2") == 2
+    cluster.run(["sbatch", "-W", "-N2", "-n2", f"--export={export}", "--dp-world=auto", "-o", "/home/alice/export.out", "--wrap",
+                 f"srun --export={export} {RANK} world"], check=True, cwd="/home/alice")
+    assert cluster.run(["cat", "/home/alice/export.out"]).stdout.count("size=2") == 2
+
+
+def test_salloc_passes_its_options_on_and_a_closer_one_wins(cluster):
+    done = cluster.run(["salloc", "-Q", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "sh", "-c",
+                        f"srun {RANK} world; srun --dp-world=3 {RANK} world"])
+    assert done.stdout.count("size=4") == 4
+    assert "--dp-world=3, but this step has 4 tasks" in done.stderr

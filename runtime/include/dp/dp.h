@@ -45,7 +45,7 @@ typedef enum dp_status {
 
 /* Limits of the store, in bytes. */
 #define DP_MAX_KEY_BYTES 8192
-#define DP_MAX_VALUE_BYTES (1024 * 1024)
+#define DP_MAX_VALUE_BYTES 1048576
 
 typedef struct dp_context dp_context;
 

@@ -6,7 +6,19 @@
 // add.
 #include "trainer/devices/cuda/gemm.hpp"
 
+#include <algorithm>
+
 namespace dp::trainer {
+namespace {
+
+// The largest power of two, up to 256, that divides the address.
+std::uint32_t alignment_of(const float* data) {
+    constexpr std::uintptr_t kMost = 256;
+    const auto address = reinterpret_cast<std::uintptr_t>(data) | kMost;
+    return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+}  // namespace
 
 Gemm::Gemm(FirstFailure& failure, cudaStream_t stream) : failure_(failure), stream_(stream) {
     if (!failure_.check(cublasLtCreate(&handle_), "opening cuBLASLt")) return;
@@ -15,7 +27,7 @@ Gemm::Gemm(FirstFailure& failure, cudaStream_t stream) : failure_(failure), stre
 
 // Results are not looked at: the process is about to end, or the device has failed already.
 Gemm::~Gemm() {
-    for (auto& [product, plan] : plans_) {
+    for (auto& [key, plan] : plans_) {
         if (plan.a != nullptr) cublasLtMatrixLayoutDestroy(plan.a);
         if (plan.b != nullptr) cublasLtMatrixLayoutDestroy(plan.b);
         if (plan.c != nullptr) cublasLtMatrixLayoutDestroy(plan.c);
@@ -25,7 +37,7 @@ Gemm::~Gemm() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-bool Gemm::describe(const Product& p, Plan& plan) {
+bool Gemm::describe(const Product& p, const float* bias, Plan& plan) {
     constexpr const char* kWhat = "describing a matrix product";
     auto ok = [&](cublasStatus_t result) { return failure_.check(result, kWhat); };
     const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;  // of b, which comes first
@@ -42,52 +54,51 @@ bool Gemm::describe(const Product& p, Plan& plan) {
                                              sizeof second)) &&
            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue,
                                              sizeof p.epilogue)) &&
+           (bias == nullptr || ok(cublasLtMatmulDescSetAttribute(
+                                   plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias))) &&
            layout(plan.a, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner) &&
            layout(plan.b, p.transpose_b ? p.columns : p.inner, p.transpose_b ? p.inner : p.columns) &&
            layout(plan.c, p.rows, p.columns);
 }
 
-void Gemm::choose_algorithm(Plan& plan) {
+void Gemm::choose_algorithm(std::uint32_t alignment, Plan& plan) {
     constexpr const char* kWhat = "choosing an algorithm for a matrix product";
     cublasLtMatmulPreference_t preference = nullptr;
     if (!failure_.check(cublasLtMatmulPreferenceCreate(&preference), kWhat)) return;
-    // Views begin at any element: promise no more than the alignment of a float.
-    constexpr std::uint32_t kAlignment = sizeof(float);
     auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const void* value, std::size_t size) {
         return failure_.check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size),
                               kWhat);
     };
     const bool described = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &kAlignment, sizeof kAlignment) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &kAlignment, sizeof kAlignment) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &kAlignment, sizeof kAlignment) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &kAlignment, sizeof kAlignment);
+                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment) &&
+                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment) &&
+                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment) &&
+                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
     if (described) {
         cublasLtMatmulHeuristicResult_t found{};
         int count = 0;
         // "Not supported" is an answer, not a failure: the caller then does without the epilogue.
-        const cublasStatus_t result = cublasLtMatmulAlgoGetHeuristic(
-            handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, preference, 1, &found, &count);
-        if (result != CUBLAS_STATUS_NOT_SUPPORTED) failure_.check(result, kWhat);
-        plan.usable = result == CUBLAS_STATUS_SUCCESS && count > 0;
+        plan.status = cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
+                                                     preference, 1, &found, &count);
+        if (plan.status == CUBLAS_STATUS_SUCCESS && count == 0) plan.status = CUBLAS_STATUS_NOT_SUPPORTED;
         plan.algorithm = found.algo;
     }
     failure_.check(cublasLtMatmulPreferenceDestroy(preference), kWhat);
 }
 
-const Gemm::Plan& Gemm::plan_for(const Product& product) {
-    const auto [place, is_new] = plans_.try_emplace(product);
-    if (is_new && describe(product, place->second)) choose_algorithm(place->second);
-    return place->second;
-}
-
 bool Gemm::multiply(const Product& product, const float* a, const float* b, const float* bias, float* c) {
-    const Plan& plan = plan_for(product);
     if (failure_.failed()) return false;
-    if (!plan.usable) {
+    const std::uint32_t alignment = std::min({alignment_of(a), alignment_of(b), alignment_of(c)});
+    const auto [place, is_new] = plans_.try_emplace({product, alignment});
+    Plan& plan = place->second;
+    if (is_new && describe(product, bias, plan)) choose_algorithm(alignment, plan);
+    if (failure_.failed()) return false;
+    if (plan.status != CUBLAS_STATUS_SUCCESS) {
         if (product.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
-            failure_.keep("cuBLASLt has no algorithm for a product of " + std::to_string(product.rows) +
-                          " x " + std::to_string(product.inner) + " x " + std::to_string(product.columns));
+            failure_.check(plan.status,
+                           ("a product of " + std::to_string(product.rows) + " x " +
+                            std::to_string(product.inner) + " x " + std::to_string(product.columns))
+                               .c_str());
         }
         return false;
     }

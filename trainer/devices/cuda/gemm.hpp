@@ -11,6 +11,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "trainer/devices/cuda/check.hpp"
 
@@ -44,7 +45,7 @@ class Gemm {
         cublasLtMatmulDesc_t operation = nullptr;
         cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
         cublasLtMatmulAlgo_t algorithm{};
-        bool usable = false;
+        cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;  // whether there is an algorithm
     };
 
     static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
@@ -53,11 +54,11 @@ class Gemm {
     cudaStream_t stream_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
-    std::map<Product, Plan> plans_;
+    // By product and by the alignment of its operands, which decides how wide the loads may be.
+    std::map<std::pair<Product, std::uint32_t>, Plan> plans_;
 
-    const Plan& plan_for(const Product& product);
-    bool describe(const Product& product, Plan& plan);
-    void choose_algorithm(Plan& plan);
+    bool describe(const Product& product, const float* bias, Plan& plan);
+    void choose_algorithm(std::uint32_t alignment, Plan& plan);
 };
 
 }  // namespace dp::trainer
