@@ -94,7 +94,7 @@ void launcher_post_options() {
     set_environment(kSecretVariable, *secret);
     std::string text;
     for (const auto& [name, value] : settings_to_environment(s.settings))
-        text += (text.empty() ? "" : " ") + name + "=" + value;
+        text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
     set_environment(kStepVariable, text);
     s.active = true;
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """However a step ends, it ends at once and on every node: no process is left, no node stays in `completing`."""
+import contextlib
 import os
 import re
 import signal
@@ -138,3 +139,23 @@ def test_a_rank_may_finish_before_the_others(cluster):
     assert done.stdout.count("survived") == 2
     assert "slurm-dp" not in done.stderr
     cluster.assert_nothing_left()
+
+
+@pytest.mark.parametrize("moment", ["waiting", "running"])
+def test_cancelling_with_a_node_cut_off_from_everything(cluster, moment):
+    """Slurm itself keeps an unreachable node in `completing` until it answers; the other node, and this one once it answers, must not stay
+    there for our sake."""
+    with contextlib.ExitStack() as mended:
+        mended.callback(cluster.heal, "node02")
+        if moment == "waiting":
+            cluster.cut("node02", "node01")
+        step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "meet", "600"])
+        what = "dp-rendezvousd" if moment == "waiting" else RANK
+        until(lambda: [p for p in cluster.processes(["node02"]) if what in p["command"]], 10, f"{what} on node02")
+        cluster.cut("node02")
+        cluster.run(["scancel", *job_of(cluster)], check=True)
+        until(lambda: cluster.node_states()["node01"] == "idle", 5, "node01 is idle")
+        cluster.heal("node02")
+        cluster.assert_idle(deadline=5)
+        cluster.assert_nothing_left(deadline=2)
+        finish(step, deadline=40)
