@@ -29,7 +29,8 @@ constexpr std::chrono::seconds kDaemonSpeaksFirst{5};
 Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
     const StepFacts& f = s.facts;
     DaemonConfig c;
-    c.step = f.name();
+    c.job_id = f.job_id;
+    c.step_id = f.step_id;
     c.broker = f.has_rank_zero();
     c.generation = f.restart;
     c.world_size = f.world_size;

@@ -22,6 +22,7 @@
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
 #include "common/task_environment.hpp"
+#include "loop/processes.hpp"
 
 namespace dp {
 namespace {
@@ -79,7 +80,6 @@ Try<NodePlan> World::start_daemon() {
     auto secret = make_secret();
     if (!secret) return tl::make_unexpected(secret.error());
     DaemonConfig c;
-    c.step = "local." + std::to_string(job);
     c.broker = true;
     c.world_size = options_.ranks;
     c.nodes = 1;
@@ -196,6 +196,8 @@ int World::run() {
     sigaddset(&handled, SIGCHLD);
     for (int sig : kForwarded) sigaddset(&handled, sig);
     sigprocmask(SIG_BLOCK, &handled, nullptr);
+    // Orphans of the ranks come to us, as a step's container holds them under Slurm.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     Fd signals(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals) return complain(std::string("cannot watch signals: ") + std::strerror(errno));
 
@@ -215,6 +217,8 @@ int World::run() {
     }
     wait_for_ranks(signals.get());
     end_daemon();
+    // What the ranks started and left behind has become ours.
+    signal_step(SIGKILL, "", {getpid()});
     return result_;
 }
 

@@ -239,8 +239,9 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
 
 NodeActions Node::on_launcher_lost() {
     if (ending_) return take();
-    const std::string reason = "slurmstepd on " + config_.host + " is gone; its ranks (" +
-                               std::to_string(config_.ranks.size()) + ") are ended";
+    const std::string reason = config_.launcher + " on " + config_.host + " is gone; its " +
+                               plural(config_.ranks.size(), "rank") +
+                               (config_.ranks.size() == 1 ? " is" : " are") + " ended";
     out_.signal_ranks = SIGKILL;
     wire::FromNode fault;
     fault.mutable_fault()->set_reason(reason);

@@ -30,6 +30,7 @@ struct NodeConfig {
     std::string host;
     std::vector<uint32_t> ranks;  // world ranks by local rank
     std::string broker_host;
+    std::string launcher;  // what started this node's part: slurmstepd, dpctl
     Time timeout{};
 };
 

@@ -29,18 +29,27 @@ std::vector<std::string> hosts_of(const std::string& node_list) {
 }
 
 NodeConfig node_config(const DaemonConfig& c) {
-    return {c.node_rank, c.host, c.ranks, c.broker_host, std::chrono::seconds(c.timeout_seconds)};
+    NodeConfig n;
+    n.node_rank = c.node_rank;
+    n.host = c.host;
+    n.ranks = c.ranks;
+    n.broker_host = c.broker_host;
+    n.launcher = c.job_id == 0 ? "dpctl" : "slurmstepd";
+    n.timeout = std::chrono::seconds(c.timeout_seconds);
+    return n;
 }
 
 BrokerConfig broker_config(const DaemonConfig& c) {
-    return {c.world_size,
-            c.node_rank,
-            hosts_of(c.node_list),
-            c.nodes,
-            c.master_addr,
-            c.master_port,
-            std::chrono::seconds(c.timeout_seconds),
-            c.want_table};
+    BrokerConfig b;
+    b.world_size = c.world_size;
+    b.own_node = c.node_rank;
+    b.hosts = hosts_of(c.node_list);
+    b.nodes = c.nodes;
+    b.master_addr = c.master_addr;
+    b.master_port = c.master_port;
+    b.timeout = std::chrono::seconds(c.timeout_seconds);
+    b.want_table = c.want_table;
+    return b;
 }
 
 }  // namespace
@@ -153,7 +162,8 @@ void Daemon::read_control_packets() {
 
 void Daemon::signal_ranks(int signal) {
     // Twice for SIGKILL: a process may have forked while the first pass looked elsewhere.
-    if (signal_step(signal, tasks_) > 0 && signal == SIGKILL) signal_step(signal, tasks_);
+    const std::string cgroup = config_.job_id == 0 ? "" : step_cgroup(config_.job_id, config_.step_id);
+    if (signal_step(signal, cgroup, tasks_) > 0 && signal == SIGKILL) signal_step(signal, cgroup, tasks_);
 }
 
 // ---- actions ----

@@ -49,17 +49,23 @@ pid_t parent_of(pid_t pid) {
 
 }  // namespace
 
-std::optional<std::string> step_cgroup(std::string_view proc_cgroup) {
-    for (std::string_view line : split(proc_cgroup, '\n')) {
-        size_t step = line.find("/step_");
-        if (step == std::string_view::npos) continue;
-        return std::string(line.substr(0, line.find('/', step + 1)));
-    }
-    return std::nullopt;
+std::string step_cgroup(uint32_t job_id, uint32_t step_id) {
+    return "/job_" + std::to_string(job_id) + "/step_" + std::to_string(step_id);
 }
 
-size_t signal_step(int signal, const std::set<pid_t>& tasks) {
-    const auto own = step_cgroup(read_file("/proc/self/cgroup"));
+bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup) {
+    if (cgroup.empty()) return false;
+    for (std::string_view line : split(proc_cgroup, '\n')) {
+        const size_t at = line.find(cgroup);
+        if (at == std::string_view::npos) continue;
+        // The whole name: step_1 is not step_12.
+        const std::string_view rest = line.substr(at + cgroup.size());
+        if (rest.empty() || rest[0] == '/') return true;
+    }
+    return false;
+}
+
+size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks) {
     const std::vector<pid_t> pids = all_processes();
     std::map<pid_t, pid_t> parents;
     for (pid_t pid : pids) parents[pid] = parent_of(pid);
@@ -76,9 +82,9 @@ size_t signal_step(int signal, const std::set<pid_t>& tasks) {
     size_t signalled = 0;
     for (pid_t pid : pids) {
         if (pid == getpid() || pid <= 1) continue;
-        const bool in_cgroup =
-            own && step_cgroup(read_file("/proc/" + std::to_string(pid) + "/cgroup")) == own;
-        if (!in_cgroup && !descends_from_task(pid)) continue;
+        if (!descends_from_task(pid) &&
+            !in_cgroup(read_file("/proc/" + std::to_string(pid) + "/cgroup"), cgroup))
+            continue;
         if (kill(pid, signal) == 0) ++signalled;
     }
     return signalled;

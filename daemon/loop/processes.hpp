@@ -6,20 +6,22 @@
 
 #include <sys/types.h>
 
-#include <optional>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
 
 namespace dp {
 
-// From the text of /proc/PID/cgroup to the step's part of it: everything up to ".../step_N", or nullopt where
-// the process tracker is not cgroups. Works for cgroup v1 (the first controller that has it) and v2. Pure.
-std::optional<std::string> step_cgroup(std::string_view proc_cgroup);
+// The part of a process's cgroup path that only processes of this step have, in cgroup v1 and v2:
+// "/job_12/step_0". Where the process tracker is not cgroups no process has it. Pure.
+std::string step_cgroup(uint32_t job_id, uint32_t step_id);
 
-// Sends the signal to every process of the step but this one: those in this process's step cgroup, the given
-// tasks and their descendants. Returns how many were signalled. For SIGKILL, call until it returns 0:
-// processes may still fork.
-size_t signal_step(int signal, const std::set<pid_t>& tasks);
+// True where the text of a /proc/PID/cgroup has that part. Pure.
+bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup);
+
+// Sends the signal to every process of the step but this one: those in its cgroup ("" for none), the given
+// tasks and their descendants. Returns how many were signalled.
+size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks);
 
 }  // namespace dp

@@ -54,7 +54,8 @@ std::string write_config(const DaemonConfig& c) {
     std::string addresses;
     for (const auto& a : c.broker_addresses) addresses += (addresses.empty() ? "" : ",") + a;
     return write_fields({{"version", std::to_string(kDaemonConfigVersion)},
-                         {"step", c.step},
+                         {"job_id", std::to_string(c.job_id)},
+                         {"step_id", std::to_string(c.step_id)},
                          {"broker", c.broker ? "1" : "0"},
                          {"generation", std::to_string(c.generation)},
                          {"world_size", std::to_string(c.world_size)},
@@ -82,7 +83,8 @@ Try<DaemonConfig> read_config(std::string_view text) {
                     reader.text("version") + " and " + std::to_string(kDaemonConfigVersion) +
                     "); install both from the same package");
     DaemonConfig c;
-    c.step = reader.text("step");
+    c.job_id = reader.number<uint32_t>("job_id");
+    c.step_id = reader.number<uint32_t>("step_id");
     c.broker = reader.text("broker") == "1";
     c.generation = reader.number<uint32_t>("generation");
     c.world_size = reader.number<uint32_t>("world_size");

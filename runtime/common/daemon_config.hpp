@@ -31,7 +31,8 @@ enum DaemonFd : int {
 };
 
 struct DaemonConfig {
-    std::string step;  // "12.0", for messages
+    uint32_t job_id = 0;  // 0: not a step of Slurm (dpctl launch)
+    uint32_t step_id = 0;
     bool broker = false;
     uint32_t generation = 0;
     uint32_t world_size = 0;

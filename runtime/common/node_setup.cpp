@@ -128,8 +128,10 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     NodeSetup node;
     node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!node.daemon_binary)
-        return fail("cannot open the daemon " + daemon_path + ": " + errno_text() +
-                    "; install it there, or set daemon=PATH on the plugin's line in plugstack.conf");
+        return fail(
+            "cannot open the daemon " + daemon_path + ": " + errno_text() +
+            "; install it there, or name another (daemon=PATH on the plugin's line in plugstack.conf, or "
+            "dpctl launch --daemon PATH)");
 
     auto suffix = random_hex(8);
     if (!suffix) return tl::make_unexpected(suffix.error());

@@ -28,6 +28,13 @@ constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::minutes(30
     throw ::gloo::IoException("the step's store, " + what + ": " + error.message);
 }
 
+std::vector<std::string> prefixed(const std::string& prefix, const std::vector<std::string>& keys) {
+    std::vector<std::string> full;
+    full.reserve(keys.size());
+    for (const auto& key : keys) full.push_back(prefix + key);
+    return full;
+}
+
 tl::unexpected<Error> backend_error(std::string message) {
     dp_internal_fail(DP_ERROR_BACKEND, message.c_str());  // so that dp_last_error has it, too
     return tl::make_unexpected(Error{DP_ERROR_BACKEND, std::move(message)});
@@ -46,15 +53,11 @@ std::vector<char> GlooStore::get(const std::string& key) {
 }
 
 void GlooStore::wait(const std::vector<std::string>& keys) {
-    std::vector<std::string> full;
-    for (const auto& key : keys) full.push_back(prefix_ + key);
-    if (auto done = context_.wait(full); !done) raise("waiting", done.error());
+    if (auto done = context_.wait(prefixed(prefix_, keys)); !done) raise("waiting", done.error());
 }
 
 void GlooStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
-    std::vector<std::string> full;
-    for (const auto& key : keys) full.push_back(prefix_ + key);
-    if (auto done = context_.wait(full, timeout); !done) raise("waiting", done.error());
+    if (auto done = context_.wait(prefixed(prefix_, keys), timeout); !done) raise("waiting", done.error());
 }
 
 Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,

@@ -47,7 +47,7 @@ def test_the_usual_variables_are_there_and_no_secret_is(cluster):
 
 def test_without_an_option_the_plugin_does_nothing(cluster):
     done = cluster.run(["srun", "-n2", "env"], check=True)
-    assert not re.search("^(DP_|MASTER_|WORLD_SIZE|RANK=)", done.stdout, re.M)
+    assert not re.search("^(DP_RANK|DP_SOCKET|DP_WORLD|SLURM_DP|MASTER_|WORLD_SIZE|RANK=)", done.stdout, re.M)
 
 
 def test_what_the_user_set_for_the_world_wins_and_what_he_set_for_one_rank_does_not(cluster):

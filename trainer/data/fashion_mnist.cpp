@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t kSide = 28;
+constexpr std::int64_t kPixels = 784;
 constexpr std::uint8_t kClasses = 10;
 // Mean and standard deviation of Fashion-MNIST's training pixels, in 0..1.
 constexpr float kMean = 0.2860f, kDeviation = 0.3530f;
@@ -50,7 +51,7 @@ Result<Samples> load_part(const fs::path& directory, const std::string& part) {
 
     Samples samples;
     samples.count = size[0];
-    samples.features = {Type::u8, kSide * kSide, std::move(images->elements)};
+    samples.features = {Type::u8, kPixels, std::move(images->elements)};
     samples.normalise = {1 / (255 * kDeviation), -kMean / kDeviation};
     const std::vector<std::int32_t> classes(labels->elements.begin(), labels->elements.end());
     samples.targets = {Type::i32, 1, std::vector<std::uint8_t>(classes.size() * sizeof(std::int32_t))};

@@ -36,7 +36,8 @@ std::vector<std::string> cuda_directories() {
 void preload(const std::string& library) {
     if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
     for (const auto& directory : cuda_directories()) {
-        if (dlopen((directory + "/" + library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
+        if (dlopen(fmt::format("{}/{}", directory, library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr)
+            return;
     }
 }
 

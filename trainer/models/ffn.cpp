@@ -8,10 +8,12 @@
 namespace dp::trainer {
 namespace {
 
+constexpr std::int64_t kPixels = 784;  // 28 x 28
+
 class Ffn final : public Model {
  public:
     Ffn()
-        : first_(parameters_, "ffn.1", 28 * 28, 256, Activation::relu),
+        : first_(parameters_, "ffn.1", kPixels, 256, Activation::relu),
           second_(parameters_, "ffn.2", 256, 128, Activation::relu),
           regression_(parameters_, "logistic_regression", 128, 10, Activation::none) {}
 
@@ -39,7 +41,7 @@ class Ffn final : public Model {
                regression_.forward_flops_per_sample();
     }
     std::int64_t activations_per_sample() const override {
-        return 28 * 28 + 2 * (first_.outputs() + second_.outputs() + regression_.outputs());
+        return kPixels + 2 * (first_.outputs() + second_.outputs() + regression_.outputs());
     }
 
  private:

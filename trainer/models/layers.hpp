@@ -34,7 +34,7 @@ class LinearLayer {
 
     // The output stays valid until the next forward().
     Tensor forward(const Tensor& x) {
-        const Tensor y = y_.first_rows(x.rows());
+        Tensor y = y_.first_rows(x.rows());
         device_->linear(x, weight_->value, bias_->value, activation_, y);
         return y;
     }

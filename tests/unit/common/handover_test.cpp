@@ -19,7 +19,8 @@ namespace {
 
 DaemonConfig example() {
     DaemonConfig c;
-    c.step = "12.0";
+    c.job_id = 12;
+    c.step_id = 3;
     c.world_size = 8;
     c.nodes = 2;
     c.node_rank = 1;

@@ -42,6 +42,7 @@ class Simulation {
             node.host = host(n);
             for (uint32_t i = 0; i < ranks_per_node; ++i) node.ranks.push_back(n * ranks_per_node + i);
             node.broker_host = host(0);
+            node.launcher = "slurmstepd";
             node.timeout = timeout;
             nodes.push_back(std::make_unique<Node>(node, now));
             plans.emplace_back();

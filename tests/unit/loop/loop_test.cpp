@@ -3,6 +3,9 @@
 // The parts around the engine that can be tested alone: the handshake's mathematics, frames, and finding a
 // step's processes.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "dp.pb.h"
 #include "framing.hpp"
@@ -72,14 +75,43 @@ TEST(Frames, CarryTheirLengthAndAreLimitedBeforeAnythingIsRead) {
     EXPECT_FALSE(parse_message<wire::Challenge>("\xff\xff\xff"));
 }
 
-TEST(Processes, AStepsCgroupIsFoundInBothVersions) {
-    EXPECT_EQ(step_cgroup("11:memory:/slurm_n1/uid_1001/job_7/step_0/task_3\n0::/\n"),
-              "11:memory:/slurm_n1/uid_1001/job_7/step_0");
-    EXPECT_EQ(step_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_1\n"),
-              "0::/system.slice/slurmstepd.scope/job_7/step_0");
-    EXPECT_EQ(step_cgroup("4:freezer:/slurm/uid_0/job_7/step_12\n"), "4:freezer:/slurm/uid_0/job_7/step_12");
-    EXPECT_EQ(step_cgroup("0::/user.slice/session-1.scope\n"), std::nullopt);
-    EXPECT_EQ(step_cgroup(""), std::nullopt);
+TEST(Processes, AStepsCgroupIsFoundInBothVersionsAndNoOther) {
+    const std::string step = step_cgroup(7, 1);
+    for (const char* text : {"11:memory:/slurm_n1/uid_1001/job_7/step_1/task_3\n0::/\n",
+                             "0::/system.slice/slurmstepd.scope/job_7/step_1/user/task_1\n",
+                             "12:cpu:/\n4:freezer:/slurm/uid_0/job_7/step_1\n"})
+        EXPECT_TRUE(in_cgroup(text, step)) << text;
+    for (const char* text :
+         {"4:freezer:/slurm/uid_0/job_7/step_12\n", "4:freezer:/slurm/uid_0/job_7/step_batch\n",
+          "4:freezer:/slurm/uid_0/job_17/step_1\n", "0::/user.slice/session-1.scope\n", ""})
+        EXPECT_FALSE(in_cgroup(text, step)) << text;
+    EXPECT_FALSE(in_cgroup("0::/anything\n", ""));
+}
+
+TEST(Processes, ATasksDescendantsAreSignalledAndNobodyElse) {
+    // A task that has a child of its own, and a bystander.
+    auto start = [](const char* command) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            execl("/bin/sh", "sh", "-c", command, nullptr);
+            _exit(127);
+        }
+        return pid;
+    };
+    const pid_t task = start("sleep 60 & wait");
+    const pid_t bystander = start("exec sleep 60");
+    size_t signalled = 0;
+    for (int i = 0; i < 200 && signalled < 2; ++i) {
+        usleep(10000);
+        signalled = signal_step(SIGCONT, "", {task});
+    }
+    EXPECT_EQ(signalled, 2u);
+    EXPECT_EQ(signal_step(SIGKILL, "", {task}), 2u);
+    int status = 0;
+    EXPECT_EQ(waitpid(task, &status, 0), task);
+    EXPECT_EQ(waitpid(bystander, &status, WNOHANG), 0);
+    kill(bystander, SIGKILL);
+    waitpid(bystander, &status, 0);
 }
 
 }  // namespace

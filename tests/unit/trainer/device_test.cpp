@@ -197,8 +197,8 @@ TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
 
 TEST_P(DeviceTest, TheSameCallsGiveTheSameBits) {
     // Ranks stay bit-equal only if a device computes reproducibly.
-    const Tensor x = upload(device(), {64, 784}, random_values(64 * 784, 16));
-    const Tensor dy = upload(device(), {64, 256}, random_values(64 * 256, 17));
+    const Tensor x = upload(device(), {64, 784}, random_values(std::int64_t{64} * 784, 16));
+    const Tensor dy = upload(device(), {64, 256}, random_values(std::int64_t{64} * 256, 17));
     std::vector<std::vector<float>> results;
     for (int i = 0; i < 2; ++i) {
         const Tensor dw = device().make(Type::f32, {256, 784}), db = device().make(Type::f32, {256});

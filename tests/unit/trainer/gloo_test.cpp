@@ -32,6 +32,7 @@ template <typename Main>
 void run_world(int size, Main rank_main) {
     ::gloo::rendezvous::HashStore store;
     std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
         threads.emplace_back([&store, &rank_main, rank, size] {
             ::gloo::transport::tcp::attr attributes;

@@ -79,7 +79,7 @@ Bytes counted(std::size_t count) {
 }
 
 TEST_F(IdxTest, ReadsPlainAndGzippedFiles) {
-    const Bytes elements = counted(300 * 5);
+    const Bytes elements = counted(std::size_t{300} * 5);
     for (const auto& path : {plain(idx({300, 5}, elements)), zipped(idx({300, 5}, elements))}) {
         const auto read = read_idx(path, 2);
         ASSERT_TRUE(read) << read.error().message;
@@ -129,9 +129,9 @@ class FashionMnistTest : public IdxTest {
  protected:
     // A small data set in the right form; single files are then replaced.
     void write_all() const {
-        zipped(idx({6, 28, 28}, counted(6 * 784)), "train-images-idx3-ubyte.gz");
+        zipped(idx({6, 28, 28}, counted(std::size_t{6} * 784)), "train-images-idx3-ubyte.gz");
         zipped(idx({6}, {0, 1, 2, 9, 4, 5}), "train-labels-idx1-ubyte.gz");
-        plain(idx({3, 28, 28}, counted(3 * 784)), "t10k-images-idx3-ubyte");
+        plain(idx({3, 28, 28}, counted(std::size_t{3} * 784)), "t10k-images-idx3-ubyte");
         plain(idx({3}, {9, 8, 7}), "t10k-labels-idx1-ubyte");
     }
     std::string load_refusal() const {
@@ -150,7 +150,7 @@ TEST_F(FashionMnistTest, LoadsImagesAndLabels) {
     EXPECT_EQ(data->train.count, 6);
     EXPECT_EQ(data->test.count, 3);
     EXPECT_EQ(data->train.features.columns, 784);
-    EXPECT_EQ(data->train.features.bytes, counted(6 * 784));
+    EXPECT_EQ(data->train.features.bytes, counted(std::size_t{6} * 784));
     std::vector<std::int32_t> labels(6);
     ASSERT_EQ(data->train.targets.bytes.size(), 6 * sizeof(std::int32_t));
     std::copy_n(data->train.targets.bytes.data(), data->train.targets.bytes.size(),
@@ -166,7 +166,7 @@ TEST_F(FashionMnistTest, RefusesFilesThatDoNotFitTogether) {
     zipped(idx({6}, {0, 1, 2, 10, 4, 5}), "train-labels-idx1-ubyte.gz");
     EXPECT_THAT(load_refusal(), HasSubstr("a label is not in 0..9"));
     write_all();
-    zipped(idx({6, 14, 56}, counted(6 * 784)), "train-images-idx3-ubyte.gz");
+    zipped(idx({6, 14, 56}, counted(std::size_t{6} * 784)), "train-images-idx3-ubyte.gz");
     EXPECT_THAT(load_refusal(), HasSubstr("14x56"));
     write_all();
     fs::remove(file("t10k-labels-idx1-ubyte"));

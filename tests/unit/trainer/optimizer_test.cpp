@@ -25,14 +25,14 @@ class OptimizerTest : public OnEachDevice {
         const auto initial = device().values_of<float>(parameters.all()[0].value);
         const auto optimizer = make_optimizer(kind, kRate, device(), parameters);
         std::vector<double> value(initial.begin(), initial.end()), one(kCount), two(kCount);
-        for (int step = 1; step <= kSteps; ++step) {
-            auto gradient = random_values(kCount, static_cast<std::uint64_t>(100 + step));
+        for (std::uint64_t step = 1; step <= kSteps; ++step) {
+            auto gradient = random_values(kCount, 100 + step);
             gradient[0] = 0;       // never moves
             gradient[1] = 1e-12f;  // below epsilon
             device().upload(gradient.data(), parameters.all()[0].gradient);
             optimizer->step(parameters);
             for (std::size_t i = 0; i < value.size(); ++i)
-                reference(value[i], one[i], two[i], gradient[i], step);
+                reference(value[i], one[i], two[i], gradient[i], static_cast<int>(step));
         }
         const auto result = device().values_of<float>(parameters.all()[0].value);
         expect_close(result, value, 3e-6, "parameters");

@@ -9,7 +9,6 @@
 namespace dp::trainer {
 namespace {
 
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
