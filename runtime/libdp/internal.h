@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Sets dp_last_error of the calling thread and returns the status. */
-dp_status dp_internal_fail(dp_status status, const char *message);
+dp_status dp_internal_fail(dp_status status, const char* message);
 
 #ifdef __cplusplus
 }

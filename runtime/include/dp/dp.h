@@ -2,15 +2,15 @@
 /*
  * libdp, the C face: what a rank asks of the world it was started in.
  *
- * A rank is a task of a Slurm step started with --dp-world (or of `dpctl launch`). Everything it needs stands in its
- * environment (DP_SOCKET, DP_RANK, ...); libdp talks to its node's daemon over an abstract unix socket and has no
- * secret and no network of its own. C++ programs may prefer dp/dp.hpp.
+ * A rank is a task of a Slurm step started with --dp-world (or of `dpctl launch`). Everything it needs stands
+ * in its environment (DP_SOCKET, DP_RANK, ...); libdp talks to its node's daemon over an abstract unix socket
+ * and has no secret and no network of its own. C++ programs may prefer dp/dp.hpp.
  *
- * Threads:   every function may be called from any thread; one context may be shared by all threads of a process.
- * Ownership: a context belongs to who opened it and ends with dp_close. Strings returned as `const char *` belong to
- *            the context (or, for dp_last_error, to the calling thread) and must not be freed.
- * Time:      timeouts are milliseconds; DP_TIMEOUT_DEFAULT means the step's --dp-timeout. No call waits longer.
- * Errors:    a dp_status; dp_last_error() then holds one line that says what was tried, who is missing, what to do.
+ * Threads:   every function may be called from any thread; one context may be shared by all threads of a
+ * process. Ownership: a context belongs to who opened it and ends with dp_close. Strings returned as `const
+ * char *` belong to the context (or, for dp_last_error, to the calling thread) and must not be freed. Time:
+ * timeouts are milliseconds; DP_TIMEOUT_DEFAULT means the step's --dp-timeout. No call waits longer. Errors:
+ * a dp_status; dp_last_error() then holds one line that says what was tried, who is missing, what to do.
  * Since:     0.1
  */
 #ifndef DP_DP_H
@@ -51,23 +51,24 @@ typedef struct dp_context dp_context;
 
 /* Where this rank stands. Strings live as long as the context. */
 typedef struct dp_world {
-    uint32_t rank;             /* 0 .. size-1 */
-    uint32_t size;             /* ranks in the world */
-    uint32_t local_rank;       /* 0 .. local_size-1 on this node */
-    uint32_t local_size;       /* ranks on this node */
-    uint32_t node_rank;        /* 0 .. nodes-1 */
-    uint32_t nodes;            /* nodes in the world */
-    uint32_t generation;       /* 0; one more after each restart of the job */
-    const char *master_addr;   /* numeric address of rank 0's node */
-    uint16_t master_port;      /* a port held free there for whoever binds it */
-    const char *node_addr;     /* numeric address of this node, as the other nodes reach it */
+    uint32_t rank;           /* 0 .. size-1 */
+    uint32_t size;           /* ranks in the world */
+    uint32_t local_rank;     /* 0 .. local_size-1 on this node */
+    uint32_t local_size;     /* ranks on this node */
+    uint32_t node_rank;      /* 0 .. nodes-1 */
+    uint32_t nodes;          /* nodes in the world */
+    uint32_t generation;     /* 0; one more after each restart of the job */
+    const char* master_addr; /* numeric address of rank 0's node */
+    uint16_t master_port;    /* a port held free there for whoever binds it */
+    const char* node_addr;   /* numeric address of this node, as the other nodes reach it */
 } dp_world;
 
-/* Ranks that act together. `members` are world ranks, ascending and without repetition; members == NULL means the whole
- * world. The first member is the root. `name` tells groups with equal members apart; at most 255 bytes. */
+/* Ranks that act together. `members` are world ranks, ascending and without repetition; members == NULL means
+ * the whole world. The first member is the root. `name` tells groups with equal members apart; at most 255
+ * bytes. */
 typedef struct dp_group {
-    const char *name;
-    const uint32_t *members;
+    const char* name;
+    const uint32_t* members;
     size_t count;
 } dp_group;
 
@@ -75,60 +76,65 @@ typedef struct dp_group {
 int dp_in_step(void);
 
 /* Opens the context of this rank and says hello to the node's daemon. */
-dp_status dp_open(dp_context **context);
+dp_status dp_open(dp_context** context);
 
-/* Says goodbye and frees the context. NULL is allowed. Pending calls of other threads end with DP_ERROR_LOST. */
-void dp_close(dp_context *context);
+/* Says goodbye and frees the context. NULL is allowed. Pending calls of other threads end with DP_ERROR_LOST.
+ */
+void dp_close(dp_context* context);
 
 /* The facts of the world; valid until dp_close. */
-const dp_world *dp_get_world(const dp_context *context);
+const dp_world* dp_get_world(const dp_context* context);
 
-/* One line about the last error of the calling thread; "" if there was none. Valid until the thread's next call. */
-const char *dp_last_error(void);
+/* One line about the last error of the calling thread; "" if there was none. Valid until the thread's next
+ * call. */
+const char* dp_last_error(void);
 
 /* The meaning of a status in two or three words. */
-const char *dp_status_name(dp_status status);
+const char* dp_status_name(dp_status status);
 
-/* ---- groups: every member calls, in the same order -------------------------------------------------------------- */
+/* ---- groups: every member calls, in the same order
+ * -------------------------------------------------------------- */
 
 /* Waits until every member of the group has called. group == NULL means the whole world. */
-dp_status dp_barrier(dp_context *context, const dp_group *group, int64_t timeout_ms);
+dp_status dp_barrier(dp_context* context, const dp_group* group, int64_t timeout_ms);
 
 /* Writes a unique id; returns 0, or another number for failure. Called on the root only, by dp_unique_id. */
-typedef int (*dp_make_id)(void *user, uint8_t id[DP_UNIQUE_ID_BYTES]);
+typedef int (*dp_make_id)(void* user, uint8_t id[DP_UNIQUE_ID_BYTES]);
 
-/* The same fresh unique id for every member, once every member has called: the root's make_id makes it, the broker
- * brings it. make_id is ncclGetUniqueId for NCCL (dp/nccl.h does that). Each call yields a new id. */
-dp_status dp_unique_id(dp_context *context, const dp_group *group, dp_make_id make_id, void *user,
+/* The same fresh unique id for every member, once every member has called: the root's make_id makes it, the
+ * broker brings it. make_id is ncclGetUniqueId for NCCL (dp/nccl.h does that). Each call yields a new id. */
+dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id make_id, void* user,
                        uint8_t id[DP_UNIQUE_ID_BYTES], int64_t timeout_ms);
 
-/* The root's bytes for every member, once every member has called. On the root, data/size are read; on the others they
- * are ignored. The result is written to `out` (capacity in bytes) and its size to *out_size;
- * DP_ERROR_TOO_LARGE where it does not fit (*out_size then says what it needs). At most DP_MAX_VALUE_BYTES. */
-dp_status dp_broadcast(dp_context *context, const dp_group *group, const void *data, size_t size, void *out,
-                       size_t capacity, size_t *out_size, int64_t timeout_ms);
+/* The root's bytes for every member, once every member has called. On the root, data/size are read; on the
+ * others they are ignored. The result is written to `out` (capacity in bytes) and its size to *out_size;
+ * DP_ERROR_TOO_LARGE where it does not fit (*out_size then says what it needs). At most DP_MAX_VALUE_BYTES.
+ */
+dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* data, size_t size, void* out,
+                       size_t capacity, size_t* out_size, int64_t timeout_ms);
 
-/* ---- the store: keys and values of bytes, shared by the world ---------------------------------------------------- */
+/* ---- the store: keys and values of bytes, shared by the world
+ * ---------------------------------------------------- */
 
 /* Sets key to value. */
-dp_status dp_set(dp_context *context, const char *key, const void *value, size_t size, int64_t timeout_ms);
+dp_status dp_set(dp_context* context, const char* key, const void* value, size_t size, int64_t timeout_ms);
 
-/* Waits until the key is there, then copies its value (as dp_broadcast does). timeout_ms == 0: DP_ERROR_NOT_FOUND at once
- * where it is not there. */
-dp_status dp_get(dp_context *context, const char *key, void *out, size_t capacity, size_t *out_size,
+/* Waits until the key is there, then copies its value (as dp_broadcast does). timeout_ms == 0:
+ * DP_ERROR_NOT_FOUND at once where it is not there. */
+dp_status dp_get(dp_context* context, const char* key, void* out, size_t capacity, size_t* out_size,
                  int64_t timeout_ms);
 
 /* Waits until all the keys are there. */
-dp_status dp_wait(dp_context *context, const char *const *keys, size_t count, int64_t timeout_ms);
+dp_status dp_wait(dp_context* context, const char* const* keys, size_t count, int64_t timeout_ms);
 
 /* Adds to a counter (a missing key counts as 0; the value is decimal text) and yields the new value. */
-dp_status dp_add(dp_context *context, const char *key, int64_t amount, int64_t *result, int64_t timeout_ms);
+dp_status dp_add(dp_context* context, const char* key, int64_t amount, int64_t* result, int64_t timeout_ms);
 
-/* Sets key to `desired` where it holds `expected` (or is missing and expected_size == 0), in one step; yields the value
- * that it holds afterwards (as dp_broadcast does). */
-dp_status dp_compare_set(dp_context *context, const char *key, const void *expected, size_t expected_size,
-                         const void *desired, size_t desired_size, void *out, size_t capacity, size_t *out_size,
-                         int64_t timeout_ms);
+/* Sets key to `desired` where it holds `expected` (or is missing and expected_size == 0), in one step; yields
+ * the value that it holds afterwards (as dp_broadcast does). */
+dp_status dp_compare_set(dp_context* context, const char* key, const void* expected, size_t expected_size,
+                         const void* desired, size_t desired_size, void* out, size_t capacity,
+                         size_t* out_size, int64_t timeout_ms);
 
 #ifdef __cplusplus
 }

@@ -14,9 +14,11 @@
 extern "C" {
 #endif
 
-/* A communicator for the group (NULL: the whole world) on the calling thread's current CUDA device. Every member calls.
- * The rank inside the communicator is the member's place in the group. The caller owns *comm (ncclCommDestroy). */
-dp_status dp_nccl_communicator(dp_context *context, const dp_group *group, ncclComm_t *comm, int64_t timeout_ms);
+/* A communicator for the group (NULL: the whole world) on the calling thread's current CUDA device. Every
+ * member calls. The rank inside the communicator is the member's place in the group. The caller owns *comm
+ * (ncclCommDestroy). */
+dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
+                               int64_t timeout_ms);
 
 #ifdef __cplusplus
 }

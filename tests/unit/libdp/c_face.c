@@ -4,30 +4,33 @@
 
 #include "dp/dp.h"
 
-static int make(void *user, uint8_t id[DP_UNIQUE_ID_BYTES]) {
-    memset(id, *(int *)user, DP_UNIQUE_ID_BYTES);
+static int make(void* user, uint8_t id[DP_UNIQUE_ID_BYTES]) {
+    memset(id, *(int*)user, DP_UNIQUE_ID_BYTES);
     return 0;
 }
 
 int c_face_smoke(void) {
-    dp_context *context = NULL;
+    dp_context* context = NULL;
     if (dp_open(&context) != DP_OK) return 20;
-    const dp_world *world = dp_get_world(context);
+    const dp_world* world = dp_get_world(context);
     uint8_t id[DP_UNIQUE_ID_BYTES];
     int fill = 7;
     if (dp_unique_id(context, NULL, make, &fill, id, DP_TIMEOUT_DEFAULT) != DP_OK || id[127] != 7) return 21;
     int64_t count = 0;
-    if (dp_add(context, "n", 1, &count, 1000) != DP_OK || count < 1 || count > (int64_t)world->size) return 22;
+    if (dp_add(context, "n", 1, &count, 1000) != DP_OK || count < 1 || count > (int64_t)world->size)
+        return 22;
     const uint32_t all[2] = {0, 1};
     const dp_group pair = {"pair", all, 2};
     if (dp_barrier(context, &pair, DP_TIMEOUT_DEFAULT) != DP_OK) return 23;
     char value[16];
     size_t size = 0;
-    if (dp_compare_set(context, "c", "", 0, "v", 1, value, sizeof value, &size, 1000) != DP_OK || size != 1) return 24;
-    const char *keys[2] = {"n", "c"};
+    if (dp_compare_set(context, "c", "", 0, "v", 1, value, sizeof value, &size, 1000) != DP_OK || size != 1)
+        return 24;
+    const char* keys[2] = {"n", "c"};
     if (dp_wait(context, keys, 2, 1000) != DP_OK) return 25;
     if (dp_get(context, "none", value, sizeof value, &size, 0) != DP_ERROR_NOT_FOUND) return 26;
-    if (strlen(dp_last_error()) == 0 || strcmp(dp_status_name(DP_ERROR_NOT_FOUND), "not found") != 0) return 27;
+    if (strlen(dp_last_error()) == 0 || strcmp(dp_status_name(DP_ERROR_NOT_FOUND), "not found") != 0)
+        return 27;
     dp_close(context);
     return 0;
 }

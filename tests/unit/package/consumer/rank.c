@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 int main(void) {
-    dp_context *context;
+    dp_context* context;
     if (dp_open(&context) != DP_OK || dp_barrier(context, NULL, DP_TIMEOUT_DEFAULT) != DP_OK) {
         fprintf(stderr, "%s\n", dp_last_error());
         return 1;
