@@ -50,10 +50,9 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allreduce(options);
             return {};
         } catch (const std::exception& error) {
-            return fail(Fault::world,
-                        fmt::format("rank {}: all-reduce over Gloo broke off: {}; another rank has died "
-                                    "or its node is cut off, see the lines before this one",
-                                    mesh_->rank, error.what()));
+            return fail(Fault::world, fmt::format("all-reduce over Gloo broke off: {}; another rank has died "
+                                                  "or its node is cut off, see the lines before this one",
+                                                  error.what()));
         }
     }
 

@@ -96,6 +96,7 @@ class Context {
 
     Result<void> wait(const std::vector<std::string>& keys, Timeout timeout = {}) {
         std::vector<const char*> raw;
+        raw.reserve(keys.size());
         for (const auto& key : keys) raw.push_back(key.c_str());
         return check(dp_wait(get(), raw.data(), raw.size(), milliseconds(timeout)));
     }

@@ -103,7 +103,7 @@ TEST(GlooCommunicator, ARankThatLeavesEndsTheAllReduceOfTheOthersWithAnError) {
         const std::lock_guard lock(mutex);
         ASSERT_FALSE(done);
         EXPECT_EQ(done.error().fault, Fault::world);
-        EXPECT_NE(done.error().message.find("rank " + std::to_string(ranks.rank())), std::string::npos);
+        EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos);
         ++told;
     });
     EXPECT_EQ(told, 2);

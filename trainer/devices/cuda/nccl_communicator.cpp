@@ -53,8 +53,8 @@ class NcclCommunicator final : public Communicator {
         if (result == ncclSuccess) return {};
         failed_ = true;
         const char* last = ncclGetLastError(comm_);
-        return fail(Fault::world, "rank " + std::to_string(rank_) +
-                                      ": all-reduce over NCCL broke off: " + ncclGetErrorString(result) +
+        return fail(Fault::world, std::string("all-reduce over NCCL broke off: ") +
+                                      ncclGetErrorString(result) +
                                       (last != nullptr && *last != '\0' ? ": " : "") +
                                       (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
     }
