@@ -2,6 +2,7 @@
 //
 // dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm.
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? 0 : 2;
+        if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+        std::fprintf(stderr, "dpctl: %s; see dpctl launch --help\n", e.what());
+        return 2;
     }
     return dp::launch(launch);
 }

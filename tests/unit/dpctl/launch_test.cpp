@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `dpctl launch` as a person at a laptop uses it: exit codes, messages, and nothing left behind.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace {
+
+struct Outcome {
+    int code;  // 128 + signal for a death
+    std::string output;
+};
+
+// Both streams of `dpctl WORDS`.
+Outcome dpctl(const std::string& words) {
+    FILE* pipe = popen((std::string(DP_TEST_DPCTL) + " " + words + " 2>&1").c_str(), "r");
+    if (!pipe) return {-1, ""};
+    std::string output;
+    std::array<char, 4096> chunk;
+    size_t n = 0;
+    while ((n = fread(chunk.data(), 1, chunk.size(), pipe)) > 0) output.append(chunk.data(), n);
+    const int status = pclose(pipe);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), output};
+}
+
+bool has(const Outcome& outcome, const std::string& text) {
+    return outcome.output.find(text) != std::string::npos;
+}
+
+TEST(Launch, GivesEachRankItsPlace) {
+    const Outcome out =
+        dpctl("launch -n 3 -- sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK $MASTER_ADDR' | sort");
+    EXPECT_EQ(out.output, "0/3 0 127.0.0.1\n1/3 1 127.0.0.1\n2/3 2 127.0.0.1\n");
+}
+
+TEST(Launch, BadInputIsOneLineAndStartsNothing) {
+    struct {
+        const char* words;
+        const char* text;
+    } const cases[] = {
+        {"launch -n 0 -- echo started", "dpctl: --ranks: Value 0 not in range 1 to 4096"},
+        {"launch -n many -- echo started", "many"},
+        {"launch -- echo started", "--ranks is required"},
+        {"launch -n 2", "command"},
+        {"launch -n 2 --timeout 0 -- echo started", "--timeout"},
+        {"launch -n 2 --daemon /nowhere -- echo started", "cannot open the daemon /nowhere"},
+    };
+    for (const auto& c : cases) {
+        const Outcome out = dpctl(c.words);
+        EXPECT_NE(out.code, 0) << c.words;
+        EXPECT_TRUE(has(out, c.text)) << c.words << ": " << out.output;
+        EXPECT_FALSE(has(out, "started\n")) << c.words << ": " << out.output;
+    }
+}
+
+TEST(Launch, AMissingProgramIsNamedOnce) {
+    const Outcome out = dpctl("launch -n 2 -- /no/such/program");
+    EXPECT_EQ(out.code, 127);
+    EXPECT_TRUE(has(out, "cannot run /no/such/program: No such file or directory"));
+    EXPECT_EQ(out.output.find("cannot run"), out.output.rfind("cannot run"));
+}
+
+TEST(Launch, TheFirstBadEndIsTheResult) {
+    EXPECT_EQ(dpctl("launch -n 3 -- sh -c '[ $RANK != 1 ] || exit 7; sleep 30'").code, 7);
+    const Outcome killed = dpctl("launch -n 3 -- sh -c '[ $RANK != 1 ] || kill -SEGV $$; sleep 30'");
+    EXPECT_EQ(killed.code, 128 + SIGSEGV);
+    EXPECT_TRUE(has(killed, "was killed by signal 11 (SIGSEGV); ending the step"));
+}
+
+TEST(Launch, LeavesNoProcessOfItsRanks) {
+    // The background children hold the pipe open: popen only returns when they are gone.
+    const Outcome out = dpctl("launch -n 2 -- sh -c 'sleep 300 & exit 0'");
+    EXPECT_EQ(out.code, 0);
+}
+
+TEST(Launch, SigtermEndsAllRanksWithoutACulprit) {
+    const Outcome out = dpctl("launch -n 2 -- sh -c '[ $RANK != 0 ] || kill -TERM $PPID; sleep 300'");
+    EXPECT_EQ(out.code, 128 + SIGTERM);
+    EXPECT_FALSE(has(out, "slurm-dp:")) << out.output;
+}
+
+}  // namespace
