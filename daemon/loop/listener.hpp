@@ -22,7 +22,8 @@ class Listener {
     using OnAccept = std::function<void(Fd)>;
 
     // Does not own `socket`, which must be non-blocking and outlive it.
-    Listener(event_base* base, int socket, OnAccept on_accept) : on_accept_(std::move(on_accept)) {
+    Listener(event_base* base, int socket, OnAccept on_accept)
+        : on_accept_(std::move(on_accept)), again_(base, [this] { event_add(event_.get(), nullptr); }) {
         event_.reset(event_new(base, socket, EV_READ | EV_PERSIST, accept_all, this));
         event_add(event_.get(), nullptr);
     }
@@ -32,18 +33,27 @@ class Listener {
  private:
     // A few at a time, so that a flood of connections does not keep the loop from those that it has.
     static constexpr int kBatch = 64;
+    // Out of descriptors or memory: the socket stays readable, and asking at once again would only burn the
+    // CPU.
+    static constexpr Time kPause{100};
 
     OnAccept on_accept_;
     EventPtr event_;
+    Timer again_;
 
     static void accept_all(int socket, short, void* pointer) {
         auto* self = static_cast<Listener*>(pointer);
         for (int i = 0; i < kBatch; ++i) {
             int fd = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-            if (fd >= 0)
+            if (fd >= 0) {
                 self->on_accept_(Fd(fd));
-            else if (errno != EINTR && errno != ECONNABORTED)
+            } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                event_del(self->event_.get());
+                self->again_.after(kPause);
                 return;
+            } else if (errno != EINTR && errno != ECONNABORTED) {
+                return;
+            }
         }
     }
 };
