@@ -20,12 +20,19 @@ extern "C" {
 namespace dp::plugin {
 namespace {
 
-// Ends srun before it has started anything. Not by an error code: Slurm ignores one from a plugin whose line
-// in plugstack.conf says `optional`. srun itself leaves in the same way where a plugin fails (srun_job.c),
-// and the process that it keeps for this gives back what was allocated.
+// Ends srun before it has asked for anything. Not by an error code: Slurm ignores one from a plugin whose
+// line in plugstack.conf says `optional`.
 [[noreturn]] void refuse(const std::string& why) {
     slurm_error("slurm-dp: %s", why.c_str());
     std::exit(1);
+}
+
+// The same once the step exists. An srun that ended now would leave the step in slurmctld, and with it the
+// allocation's CPUs; so the step is launched, and each of its tasks ends before its program (see
+// node_user_init).
+void refuse_step(const std::string& why) {
+    slurm_error("slurm-dp: %s", why.c_str());
+    setenv(kStepVariable, kRefusedStep, 1);
 }
 
 void set_environment(const char* name, const std::string& value) {
@@ -111,7 +118,7 @@ void launcher_step_created(spank_t spank) {
     if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
-        refuse("this srun does not tell the plugin its job, step and tasks");
+        return refuse_step("this srun does not tell the plugin its job, step and tasks");
     if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
     if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
         is_mpi_launcher(argv[0])) {
@@ -120,7 +127,7 @@ void launcher_step_created(spank_t spank) {
     }
     switch (decide_world(*s.settings.world, tasks, s.command_line.world.has_value())) {
         case WorldDecision::refuse:
-            refuse(world_refusal(*s.settings.world, tasks));
+            return refuse_step(world_refusal(*s.settings.world, tasks));
         case WorldDecision::leave_alone:
             leave_step_alone();
             return;
@@ -129,7 +136,7 @@ void launcher_step_created(spank_t spank) {
     }
     if (nodes > 1) {
         auto host = rank_zero_host(job_id, step_id);
-        if (!host) refuse(host.error().message);
+        if (!host) return refuse_step(host.error().message);
         set_environment(kRankZeroHostVariable, *host);
     }
 }

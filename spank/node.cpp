@@ -66,7 +66,6 @@ Try<StepFacts> gather(spank_t spank) {
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &f.world_size) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_tasks) != ESPANK_SUCCESS)
         return fail("slurmstepd does not tell the plugin its step");
-    if (spank_get_item(spank, S_SLURM_RESTART_COUNT, &f.restart) != ESPANK_SUCCESS) f.restart = 0;
     for (uint32_t local = 0; local < local_tasks; ++local) {
         uint32_t rank = 0;
         if (spank_get_item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, local, &rank) != ESPANK_SUCCESS)
@@ -75,6 +74,8 @@ Try<StepFacts> gather(spank_t spank) {
         f.ranks.push_back(rank);
     }
     auto text = [&](const char* name) { return job_environment(spank, name).value_or(""); };
+    // S_SLURM_RESTART_COUNT is always 0 in a step: slurmstepd never fills it in (slurmstepd_job.c).
+    f.restart = parse_number<uint32_t>(text("SLURM_RESTART_COUNT")).value_or(0);
     f.node_list = text("SLURM_STEP_NODELIST");
     f.reserved_ports = text("SLURM_STEP_RESV_PORTS");
     f.rank_zero_host = text(kRankZeroHostVariable);
@@ -92,13 +93,18 @@ void node_user_init(spank_t spank) {
     if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
         return;
     s.active = true;
-    s.settings = read_settings(job_environment(spank, kStepVariable).value_or(""));
+    const std::string step = job_environment(spank, kStepVariable).value_or("");
+    s.refused = step == kRefusedStep;
+    if (s.refused) return;
+    s.settings = read_settings(step);
     auto facts = gather(spank);
     if (!facts) {
         s.failure = facts.error().message;
         return;
     }
     s.facts = std::move(*facts);
+    // Neither task nor prolog nor epilog of a task gets to see it from here on.
+    spank_unsetenv(spank, kSecretVariable);
     const PortSeed seed{s.facts.job_id, s.facts.step_id, s.facts.restart, s.facts.reserved_ports};
     auto node = prepare_node(s.site.daemon, s.facts.name(),
                              s.facts.has_rank_zero() ? candidate_ports(seed) : std::vector<uint16_t>(),
@@ -111,7 +117,7 @@ void node_user_init(spank_t spank) {
 
 void node_task_forked(spank_t spank) {
     State& s = state();
-    if (!s.active || s.failure) return;
+    if (!s.active || s.refused || s.failure) return;
     int local = 0;
     pid_t pid = 0;
     if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS &&
@@ -124,7 +130,7 @@ void node_task_forked(spank_t spank) {
 
 void node_task_exited(spank_t spank) {
     State& s = state();
-    if (!s.active || s.failure) return;
+    if (!s.active || s.refused || s.failure) return;
     int local = 0;
     int status = 0;
     if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||
@@ -133,9 +139,11 @@ void node_task_exited(spank_t spank) {
     const int control = s.node.control_launcher.get();
     send_control(control, {ControlEvent::Kind::exit, static_cast<uint32_t>(local), status});
     if (++s.exited < s.facts.ranks.size()) return;
+    const auto pid = daemon_pid(control);
+    const Fd daemon = pid ? open_daemon(control, *pid) : Fd();
     send_control(control, {ControlEvent::Kind::end});
-    if (auto pid = daemon_pid(control)) {
-        const Ended ended = wait_until_gone(*pid, kDaemonLeaves);
+    if (daemon) {
+        const Ended ended = wait_until_gone(daemon, kDaemonLeaves);
         if (ended != Ended::gone)
             slurm_error(
                 "slurm-dp: step %s: the rendezvous daemon (pid %d) did not leave within %ld ms and was %s",

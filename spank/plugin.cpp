@@ -48,6 +48,9 @@ int guarded(const char* where, int on_throw, Body body) {
     } catch (const std::exception& e) {
         slurm_error("slurm-dp: %s: %s", where, e.what());
         return on_throw;
+    } catch (...) {
+        slurm_error("slurm-dp: %s: an unknown exception", where);
+        return on_throw;
     }
 }
 

@@ -44,6 +44,7 @@ struct State {
 
     // In slurmstepd, from user_init on; copied into every task by fork.
     bool active = false;
+    bool refused = false;  // by the launcher, which has said why: the tasks end without a word
     Settings settings;
     StepFacts facts;
     NodeSetup node;

@@ -18,6 +18,7 @@ extern "C" {
 #include "common/board.hpp"
 #include "common/daemon_config.hpp"
 #include "common/task_environment.hpp"
+#include "common/text.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -25,6 +26,18 @@ namespace {
 
 // The daemon knows better than a task why there is no plan; it gets this much longer to say it.
 constexpr std::chrono::seconds kDaemonSpeaksFirst{5};
+
+// A NodeName need not be a host name: slurm.conf may give its NodeAddr.
+Try<std::vector<std::string>> resolve_through_slurm(const std::string& node, const Failure& before) {
+    node_info_msg_t* info = nullptr;
+    if (slurm_load_node_single(&info, const_cast<char*>(node.c_str()), 0) != SLURM_SUCCESS)
+        return tl::make_unexpected(before);
+    std::string address;
+    if (info->record_count > 0 && info->node_array[0].node_addr) address = info->node_array[0].node_addr;
+    slurm_free_node_info_msg(info);
+    if (address.empty() || address == node) return tl::make_unexpected(before);
+    return resolve(address);
+}
 
 Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
     const StepFacts& f = s.facts;
@@ -53,6 +66,7 @@ Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
             return fail("the host of rank 0 is unknown on " + f.host +
                         ": is slurm-dp installed where srun runs?");
         auto addresses = resolve(f.rank_zero_host);
+        if (!addresses) addresses = resolve_through_slurm(f.rank_zero_host, addresses.error());
         if (!addresses) return tl::make_unexpected(addresses.error());
         c.broker_addresses = *addresses;
         c.candidates = candidate_ports(seed);
@@ -96,6 +110,7 @@ void task_init(spank_t spank) {
         for (const char* name : kLauncherVariables) spank_unsetenv(spank, name);
         return;
     }
+    if (s.refused) _exit(1);
     int local = 0;
     uint32_t rank = 0;
     spank_get_item(spank, S_TASK_ID, &local);
@@ -113,7 +128,17 @@ void task_init(spank_t spank) {
         if (auto started = start_daemon(s); !started) s.failure = started.error().message;
     }
     drop_daemon_ends(s.node);
+    // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
+    s.node.control_launcher.reset();
     if (s.failure) refuse(*s.failure, true);
+    // In a heterogeneous step this counts the tasks of all components, the plugin's own facts those of one.
+    const auto all =
+        parse_number<uint32_t>(task_environment_value(spank, "SLURM_STEP_NUM_TASKS").value_or(""));
+    if (all && *all != s.facts.world_size)
+        refuse(
+            "heterogeneous steps (srun A : B) cannot be one world yet; start each part with an srun of its "
+            "own",
+            true);
     const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
     auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);

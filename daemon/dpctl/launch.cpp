@@ -54,6 +54,7 @@ class World {
     const LaunchOptions& options_;
     NodeSetup node_;
     std::vector<pid_t> pids_;
+    pid_t daemon_ = 0;
     uint32_t running_ = 0;
     int result_ = 0;
 
@@ -62,6 +63,7 @@ class World {
     [[noreturn]] void become_rank(uint32_t rank, const NodePlan& plan);
     void reap();
     void forward(int signal);
+    void tell_daemon(int signal);
     void wait_for_ranks(int signals);
     void end_daemon();
 };
@@ -158,11 +160,15 @@ void World::reap() {
     }
 }
 
+// The daemon must know that the ranks were told to end.
+void World::tell_daemon(int signal) {
+    if (daemon_ <= 0) daemon_ = daemon_pid(node_.control_launcher.get()).value_or(0);
+    if (daemon_ > 0 && open_daemon(node_.control_launcher.get(), daemon_)) kill(daemon_, signal);
+}
+
 void World::forward(int signal) {
     for (pid_t pid : pids_)
         if (pid > 0) kill(pid, signal);
-    // The daemon must know that the ranks were told to end.
-    if (auto pid = daemon_pid(node_.control_launcher.get())) kill(*pid, signal);
 }
 
 void World::wait_for_ranks(int signals) {
@@ -173,8 +179,11 @@ void World::wait_for_ranks(int signals) {
         while (read(signals, &info, sizeof info) == sizeof info) {
             if (info.ssi_signo == SIGCHLD)
                 reap();
-            else
-                forward(static_cast<int>(info.ssi_signo));
+            else {
+                tell_daemon(static_cast<int>(info.ssi_signo));
+                // What the terminal sends (Ctrl-C), it has sent to the ranks, too.
+                if (info.ssi_code != SI_KERNEL) forward(static_cast<int>(info.ssi_signo));
+            }
         }
     }
 }
@@ -182,10 +191,10 @@ void World::wait_for_ranks(int signals) {
 void World::end_daemon() {
     const int control = node_.control_launcher.get();
     if (control < 0) return;
-    auto pid = daemon_pid(control);
+    if (daemon_ <= 0) daemon_ = daemon_pid(control).value_or(0);
+    const Fd daemon = daemon_ > 0 ? open_daemon(control, daemon_) : Fd();
     send_control(control, {ControlEvent::Kind::end});
-    if (!pid) pid = daemon_pid(control);
-    if (pid && wait_until_gone(*pid, kDaemonLeaves) != Ended::gone)
+    if (wait_until_gone(daemon, kDaemonLeaves) != Ended::gone)
         complain("the rendezvous daemon had to be killed");
 }
 

@@ -57,7 +57,7 @@ void Broker::abort(const std::string& reason, Patience patience) {
     if (aborted_) return;  // the first cause wins; what follows from it is no cause
     aborted_ = true;
     abort_reason_ = reason;
-    polite_at_.reset();
+    suspicion_.reset();
     // Before the plan is out, the waiting tasks of this node print the reason themselves.
     if (plan_sent_to_own_) out_.log.push_back(reason + "; ending the step");
     wire::ToNode message;
@@ -72,9 +72,8 @@ void Broker::died(uint32_t rank, int wait_status, Time now) {
     const Patience patience = patience_after(wait_status);
     if (patience != kTold) {
         abort(reason, patience);
-    } else if (!polite_at_ && !aborted_) {
-        polite_at_ = now + kPoliteDelay;
-        polite_reason_ = reason;
+    } else {
+        suspect(reason, kTold, now + kPoliteDelay);
     }
 }
 
@@ -164,6 +163,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
             vanished_.erase(event.rank());
+            ended_.insert(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
                 died(event.rank(), event.exited(), now);
@@ -194,25 +194,26 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
         return;
     }
     const auto& arrive = request.request().arrive();
-    deliver(meetings_.arrive(caller, arrive, now, Time(request.request().timeout_ms())));
+    deliver(meetings_.arrive(caller, arrive, now, clamped(request.request().timeout_ms())));
     // A member that has ended will never come.
-    for (uint32_t member : meetings_.awaited())
-        if (members_.ranks()[member].state == Membership::RankState::exited)
-            deliver(meetings_.give_up(member));
+    for (uint32_t ended : ended_) deliver(meetings_.give_up(ended));
 }
 
-BrokerActions Broker::on_lost(uint32_t node, const std::string& why) {
+BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     const auto& state = members_.nodes()[node];
-    if (!finished_ && state.joined && !state.left && !state.lost) {
-        members_.lose(node);
-        abort("node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why, kBroken);
-        for (uint32_t rank : state.ranks) {
-            store_.drop(rank);
-            deliver(meetings_.give_up(rank));
-        }
-        if (members_.all_left()) finished_ = true;
-    }
+    if (finished_ || !state.joined || state.left || state.lost) return take();
+    members_.lose(node);
+    suspect("node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why, kBroken,
+            now + kLostDelay);
+    for (uint32_t rank : state.ranks) store_.drop(rank);
+    if (members_.all_left()) finished_ = true;
     return take();
+}
+
+// A cause that may turn out to be the step's own end; the first one counts.
+void Broker::suspect(const std::string& reason, Patience patience, Time until) {
+    if (aborted_ || suspicion_) return;
+    suspicion_ = Suspicion{reason, patience, until};
 }
 
 // The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the
@@ -258,12 +259,16 @@ BrokerActions Broker::tick(Time now) {
             out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
         deliver(meetings_.give_up(rank));
     }
-    if (polite_at_ && now >= *polite_at_) {
-        polite_at_.reset();
-        if (!members_.all_exited()) abort(polite_reason_, kTold);
+    if (suspicion_ && now >= suspicion_->until) {
+        const Suspicion cause = *std::exchange(suspicion_, std::nullopt);
+        if (!members_.all_exited()) abort(cause.reason, cause.patience);
     }
     if (leave_at_ && now >= *leave_at_ && !finished_) {
         finished_ = true;
+        const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
+                                " has left (rank 0's node has finished)";
+        deliver(store_.end(wire::LOST, why));
+        deliver(meetings_.end(wire::LOST, why));
         wire::ToNode message;
         message.mutable_farewell();
         to_all(message);
@@ -273,7 +278,8 @@ BrokerActions Broker::tick(Time now) {
 
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
-    next = earlier(earlier(next, leave_at_), polite_at_);
+    next = earlier(next, leave_at_);
+    if (suspicion_) next = earlier(next, suspicion_->until);
     for (const auto& [rank, until] : vanished_) next = earlier(next, until);
     if (aborted_) return next;
     if (!members_.all_joined()) next = earlier(next, started_ + config_.timeout);

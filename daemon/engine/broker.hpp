@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,7 +57,7 @@ class Broker {
     // A message of a node that has proven itself.
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
     // Its connection closed. Expected after Leave; otherwise the node is lost.
-    BrokerActions on_lost(uint32_t node, const std::string& why);
+    BrokerActions on_lost(uint32_t node, const std::string& why, Time now);
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -80,9 +81,14 @@ class Broker {
     bool aborted_ = false;
     bool finished_ = false;
     std::string abort_reason_;
-    // A death that may turn out to be the step's own end; see ending.hpp.
-    std::optional<Time> polite_at_;
-    std::string polite_reason_;
+    // A cause that may turn out to be the step's own end; see ending.hpp.
+    struct Suspicion {
+        std::string reason;
+        Patience patience;
+        Time until;
+    };
+    std::optional<Suspicion> suspicion_;
+    std::set<uint32_t> ended_;           // ranks whose task has exited
     std::map<uint32_t, Time> vanished_;  // until when their exit may follow, by rank
 
     BrokerActions take();
@@ -94,6 +100,7 @@ class Broker {
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
     void abort(const std::string& reason, Patience patience);
     void died(uint32_t rank, int wait_status, Time now);
+    void suspect(const std::string& reason, Patience patience, Time until);
     void own_node_left(Time now);
     void check_arrivals(Time now);
     std::string where(uint32_t rank) const;

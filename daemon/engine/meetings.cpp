@@ -2,7 +2,6 @@
 #include "engine/meetings.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "common/text.hpp"
 #include "dp/dp.h"
@@ -86,8 +85,8 @@ std::vector<Answer> Meetings::expire(Time now) {
         answers.push_back(fail_all(meeting, wire::TIMEOUT,
                                    std::to_string(meeting.arrived.size()) + " of " +
                                        std::to_string(expected(key)) + " ranks met in " + quoted(key.group) +
-                                       " within " + std::to_string((now - meeting.first).count() / 1000) +
-                                       " s; missing: " + describe_(late)));
+                                       " within " + words(now - meeting.first) +
+                                       "; missing: " + describe_(late)));
         meetings_.erase(current);
     }
     return answers;
@@ -116,11 +115,11 @@ std::vector<Answer> Meetings::give_up(uint32_t rank) {
     return answers;
 }
 
-std::vector<uint32_t> Meetings::awaited() const {
-    std::set<uint32_t> out;
-    for (const auto& [key, meeting] : meetings_)
-        for (uint32_t rank : missing(key, meeting)) out.insert(rank);
-    return {out.begin(), out.end()};
+std::vector<Answer> Meetings::end(wire::Status status, const std::string& why) {
+    std::vector<Answer> answers;
+    for (const auto& [key, meeting] : meetings_) answers.push_back(fail_all(meeting, status, why));
+    meetings_.clear();
+    return answers;
 }
 
 }  // namespace dp

@@ -34,8 +34,8 @@ class Meetings {
     // The rank can come no more (it ended): whoever waits for it is told so.
     std::vector<Answer> give_up(uint32_t rank);
 
-    // Ranks that others are waiting for now, ascending; empty where nobody waits.
-    std::vector<uint32_t> awaited() const;
+    // Answers all that wait, with this.
+    std::vector<Answer> end(wire::Status status, const std::string& why);
 
  private:
     struct Key {

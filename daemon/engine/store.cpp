@@ -20,13 +20,16 @@ Answer with_value(Caller caller, const std::string& value) {
 }  // namespace
 
 std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, Time now) {
-    const Time deadline = now + Time(request.timeout_ms());
+    const Time deadline = now + clamped(request.timeout_ms());
     auto refuse = [&](wire::Status status, std::string why) {
         return std::vector<Answer>{answer(caller, status, std::move(why))};
     };
     auto bad_key = [&] {
-        return refuse(wire::TOO_LARGE, "a key has 1 to " + std::to_string(DP_MAX_KEY_BYTES) + " bytes");
+        return refuse(wire::INVALID, "a key has 1 to " + std::to_string(DP_MAX_KEY_BYTES) + " bytes");
     };
+    // One call, one answer: libdp never asks twice under one number.
+    if (waiters_.contains(caller))
+        return refuse(wire::INVALID, "this rank is waiting under that number already");
     switch (request.operation_case()) {
         case wire::Request::kSet: {
             const auto& set = request.set();
@@ -151,6 +154,14 @@ std::optional<Time> Store::next_deadline() const {
     std::optional<Time> next;
     for (const auto& [caller, waiter] : waiters_) next = earlier(next, waiter.deadline);
     return next;
+}
+
+std::vector<Answer> Store::end(wire::Status status, const std::string& why) {
+    std::vector<Answer> answers;
+    for (const auto& [caller, waiter] : waiters_) answers.push_back(answer(caller, status, why));
+    waiters_.clear();
+    by_key_.clear();
+    return answers;
 }
 
 void Store::drop(uint32_t rank) {

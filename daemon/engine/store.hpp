@@ -29,6 +29,9 @@ class Store {
     std::vector<Answer> expire(Time now);
     std::optional<Time> next_deadline() const;
 
+    // Answers all that wait, with this.
+    std::vector<Answer> end(wire::Status status, const std::string& why);
+
     // Forgets what the rank was waiting for.
     void drop(uint32_t rank);
 

@@ -6,11 +6,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
+#include <string>
 
 namespace dp {
 
 using Time = std::chrono::milliseconds;
+
+// A time-out as it came over the wire: never negative, and small enough for any sum with a clock.
+inline Time clamped(int64_t timeout_ms) {
+    return Time(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
+}
+
+// "300 ms", "20 s".
+inline std::string words(Time time) {
+    return time < Time(1000) ? std::to_string(time.count()) + " ms"
+                             : std::to_string(time.count() / 1000) + " s";
+}
 
 // The earlier of two deadlines, where nullopt is "none".
 inline std::optional<Time> earlier(std::optional<Time> a, std::optional<Time> b) {

@@ -37,10 +37,17 @@ void BrokerLink::try_next() {
         return;
     }
     try_timer_.after(kStagger);
-    begin(targets_[next_target_++]);
+    const size_t target = next_target_++;
+    for (const auto& [id, attempt] : attempts_) {
+        if (attempt.target != target || over_.contains(id)) continue;
+        try_timer_.after(Time(0));  // still at it since the last round
+        return;
+    }
+    begin(target);
 }
 
-void BrokerLink::begin(const Target& target) {
+void BrokerLink::begin(size_t index) {
+    const Target& target = targets_[index];
     auto address = socket_address(target.address, target.port);
     if (!address) return;
     Fd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -54,6 +61,7 @@ void BrokerLink::begin(const Target& target) {
     }
     const uint64_t id = next_attempt_++;
     Attempt& attempt = attempts_[id];
+    attempt.target = index;
     // Writable-or-error tells libevent that the connect ended: it reports an error on the first read.
     attempt.connection = std::make_unique<Connection>(base_, fd.release(), kMaxHandshakeFrame);
     attempt.deadline = std::make_unique<Timer>(base_, [this, id] { end(id); });
@@ -76,11 +84,14 @@ void BrokerLink::begin(const Target& target) {
 }
 
 void BrokerLink::end(uint64_t id) {
+    if (auto found = attempts_.find(id); found != attempts_.end()) found->second.connection->stop();
     over_.insert(id);
 }
 
 void BrokerLink::on_frame(uint64_t id, std::string_view body) {
-    Attempt& attempt = attempts_[id];
+    auto found = attempts_.find(id);
+    if (found == attempts_.end() || over_.contains(id)) return;
+    Attempt& attempt = found->second;
     if (joined_ == id) {
         auto message = parse_message<wire::ToNode>(body);
         if (message) {
@@ -100,10 +111,10 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
         wire::Response response;
         response.set_nonce(make_nonce());
         response.set_node_rank(node_rank_);
-        response.set_proof(
-            make_proof(secret_, Prover::relay, challenge->nonce(), response.nonce(), node_rank_));
-        attempt.expected =
-            make_proof(secret_, Prover::broker, challenge->nonce(), response.nonce(), node_rank_);
+        response.set_proof(make_proof(secret_, {Prover::relay, challenge->nonce(), response.nonce(),
+                                                node_rank_, targets_[attempt.target].port}));
+        attempt.expected = make_proof(secret_, {Prover::broker, challenge->nonce(), response.nonce(),
+                                                node_rank_, targets_[attempt.target].port});
         attempt.connection->send(to_frame(response));
         return;
     }
@@ -117,7 +128,7 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
     attempt.deadline.reset();
     attempt.connection->set_frame_limit(kMaxFrame);
     for (const auto& [other, unused] : attempts_)
-        if (other != id) over_.insert(other);
+        if (other != id) end(other);
     events_.on_joined(local_address(attempt.connection->fd()));
 }
 

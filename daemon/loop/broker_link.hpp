@@ -46,6 +46,7 @@ class BrokerLink {
     struct Attempt {
         std::unique_ptr<Connection> connection;
         std::unique_ptr<Timer> deadline;
+        size_t target = 0;     // place in targets_
         std::string expected;  // the broker's proof, once we have answered its challenge
     };
     struct Target {
@@ -67,7 +68,7 @@ class BrokerLink {
     Timer try_timer_;
 
     void try_next();
-    void begin(const Target& target);
+    void begin(size_t index);
     void end(uint64_t id);
     void on_frame(uint64_t id, std::string_view body);
 };

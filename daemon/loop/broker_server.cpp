@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
+
 #include "framing.hpp"
 #include "loop/handshake.hpp"
 #include "loop/peer_address.hpp"
@@ -15,20 +17,21 @@ BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uin
     : base_(base),
       secret_(std::move(secret)),
       nodes_(nodes),
+      port_(local_port(socket)),
       strangers_(strangers),
       on_message_(std::move(on_message)),
       on_lost_(std::move(on_lost)),
       listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
 
-// The oldest stranger makes room for a newcomer: a relay of ours proves itself within a round trip, so it is
-// never the oldest for long, and it would try again.
+// The oldest stranger makes room for a newcomer. A relay of ours proves itself within a round trip, and there
+// is room for all relays of the step at once and many passes of the loop besides, so it is never the oldest.
 void BrokerServer::make_room() {
     auto counts = [&](PeerId id) {
         auto peer = peers_.find(id);
         return peer != peers_.end() && !peer->second.node && !over_.contains(id);
     };
     std::erase_if(unproven_, [&](PeerId id) { return !counts(id); });
-    if (unproven_.size() < kMaxUnproven) return;
+    if (unproven_.size() < std::max<size_t>(kMaxUnproven, size_t{4} * nodes_)) return;
     const PeerId oldest = unproven_.front();
     unproven_.pop_front();
     refuse(oldest, "too many connections that prove nothing");
@@ -55,7 +58,9 @@ void BrokerServer::accept(Fd socket) {
             return !over_.contains(id);
         },
         [this, id](const std::string& why) {
-            if (auto node = peers_[id].node) {
+            auto found = peers_.find(id);
+            if (found == peers_.end() || over_.contains(id)) return;
+            if (auto node = found->second.node) {
                 drop(id);
                 on_lost_(*node, why);
             } else if (why.find("limit") != std::string::npos) {
@@ -72,12 +77,13 @@ void BrokerServer::accept(Fd socket) {
 }
 
 void BrokerServer::on_frame(PeerId id, std::string_view body) {
-    const Peer& peer = peers_[id];
-    if (!peer.node) {
-        prove(id, body);
+    auto found = peers_.find(id);
+    if (found == peers_.end() || over_.contains(id)) return;
+    if (!found->second.node) {
+        prove(found->first, found->second, body);
         return;
     }
-    const uint32_t node = *peer.node;
+    const uint32_t node = *found->second.node;
     auto message = parse_message<wire::FromNode>(body);
     if (message) {
         on_message_(node, *message);
@@ -87,22 +93,20 @@ void BrokerServer::on_frame(PeerId id, std::string_view body) {
     }
 }
 
-void BrokerServer::prove(PeerId id, std::string_view body) {
-    Peer& peer = peers_[id];
+void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
     auto response = parse_message<wire::Response>(body);
     if (!response || response->nonce().size() != kNonceBytes) {
         refuse(id, "it sent no answer to the challenge");
         return;
     }
     const std::string expected =
-        make_proof(secret_, Prover::relay, peer.nonce, response->nonce(), response->node_rank());
+        make_proof(secret_, {Prover::relay, peer.nonce, response->nonce(), response->node_rank(), port_});
     if (!proof_equals(expected, response->proof())) {
         refuse(id, "it does not know this step's secret");
         return;
     }
     if (response->node_rank() >= nodes_ || by_node_.contains(response->node_rank())) {
-        refuse(id, "node rank " + std::to_string(response->node_rank()) +
-                       " is here already or is none of this step");
+        drop(id);  // no stranger: a relay that found two ways here
         return;
     }
     peer.node = response->node_rank();
@@ -111,7 +115,7 @@ void BrokerServer::prove(PeerId id, std::string_view body) {
     peer.connection->set_frame_limit(kMaxFrame);
     wire::Accept accept;
     accept.set_proof(
-        make_proof(secret_, Prover::broker, peer.nonce, response->nonce(), response->node_rank()));
+        make_proof(secret_, {Prover::broker, peer.nonce, response->nonce(), response->node_rank(), port_}));
     peer.connection->send(to_frame(accept));
 }
 
@@ -123,21 +127,31 @@ void BrokerServer::refuse(PeerId id, const std::string& why) {
 }
 
 void BrokerServer::drop(PeerId id) {
-    if (auto node = peers_[id].node) by_node_.erase(*node);
+    auto found = peers_.find(id);
+    if (found == peers_.end()) return;
+    if (auto node = found->second.node; node && by_node_[*node] == id) by_node_.erase(*node);
+    found->second.connection->stop();
+    if (found->second.deadline) found->second.deadline->cancel();
     over_.insert(id);
 }
 
+Connection* BrokerServer::connection_of(uint32_t node) {
+    auto id = by_node_.find(node);
+    if (id == by_node_.end()) return nullptr;
+    auto peer = peers_.find(id->second);
+    return peer == peers_.end() ? nullptr : peer->second.connection.get();
+}
+
 void BrokerServer::send(uint32_t node, const wire::ToNode& message) {
-    if (auto found = by_node_.find(node); found != by_node_.end())
-        peers_[found->second].connection->send(to_frame(message));
+    if (Connection* connection = connection_of(node)) connection->send(to_frame(message));
 }
 
 void BrokerServer::close(uint32_t node) {
-    if (auto found = by_node_.find(node); found != by_node_.end()) peers_[found->second].connection->finish();
+    if (Connection* connection = connection_of(node)) connection->finish();
 }
 
 void BrokerServer::close_all() {
-    for (const auto& [node, id] : by_node_) peers_[id].connection->finish();
+    for (const auto& [node, id] : by_node_) close(node);
 }
 
 void BrokerServer::sweep() {

@@ -22,7 +22,7 @@
 
 namespace dp {
 
-inline constexpr size_t kMaxUnproven = 64;
+inline constexpr size_t kMaxUnproven = 1024;
 inline constexpr int kHandshakeSeconds = 5;
 
 class BrokerServer {
@@ -55,6 +55,7 @@ class BrokerServer {
     event_base* base_;
     std::string secret_;
     uint32_t nodes_;
+    uint16_t port_;
     StrangerLog& strangers_;
     OnMessage on_message_;
     OnLost on_lost_;
@@ -68,7 +69,8 @@ class BrokerServer {
     void accept(Fd socket);
     void make_room();
     void on_frame(PeerId id, std::string_view body);
-    void prove(PeerId id, std::string_view body);
+    void prove(PeerId id, Peer& peer, std::string_view body);
+    Connection* connection_of(uint32_t node);
     void refuse(PeerId id, const std::string& why);
     void drop(PeerId id);
 };

@@ -31,6 +31,11 @@ void Connection::finish() {
     if (!has_unsent()) shutdown(fd(), SHUT_WR);
 }
 
+void Connection::stop() {
+    closed_ = true;
+    bufferevent_disable(buffer_.get(), EV_READ | EV_WRITE);
+}
+
 bool Connection::has_unsent() const {
     return evbuffer_get_length(bufferevent_get_output(buffer_.get())) > 0;
 }
@@ -41,8 +46,7 @@ int Connection::fd() const {
 
 void Connection::close_with(const std::string& why) {
     if (closed_) return;
-    closed_ = true;
-    bufferevent_disable(buffer_.get(), EV_READ | EV_WRITE);
+    stop();
     // The callback may destroy this object: nothing of it may be touched afterwards.
     auto callback = std::move(on_closed_);
     if (callback) callback(why);

@@ -22,7 +22,7 @@ class Connection {
     // words. May destroy the connection.
     using OnClosed = std::function<void(const std::string& why)>;
 
-    // Takes the socket, which is non-blocking and connected, or connecting where on_connected is given.
+    // Takes the socket, which is non-blocking and connected or connecting.
     Connection(event_base* base, int fd, size_t frame_limit);
     ~Connection();
     Connection(const Connection&) = delete;
@@ -36,6 +36,8 @@ class Connection {
     // Sends what is queued, then ends this direction; the peer still may send. on_closed comes when it
     // closes, too.
     void finish();
+    // No call-back comes any more, whatever has arrived. The socket stays open until the object goes.
+    void stop();
     bool has_unsent() const;
     int fd() const;
 

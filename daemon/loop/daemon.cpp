@@ -84,7 +84,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
                 perform(broker_->on_message(node, message, now()));
                 if (leaves) broker_server_->close(node);
             },
-            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why)); });
+            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
         perform(node_.on_joined(config_.master_addr));
     } else {
         broker_link_.emplace(

@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 
 #include "common/daemon_config.hpp"
 #include "engine/broker.hpp"

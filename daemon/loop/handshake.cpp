@@ -42,12 +42,13 @@ std::string make_nonce() {
     return nonce;
 }
 
-std::string make_proof(std::string_view secret, Prover prover, std::string_view broker_nonce,
-                       std::string_view relay_nonce, uint32_t node_rank) {
-    std::string text = prover == Prover::relay ? "slurm-dp relay 1|" : "slurm-dp broker 1|";
-    text += broker_nonce;
-    text += relay_nonce;
-    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(node_rank >> shift);
+std::string make_proof(std::string_view secret, const ProofText& about) {
+    std::string text = about.prover == Prover::relay ? "slurm-dp relay 1|" : "slurm-dp broker 1|";
+    text += about.broker_nonce;
+    text += about.relay_nonce;
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(about.node_rank >> shift);
+    text += static_cast<char>(about.broker_port >> 8);
+    text += static_cast<char>(about.broker_port);
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned size = 0;
     if (!HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),

@@ -22,8 +22,17 @@ Try<std::string> secret_from_hex(std::string_view hex);
 std::string make_nonce();
 
 enum class Prover { relay, broker };
-std::string make_proof(std::string_view secret, Prover prover, std::string_view broker_nonce,
-                       std::string_view relay_nonce, uint32_t node_rank);
+
+// What a proof is about. With the port on which the broker listens, so that somebody who sits on another of
+// the step's candidate ports cannot pass the two sides' proofs on and stand between them.
+struct ProofText {
+    Prover prover;
+    std::string_view broker_nonce;
+    std::string_view relay_nonce;
+    uint32_t node_rank = 0;
+    uint16_t broker_port = 0;
+};
+std::string make_proof(std::string_view secret, const ProofText& about);
 
 // In constant time.
 bool proof_equals(std::string_view a, std::string_view b);

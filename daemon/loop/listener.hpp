@@ -32,7 +32,7 @@ class Listener {
 
  private:
     // A few at a time, so that a flood of connections does not keep the loop from those that it has.
-    static constexpr int kBatch = 64;
+    static constexpr int kBatch = 16;
     // Out of descriptors or memory: the socket stays readable, and asking at once again would only burn the
     // CPU.
     static constexpr Time kPause{100};

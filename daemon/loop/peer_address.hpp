@@ -36,6 +36,14 @@ inline std::string peer_address(int fd) {
                                                                               : "?";
 }
 
+inline uint16_t local_port(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+    // The port lies at the same place for both families.
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
 inline std::string local_address(int fd) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;

@@ -60,7 +60,8 @@ bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup) {
         if (at == std::string_view::npos) continue;
         // The whole name: step_1 is not step_12.
         const std::string_view rest = line.substr(at + cgroup.size());
-        if (rest.empty() || rest[0] == '/') return true;
+        // In cgroup v2, slurmstepd itself lives in ".../step_N/slurm" (cgroup_v2.c).
+        if (rest.empty() || (rest[0] == '/' && rest.rfind("/slurm", 0) != 0)) return true;
     }
     return false;
 }

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/fd.hpp"
 #include "common/text.hpp"
 
 namespace dp {
@@ -82,10 +81,15 @@ std::optional<pid_t> daemon_pid(int fd) {
     return std::nullopt;
 }
 
-Ended wait_until_gone(pid_t pid, std::chrono::milliseconds timeout) {
+Fd open_daemon(int fd, pid_t pid) {
     Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfd) return Ended::gone;
-    if (wait_pidfd(pidfd.get(), timeout)) return Ended::gone;
+    pollfd entry{fd, 0, 0};
+    if (!pidfd || poll(&entry, 1, 0) < 0 || (entry.revents & (POLLHUP | POLLERR))) return Fd();
+    return pidfd;
+}
+
+Ended wait_until_gone(const Fd& pidfd, std::chrono::milliseconds timeout) {
+    if (!pidfd || wait_pidfd(pidfd.get(), timeout)) return Ended::gone;
     syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
     return wait_pidfd(pidfd.get(), std::chrono::seconds(1)) ? Ended::killed : Ended::stuck;
 }

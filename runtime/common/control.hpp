@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/fd.hpp"
 #include "common/result.hpp"
 
 namespace dp {
@@ -42,6 +43,11 @@ void announce_daemon(int fd);
 // The launcher's side: the pid of the daemon, once it has announced itself.
 std::optional<pid_t> daemon_pid(int fd);
 
+// A descriptor for the daemon's process, or an empty one where it is gone. Looked at in this order: first the
+// pidfd, then whether the daemon still holds its end of `fd`; so a pid that somebody else has by now is never
+// taken for the daemon. Call it before "end" is sent.
+Fd open_daemon(int fd, pid_t pid);
+
 // How long a launcher waits for the daemon after "end": the broker stays for other nodes' sake
 // (kBrokerLinger), then hands over its last words (kLeavePatience).
 inline constexpr std::chrono::milliseconds kDaemonLeaves{4500};
@@ -49,6 +55,6 @@ inline constexpr std::chrono::milliseconds kDaemonLeaves{4500};
 // Waits until the process is gone, kills it at the deadline, and waits a little more. Waiting on the pidfd
 // rather than on a pipe of the process: descriptors close before a process leaves its cgroup.
 enum class Ended { gone, killed, stuck };
-Ended wait_until_gone(pid_t pid, std::chrono::milliseconds timeout);
+Ended wait_until_gone(const Fd& pidfd, std::chrono::milliseconds timeout);
 
 }  // namespace dp

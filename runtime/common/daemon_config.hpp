@@ -27,7 +27,6 @@ enum DaemonFd : int {
     kFdReady = 7,
     kFdBroker = 8,  // broker only
     kFdMaster = 9,  // broker only: the held MASTER_PORT
-    kFdEnd = 10,
 };
 
 struct DaemonConfig {
@@ -42,7 +41,7 @@ struct DaemonConfig {
     std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
     std::string node_list;        // compressed, in node-rank order; "" where the launcher could not tell
     uint32_t timeout_seconds = 0;
-    bool want_table = false;  // --dp-verbose or --dp-dry-run: rank 0's board waits for every node
+    bool want_table = false;  // --dp-verbose or --dp-dry-run: the plan of rank 0's node has a table
     std::string secret;       // 64 hexadecimal digits
     std::string broker_host;  // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try

@@ -138,28 +138,6 @@ std::string compress_hostlist(std::span<const std::string> hosts) {
     return out;
 }
 
-Try<std::vector<uint32_t>> expand_tasks_per_node(std::string_view list) {
-    std::vector<uint32_t> out;
-    for (std::string_view part : split(list, ',')) {
-        uint32_t repeat = 1;
-        if (size_t open = part.find("(x"); open != std::string_view::npos) {
-            if (part.back() != ')') return tl::make_unexpected(malformed(list, "a bracket never closes"));
-            auto count = parse_number<uint32_t>(part.substr(open + 2, part.size() - open - 3));
-            if (!count || *count == 0)
-                return tl::make_unexpected(malformed(list, "a repeat count is no number"));
-            repeat = *count;
-            part = part.substr(0, open);
-        }
-        auto tasks = parse_number<uint32_t>(part);
-        if (!tasks) return tl::make_unexpected(malformed(list, "a task count is no number"));
-        if (out.size() + repeat > kMaxHosts)
-            return tl::make_unexpected(malformed(list, "it names too many nodes"));
-        out.insert(out.end(), repeat, *tasks);
-    }
-    if (out.empty()) return tl::make_unexpected(malformed(list, "it is empty"));
-    return out;
-}
-
 std::string compress_ranks(std::span<const uint32_t> ranks) {
     std::string out;
     for (size_t i = 0; i < ranks.size();) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slurm's compressed lists, written and read without scontrol (a container has none): host lists such as
-// "gpu[01-03,07],login1" and tasks per node such as "4(x2),3". Used by the plugin and, for messages, the
-// daemon.
+// Slurm's compressed host lists, such as "gpu[01-03,07],login1", written and read without scontrol (a
+// container has none), and ranks for messages. Used by the plugin and the daemon.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +23,6 @@ Try<std::vector<std::string>> expand_hostlist(std::string_view list);
 
 // A short form of the names, neighbours with equal prefixes folded: node01 node02 node03 -> "node[01-03]".
 std::string compress_hostlist(std::span<const std::string> hosts);
-
-// "4(x2),3" -> 4 4 3.
-Try<std::vector<uint32_t>> expand_tasks_per_node(std::string_view list);
 
 // Ascending numbers, runs folded: 0 1 2 5 -> "0-2,5".
 std::string compress_ranks(std::span<const uint32_t> ranks);

@@ -63,7 +63,7 @@ Try<Settings> settings_from_environment(const GetVariable& get) {
     Settings settings;
     for (const auto& spec : option_specs()) {
         auto value = get(spec.variable);
-        if (!value) continue;
+        if (!value || value->empty()) continue;  // set to nothing: how people unset
         if (auto set = set_option(settings, spec.name, *value); !set)
             return fail(std::string("the environment has ") + spec.variable + "=" + printable(*value, 40) +
                         ", which is " + set.error().message);

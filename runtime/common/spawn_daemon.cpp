@@ -59,6 +59,9 @@ struct Handover {
     char* envp[] = {nullptr};
     // From the descriptor, not the path: the task may see other mounts than the plugin did in user_init.
     syscall(SYS_execveat, exec_fd, "", argv, envp, AT_EMPTY_PATH);
+    static constexpr char kWhy[] =
+        "slurm-dp: dp-rendezvousd cannot be executed; is the file whole, and built for this machine?\n";
+    [[maybe_unused]] ssize_t ignored = write(STDERR_FILENO, kWhy, sizeof kWhy - 1);
     _exit(126);
 }
 

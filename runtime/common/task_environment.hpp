@@ -47,6 +47,8 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";
 inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
 inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
+// In kStepVariable: the launcher has refused the step and said why.
+inline constexpr const char* kRefusedStep = "refused";
 inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable};
 
 }  // namespace dp

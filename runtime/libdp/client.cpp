@@ -23,6 +23,22 @@ tl::unexpected<CallError> error(dp_status status, std::string message) {
     return tl::make_unexpected(CallError{status, std::move(message)});
 }
 
+// A new thread inherits the mask: the program's signal handlers run in its own threads, not in ours.
+class BlockedSignals {
+ public:
+    BlockedSignals() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    BlockedSignals(const BlockedSignals&) = delete;
+    BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+    sigset_t before_;
+};
+
 dp_status status_of(wire::Status status) {
     switch (status) {
         case wire::OK:
@@ -55,6 +71,10 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
 
     std::unique_ptr<Client> client(new Client);
     client->socket_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Bounds the connect on a full backlog, too.
+    const timeval patience{kWritePatienceSeconds, 0};
+    if (client->socket_)
+        setsockopt(client->socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (!client->socket_ ||
         ::connect(client->socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
         return error(DP_ERROR_LOST,
@@ -67,8 +87,6 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
         peer.uid != getuid())
         return error(DP_ERROR_LOST, "the socket " + shown + " belongs to user id " +
                                         std::to_string(peer.uid) + ", not to this step");
-    const timeval patience{kWritePatienceSeconds, 0};
-    setsockopt(client->socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 
     client->owner_ = getpid();
     // The welcome is the reply to call 0.
@@ -81,13 +99,10 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     if (!client->write_frame(to_frame(hello)))
         return error(DP_ERROR_LOST,
                      std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));
-    // The program's signal handlers run in its own threads, not in ours.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    {
+        const BlockedSignals blocked;
+        client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
+    }
 
     std::unique_lock lock(client->mutex_);
     const bool answered = welcome.done.wait_for(lock, kDaemonPatience, [&] { return welcome.answered; });
@@ -110,6 +125,9 @@ Client::~Client() {
     write_frame(to_frame(goodbye));
     shutdown(socket_.get(), SHUT_RDWR);
     if (reader_.joinable()) reader_.join();
+    // The reader has ended all calls of other threads; they must have left before this object goes.
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return calls_ == 0; });
 }
 
 bool Client::write_frame(const std::string& frame) {
@@ -117,33 +135,47 @@ bool Client::write_frame(const std::string& frame) {
     for (size_t done = 0; done < frame.size();) {
         ssize_t n = send(socket_.get(), frame.data() + done, frame.size() - done, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
+        if (n <= 0) {
+            // Half a frame would be completed by the next one: this conversation is over.
+            shutdown(socket_.get(), SHUT_RDWR);
+            return false;
+        }
         done += static_cast<size_t>(n);
     }
     return true;
 }
 
 Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds timeout) {
+    if (getpid() != owner_)
+        return error(
+            DP_ERROR_INVALID,
+            "this process is a fork of the rank that opened the world; only the rank itself may use it");
     Pending pending;
     request.set_timeout_ms(timeout.count());
     wire::FromRank message;
-    uint64_t id = 0;
-    {
-        std::lock_guard guard(mutex_);
-        if (!abort_reason_.empty()) return error(DP_ERROR_ABORTED, abort_reason_);
-        if (lost_) return error(DP_ERROR_LOST, lost_reason_);
-        id = next_id_++;
-        pending_[id] = &pending;
-    }
-    request.set_id(id);
     *message.mutable_request() = std::move(request);
-    const bool sent = write_frame(to_frame(message));
-
     std::unique_lock lock(mutex_);
+    if (!abort_reason_.empty()) return error(DP_ERROR_ABORTED, abort_reason_);
+    if (lost_) return error(DP_ERROR_LOST, lost_reason_);
+    const uint64_t id = next_id_++;
+    message.mutable_request()->set_id(id);
+    const std::string frame = to_frame(message);
+    // A relay wraps it once more.
+    if (frame.size() > kMaxFrame - 64)
+        return error(DP_ERROR_TOO_LARGE,
+                     "a request of " + std::to_string(frame.size()) + " bytes is too large");
+    pending_[id] = &pending;
+    ++calls_;
+    lock.unlock();
+    const bool sent = write_frame(frame);
+
+    lock.lock();
     bool answered = pending.answered;
     if (sent && !answered)
         answered = pending.done.wait_for(lock, timeout + kDaemonPatience, [&] { return pending.answered; });
     pending_.erase(id);
+    if (--calls_ == 0) idle_.notify_all();
+    lock.unlock();
     if (!answered)
         return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (" +
                                         std::string(sent ? "no reply" : "it takes no request") + ")");

@@ -54,6 +54,8 @@ class Client {
     std::map<uint64_t, Pending*> pending_;
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     uint64_t next_id_ = 1;
+    size_t calls_ = 0;  // in progress; the destructor waits for none
+    std::condition_variable idle_;
     bool lost_ = false;
     std::string lost_reason_;
     std::string abort_reason_;

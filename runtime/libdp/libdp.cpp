@@ -40,11 +40,25 @@ dp_status guarded(Body body) {
         return body();
     } catch (const std::exception& e) {
         return fail(DP_ERROR_INVALID, e.what());
+    } catch (...) {
+        return fail(DP_ERROR_INVALID, "an unknown exception inside libdp");
     }
 }
 
 dp_status no_context() {
     return fail(DP_ERROR_INVALID, "the dp_context is NULL: call dp_open first");
+}
+
+dp_status no_key() {
+    return fail(DP_ERROR_INVALID, "the key is NULL");
+}
+
+dp_status no_value() {
+    return fail(DP_ERROR_INVALID, "the value is NULL, but its size is not 0");
+}
+
+dp_status too_large() {
+    return fail(DP_ERROR_TOO_LARGE, "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
 }
 
 std::chrono::milliseconds deadline(const dp_context* context, int64_t timeout_ms) {
@@ -203,6 +217,8 @@ dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* d
                        size_t capacity, size_t* out_size, int64_t timeout_ms) {
     return guarded([&] {
         if (!context) return no_context();
+        if (size > DP_MAX_VALUE_BYTES) return too_large();
+        if (!data && size > 0) return no_value();
         auto reply = meet(context, view(group), data, size, timeout_ms);
         return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
     });
@@ -210,10 +226,10 @@ dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* d
 
 dp_status dp_set(dp_context* context, const char* key, const void* value, size_t size, int64_t timeout_ms) {
     return guarded([&] {
-        if (!context || !key) return no_context();
-        if (size > DP_MAX_VALUE_BYTES)
-            return fail(DP_ERROR_TOO_LARGE,
-                        "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+        if (!context) return no_context();
+        if (!key) return no_key();
+        if (size > DP_MAX_VALUE_BYTES) return too_large();
+        if (!value && size > 0) return no_value();
         dp::wire::Request request;
         request.mutable_set()->set_key(key);
         if (size > 0) request.mutable_set()->set_value(value, size);
@@ -225,7 +241,8 @@ dp_status dp_set(dp_context* context, const char* key, const void* value, size_t
 dp_status dp_get(dp_context* context, const char* key, void* out, size_t capacity, size_t* out_size,
                  int64_t timeout_ms) {
     return guarded([&] {
-        if (!context || !key) return no_context();
+        if (!context) return no_context();
+        if (!key) return no_key();
         dp::wire::Request request;
         request.mutable_get()->set_key(key);
         request.mutable_get()->set_now(timeout_ms == 0);
@@ -236,7 +253,9 @@ dp_status dp_get(dp_context* context, const char* key, void* out, size_t capacit
 
 dp_status dp_wait(dp_context* context, const char* const* keys, size_t count, int64_t timeout_ms) {
     return guarded([&] {
-        if (!context || (!keys && count > 0)) return no_context();
+        if (!context) return no_context();
+        for (size_t i = 0; i < count; ++i)
+            if (!keys || !keys[i]) return no_key();
         dp::wire::Request request;
         request.mutable_wait();
         for (size_t i = 0; i < count; ++i) request.mutable_wait()->add_keys(keys[i]);
@@ -247,7 +266,8 @@ dp_status dp_wait(dp_context* context, const char* const* keys, size_t count, in
 
 dp_status dp_add(dp_context* context, const char* key, int64_t amount, int64_t* result, int64_t timeout_ms) {
     return guarded([&] {
-        if (!context || !key) return no_context();
+        if (!context) return no_context();
+        if (!key) return no_key();
         dp::wire::Request request;
         request.mutable_add()->set_key(key);
         request.mutable_add()->set_amount(amount);
@@ -262,10 +282,10 @@ dp_status dp_compare_set(dp_context* context, const char* key, const void* expec
                          const void* desired, size_t desired_size, void* out, size_t capacity,
                          size_t* out_size, int64_t timeout_ms) {
     return guarded([&] {
-        if (!context || !key) return no_context();
-        if (expected_size > DP_MAX_VALUE_BYTES || desired_size > DP_MAX_VALUE_BYTES)
-            return fail(DP_ERROR_TOO_LARGE,
-                        "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+        if (!context) return no_context();
+        if (!key) return no_key();
+        if (expected_size > DP_MAX_VALUE_BYTES || desired_size > DP_MAX_VALUE_BYTES) return too_large();
+        if ((!expected && expected_size > 0) || (!desired && desired_size > 0)) return no_value();
         dp::wire::Request request;
         auto* swap = request.mutable_compare_set();
         swap->set_key(key);

@@ -43,6 +43,26 @@ def another_line():
         yield up
 
 
+def test_after_a_refusal_the_allocation_is_free_for_the_next_step(cluster):
+    done = cluster.run(["salloc", "-Q", "-N2", "-n4", "--ntasks-per-node=2", "sh", "-c",
+                        f"srun --dp-world=8 hostname; timeout 20 srun --dp-world=4 {RANK} world"], timeout=60)
+    assert "give -n 8" in said(done)[0]
+    assert done.stdout.count("size=4") == 4, done.stderr
+    cluster.assert_idle()
+
+
+def test_heterogeneous_steps_are_refused_with_a_remedy(cluster):
+    done = cluster.run(["srun", "--dp-world=auto", "-n2", "-N1", "hostname", ":", "-n2", "-N1", "hostname"], timeout=60)
+    assert done.returncode != 0 and "node0" not in done.stdout
+    assert "heterogeneous steps (srun A : B) cannot be one world yet; start each part with an srun of its own" in said(done)[0]
+    cluster.assert_idle()
+
+
+def test_an_empty_variable_counts_as_unset(cluster):
+    done = cluster.run(["srun", "-n2", "hostname"], env={"SLURM_DP_TIMEOUT": "", "SLURM_DP_WORLD": ""}, check=True)
+    assert done.stdout.count("node") == 2 and said(done) == []
+
+
 def test_a_malformed_variable_is_refused_by_its_name(cluster):
     done = cluster.run(["srun", "-n2", "hostname"], env={"SLURM_DP_TIMEOUT": "soon"})
     assert done.returncode != 0 and done.stdout == ""

@@ -75,6 +75,13 @@ def test_a_killed_rank_ends_the_step_within_two_seconds_and_is_named(cluster, vi
     cluster.assert_idle(deadline=5)
 
 
+def test_a_step_that_slurm_kills_as_a_whole_has_no_lost_node(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "-W1", "--dp-world=auto", "sh", "-c", "[ $RANK = 0 ] && exit 0; sleep 20"],
+                       timeout=60)
+    assert done.returncode != 0 and "is lost" not in done.stderr, done.stderr
+    cluster.assert_nothing_left()
+
+
 def test_a_killed_slurmstepd_takes_its_ranks_along(cluster):
     step = start_and_meet(cluster)
     stepds = [p for p in cluster.processes(["node02"]) if p["command"].startswith("slurmstepd") and ".0" in p["command"]]

@@ -39,7 +39,7 @@ typedef enum dp_status {
     DP_ERROR_LOST = 4,      /* the daemon of this node is gone, or does not answer */
     DP_ERROR_ABORTED = 5,   /* the step is being ended; the error says which rank was the cause */
     DP_ERROR_NOT_FOUND = 6, /* no such key */
-    DP_ERROR_TOO_LARGE = 7, /* a key or value over the limits below */
+    DP_ERROR_TOO_LARGE = 7, /* a value over the limit below, or over the buffer given */
     DP_ERROR_BACKEND = 8,   /* NCCL or Gloo refused; the error has its words */
 } dp_status;
 
@@ -95,7 +95,9 @@ const char* dp_status_name(dp_status status);
 /* ---- groups: every member calls, in the same order
  * -------------------------------------------------------------- */
 
-/* Waits until every member of the group has called. group == NULL means the whole world. */
+/* Waits until every member of the group has called. group == NULL means the whole world. The shortest
+ * timeout of the members counts for all of them, here and in the two calls below: a meeting without one
+ * member has failed for the others, too. */
 dp_status dp_barrier(dp_context* context, const dp_group* group, int64_t timeout_ms);
 
 /* Writes a unique id; returns 0, or another number for failure. Called on the root only, by dp_unique_id. */

@@ -18,7 +18,8 @@ extern "C" {
  * member calls. The rank inside the communicator is the member's place in the group. The caller owns *comm
  * (ncclCommDestroy). It is a non-blocking communicator (ncclConfig_t.blocking = 0), so that no call can hang
  * for good: a call on it may return ncclInProgress, to be polled with ncclCommGetAsyncError.
- * DP_TIMEOUT_DEFAULT: the step's --dp-timeout for the ranks to arrive, then two minutes for NCCL to connect them. */
+ * DP_TIMEOUT_DEFAULT: the step's --dp-timeout for the ranks to arrive, then two minutes for NCCL to connect
+ * them. */
 dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
                                int64_t timeout_ms);
 

@@ -91,9 +91,20 @@ TEST(Control, TheLauncherLearnsTheDaemonsPidFromTheKernel) {
     }
     EXPECT_EQ(pid, child);
     // It does not leave by itself: it is killed at the deadline.
-    EXPECT_EQ(wait_until_gone(child, std::chrono::milliseconds(20)), Ended::killed);
+    daemon.reset();  // our own copy of the daemon's end
+    const Fd process = open_daemon(launcher.get(), child);
+    ASSERT_TRUE(process);
+    EXPECT_EQ(wait_until_gone(process, std::chrono::milliseconds(20)), Ended::killed);
     waitpid(child, nullptr, 0);
-    EXPECT_EQ(wait_until_gone(child, std::chrono::milliseconds(20)), Ended::gone);
+    EXPECT_EQ(wait_until_gone(process, std::chrono::milliseconds(20)), Ended::gone);
+}
+
+TEST(Control, AProcessThatHoldsNoEndOfTheChannelIsNotTheDaemon) {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    Fd launcher(pair[0]);
+    Fd(pair[1]).reset();
+    EXPECT_FALSE(open_daemon(launcher.get(), getpid()));  // a live pid, as after its reuse
 }
 
 struct Board {

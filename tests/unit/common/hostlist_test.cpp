@@ -62,13 +62,6 @@ TEST(Hostlist, CompressedListsExpandToTheSame) {
         }
 }
 
-TEST(TasksPerNode, ExpandsRepeats) {
-    EXPECT_EQ(*expand_tasks_per_node("4(x2),3"), (std::vector<uint32_t>{4, 4, 3}));
-    EXPECT_EQ(*expand_tasks_per_node("1"), (std::vector<uint32_t>{1}));
-    for (const char* list : {"", "x", "4(x", "4(x0)", "4(xa)", "4(x99999999)", "-1"})
-        EXPECT_FALSE(expand_tasks_per_node(list)) << list;
-}
-
 TEST(Ranks, AreNamedShortly) {
     EXPECT_EQ(name_ranks(std::vector<uint32_t>{3}), "rank 3");
     EXPECT_EQ(name_ranks(std::vector<uint32_t>{0, 1, 2, 5, 7, 8}), "ranks 0-2,5,7-8");

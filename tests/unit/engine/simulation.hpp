@@ -108,7 +108,7 @@ class Simulation {
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message));
     }
-    void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed")); }
+    void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed", now)); }
 
     void pass(Time time) {
         // In steps, as deadlines would wake a loop.

@@ -347,8 +347,16 @@ TEST(Death, OfANodesConnectionIsALostNode) {
     s.hello_all();
     s.arrive(0, 1);
     s.cut(2);
+    s.pass(kLostDelay);
     EXPECT_TRUE(s.logged("node gpu2 (ranks 4-5) is lost: its connection closed; ending the step"));
     EXPECT_NE(s.ranks[0].aborted, "");
+}
+
+TEST(Death, NodesThatSlurmKillsTogetherAreNotLost) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.cut(1);
+    EXPECT_TRUE(s.log.empty());  // and then SIGKILL reaches the broker, too
 }
 
 TEST(End, AGoodbyeIsNoDeath) {
@@ -361,9 +369,14 @@ TEST(End, AGoodbyeIsNoDeath) {
     EXPECT_FALSE(s.broker->finished());
     s.request(1, 1, set("k", "v"));
     EXPECT_EQ(s.ranks[1].replies[1].status(), wire::OK);
-    // The broker leaves before its slurmstepd has to wait too long, and says so.
+    // The broker leaves before its slurmstepd has to wait too long, and says so; nobody is left waiting for
+    // it.
+    s.request(1, 5, get("never"), Time(60000));
+    s.arrive(1, 6, "world", {}, "", 9, Time(60000));
     s.pass(kBrokerLinger + Time(100));
     EXPECT_TRUE(s.broker->finished());
+    EXPECT_EQ(s.ranks[1].replies[5].status(), wire::LOST);
+    EXPECT_NE(s.ranks[1].replies[6].status(), wire::OK);
     s.cut(1);  // the relay closes on the farewell
     s.request(1, 2, get("k"));
     EXPECT_EQ(s.ranks[1].replies[2].status(), wire::LOST);

@@ -102,9 +102,9 @@ TEST(Store, CompareSetHasOneWinner) {
 
 TEST(Store, LimitsHold) {
     Store store;
-    EXPECT_EQ(store.handle({0, 1}, set("", "v"), kNow)[0].reply.status(), wire::TOO_LARGE);
+    EXPECT_EQ(store.handle({0, 1}, set("", "v"), kNow)[0].reply.status(), wire::INVALID);
     EXPECT_EQ(store.handle({0, 2}, set(std::string(DP_MAX_KEY_BYTES + 1, 'k'), "v"), kNow)[0].reply.status(),
-              wire::TOO_LARGE);
+              wire::INVALID);
     EXPECT_EQ(
         store.handle({0, 3}, set("k", std::string(DP_MAX_VALUE_BYTES + 1, 'v')), kNow)[0].reply.status(),
         wire::TOO_LARGE);
@@ -116,6 +116,26 @@ TEST(Store, LimitsHold) {
     EXPECT_GT((stored + 1) * large.size(), kMaxStoreBytes - large.size());
     // Replacing needs no more room, and what is stored stays.
     EXPECT_EQ(store.handle({0, 5}, set("k0", "small"), kNow)[0].reply.status(), wire::OK);
+}
+
+TEST(Store, ANumberThatStillWaitsIsRefused) {
+    Store store;
+    EXPECT_TRUE(store.handle({0, 1}, get("a"), kNow).empty());
+    EXPECT_EQ(store.handle({0, 1}, get("b"), kNow)[0].reply.status(), wire::INVALID);
+    EXPECT_EQ(store.handle({1, 1}, set("a", "v"), kNow).size(), 2u);
+    EXPECT_EQ(store.handle({1, 2}, set("b", "v"), kNow).size(), 1u);
+}
+
+TEST(Store, TimesFromTheWireCannotOverflow) {
+    Store store;
+    auto forever = get("k");
+    forever.set_timeout_ms(INT64_MAX);
+    store.handle({0, 1}, forever, kNow);
+    EXPECT_GT(*store.next_deadline(), kNow);
+    auto never = get("k");
+    never.set_timeout_ms(INT64_MIN);
+    store.handle({0, 2}, never, kNow);
+    EXPECT_EQ(store.expire(kNow).size(), 1u);
 }
 
 TEST(Store, ADroppedRankIsForgotten) {

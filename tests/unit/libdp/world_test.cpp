@@ -88,6 +88,8 @@ int body_large() {
     const std::string large(DP_MAX_VALUE_BYTES, 'x');
     auto got = c->broadcast({}, large);
     if (!got || got->size() != large.size()) return 11;
+    auto too_much = c->broadcast({}, std::string(4 * large.size(), 'x'));
+    if (too_much || too_much.error().status != DP_ERROR_TOO_LARGE || !c->barrier()) return 15;
     auto over = c->set("k", large + "x");
     if (over || over.error().status != DP_ERROR_TOO_LARGE) return 12;
     char small[4];
@@ -141,14 +143,58 @@ int body_late() {
     return met ? 11 : 0;
 }
 
+int body_close_while_waiting() {
+    auto c = Context::open();
+    if (!c) return 10;
+    std::vector<std::thread> waiting;
+    std::vector<int> wrong(32, 1);
+    for (size_t t = 0; t < wrong.size(); ++t)
+        waiting.emplace_back([&, t] {
+            char value[8];
+            size_t size = 0;
+            wrong[t] = dp_get(c->get(), "never", value, sizeof value, &size, 60000) == DP_ERROR_LOST ? 0 : 1;
+        });
+    usleep(200000);
+    { Context closing = std::move(*c); }
+    for (auto& thread : waiting) thread.join();
+    for (int w : wrong)
+        if (w) return 11;
+    return 0;
+}
+
+int body_fork_then_call() {
+    auto c = Context::open();
+    if (!c) return 10;
+    pid_t child = fork();
+    if (child == 0) {
+        const dp_status status = dp_set(c->get(), "k", "v", 1, 1000);
+        const bool told = std::string(dp_last_error()).find("fork") != std::string::npos;
+        dp_close(c->get());  // must neither hang nor say goodbye for the parent
+        _exit(status == DP_ERROR_INVALID && told ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) return 11;
+    return c->barrier() ? 0 : 12;
+}
+
 int body_c() {
     return c_face_smoke();
 }
 
 const std::pair<const char*, int (*)()> kBodies[] = {
-    {"meet", body_meet},     {"ids", body_ids},   {"threads", body_threads},       {"large", body_large},
-    {"groups", body_groups}, {"c", body_c},       {"second", body_second_process}, {"refused", body_refused},
-    {"dies", body_one_dies}, {"late", body_late},
+    {"meet", body_meet},
+    {"ids", body_ids},
+    {"threads", body_threads},
+    {"large", body_large},
+    {"groups", body_groups},
+    {"c", body_c},
+    {"second", body_second_process},
+    {"refused", body_refused},
+    {"dies", body_one_dies},
+    {"late", body_late},
+    {"close", body_close_while_waiting},
+    {"fork", body_fork_then_call},
 };
 
 TEST(World, ABarrierIsOneForAll) {
@@ -171,6 +217,12 @@ TEST(World, TheCFaceWorksFromC) {
 }
 TEST(World, ASecondProcessOfARankIsRefused) {
     EXPECT_EQ(launch(2, "second"), 0);
+}
+TEST(World, ClosingEndsTheCallsOfOtherThreads) {
+    EXPECT_EQ(launch(1, "close"), 0);
+}
+TEST(World, AForkOfARankCannotSpeakForIt) {
+    EXPECT_EQ(launch(2, "fork"), 0);
 }
 TEST(World, ADeathEndsAllCallsAndIsTheResult) {
     EXPECT_EQ(launch(4, "dies"), 128 + SIGABRT);

@@ -29,22 +29,23 @@ TEST(Handshake, IsHmacSha256OfLabelNoncesAndNode) {
     // Computed with another implementation (Python's hmac) over "slurm-dp relay 1|" + 32 × 'b' + 32 × 'r' +
     // 00000001.
     const std::string secret(32, '\x0b');
-    EXPECT_EQ(hex(make_proof(secret, Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1)),
-              "5a92dab2683210936f238087accaa8f0a04f5c3529c9e4def1610d7b3dc70fef");
-    EXPECT_EQ(hex(make_proof(secret, Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1)),
-              "4c86862dc70863305e04432054d0cca6ecf2bb9e99be2ba0015bdade2fb94240");
+    EXPECT_EQ(hex(make_proof(secret, {Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1, 20001})),
+              "9a3f8a5137ba295d69a659e60ab6403103ad1ac4aa42542a0ad456347c5f2cea");
+    EXPECT_EQ(hex(make_proof(secret, {Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1, 20001})),
+              "67daa4ef2b01ea0f8f145ab10d6feb8fee6a96b949b2b61735172c34959af566");
 }
 
 TEST(Handshake, EveryPartCounts) {
     const std::string secret(32, 's');
     const std::string a(32, 'a');
     const std::string b(32, 'b');
-    const std::string proof = make_proof(secret, Prover::relay, a, b, 1);
-    EXPECT_TRUE(proof_equals(proof, make_proof(secret, Prover::relay, a, b, 1)));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, Prover::broker, a, b, 1)));
-    EXPECT_FALSE(proof_equals(proof, make_proof(std::string(32, 't'), Prover::relay, a, b, 1)));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, Prover::relay, b, a, 1)));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, Prover::relay, a, b, 2)));
+    const std::string proof = make_proof(secret, {Prover::relay, a, b, 1, 20001});
+    EXPECT_TRUE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20001})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::broker, a, b, 1, 20001})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(std::string(32, 't'), {Prover::relay, a, b, 1, 20001})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, b, a, 1, 20001})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 2, 20001})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20002})));
     EXPECT_FALSE(proof_equals(proof, proof.substr(1)));
     EXPECT_FALSE(proof_equals("", ""));
 }
@@ -83,7 +84,8 @@ TEST(Processes, AStepsCgroupIsFoundInBothVersionsAndNoOther) {
         EXPECT_TRUE(in_cgroup(text, step)) << text;
     for (const char* text :
          {"4:freezer:/slurm/uid_0/job_7/step_12\n", "4:freezer:/slurm/uid_0/job_7/step_batch\n",
-          "4:freezer:/slurm/uid_0/job_17/step_1\n", "0::/user.slice/session-1.scope\n", ""})
+          "4:freezer:/slurm/uid_0/job_17/step_1\n", "0::/system.slice/slurmstepd.scope/job_7/step_1/slurm\n",
+          "0::/user.slice/session-1.scope\n", ""})
         EXPECT_FALSE(in_cgroup(text, step)) << text;
     EXPECT_FALSE(in_cgroup("0::/anything\n", ""));
 }
