@@ -148,7 +148,8 @@ class TestCluster:
         """Every node is idle within the deadline: none drained, completing, down or not answering."""
         def problem():
             states = self.node_states()
-            return {node: states.get(node) for node in self.nodes if states.get(node) != "idle"}
+            # "planned": idle, and the scheduler had a plan for it when it last looked.
+            return {node: states.get(node) for node in self.nodes if states.get(node) not in ("idle", "planned")}
 
         left = _until_empty(problem, deadline)
         if left:
