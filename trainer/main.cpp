@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string_view>
 
 #include "trainer/options.hpp"
 #include "trainer/run.hpp"
@@ -32,7 +33,10 @@ int main(int argc, char** argv) {
     try {
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options) {
-            fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
+            // Every rank got the same words: one complaint is enough.
+            const char* rank = std::getenv("DP_RANK");
+            if (rank == nullptr || std::string_view(rank) == "0")
+                fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
             return parsed.code;
         }
         const auto done =

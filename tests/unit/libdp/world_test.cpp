@@ -146,13 +146,14 @@ int body_late() {
 int body_close_while_waiting() {
     auto c = Context::open();
     if (!c) return 10;
+    dp_context* const raw = c->get();
     std::vector<std::thread> waiting;
     std::vector<int> wrong(32, 1);
     for (size_t t = 0; t < wrong.size(); ++t)
         waiting.emplace_back([&, t] {
             char value[8];
             size_t size = 0;
-            wrong[t] = dp_get(c->get(), "never", value, sizeof value, &size, 60000) == DP_ERROR_LOST ? 0 : 1;
+            wrong[t] = dp_get(raw, "never", value, sizeof value, &size, 60000) == DP_ERROR_LOST ? 0 : 1;
         });
     usleep(200000);
     { Context closing = std::move(*c); }
