@@ -63,3 +63,23 @@ def test_bad_options_are_one_line_from_rank_zero(cluster):
     done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", TRAINER, "--epochs=many"], timeout=60)
     assert done.returncode != 0
     assert done.stderr.count("--epochs") == 1, done.stderr
+
+
+def test_in_sbatch_twice_at_once_and_for_two_users(cluster):
+    """The line of the README in a batch script; two of it at once in one allocation; two users on the same nodes."""
+    line = f"srun --overlap -N2 --ntasks-per-node=4 --dp-world=auto {TRAINER} --epochs=1"
+    ports = set()
+    for user in ("alice", "bob"):
+        cluster.run(["sbatch", "-N2", "--ntasks-per-node=4", "-o", f"/home/{user}/two.out", "--wrap", f"{line} & {line} & wait; echo over"],
+                    user=user, cwd=f"/home/{user}", check=True)
+    for user in ("alice", "bob"):
+        cluster.run("for i in $(seq 600); do grep -qs ^over two.out && break; sleep 0.2; done", user=user, cwd=f"/home/{user}",
+                    timeout=150, check=True)
+        text = cluster.run(["cat", f"/home/{user}/two.out"], user=user, check=True).stdout
+        results = [json.loads(row) for row in text.splitlines() if row.startswith('{"model"')]
+        assert len(results) == 2, text
+        assert all(r["world_size"] == 8 and r["parameters_equal_on_all_ranks"] for r in results)
+        ports |= {word for word in text.split() if word.startswith("MASTER_PORT=")}
+    assert len(ports) == 4  # four worlds on the same nodes, each with its own
+    cluster.assert_idle()
+    cluster.assert_nothing_left()
