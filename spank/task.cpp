@@ -124,6 +124,13 @@ void task_init(spank_t spank) {
         }
         _exit(1);
     };
+    // In a heterogeneous step this counts the tasks of all components, the plugin's own facts those of one.
+    const auto all =
+        parse_number<uint32_t>(task_environment_value(spank, "SLURM_STEP_NUM_TASKS").value_or(""));
+    if (!s.failure && all && *all != s.facts.world_size)
+        s.failure =
+            "heterogeneous steps (srun A : B) cannot be one world yet; start each part with an srun of its "
+            "own";
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s); !started) s.failure = started.error().message;
     }
@@ -131,14 +138,6 @@ void task_init(spank_t spank) {
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
     s.node.control_launcher.reset();
     if (s.failure) refuse(*s.failure, true);
-    // In a heterogeneous step this counts the tasks of all components, the plugin's own facts those of one.
-    const auto all =
-        parse_number<uint32_t>(task_environment_value(spank, "SLURM_STEP_NUM_TASKS").value_or(""));
-    if (all && *all != s.facts.world_size)
-        refuse(
-            "heterogeneous steps (srun A : B) cannot be one world yet; start each part with an srun of its "
-            "own",
-            true);
     const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
     auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
