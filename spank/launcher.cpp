@@ -20,8 +20,8 @@ extern "C" {
 namespace dp::plugin {
 namespace {
 
-// Ends srun before it has asked for anything. Not by an error code: Slurm ignores one from a plugin whose
-// line in plugstack.conf says `optional`.
+// Ends srun (sbatch, salloc) before it has asked for anything. Not by an error code: Slurm ignores one from a
+// plugin whose line in plugstack.conf says `optional`.
 [[noreturn]] void refuse(const std::string& why) {
     slurm_error("slurm-dp: %s", why.c_str());
     std::exit(1);
@@ -79,6 +79,7 @@ Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
 }  // namespace
 
 void allocator_post_options() {
+    if (auto why = contradiction(state().command_line)) refuse(*why);
     // Names that begin with SLURM_ survive --export=NONE and reach the sruns inside.
     for (const auto& [name, value] : settings_to_environment(state().command_line))
         set_environment(name.c_str(), value);
@@ -92,6 +93,7 @@ void launcher_post_options() {
     if (!s.command_line.any() && !inherited->any()) return;
 
     s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
+    if (auto why = contradiction(s.settings)) refuse(*why);
     if (!s.settings.world) s.settings.world = 0;
     if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
     auto secret = make_secret();
@@ -125,15 +127,9 @@ void launcher_step_created(spank_t spank) {
         leave_step_alone();
         return;
     }
-    switch (decide_world(*s.settings.world, tasks, s.command_line.world.has_value())) {
-        case WorldDecision::refuse:
-            return refuse_step(world_refusal(*s.settings.world, tasks));
-        case WorldDecision::leave_alone:
-            leave_step_alone();
-            return;
-        case WorldDecision::apply:
-            break;
-    }
+    const Verdict verdict = judge_step(s.settings, s.command_line, tasks);
+    if (verdict.decision == Verdict::refuse) return refuse_step(verdict.why);
+    if (verdict.decision == Verdict::leave_alone) return leave_step_alone();
     if (nodes > 1) {
         auto host = rank_zero_host(job_id, step_id);
         if (!host) return refuse_step(host.error().message);

@@ -105,10 +105,14 @@ void node_user_init(spank_t spank) {
     s.facts = std::move(*facts);
     // Neither task nor prolog nor epilog of a task gets to see it from here on.
     spank_unsetenv(spank, kSecretVariable);
-    const PortSeed seed{s.facts.job_id, s.facts.step_id, s.facts.restart, s.facts.reserved_ports};
-    auto node = prepare_node(s.site.daemon, s.facts.name(),
-                             s.facts.has_rank_zero() ? candidate_ports(seed) : std::vector<uint16_t>(),
-                             read_ephemeral_range());
+    PortWishes ports;
+    if (s.facts.has_rank_zero()) {
+        ports.candidates = candidate_ports(s.facts.port_seed());
+        ports.ephemeral = read_ephemeral_range();
+        ports.master = s.settings.port.value_or(0);
+        ports.serve_master = s.settings.store == StoreKind::torch;
+    }
+    auto node = prepare_node(s.site.daemon, s.facts.name(), ports);
     if (node)
         s.node = std::move(*node);
     else

@@ -6,6 +6,20 @@
 #include "common/text.hpp"
 
 namespace dp::plugin {
+namespace {
+
+// The options for which a site may have a default: those that do not turn on the size of a step.
+bool is_default(std::string_view name) {
+    return name == "interface" || name == "on-failure" || name == "store" || name == "timeout";
+}
+
+bool is_host_suffix(std::string_view text) {
+    return !text.empty() && text.size() <= 64 &&
+           text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
+               std::string_view::npos;
+}
+
+}  // namespace
 
 Site read_site(std::span<char* const> words, const std::string& default_daemon) {
     Site site;
@@ -21,12 +35,20 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
                 mistake("daemon=" + printable(value, 80) + ": give the absolute path of dp-rendezvousd");
             else
                 site.daemon = value;
-        } else if (name == "timeout") {
-            if (auto set = set_option(site.defaults, "dp-timeout", value); !set)
-                mistake("timeout: " + set.error().message);
+        } else if (name == "host-suffix") {
+            if (!is_host_suffix(value))
+                mistake("host-suffix=" + printable(value, 80) +
+                        ": give what makes a host name one of the fast network, -ib0 or .hsn for instance");
+            else
+                site.host_suffix = value;
+        } else if (is_default(name)) {
+            if (auto set = set_option(site.defaults, "dp-" + std::string(name), value); !set)
+                mistake(std::string(name) + ": " + set.error().message);
         } else {
-            mistake("\"" + printable(word, 80) +
-                    "\" is no setting of slurm-dp; there are daemon=PATH and timeout=SECONDS");
+            mistake(
+                "\"" + printable(word, 80) +
+                "\" is no setting of slurm-dp; there are daemon=PATH, host-suffix=TEXT, interface=NAME|CIDR, "
+                "on-failure=abort|report, store=hold|torch and timeout=SECONDS");
         }
     }
     return site;

@@ -15,7 +15,10 @@ namespace dp::plugin {
 
 struct Site {
     std::string daemon;  // absolute path of dp-rendezvousd
-    Settings defaults;   // weaker than the environment; never turn the plugin on by themselves
+    // What makes a node's name the name of its address on the fast network: "-ib0"; "" where it needs
+    // nothing.
+    std::string host_suffix;
+    Settings defaults;  // weaker than the environment; never turn the plugin on by themselves
     // A line for each word that is no setting, for slurmd's log. The other words hold all the same: users'
     // jobs still run.
     std::vector<std::string> mistakes;

@@ -36,6 +36,7 @@ struct StepFacts {
     std::string reserved_ports;
     std::string name() const { return std::to_string(job_id) + "." + std::to_string(step_id); }
     bool has_rank_zero() const;
+    PortSeed port_seed() const { return {job_id, step_id, restart, reserved_ports}; }
 };
 
 struct State {

@@ -39,7 +39,7 @@ Try<std::vector<std::string>> resolve_through_slurm(const std::string& node, con
     return resolve(address);
 }
 
-Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
+Try<DaemonConfig> daemon_config(const State& s) {
     const StepFacts& f = s.facts;
     DaemonConfig c;
     c.job_id = f.job_id;
@@ -54,6 +54,8 @@ Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
     c.node_list = f.node_list;
     c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
     c.want_table = s.settings.verbose.value_or(false) || s.settings.dry_run.value_or(false);
+    c.report_failures = s.settings.on_failure == FailureAction::report;
+    c.torch_store = s.settings.store == StoreKind::torch;
     c.secret = f.secret;
     c.broker_host = c.broker ? f.host : f.rank_zero_host;
     if (c.broker) {
@@ -61,6 +63,7 @@ Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
         if (!address) return tl::make_unexpected(address.error());
         c.master_addr = *address;
         c.master_port = s.node.master.port;
+        c.coordinator_port = s.node.coordinator.port;
     } else {
         if (f.rank_zero_host.empty())
             return fail("the host of rank 0 is unknown on " + f.host +
@@ -69,14 +72,13 @@ Try<DaemonConfig> daemon_config(const State& s, const PortSeed& seed) {
         if (!addresses) addresses = resolve_through_slurm(f.rank_zero_host, addresses.error());
         if (!addresses) return tl::make_unexpected(addresses.error());
         c.broker_addresses = *addresses;
-        c.candidates = candidate_ports(seed);
+        c.candidates = candidate_ports(f.port_seed());
     }
     return c;
 }
 
 Try<void> start_daemon(State& s) {
-    const PortSeed seed{s.facts.job_id, s.facts.step_id, s.facts.restart, s.facts.reserved_ports};
-    auto config = daemon_config(s, seed);
+    auto config = daemon_config(s);
     if (!config) return tl::make_unexpected(config.error());
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
 }

@@ -71,9 +71,10 @@ class World {
 Try<NodePlan> World::start_daemon() {
     // The process id stands for a job: two launches on one machine get different ports and names.
     const auto job = static_cast<uint32_t>(getpid());
-    auto candidates = candidate_ports({job, 0, 0, ""});
-    auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), candidates,
-                             read_ephemeral_range());
+    PortWishes ports;
+    ports.candidates = candidate_ports({job, 0, 0, ""});
+    ports.ephemeral = read_ephemeral_range();
+    auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), ports);
     if (!node) return tl::make_unexpected(node.error());
     node_ = std::move(*node);
 
@@ -94,6 +95,7 @@ Try<NodePlan> World::start_daemon() {
     // One machine: nothing of this world needs to leave it.
     c.master_addr = "127.0.0.1";
     c.master_port = node_.master.port;
+    c.coordinator_port = node_.coordinator.port;
     if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
         return tl::make_unexpected(spawned.error());
     drop_daemon_ends(node_);

@@ -131,6 +131,7 @@ void Broker::join(uint32_t node, const wire::Join& join) {
     wire::ToNode plan;
     plan.mutable_plan()->set_master_addr(config_.master_addr);
     plan.mutable_plan()->set_master_port(config_.master_port);
+    plan.mutable_plan()->set_coordinator_port(config_.coordinator_port);
     // The other nodes go ahead. Rank 0's waits until all are there: its ranks could end before a slow node
     // has come, and the broker with them. A world is complete no sooner for it.
     if (node != config_.own_node) send(node, plan);

@@ -40,6 +40,8 @@ struct BrokerConfig {
     uint32_t nodes = 0;
     std::string master_addr;
     uint16_t master_port = 0;
+    uint16_t coordinator_port = 0;
+    bool report_failures = false;  // name the dead, end nobody
     Time timeout{};
     bool want_table = false;
 };

@@ -58,7 +58,8 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             if (!published_) {
                 published_ = true;
                 out_.plan = NodePlan{message.plan().master_addr(),
-                                     static_cast<uint16_t>(message.plan().master_port()), address_,
+                                     static_cast<uint16_t>(message.plan().master_port()),
+                                     static_cast<uint16_t>(message.plan().coordinator_port()), address_,
                                      message.plan().table()};
             }
             break;

@@ -47,6 +47,8 @@ BrokerConfig broker_config(const DaemonConfig& c) {
     b.nodes = c.nodes;
     b.master_addr = c.master_addr;
     b.master_port = c.master_port;
+    b.coordinator_port = c.coordinator_port;
+    b.report_failures = c.report_failures;
     b.timeout = std::chrono::seconds(c.timeout_seconds);
     b.want_table = c.want_table;
     return b;

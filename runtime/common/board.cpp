@@ -51,6 +51,7 @@ Try<void> publish_plan(int board, int ready_write, const NodePlan& plan) {
     return publish(board, ready_write,
                    {{"master_addr", plan.master_addr},
                     {"master_port", std::to_string(plan.master_port)},
+                    {"coordinator_port", std::to_string(plan.coordinator_port)},
                     {"node_addr", plan.node_addr},
                     {"table", table}});
 }
@@ -82,9 +83,11 @@ Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds
     plan.table = field(*fields, "table");
     std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
     auto port = parse_number<uint16_t>(field(*fields, "master_port"));
-    if (!port || plan.master_addr.empty())
+    auto coordinator = parse_number<uint16_t>(field(*fields, "coordinator_port"));
+    if (!port || !coordinator || plan.master_addr.empty())
         return fail("this node's rendezvous daemon wrote a plan without an address");
     plan.master_port = *port;
+    plan.coordinator_port = *coordinator;
     return plan;
 }
 

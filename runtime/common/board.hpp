@@ -16,8 +16,9 @@ namespace dp {
 struct NodePlan {
     std::string master_addr;  // numeric
     uint16_t master_port = 0;
-    std::string node_addr;  // this node's own address, as the other nodes reach it
-    std::string table;      // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
+    uint16_t coordinator_port = 0;  // held on rank 0's node for a coordinator of the program's own (JAX)
+    std::string node_addr;          // this node's own address, as the other nodes reach it
+    std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
 };
 
 // The daemon's side: publishes the plan, or the reason why there is none. To be called once.

@@ -66,12 +66,15 @@ std::string write_config(const DaemonConfig& c) {
                          {"node_list", c.node_list},
                          {"timeout_seconds", std::to_string(c.timeout_seconds)},
                          {"want_table", c.want_table ? "1" : "0"},
+                         {"report_failures", c.report_failures ? "1" : "0"},
+                         {"torch_store", c.torch_store ? "1" : "0"},
                          {"secret", c.secret},
                          {"broker_host", c.broker_host},
                          {"broker_addresses", addresses},
                          {"candidates", write_numbers(c.candidates)},
                          {"master_addr", c.master_addr},
-                         {"master_port", std::to_string(c.master_port)}});
+                         {"master_port", std::to_string(c.master_port)},
+                         {"coordinator_port", std::to_string(c.coordinator_port)}});
 }
 
 Try<DaemonConfig> read_config(std::string_view text) {
@@ -95,6 +98,8 @@ Try<DaemonConfig> read_config(std::string_view text) {
     c.node_list = reader.text("node_list");
     c.timeout_seconds = reader.number<uint32_t>("timeout_seconds");
     c.want_table = reader.text("want_table") == "1";
+    c.report_failures = reader.text("report_failures") == "1";
+    c.torch_store = reader.text("torch_store") == "1";
     c.secret = reader.text("secret");
     c.broker_host = reader.text("broker_host");
     const std::string addresses = reader.text("broker_addresses");
@@ -102,6 +107,7 @@ Try<DaemonConfig> read_config(std::string_view text) {
     c.candidates = reader.numbers<uint16_t>("candidates");
     c.master_addr = reader.text("master_addr");
     c.master_port = reader.number<uint16_t>("master_port");
+    c.coordinator_port = reader.number<uint16_t>("coordinator_port");
     if (!reader.complaint().empty())
         return fail("the daemon's configuration is malformed: " + reader.complaint());
     if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.ranks.empty())

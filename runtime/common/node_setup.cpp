@@ -81,6 +81,9 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
         if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS)
             break;
     }
+    if (last_error == EADDRINUSE && candidates.size() == 1)
+        return fail("port " + std::to_string(candidates[0]) + " for " + purpose +
+                    " is in use on this node (--dp-port); give another one, or --dp-port=auto");
     if (last_error == EADDRINUSE || last_error == 0) {
         std::vector<uint32_t> ports(candidates.begin(), candidates.end());
         return fail("no free port for " + std::string(purpose) + ": all " +
@@ -105,15 +108,40 @@ Try<Fd> listen_abstract(const std::string& name) {
     return fd;
 }
 
-}  // namespace
-
-Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates) {
-    return first_free(candidates, "the rendezvous daemon",
-                      [](int fd) { return listen(fd, kBrokerBacklog) == 0; });
+Try<BoundPort> bind_master(const std::vector<uint16_t>& candidates, bool serve) {
+    return serve ? listen_on_first_free(candidates, "MASTER_PORT")
+                 : hold_first_free(candidates, "MASTER_PORT");
 }
 
-Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates) {
-    return first_free(candidates, "MASTER_PORT", [](int fd) {
+Try<void> bind_ports(NodeSetup& node, const PortWishes& ports) {
+    const std::vector<uint16_t> order = binding_order(ports.candidates, ports.ephemeral);
+    // A port that the user insists on comes first, for the others may take it; else the broker, whom the
+    // relays then find at their first try.
+    Try<BoundPort> master;
+    if (ports.master) {
+        master = bind_master({ports.master}, ports.serve_master);
+        if (!master) return tl::make_unexpected(master.error());
+    }
+    auto broker = listen_on_first_free(order, "the rendezvous daemon");
+    if (!broker) return tl::make_unexpected(broker.error());
+    if (!ports.master) master = bind_master(order, ports.serve_master);
+    if (!master) return tl::make_unexpected(master.error());
+    auto coordinator = hold_first_free(order, "a coordinator");
+    if (!coordinator) return tl::make_unexpected(coordinator.error());
+    node.master = std::move(*master);
+    node.broker = std::move(*broker);
+    node.coordinator = std::move(*coordinator);
+    return {};
+}
+
+}  // namespace
+
+Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates, const char* purpose) {
+    return first_free(candidates, purpose, [](int fd) { return listen(fd, kBrokerBacklog) == 0; });
+}
+
+Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates, const char* purpose) {
+    return first_free(candidates, purpose, [](int fd) {
         int on = 1;
         return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
     });
@@ -124,7 +152,7 @@ Try<std::string> make_secret() {
 }
 
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name,
-                            const std::vector<uint16_t>& candidates, PortRange ephemeral) {
+                            const PortWishes& ports) {
     NodeSetup node;
     node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!node.daemon_binary)
@@ -156,14 +184,8 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     int on = 1;
     setsockopt(control[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
 
-    if (!candidates.empty()) {
-        std::vector<uint16_t> order = binding_order(candidates, ephemeral);
-        auto broker = listen_on_first_free(order);
-        if (!broker) return tl::make_unexpected(broker.error());
-        node.broker = std::move(*broker);
-        auto master = hold_first_free(order);
-        if (!master) return tl::make_unexpected(master.error());
-        node.master = std::move(*master);
+    if (!ports.candidates.empty()) {
+        if (auto bound = bind_ports(node, ports); !bound) return tl::make_unexpected(bound.error());
     }
     return node;
 }

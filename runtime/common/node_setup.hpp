@@ -39,19 +39,29 @@ struct NodeSetup {
     // On rank 0's node only.
     BoundPort broker;
     BoundPort master;
+    BoundPort coordinator;  // for a coordinator of the program's own (JAX's, torchrun's)
 };
 
-// `candidates` is empty where the node has no broker. `daemon_path` is absolute.
+// Which ports a node that may have the broker binds.
+struct PortWishes {
+    std::vector<uint16_t> candidates;  // empty: no broker here
+    PortRange ephemeral;
+    uint16_t master = 0;        // --dp-port; 0: the first free candidate
+    bool serve_master = false;  // --dp-store=torch: listens on MASTER_PORT instead of holding it
+};
+
+// `daemon_path` is absolute.
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name,
-                            const std::vector<uint16_t>& candidates, PortRange ephemeral);
+                            const PortWishes& ports);
 
 // Listens on the first free candidate, on every address of this host (IPv4 and IPv6 where there is IPv6).
-Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates);
+// `purpose` is for the message where none is free.
+Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates, const char* purpose);
 
 // Holds the first free candidate for a server that sets SO_REUSEADDR (practically all do): binds it
 // exclusively, which proves that nobody has it, then sets SO_REUSEADDR and never listens. Another exclusive
 // bind then fails.
-Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates);
+Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates, const char* purpose);
 
 // 32 random bytes as 64 hexadecimal digits.
 Try<std::string> make_secret();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/environment.hpp"
@@ -19,11 +20,23 @@ namespace dp {
 inline constexpr uint32_t kDefaultTimeoutSeconds = 300;
 inline constexpr uint32_t kMaxTimeoutSeconds = 86400;
 inline constexpr uint32_t kMaxWorldSize = 1 << 20;
+inline constexpr uint16_t kLowestPort = 1024;
+
+// What stands on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
+enum class StoreKind { hold, torch };
+// What the first rank that dies means for the others.
+enum class FailureAction { abort, report };
 
 // What one source says; what it leaves open is empty.
 struct Settings {
-    std::optional<uint32_t> world;  // 0: auto
+    std::optional<uint32_t> world;         // 0: auto
+    std::optional<uint16_t> port;          // 0: auto
+    std::optional<std::string> interface;  // a name, or a network as CIDR
+    std::optional<StoreKind> store;
     std::optional<uint32_t> timeout_seconds;
+    std::optional<FailureAction> on_failure;
+    std::optional<uint32_t> tensor;
+    std::optional<uint32_t> pipeline;
     std::optional<bool> verbose;
     std::optional<bool> dry_run;
 
@@ -37,6 +50,10 @@ struct OptionSpec {
     const char* variable;  // "SLURM_DP_WORLD"
     const char* argument;  // "auto|N", or nullptr for a flag
     const char* usage;     // fits `srun --help`
+    // Checks a value and puts it into the settings; the failure says what to give instead.
+    Try<void> (*set)(Settings&, std::string_view value);
+    // The same value as text; nullopt where the settings leave it open.
+    std::optional<std::string> (*get)(const Settings&);
 };
 const std::vector<OptionSpec>& option_specs();
 
@@ -52,12 +69,16 @@ std::vector<std::pair<std::string, std::string>> settings_to_environment(const S
 // Layers: what `strong` says wins over `weak`.
 Settings merge(const Settings& strong, const Settings& weak);
 
-// What a step does about an asked world size. `insist` is true for what was given to this srun itself;
-// inherited from the job it only applies to steps of that many tasks.
-enum class WorldDecision { apply, leave_alone, refuse };
-WorldDecision decide_world(uint32_t asked, uint32_t tasks, bool insist);
+// What a step of so many tasks does about what was asked. `own` is what was given to this srun itself, which
+// insists; what was inherited from the job only applies to steps that it fits, and leaves others alone
+// (`srun mkdir`).
+struct Verdict {
+    enum Decision { apply, leave_alone, refuse } decision = apply;
+    std::string why;  // with refuse: the line for the user
+};
+Verdict judge_step(const Settings& settings, const Settings& own, uint32_t tasks);
 
-// The refusal that goes with WorldDecision::refuse.
-std::string world_refusal(uint32_t asked, uint32_t tasks);
+// What contradicts itself whatever the number of tasks: the line for the user.
+std::optional<std::string> contradiction(const Settings& settings);
 
 }  // namespace dp

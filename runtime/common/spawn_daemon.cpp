@@ -79,8 +79,9 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
                             {node.board.get(), kFdBoard},
                             {node.ready_write.get(), kFdReady},
                             {node.broker.socket.get(), kFdBroker},
-                            {node.master.socket.get(), kFdMaster}};
-    const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 2;
+                            {node.master.socket.get(), kFdMaster},
+                            {node.coordinator.socket.get(), kFdCoordinator}};
+    const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 3;
 
     pid_t child = fork();
     if (child < 0) return fail(std::string("cannot fork the daemon: ") + std::strerror(errno));
@@ -106,6 +107,7 @@ void drop_daemon_ends(NodeSetup& node) {
     node.control_daemon.reset();
     node.broker.socket.reset();
     node.master.socket.reset();
+    node.coordinator.socket.reset();
 }
 
 }  // namespace dp

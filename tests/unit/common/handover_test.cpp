@@ -43,7 +43,8 @@ TEST(DaemonConfig, SurvivesTheHandover) {
 
 TEST(DaemonConfig, AnotherVersionIsRefusedByName) {
     std::string text = write_config(example());
-    text.replace(text.find("version=1"), 9, "version=9");
+    const std::string now = "version=" + std::to_string(kDaemonConfigVersion);
+    text.replace(text.find(now), now.size(), "version=9");
     auto back = read_config(text);
     ASSERT_FALSE(back);
     EXPECT_NE(back.error().message.find("different versions"), std::string::npos);
@@ -126,13 +127,14 @@ TEST(Board, AnyNumberOfTasksReadThePlan) {
         tasks.emplace_back([&] {
             plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
         });
-    ASSERT_TRUE(
-        publish_plan(board.memory.get(), board.write_end.get(), {"10.0.0.1", 29000, "10.0.0.2", "a\nb\n"}));
+    ASSERT_TRUE(publish_plan(board.memory.get(), board.write_end.get(),
+                             {"10.0.0.1", 29000, 29001, "10.0.0.2", "a\nb\n"}));
     for (auto& task : tasks) task.join();
     for (const auto& plan : plans) {
         ASSERT_TRUE(plan) << plan.error().message;
         EXPECT_EQ(plan->master_addr, "10.0.0.1");
         EXPECT_EQ(plan->master_port, 29000);
+        EXPECT_EQ(plan->coordinator_port, 29001);
         EXPECT_EQ(plan->table, "a\nb\n");
     }
 }

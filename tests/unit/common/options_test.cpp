@@ -4,41 +4,79 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <vector>
 
+#include "common/cidr.hpp"
 #include "site.hpp"
 
 namespace dp {
 namespace {
 
 TEST(Options, TakeWhatIsDocumented) {
-    Settings s;
-    EXPECT_TRUE(set_option(s, "dp-world", "auto"));
-    EXPECT_EQ(s.world, 0u);
-    EXPECT_TRUE(set_option(s, "dp-world", "8"));
-    EXPECT_EQ(s.world, 8u);
-    EXPECT_TRUE(set_option(s, "dp-timeout", "20"));
-    EXPECT_EQ(s.timeout_seconds, 20u);
-    EXPECT_TRUE(set_option(s, "dp-verbose", ""));
-    EXPECT_TRUE(set_option(s, "dp-dry-run", "1"));
-    EXPECT_EQ(s.verbose, true);
-    EXPECT_EQ(s.dry_run, true);
-}
-
-TEST(Options, RefuseTheRestWithTheValueAndARemedy) {
     struct {
         const char* option;
         const char* value;
-    } const cases[] = {
-        {"dp-world", "0"},    {"dp-world", "-1"},   {"dp-world", "abc"},         {"dp-world", ""},
-        {"dp-world", "8x"},   {"dp-world", " 8"},   {"dp-world", "99999999999"}, {"dp-timeout", "0"},
-        {"dp-timeout", "1h"}, {"dp-timeout", "-5"}, {"dp-timeout", "1e3"},       {"dp-verbose", "x"}};
+        const char* kept;
+    } const cases[] = {{"dp-world", "auto", "auto"},
+                       {"dp-world", "8", "8"},
+                       {"dp-port", "auto", "auto"},
+                       {"dp-port", "29500", "29500"},
+                       {"dp-interface", "ib0", "ib0"},
+                       {"dp-interface", "bond0.100", "bond0.100"},
+                       {"dp-interface", "10.1.0.0/16", "10.1.0.0/16"},
+                       {"dp-interface", "fd00:1::/64", "fd00:1::/64"},
+                       {"dp-store", "hold", "hold"},
+                       {"dp-store", "torch", "torch"},
+                       {"dp-timeout", "20", "20"},
+                       {"dp-on-failure", "abort", "abort"},
+                       {"dp-on-failure", "report", "report"},
+                       {"dp-tensor", "2", "2"},
+                       {"dp-pipeline", "4", "4"},
+                       {"dp-verbose", "", "1"},
+                       {"dp-dry-run", "1", "1"}};
     for (const auto& c : cases) {
         Settings s;
-        auto set = set_option(s, c.option, c.value);
-        ASSERT_FALSE(set) << c.option << "=" << c.value;
-        EXPECT_NE(set.error().message.find(std::string("--") + c.option + "=" + c.value), std::string::npos);
-        EXPECT_NE(set.error().message.find("give"), std::string::npos) << set.error().message;
-        EXPECT_FALSE(s.any());
+        ASSERT_TRUE(set_option(s, c.option, c.value)) << c.option << "=" << c.value;
+        const auto kept = settings_to_environment(s);
+        ASSERT_EQ(kept.size(), 1u) << c.option;
+        EXPECT_EQ(kept[0].second, c.kept) << c.option;
+    }
+}
+
+TEST(Options, RefuseTheRestWithTheValueAndARemedy) {
+    const std::map<std::string, std::vector<std::string>> cases = {
+        {"dp-world", {"", "0", "-1", "abc", "8x", " 8", "1e3", "1048577", "99999999999"}},
+        {"dp-port", {"", "0", "-1", "abc", "80", "1023", "65536", "99999999999", "29500,29501"}},
+        {"dp-interface",
+         {"", "-1/", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "/8", "10.0.0.0/", "10.0.0.0/-1", "a b",
+          "eth0;ls", "sixteen_letters_", "10.1.0.0/16/8"}},
+        {"dp-store", {"", "0", "-1", "Torch", "redis", "99999999999"}},
+        {"dp-timeout", {"", "0", "-5", "1h", "1e3", "86401", "99999999999"}},
+        {"dp-on-failure", {"", "0", "-1", "ignore", "99999999999"}},
+        {"dp-tensor", {"", "0", "-2", "two", "1.5", "99999999999"}},
+        {"dp-pipeline", {"", "0", "-2", "two", "1.5", "99999999999"}},
+        {"dp-verbose", {"x", "2", "-1", "99999999999"}},
+        {"dp-dry-run", {"x", "2", "-1", "99999999999"}}};
+    for (const auto& spec : option_specs())
+        EXPECT_TRUE(cases.contains(spec.name)) << spec.name << " is not tested";
+    for (const auto& [option, values] : cases)
+        for (const auto& value : values) {
+            Settings s;
+            auto set = set_option(s, option, value);
+            ASSERT_FALSE(set) << option << "=" << value;
+            EXPECT_NE(set.error().message.find("--" + option + "=" + value + ": "), std::string::npos);
+            EXPECT_NE(set.error().message.find("give "), std::string::npos) << set.error().message;
+            EXPECT_FALSE(s.any());
+        }
+}
+
+TEST(Options, EveryHelpTextFitsSrunsHelp) {
+    for (const auto& spec : option_specs()) {
+        // srun --help: 30 columns for "--name=argument", then the text, wrapped.
+        EXPECT_LT(std::string(spec.name).size() + (spec.argument ? std::string(spec.argument).size() : 0),
+                  26u);
+        EXPECT_LT(std::string(spec.usage).size(), 100u) << spec.name;
     }
 }
 
@@ -53,8 +91,15 @@ TEST(Options, AHostileValueStaysOnOneShortLine) {
 TEST(Options, SurviveTheEnvironment) {
     Settings s;
     s.world = 0;
+    s.port = 0;
+    s.interface = "10.0.0.0/8";
+    s.store = StoreKind::torch;
     s.timeout_seconds = 7;
+    s.on_failure = FailureAction::report;
+    s.tensor = 2;
+    s.pipeline = 3;
     s.verbose = true;
+    s.dry_run = false;
     std::map<std::string, std::string> variables;
     for (const auto& [name, value] : settings_to_environment(s)) variables[name] = value;
     auto back = settings_from_environment([&](const char* name) -> std::optional<std::string> {
@@ -85,28 +130,91 @@ TEST(Options, TheStrongerSourceWins) {
     EXPECT_EQ(merged.verbose, std::nullopt);
 }
 
-TEST(Options, AWorldOfNInsistsOnlyWhereItWasGiven) {
-    EXPECT_EQ(decide_world(0, 8, true), WorldDecision::apply);
-    EXPECT_EQ(decide_world(8, 8, true), WorldDecision::apply);
-    EXPECT_EQ(decide_world(9, 8, true), WorldDecision::refuse);
-    EXPECT_EQ(decide_world(9, 8, false), WorldDecision::leave_alone);
-    EXPECT_EQ(world_refusal(9, 8),
+TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlone) {
+    struct {
+        uint32_t world, tensor, pipeline;  // 0: not given
+        uint32_t tasks;
+        Verdict::Decision given, inherited;
+    } const cases[] = {{0, 0, 0, 8, Verdict::apply, Verdict::apply},
+                       {8, 0, 0, 8, Verdict::apply, Verdict::apply},
+                       {9, 0, 0, 8, Verdict::refuse, Verdict::leave_alone},
+                       {0, 2, 0, 8, Verdict::apply, Verdict::apply},
+                       {0, 2, 2, 8, Verdict::apply, Verdict::apply},
+                       {0, 3, 0, 8, Verdict::refuse, Verdict::leave_alone},
+                       {0, 0, 3, 8, Verdict::refuse, Verdict::leave_alone},
+                       {0, 4, 4, 8, Verdict::refuse, Verdict::leave_alone},
+                       {0, 1u << 20, 1u << 20, 8, Verdict::refuse, Verdict::leave_alone},
+                       {8, 4, 2, 8, Verdict::apply, Verdict::apply}};
+    for (const auto& c : cases) {
+        Settings s;
+        if (c.world) s.world = c.world;
+        if (c.tensor) s.tensor = c.tensor;
+        if (c.pipeline) s.pipeline = c.pipeline;
+        const Verdict given = judge_step(s, s, c.tasks);
+        EXPECT_EQ(given.decision, c.given) << c.world << " " << c.tensor << " " << c.pipeline;
+        EXPECT_EQ(judge_step(s, {}, c.tasks).decision, c.inherited);
+        EXPECT_EQ(given.why.find("give ") != std::string::npos, given.decision == Verdict::refuse)
+            << given.why;
+    }
+    Settings nine;
+    nine.world = 9;
+    EXPECT_EQ(judge_step(nine, nine, 8).why,
               "--dp-world=9, but this step has 8 tasks; give -n 9 (or --dp-world=auto for 8)");
+}
+
+TEST(Options, SizesThatDoNotDivideTheAskedWorldContradictIt) {
+    Settings s;
+    s.tensor = 3;
+    EXPECT_FALSE(contradiction(s));  // the number of tasks is not known yet
+    s.world = 8;
+    ASSERT_TRUE(contradiction(s));
+    EXPECT_NE(contradiction(s)->find("--dp-tensor=3"), std::string::npos);
+    s.tensor = 2;
+    s.pipeline = 4;
+    EXPECT_FALSE(contradiction(s));
+}
+
+TEST(Cidr, ContainsWhatLiesInTheNetwork) {
+    struct {
+        const char* network;
+        const char* address;
+        bool inside;
+    } const cases[] = {{"10.1.0.0/16", "10.1.255.9", true}, {"10.1.0.0/16", "10.2.0.1", false},
+                       {"10.1.2.3/16", "10.1.0.1", true},   {"0.0.0.0/0", "192.168.0.1", true},
+                       {"10.0.0.4/31", "10.0.0.5", true},   {"10.0.0.4/31", "10.0.0.6", false},
+                       {"10.0.0.4/32", "10.0.0.4", true},   {"fd00:1::/64", "fd00:1::7", true},
+                       {"fd00:1::/64", "fd00:2::7", false}, {"10.0.0.0/8", "fd00::1", false},
+                       {"::/0", "10.0.0.1", false},         {"10.0.0.0/8", "node01", false}};
+    for (const auto& c : cases) {
+        auto network = parse_cidr(c.network);
+        ASSERT_TRUE(network) << c.network;
+        EXPECT_EQ(network->contains(c.address), c.inside) << c.network << " " << c.address;
+    }
 }
 
 TEST(Site, ReadsItsSettings) {
     char daemon[] = "daemon=/opt/dp";
     char timeout[] = "timeout=600";
-    char* words[] = {daemon, timeout};
+    char interface[] = "interface=10.1.0.0/16";
+    char store[] = "store=torch";
+    char failure[] = "on-failure=report";
+    char suffix[] = "host-suffix=-ib0";
+    char* words[] = {daemon, timeout, interface, store, failure, suffix};
     const auto site = plugin::read_site(words, "/default");
     EXPECT_EQ(site.daemon, "/opt/dp");
     EXPECT_EQ(site.defaults.timeout_seconds, 600u);
+    EXPECT_EQ(site.defaults.interface, "10.1.0.0/16");
+    EXPECT_EQ(site.defaults.store, StoreKind::torch);
+    EXPECT_EQ(site.defaults.on_failure, FailureAction::report);
+    EXPECT_EQ(site.host_suffix, "-ib0");
     EXPECT_TRUE(site.mistakes.empty());
     EXPECT_EQ(plugin::read_site({}, "/default").daemon, "/default");
 }
 
 TEST(Site, NamesAMistakeAndKeepsTheRest) {
-    for (std::string word : {"colour=green", "daemon=relative/path", "timeout=long", "daemon"}) {
+    for (std::string word :
+         {"colour=green", "daemon=relative/path", "timeout=long", "daemon", "host-suffix=", "host-suffix=a b",
+          "interface=10.0.0.0/99", "store=redis", "on-failure", "world=4"}) {
         char good[] = "daemon=/opt/dp";
         char* words[] = {word.data(), good};
         const auto site = plugin::read_site(words, "/default");

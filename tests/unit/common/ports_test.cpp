@@ -50,18 +50,18 @@ TEST(CandidatePorts, InsideTheEphemeralRangeComeLast) {
 
 TEST(BoundPorts, ATakenPortIsPassedOver) {
     const auto candidates = candidate_ports({4242, 1, 0, ""});
-    auto first = listen_on_first_free(candidates);
+    auto first = listen_on_first_free(candidates, "a test");
     ASSERT_TRUE(first);
-    auto second = listen_on_first_free(candidates);
+    auto second = listen_on_first_free(candidates, "a test");
     ASSERT_TRUE(second);
     EXPECT_NE(first->port, second->port);
 }
 
 TEST(BoundPorts, AHeldPortServesWhoeverReusesIt) {
     const auto candidates = candidate_ports({4243, 1, 0, ""});
-    auto held = hold_first_free(candidates);
+    auto held = hold_first_free(candidates, "a test");
     ASSERT_TRUE(held);
-    auto other = hold_first_free(candidates);
+    auto other = hold_first_free(candidates, "a test");
     ASSERT_TRUE(other);
     EXPECT_NE(held->port, other->port);  // our own next step is kept out
 
@@ -81,10 +81,10 @@ TEST(BoundPorts, NoneFreeNamesThePorts) {
     all.resize(3);
     std::vector<BoundPort> taken;
     for (uint16_t port : all) {
-        auto one = listen_on_first_free({port});
+        auto one = listen_on_first_free({port}, "a test");
         if (one) taken.push_back(std::move(*one));
     }
-    auto none = listen_on_first_free(all);
+    auto none = listen_on_first_free(all, "a test");
     ASSERT_FALSE(none);
     EXPECT_NE(none.error().message.find(std::to_string(all[0])), std::string::npos) << none.error().message;
     EXPECT_NE(none.error().message.find("all 3 candidates are in use"), std::string::npos);

@@ -26,7 +26,7 @@ TaskFacts rank_5_of_8() {
     return f;
 }
 
-const NodePlan kPlan{"10.0.0.1", 29000, "10.0.0.2", ""};
+const NodePlan kPlan{"10.0.0.1", 29000, 29001, "10.0.0.2", ""};
 
 // The environment of a task that had `before`, and the warnings.
 std::pair<Variables, std::vector<std::string>> apply(Variables before,

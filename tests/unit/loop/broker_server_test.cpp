@@ -29,7 +29,7 @@ class Network : public testing::Test {
     std::unique_ptr<event_base, FreeBase> base{event_base_new()};
     StrangerLog strangers;
     const std::string secret = std::string(32, 's');
-    BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}));
+    BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}), "a test");
     std::vector<uint32_t> joined;  // node ranks whose Join the broker has read
     std::vector<uint32_t> lost;
     BrokerServer server{base.get(),
@@ -116,7 +116,7 @@ TEST_F(Network, MoreStrangersThanThereIsRoomForDoNotKeepARelayOut) {
 }
 
 TEST_F(Network, APortWhereSomebodyElseListensIsPassedOver) {
-    auto silent = listen_on_first_free(candidate_ports({78, 1, 0, ""}));
+    auto silent = listen_on_first_free(candidate_ports({78, 1, 0, ""}), "a test");
     ASSERT_TRUE(silent);
     relay(1, secret, {silent->port, port.port});
     EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
