@@ -87,6 +87,8 @@ void allocator_post_options() {
 
 void launcher_post_options() {
     State& s = state();
+    // Once for each component of a heterogeneous step.
+    ++s.components;
     for (const char* name : kLauncherVariables) unsetenv(name);  // an outer step's
     auto inherited = settings_from_environment(get_environment);
     if (!inherited) refuse(inherited.error().message);
@@ -96,11 +98,14 @@ void launcher_post_options() {
     if (auto why = contradiction(s.settings)) refuse(*why);
     if (!s.settings.world) s.settings.world = 0;
     if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
-    auto secret = make_secret();
-    if (!secret) refuse(secret.error().message);
+    if (s.secret.empty()) {
+        auto secret = make_secret();
+        if (!secret) refuse(secret.error().message);
+        s.secret = *secret;
+    }
     // Here and not in local_user_init: from there the environment reaches only one component of a
     // heterogeneous step.
-    set_environment(kSecretVariable, *secret);
+    set_environment(kSecretVariable, s.secret);
     std::string text;
     for (const auto& [name, value] : settings_to_environment(s.settings))
         text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
@@ -127,6 +132,8 @@ void launcher_step_created(spank_t spank) {
         leave_step_alone();
         return;
     }
+    // SPANK counts one component here; the nodes know all of them (node_user_init).
+    if (s.components > 1) return;
     const Verdict verdict = judge_step(s.settings, s.command_line, tasks);
     if (verdict.decision == Verdict::refuse) return refuse_step(verdict.why);
     if (verdict.decision == Verdict::leave_alone) return leave_step_alone();

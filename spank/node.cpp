@@ -5,6 +5,8 @@
 // step's container is emptied costs the step a second).
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 
 #include "common/control.hpp"
@@ -35,9 +37,11 @@ std::optional<std::string> job_environment(spank_t spank, const char* name) {
     }
 }
 
-std::string host_name(const StepFacts& facts) {
+std::string host_name(spank_t spank, const StepFacts& facts) {
     auto hosts = expand_hostlist(facts.node_list);
-    if (hosts && facts.node_rank < hosts->size()) return (*hosts)[facts.node_rank];
+    // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
+    if (hosts && !facts.heterogeneous && facts.node_rank < hosts->size()) return (*hosts)[facts.node_rank];
+    if (auto name = job_environment(spank, "SLURMD_NODENAME"); name && !name->empty()) return *name;
     char name[256] = {};
     gethostname(name, sizeof name - 1);
     return name;
@@ -73,15 +77,54 @@ Try<StepFacts> gather(spank_t spank) {
                         std::to_string(local));
         f.ranks.push_back(rank);
     }
+    uint16_t cpus = 0;
+    if (spank_get_item(spank, S_JOB_NCPUS, &cpus) == ESPANK_SUCCESS) f.cpus = cpus;
     auto text = [&](const char* name) { return job_environment(spank, name).value_or(""); };
+    auto number = [&](const char* name) { return parse_number<uint32_t>(text(name)); };
     // S_SLURM_RESTART_COUNT is always 0 in a step: slurmstepd never fills it in (slurmstepd_job.c).
-    f.restart = parse_number<uint32_t>(text("SLURM_RESTART_COUNT")).value_or(0);
+    f.restart = number("SLURM_RESTART_COUNT").value_or(0);
     f.node_list = text("SLURM_STEP_NODELIST");
-    f.reserved_ports = text("SLURM_STEP_RESV_PORTS");
-    f.rank_zero_host = text(kRankZeroHostVariable);
     f.secret = text(kSecretVariable);
-    f.host = host_name(f);
+    const uint32_t all_tasks = number("SLURM_STEP_NUM_TASKS").value_or(f.world_size);
+    f.heterogeneous = all_tasks != f.world_size;
+    f.host = host_name(spank, f);
+    if (f.heterogeneous) {
+        f.world_size = all_tasks;
+        f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
+        // Job id and reserved ports may differ between the components; what they share is the secret, of
+        // whose 256 bits the seed takes 32.
+        std::from_chars(f.secret.data(), f.secret.data() + std::min<size_t>(8, f.secret.size()),
+                        f.port_seed.job_id, 16);
+        return f;
+    }
+    f.rank_zero_host = text(kRankZeroHostVariable);
+    f.port_seed = {f.job_id, f.step_id, f.restart, text("SLURM_STEP_RESV_PORTS")};
     return f;
+}
+
+Try<void> prepare(State& s) {
+    const StepFacts& f = s.facts;
+    // srun has judged every other step before it launched it.
+    if (f.heterogeneous)
+        if (Verdict verdict = judge_step(s.settings, s.settings, f.world_size);
+            verdict.decision == Verdict::refuse)
+            return fail(verdict.why);
+    if (s.settings.interface) {
+        auto chosen = choose_interface(*s.settings.interface, interface_addresses(), f.host, f.nodes);
+        if (!chosen) return tl::make_unexpected(chosen.error());
+        s.interface = *chosen;
+    }
+    PortWishes ports;
+    if (f.has_rank_zero()) {
+        ports.candidates = candidate_ports(f.port_seed);
+        ports.ephemeral = read_ephemeral_range();
+        ports.master = s.settings.port.value_or(0);
+        ports.serve_master = s.settings.store == StoreKind::torch;
+    }
+    auto node = prepare_node(s.site.daemon, f.name(), ports);
+    if (!node) return tl::make_unexpected(node.error());
+    s.node = std::move(*node);
+    return {};
 }
 
 }  // namespace
@@ -105,18 +148,7 @@ void node_user_init(spank_t spank) {
     s.facts = std::move(*facts);
     // Neither task nor prolog nor epilog of a task gets to see it from here on.
     spank_unsetenv(spank, kSecretVariable);
-    PortWishes ports;
-    if (s.facts.has_rank_zero()) {
-        ports.candidates = candidate_ports(s.facts.port_seed());
-        ports.ephemeral = read_ephemeral_range();
-        ports.master = s.settings.port.value_or(0);
-        ports.serve_master = s.settings.store == StoreKind::torch;
-    }
-    auto node = prepare_node(s.site.daemon, s.facts.name(), ports);
-    if (node)
-        s.node = std::move(*node);
-    else
-        s.failure = node.error().message;
+    if (auto prepared = prepare(s); !prepared) s.failure = prepared.error().message;
 }
 
 void node_task_forked(spank_t spank) {

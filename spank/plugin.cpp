@@ -38,6 +38,11 @@ bool StepFacts::has_rank_zero() const {
     return false;
 }
 
+void StepFacts::place_component(uint32_t first_rank, uint32_t node) {
+    for (uint32_t& rank : ranks) rank += first_rank;
+    node_rank = node;
+}
+
 namespace {
 
 // Runs a call-back; what it throws (there is no memory, say) becomes `on_throw`.

@@ -14,6 +14,7 @@ extern "C" {
 #include <string>
 #include <vector>
 
+#include "common/interfaces.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 #include "site.hpp"
@@ -21,27 +22,38 @@ extern "C" {
 namespace dp::plugin {
 
 // The facts of a step as one node's slurmstepd knows them.
+//
+// A heterogeneous step (srun A : B) has a slurmstepd for each component of a node, and SPANK counts within
+// the component. Here that is so until task_init, whose environment tells the component's place
+// (place_component).
 struct StepFacts {
     uint32_t job_id = 0;
     uint32_t step_id = 0;
     uint32_t restart = 0;
-    uint32_t nodes = 0;
+    bool heterogeneous = false;
+    uint32_t nodes = 0;       // of all components
+    uint32_t world_size = 0;  // of all components
     uint32_t node_rank = 0;
-    uint32_t world_size = 0;
+    uint32_t cpus = 0;            // of the step on this node
     std::vector<uint32_t> ranks;  // world ranks by local rank
     std::string node_list;
     std::string host;
-    std::string rank_zero_host;
+    std::string rank_zero_host;  // "" in a heterogeneous step: the launcher cannot tell all its components
     std::string secret;
-    std::string reserved_ports;
+    PortSeed port_seed;
+
     std::string name() const { return std::to_string(job_id) + "." + std::to_string(step_id); }
     bool has_rank_zero() const;
-    PortSeed port_seed() const { return {job_id, step_id, restart, reserved_ports}; }
+    void place_component(uint32_t first_rank, uint32_t node);
 };
 
 struct State {
     Site site;
     Settings command_line;
+
+    // In srun: how many components of a heterogeneous step have been read, and the step's secret.
+    uint32_t components = 0;
+    std::string secret;
 
     // In slurmstepd, from user_init on; copied into every task by fork.
     bool active = false;
@@ -49,6 +61,7 @@ struct State {
     Settings settings;
     StepFacts facts;
     NodeSetup node;
+    std::optional<InterfaceAddress> interface;  // with --dp-interface
     // What went wrong before there was a task to tell it. An error returned there would drain the node
     // (slurmd treats it as the node's fault), so it is kept until task_init, whose failure only fails the
     // step.

@@ -7,6 +7,7 @@ extern "C" {
 #include <slurm/slurm.h>
 }
 
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@ extern "C" {
 #include "common/addresses.hpp"
 #include "common/board.hpp"
 #include "common/daemon_config.hpp"
+#include "common/hostlist.hpp"
+#include "common/interfaces.hpp"
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
 #include "state.hpp"
@@ -28,15 +31,66 @@ namespace {
 constexpr std::chrono::seconds kDaemonSpeaksFirst{5};
 
 // A NodeName need not be a host name: slurm.conf may give its NodeAddr.
-Try<std::vector<std::string>> resolve_through_slurm(const std::string& node, const Failure& before) {
+std::string node_addr_of(const std::string& node) {
     node_info_msg_t* info = nullptr;
-    if (slurm_load_node_single(&info, const_cast<char*>(node.c_str()), 0) != SLURM_SUCCESS)
-        return tl::make_unexpected(before);
+    if (slurm_load_node_single(&info, const_cast<char*>(node.c_str()), 0) != SLURM_SUCCESS) return "";
     std::string address;
     if (info->record_count > 0 && info->node_array[0].node_addr) address = info->node_array[0].node_addr;
     slurm_free_node_info_msg(info);
-    if (address.empty() || address == node) return tl::make_unexpected(before);
-    return resolve(address);
+    return address;
+}
+
+// The addresses of another node, under its name in the site's fast network where there is one.
+Try<std::vector<std::string>> addresses_of(const std::string& node, const std::string& suffix) {
+    if (!suffix.empty())
+        if (auto fast = resolve(node + suffix))
+            if (auto usable = reachable(*fast); !usable.empty()) return usable;
+    auto named = resolve(node);
+    if (named)
+        if (auto usable = reachable(*named); !usable.empty()) return usable;
+    if (const std::string address = node_addr_of(node); !address.empty() && address != node)
+        if (auto known = resolve(address))
+            if (auto usable = reachable(*known); !usable.empty()) return usable;
+    if (!named) return tl::make_unexpected(named.error());
+    return fail(
+        "the host name " + node +
+        " resolves to loopback addresses only here; mend this node's /etc/hosts or DNS, or give NodeAddr "
+        "in slurm.conf");
+}
+
+// The address of this node for the others.
+Try<std::string> address_of_node(const State& s) {
+    if (s.interface) return s.interface->address;
+    if (!s.site.host_suffix.empty()) {
+        const std::string fast = s.facts.host + s.site.host_suffix;
+        if (auto named = resolve(fast))
+            if (auto usable = reachable(*named); !usable.empty()) return usable.front();
+        slurm_info("slurm-dp: %s has no usable address; %s is used (host-suffix=%s in plugstack.conf)",
+                   fast.c_str(), s.facts.host.c_str(), s.site.host_suffix.c_str());
+    }
+    return own_address(s.facts.host, s.facts.nodes);
+}
+
+// Where a relay looks for the broker.
+Try<std::vector<std::string>> broker_addresses(const State& s) {
+    const StepFacts& f = s.facts;
+    std::vector<std::string> hosts = {f.rank_zero_host};
+    if (f.heterogeneous) {
+        // On one of them; the proof of the secret tells which.
+        auto all = expand_hostlist(f.node_list);
+        if (!all) return tl::make_unexpected(all.error());
+        hosts = *all;
+    } else if (f.rank_zero_host.empty()) {
+        return fail("the host of rank 0 is unknown on " + f.host +
+                    ": is slurm-dp installed where srun runs?");
+    }
+    std::vector<std::string> addresses;
+    for (const auto& host : hosts) {
+        auto some = addresses_of(host, s.site.host_suffix);
+        if (!some) return tl::make_unexpected(some.error());
+        addresses.insert(addresses.end(), some->begin(), some->end());
+    }
+    return s.interface ? nearest_first(std::move(addresses), *s.interface) : addresses;
 }
 
 Try<DaemonConfig> daemon_config(const State& s) {
@@ -51,28 +105,26 @@ Try<DaemonConfig> daemon_config(const State& s) {
     c.node_rank = f.node_rank;
     c.host = f.host;
     c.ranks = f.ranks;
-    c.node_list = f.node_list;
+    if (!f.heterogeneous) c.node_list = f.node_list;
     c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
     c.want_table = s.settings.verbose.value_or(false) || s.settings.dry_run.value_or(false);
     c.report_failures = s.settings.on_failure == FailureAction::report;
     c.torch_store = s.settings.store == StoreKind::torch;
     c.secret = f.secret;
-    c.broker_host = c.broker ? f.host : f.rank_zero_host;
     if (c.broker) {
-        auto address = own_address(f.host, f.nodes);
+        auto address = address_of_node(s);
         if (!address) return tl::make_unexpected(address.error());
+        c.broker_host = f.host;
         c.master_addr = *address;
         c.master_port = s.node.master.port;
         c.coordinator_port = s.node.coordinator.port;
     } else {
-        if (f.rank_zero_host.empty())
-            return fail("the host of rank 0 is unknown on " + f.host +
-                        ": is slurm-dp installed where srun runs?");
-        auto addresses = resolve(f.rank_zero_host);
-        if (!addresses) addresses = resolve_through_slurm(f.rank_zero_host, addresses.error());
+        auto addresses = broker_addresses(s);
         if (!addresses) return tl::make_unexpected(addresses.error());
+        c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host;
         c.broker_addresses = *addresses;
-        c.candidates = candidate_ports(f.port_seed());
+        if (s.interface) c.node_addr = s.interface->address;
+        c.candidates = candidate_ports(f.port_seed);
     }
     return c;
 }
@@ -93,6 +145,17 @@ std::optional<std::string> task_environment_value(spank_t spank, const char* nam
     char value[1024];
     if (spank_getenv(spank, name, value, sizeof value) != ESPANK_SUCCESS) return std::nullopt;
     return std::string(value);
+}
+
+uint32_t task_number(spank_t spank, const char* name, uint32_t otherwise) {
+    return parse_number<uint32_t>(task_environment_value(spank, name).value_or("")).value_or(otherwise);
+}
+
+uint32_t bound_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    // More CPUs than cpu_set_t holds (1024): unknown.
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 0;
 }
 
 void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
@@ -126,13 +189,14 @@ void task_init(spank_t spank) {
         }
         _exit(1);
     };
-    // In a heterogeneous step this counts the tasks of all components, the plugin's own facts those of one.
-    const auto all =
-        parse_number<uint32_t>(task_environment_value(spank, "SLURM_STEP_NUM_TASKS").value_or(""));
-    if (!s.failure && all && *all != s.facts.world_size)
-        s.failure =
-            "heterogeneous steps (srun A : B) cannot be one world yet; start each part with an srun of its "
-            "own";
+    if (s.facts.heterogeneous) {
+        // In the environment they count over all components.
+        const uint32_t in_component = rank;
+        rank = task_number(spank, "SLURM_PROCID", rank);
+        s.facts.place_component(rank - in_component, task_number(spank, "SLURM_NODEID", s.facts.node_rank));
+        // Bound for a rank 0 that was only its component's.
+        if (!s.facts.has_rank_zero()) drop_broker_ports(s.node);
+    }
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s); !started) s.failure = started.error().message;
     }
@@ -153,6 +217,14 @@ void task_init(spank_t spank) {
     facts.nodes = s.facts.nodes;
     facts.generation = s.facts.restart;
     facts.timeout_seconds = static_cast<uint32_t>(timeout.count());
+    const auto local_tasks = static_cast<uint32_t>(s.facts.ranks.size());
+    facts.cpus =
+        cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0), bound_cpus(), s.facts.cpus, local_tasks);
+    facts.sizes = ModelParallel::of_world(s.facts.world_size, s.settings.tensor.value_or(1),
+                                          s.settings.pipeline.value_or(1));
+    facts.torch_store = s.settings.store == StoreKind::torch;
+    if (s.interface) facts.interface = s.interface->interface;
+    facts.run = s.facts.name();
     facts.socket = s.node.socket_name;
     const TaskEnvironment environment =
         task_environment(facts, *plan, [&](const char* name) { return task_environment_value(spank, name); });
@@ -166,6 +238,8 @@ void task_init(spank_t spank) {
     if (rank == 0) {
         for (const auto& warning : environment.warnings)
             std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
+        if (s.settings.tensor || s.settings.pipeline)
+            std::fprintf(stderr, "%s\n", model_parallel_line(facts.world_size, facts.sizes).c_str());
         if (!plan->table.empty()) print_table(*plan, facts, dry_run);
     }
     // Nothing is run: the task ends here, as if its program had ended well.

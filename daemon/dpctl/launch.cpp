@@ -58,6 +58,13 @@ class World {
     uint32_t running_ = 0;
     int result_ = 0;
 
+    uint32_t timeout_seconds() const {
+        return options_.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
+    }
+    ModelParallel sizes() const {
+        return ModelParallel::of_world(options_.ranks, options_.settings.tensor.value_or(1),
+                                       options_.settings.pipeline.value_or(1));
+    }
     Try<NodePlan> start_daemon();
     bool start_rank(uint32_t rank, const NodePlan& plan);
     [[noreturn]] void become_rank(uint32_t rank, const NodePlan& plan);
@@ -74,6 +81,8 @@ Try<NodePlan> World::start_daemon() {
     PortWishes ports;
     ports.candidates = candidate_ports({job, 0, 0, ""});
     ports.ephemeral = read_ephemeral_range();
+    ports.master = options_.settings.port.value_or(0);
+    ports.serve_master = options_.settings.store == StoreKind::torch;
     auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), ports);
     if (!node) return tl::make_unexpected(node.error());
     node_ = std::move(*node);
@@ -88,8 +97,10 @@ Try<NodePlan> World::start_daemon() {
     c.nodes = 1;
     c.host = host;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
-    c.timeout_seconds = options_.timeout_seconds;
-    c.want_table = options_.verbose;
+    c.timeout_seconds = timeout_seconds();
+    c.want_table = options_.settings.verbose.value_or(false);
+    c.report_failures = options_.settings.on_failure == FailureAction::report;
+    c.torch_store = options_.settings.store == StoreKind::torch;
     c.secret = *secret;
     c.broker_host = host;
     // One machine: nothing of this world needs to leave it.
@@ -99,8 +110,7 @@ Try<NodePlan> World::start_daemon() {
     if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
         return tl::make_unexpected(spawned.error());
     drop_daemon_ends(node_);
-    return wait_for_plan(node_.board.get(), node_.ready_read.get(),
-                         std::chrono::seconds(options_.timeout_seconds));
+    return wait_for_plan(node_.board.get(), node_.ready_read.get(), std::chrono::seconds(timeout_seconds()));
 }
 
 void World::become_rank(uint32_t rank, const NodePlan& plan) {
@@ -117,7 +127,10 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;
-    facts.timeout_seconds = options_.timeout_seconds;
+    facts.timeout_seconds = timeout_seconds();
+    facts.sizes = sizes();
+    facts.torch_store = options_.settings.store == StoreKind::torch;
+    facts.run = "local." + std::to_string(getppid());
     facts.socket = node_.socket_name;
     const TaskEnvironment environment = task_environment(facts, plan, get_environment);
     for (const auto& change : environment.changes) {
@@ -217,7 +230,9 @@ int World::run() {
         end_daemon();
         return complain(plan.error().message);
     }
-    if (options_.verbose) std::fputs(plan->table.c_str(), stderr);
+    if (options_.settings.verbose.value_or(false)) std::fputs(plan->table.c_str(), stderr);
+    if (options_.settings.tensor || options_.settings.pipeline)
+        std::fprintf(stderr, "%s\n", model_parallel_line(options_.ranks, sizes()).c_str());
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
         if (start_rank(rank, *plan)) continue;
         complain(std::string("cannot fork rank ") + std::to_string(rank) + ": " + std::strerror(errno));
@@ -236,6 +251,9 @@ int World::run() {
 }  // namespace
 
 int launch(const LaunchOptions& options) {
+    if (Verdict verdict = judge_step(options.settings, options.settings, options.ranks);
+        verdict.decision == Verdict::refuse)
+        return complain(verdict.why);
     return World(options).run();
 }
 

@@ -14,8 +14,7 @@ namespace dp {
 
 struct LaunchOptions {
     uint32_t ranks = 0;
-    uint32_t timeout_seconds = kDefaultTimeoutSeconds;
-    bool verbose = false;
+    Settings settings;  // no world, no interface, no dry run
     std::string daemon;
     std::vector<std::string> command;
 };

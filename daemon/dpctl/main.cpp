@@ -19,10 +19,20 @@ int main(int argc, char** argv) {
         "Start N ranks of a program on this machine, without Slurm, with the same daemon, plan and\n"
         "environment as `srun --dp-world=auto`. Example: dpctl launch -n 4 -- ./trainer");
     verb->add_option("-n,--ranks", launch.ranks, "how many ranks")->required()->check(CLI::Range(1, 4096));
-    verb->add_option("--timeout", launch.timeout_seconds, "seconds that ranks may take to arrive")
-        ->check(CLI::Range(1u, dp::kMaxTimeoutSeconds))
-        ->capture_default_str();
-    verb->add_flag("--verbose", launch.verbose, "print ranks, addresses and ports, then launch");
+    // The options of srun that make sense on one machine, without their "dp-".
+    for (const auto& spec : dp::option_specs()) {
+        const std::string name = std::string("--") + (spec.name + 3);
+        if (name == "--world" || name == "--interface" || name == "--dry-run") continue;
+        auto take = [&launch, &spec](const std::string& value) {
+            auto set = spec.set(launch.settings, value);
+            return set ? std::string() : set.error().message;
+        };
+        if (spec.argument)
+            verb->add_option(name, spec.usage)->type_name(spec.argument)->check(take);
+        else
+            verb->add_flag(
+                name, [take](int64_t) { take("1"); }, spec.usage);
+    }
     verb->add_option("--daemon", launch.daemon,
                      "dp-rendezvousd (default: beside dpctl, else where it is installed)");
     verb->add_option("command", launch.command, "the program and its arguments, after --")->required();

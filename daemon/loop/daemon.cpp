@@ -92,7 +92,9 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
         broker_link_.emplace(
             base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
             BrokerLink::Events{
-                [this](const std::string& own) { perform(node_.on_joined(own)); },
+                [this](const std::string& seen) {
+                    perform(node_.on_joined(config_.node_addr.empty() ? seen : config_.node_addr));
+                },
                 [this](const wire::ToNode& message) {
                     if (message.has_farewell()) broker_link_->finish();
                     perform(node_.on_broker(message, now()));

@@ -13,21 +13,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/text.hpp"
+#include "common/numeric_address.hpp"
 
 namespace dp {
-
-// Without the "::ffff:" that a dual-stack socket puts before an IPv4 address.
-inline std::string numeric_address(const sockaddr_storage& address) {
-    char text[INET6_ADDRSTRLEN] = {};
-    if (address.ss_family == AF_INET)
-        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
-    else if (address.ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text, sizeof text);
-    std::string_view plain(text);
-    if (plain.rfind("::ffff:", 0) == 0 && plain.find('.') != std::string_view::npos) plain.remove_prefix(7);
-    return std::string(plain);
-}
 
 inline std::string peer_address(int fd) {
     sockaddr_storage address{};

@@ -72,6 +72,7 @@ std::string write_config(const DaemonConfig& c) {
                          {"broker_host", c.broker_host},
                          {"broker_addresses", addresses},
                          {"candidates", write_numbers(c.candidates)},
+                         {"node_addr", c.node_addr},
                          {"master_addr", c.master_addr},
                          {"master_port", std::to_string(c.master_port)},
                          {"coordinator_port", std::to_string(c.coordinator_port)}});
@@ -105,6 +106,7 @@ Try<DaemonConfig> read_config(std::string_view text) {
     const std::string addresses = reader.text("broker_addresses");
     for (std::string_view a : split(addresses, ',')) c.broker_addresses.emplace_back(a);
     c.candidates = reader.numbers<uint16_t>("candidates");
+    c.node_addr = reader.text("node_addr");
     c.master_addr = reader.text("master_addr");
     c.master_port = reader.number<uint16_t>("master_port");
     c.coordinator_port = reader.number<uint16_t>("coordinator_port");

@@ -49,9 +49,10 @@ struct DaemonConfig {
     std::string broker_host;       // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
     std::vector<uint16_t> candidates;           // the ports to try there
-    std::string master_addr;                    // broker: this node's address for the others
-    uint16_t master_port = 0;                   // broker
-    uint16_t coordinator_port = 0;              // broker
+    std::string node_addr;          // relay: this node's address; "" for the one that the broker sees
+    std::string master_addr;        // broker: this node's address for the others
+    uint16_t master_port = 0;       // broker
+    uint16_t coordinator_port = 0;  // broker
 
     bool operator==(const DaemonConfig&) const = default;
 };
@@ -64,6 +65,9 @@ Try<DaemonConfig> read_config(std::string_view text);
 // Runs in a freshly forked task or in dpctl; the caller's threads do not matter. `stderr_fd` becomes its
 // standard error.
 Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd);
+
+// Closes the sockets of a broker that will not be on this node.
+void drop_broker_ports(NodeSetup& node);
 
 // Closes what only the daemon needs, in a launcher that has started it.
 void drop_daemon_ends(NodeSetup& node);

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 namespace dp {
@@ -27,7 +27,7 @@ struct PortSeed {
     uint32_t job_id = 0;
     uint32_t step_id = 0;
     uint32_t restart = 0;
-    std::string_view reserved;  // SLURM_STEP_RESV_PORTS, "12000-12004,12010", or empty
+    std::string reserved;  // SLURM_STEP_RESV_PORTS, "12000-12004,12010", or empty
 };
 
 // Reserved ports first (no other step shares them), then kCandidatePorts computed ones, no port twice.

@@ -100,14 +100,18 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
     return {};
 }
 
+void drop_broker_ports(NodeSetup& node) {
+    node.broker.socket.reset();
+    node.master.socket.reset();
+    node.coordinator.socket.reset();
+}
+
 void drop_daemon_ends(NodeSetup& node) {
     node.daemon_binary.reset();
     node.ranks_listener.reset();
     node.ready_write.reset();
     node.control_daemon.reset();
-    node.broker.socket.reset();
-    node.master.socket.reset();
-    node.coordinator.socket.reset();
+    drop_broker_ports(node);
 }
 
 }  // namespace dp

@@ -1,73 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/task_environment.hpp"
 
+#include <algorithm>
+#include <map>
+
 #include "common/text.hpp"
 
 namespace dp {
 namespace {
 
-struct Variable {
-    const char* name;
-    const char* twin;  // the DP_ variable that holds the same, set beside it
-    std::string value;
+constexpr const char* kInjected = "DP_INJECTED";
+
+std::string text(uint32_t number) {
+    return std::to_string(number);
+}
+
+// "10.0.0.1:29000", "[fd00::1]:29000".
+std::string endpoint(const std::string& address, uint16_t port) {
+    const bool v6 = address.find(':') != std::string::npos;
+    return (v6 ? "[" + address + "]" : address) + ":" + text(port);
+}
+
+class Writer {
+ public:
+    explicit Writer(const GetVariable& get) : get_(get) {
+        const std::string before = get(kInjected).value_or("");
+        for (std::string_view word : split(before, ' '))
+            if (size_t equals = word.find('='); equals != std::string_view::npos)
+                outer_.emplace(word.substr(0, equals), word.substr(equals + 1));
+    }
+
+    // What stands in the environment because the user wanted it; empty counts as missing, as in PyTorch.
+    std::optional<std::string> of_user(const char* name) const {
+        auto value = get_(name);
+        if (!value || value->empty()) return std::nullopt;
+        auto outer = outer_.find(name);
+        if (outer != outer_.end() && outer->second == *value) return std::nullopt;
+        return value;
+    }
+
+    // A name of ours alone (DP_...).
+    void set(const char* name, std::string value) { out_.changes.push_back({name, std::move(value)}); }
+
+    // A name that others read too, whatever stood there.
+    void inject(const char* name, const std::string& value) {
+        set(name, value);
+        injected_ += (injected_.empty() ? "" : " ") + std::string(name) + "=" + value;
+    }
+
+    // The same, but what the user set wins. Yields what the task will see.
+    std::string offer(const char* name, const std::string& value) {
+        if (auto kept = of_user(name)) return *kept;
+        inject(name, value);
+        return value;
+    }
+
+    // As offer, with a warning where the user's value contradicts the plan.
+    std::string offer_world(const char* name, const std::string& value) {
+        const std::string seen = offer(name, value);
+        if (seen != value)
+            out_.warnings.push_back(std::string(name) + "=" + printable(seen, 80) +
+                                    " was set before and is kept, though this step's is " + value +
+                                    "; unset " + name + " to use it");
+        return seen;
+    }
+
+    // A task's own, which no job-wide value can be right for.
+    void own(const char* name, uint32_t value, bool warn) {
+        if (warn && of_user(name))
+            same_for_all_ +=
+                (same_for_all_.empty() ? "" : ", ") + std::string(name) + "=" + printable(*get_(name), 20);
+        inject(name, text(value));
+    }
+
+    void remove(const char* name) { out_.changes.push_back({name, std::nullopt}); }
+
+    // An outer step's variable that this one does not set would speak of the wrong step.
+    TaskEnvironment finish() {
+        for (const auto& [name, value] : outer_) {
+            const bool set_again = std::any_of(out_.changes.begin(), out_.changes.end(),
+                                               [&](const EnvironmentChange& c) { return c.name == name; });
+            if (!set_again && get_(name.c_str()) == value) remove(name.c_str());
+        }
+        if (!same_for_all_.empty())
+            out_.warnings.push_back(
+                same_for_all_ +
+                " came from the job's environment, the same for every task; each task gets "
+                "its own instead");
+        set(kInjected, injected_);
+        return std::move(out_);
+    }
+
+ private:
+    const GetVariable& get_;
+    std::map<std::string, std::string> outer_;
+    TaskEnvironment out_;
+    std::string injected_;
+    std::string same_for_all_;
 };
+
+// env:// of PyTorch, and with it Megatron-LM, DeepSpeed, Accelerate, Composer.
+struct Master {
+    std::string address;
+    std::string port;
+};
+Master write_world(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
+    Master seen;
+    seen.address = w.offer_world("MASTER_ADDR", plan.master_addr);
+    seen.port = w.offer_world("MASTER_PORT", text(plan.master_port));
+    w.offer_world("WORLD_SIZE", text(facts.world_size));
+    const bool warn = facts.world_size > 1;
+    w.own("RANK", facts.rank, warn);
+    w.own("LOCAL_RANK", facts.local_rank, warn);
+    w.own("LOCAL_WORLD_SIZE", facts.local_world_size, warn);
+    w.own("NODE_RANK", facts.node_rank, warn);
+    w.own("GROUP_RANK", facts.node_rank, warn);
+    w.own("GROUP_WORLD_SIZE", facts.nodes, warn);
+    return seen;
+}
+
+// What torchrun sets for its children, and (PET_) what it reads itself where the tasks are launchers, one a
+// node. torch/distributed/run.py, torch/distributed/elastic/agent/server/local_elastic_agent.py.
+void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, const Master& master) {
+    w.own("ROLE_RANK", facts.rank, false);
+    w.own("ROLE_WORLD_SIZE", facts.world_size, false);
+    w.offer("ROLE_NAME", "default");
+    w.offer("TORCHELASTIC_RUN_ID", facts.run);
+    w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
+    w.offer("TORCHELASTIC_MAX_RESTARTS", text(facts.generation));
+    // Where the user named another master, nobody of ours serves there.
+    const bool served =
+        facts.torch_store && master.address == plan.master_addr && master.port == text(plan.master_port);
+    w.inject("TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False");
+    w.offer("PET_NNODES", text(facts.nodes));
+    w.own("PET_NODE_RANK", facts.node_rank, false);
+    w.offer("PET_MASTER_ADDR", master.address);
+    // torchrun's static rendezvous binds its port itself, so it cannot be one that the broker serves.
+    w.offer("PET_MASTER_PORT", served ? text(plan.coordinator_port) : master.port);
+}
+
+// JAX and Lightning, which find the rest in Slurm's own variables.
+void write_slurm_readers(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
+    w.offer("JAX_COORDINATOR_ADDRESS", endpoint(plan.master_addr, plan.coordinator_port));
+    // Slurm sets it only where --ntasks-per-node was given; Lightning will not start without it.
+    if (facts.world_size == facts.local_world_size * facts.nodes && facts.world_size > 1)
+        w.offer("SLURM_NTASKS_PER_NODE", text(facts.local_world_size));
+}
+
+void write_node(Writer& w, const TaskFacts& facts) {
+    if (facts.cpus > 0) w.offer("OMP_NUM_THREADS", text(facts.cpus));
+    if (facts.interface.empty()) return;
+    w.offer("NCCL_SOCKET_IFNAME", "=" + facts.interface);  // "=": this very name, not a prefix
+    w.offer("GLOO_SOCKET_IFNAME", facts.interface);
+}
+
+// What libdp reads.
+void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
+    w.set("DP_MASTER_ADDR", plan.master_addr);
+    w.set("DP_MASTER_PORT", text(plan.master_port));
+    w.set("DP_WORLD_SIZE", text(facts.world_size));
+    w.set("DP_RANK", text(facts.rank));
+    w.set("DP_LOCAL_RANK", text(facts.local_rank));
+    w.set("DP_LOCAL_WORLD_SIZE", text(facts.local_world_size));
+    w.set("DP_NODE_RANK", text(facts.node_rank));
+    w.set("DP_NODES", text(facts.nodes));
+    w.set("DP_NODE_ADDR", plan.node_addr);
+    w.set("DP_GENERATION", text(facts.generation));
+    w.set("DP_SOCKET", facts.socket);
+    w.set("DP_TIMEOUT", text(facts.timeout_seconds));
+    const ModelParallel& sizes = facts.sizes;
+    w.set("DP_TENSOR_RANK", text(sizes.rank_in(Dimension::tensor, facts.rank)));
+    w.set("DP_TENSOR_SIZE", text(sizes.tensor));
+    w.set("DP_DATA_RANK", text(sizes.rank_in(Dimension::data, facts.rank)));
+    w.set("DP_DATA_SIZE", text(sizes.data));
+    w.set("DP_PIPELINE_RANK", text(sizes.rank_in(Dimension::pipeline, facts.rank)));
+    w.set("DP_PIPELINE_SIZE", text(sizes.pipeline));
+}
 
 }  // namespace
 
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get) {
-    auto n = [](uint32_t number) { return std::to_string(number); };
-    const Variable shared[] = {
-        {"MASTER_ADDR", "DP_MASTER_ADDR", plan.master_addr},
-        {"MASTER_PORT", "DP_MASTER_PORT", n(plan.master_port)},
-        {"WORLD_SIZE", "DP_WORLD_SIZE", n(facts.world_size)},
-    };
-    const Variable own[] = {
-        {"RANK", "DP_RANK", n(facts.rank)},
-        {"LOCAL_RANK", "DP_LOCAL_RANK", n(facts.local_rank)},
-        {"LOCAL_WORLD_SIZE", "DP_LOCAL_WORLD_SIZE", n(facts.local_world_size)},
-        {"NODE_RANK", "DP_NODE_RANK", n(facts.node_rank)},
-        {"GROUP_RANK", "DP_NODE_RANK", n(facts.node_rank)},
-        {"GROUP_WORLD_SIZE", "DP_NODES", n(facts.nodes)},
-    };
+    Writer w(get);
+    const Master master = write_world(w, facts, plan);
+    write_torchrun(w, facts, plan, master);
+    write_slurm_readers(w, facts, plan);
+    write_node(w, facts);
+    write_own(w, facts, plan);
+    for (const char* name : kLauncherVariables) w.remove(name);
+    return w.finish();
+}
 
-    // What stands in the environment because the user wanted it.
-    auto of_user = [&](const Variable& v) -> std::optional<std::string> {
-        auto value = get(v.name);
-        if (!value || value->empty()) return std::nullopt;  // empty counts as missing, as in PyTorch
-        auto twin = get(v.twin);
-        if (twin && *twin == *value) return std::nullopt;
-        return value;
+uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {
+    uint32_t cpus = 0;
+    auto at_most = [&](uint32_t limit) {
+        if (limit > 0) cpus = cpus == 0 ? limit : std::min(cpus, limit);
     };
-
-    TaskEnvironment out;
-    auto set = [&](const char* name, std::string value) { out.changes.push_back({name, std::move(value)}); };
-    for (const auto& v : shared) {
-        auto kept = of_user(v);
-        if (!kept) set(v.name, v.value);
-        if (kept && *kept != v.value)
-            out.warnings.push_back(std::string(v.name) + "=" + printable(*kept, 80) +
-                                   " was set before and is kept, though this step's is " + v.value +
-                                   "; unset " + v.name + " to use it");
-        set(v.twin, v.value);
-    }
-    std::string constant;
-    for (const auto& v : own) {
-        if (of_user(v) && facts.world_size > 1)
-            constant +=
-                (constant.empty() ? "" : ", ") + std::string(v.name) + "=" + printable(*get(v.name), 20);
-        set(v.name, v.value);
-        set(v.twin, v.value);
-    }
-    if (!constant.empty())
-        out.warnings.push_back(constant +
-                               " came from the job's environment, the same for every task; each task gets "
-                               "its own instead");
-    set("DP_GENERATION", n(facts.generation));
-    set("DP_SOCKET", facts.socket);
-    set("DP_NODE_ADDR", plan.node_addr);
-    set("DP_TIMEOUT", n(facts.timeout_seconds));
-    for (const char* name : kLauncherVariables) out.changes.push_back({name, std::nullopt});
-    return out;
+    at_most(asked);
+    at_most(bound);
+    if (step_cpus_on_node > 0 && local_tasks > 0) at_most(std::max(1u, step_cpus_on_node / local_tasks));
+    return cpus;
 }
 
 }  // namespace dp

@@ -11,6 +11,7 @@
 
 #include "common/board.hpp"
 #include "common/environment.hpp"
+#include "common/model_parallel.hpp"
 
 namespace dp {
 
@@ -24,7 +25,12 @@ struct TaskFacts {
     uint32_t nodes = 0;
     uint32_t generation = 0;
     uint32_t timeout_seconds = 0;
-    std::string socket;  // DP_SOCKET
+    uint32_t cpus = 0;         // of this task; 0 where the launcher cannot tell
+    ModelParallel sizes;       // tensor x data x pipeline = world_size
+    bool torch_store = false;  // the broker serves PyTorch's store on MASTER_PORT
+    std::string interface;     // the chosen one (--dp-interface); "" where none was
+    std::string run;           // names this step among all: "12.0"
+    std::string socket;        // DP_SOCKET
 };
 
 struct EnvironmentChange {
@@ -38,10 +44,15 @@ struct TaskEnvironment {
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
 };
 
-// Names that the whole world shares (MASTER_ADDR, MASTER_PORT, WORLD_SIZE) stay as the user set them; names
-// of one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's:
-// it equals the DP_* twin that stands beside it.
+// Names that the whole world shares (MASTER_ADDR, OMP_NUM_THREADS, ...) stay as the user set them; names of
+// one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it
+// stands in DP_INJECTED, as NAME=VALUE and separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
+
+// The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
+// is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of
+// the job and not of this step.) 0 stands for unknown, here and there.
+uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks);
 
 // Variables by which the launcher's plugin talks to the nodes' plugins; no task may see them.
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";

@@ -32,6 +32,7 @@ DaemonConfig example() {
     c.broker_host = "gpu01";
     c.broker_addresses = {"10.0.0.1", "fd00::1"};
     c.candidates = {20001, 30000};
+    c.node_addr = "10.0.0.2";
     return c;
 }
 

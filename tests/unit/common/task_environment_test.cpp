@@ -22,6 +22,9 @@ TaskFacts rank_5_of_8() {
     f.nodes = 2;
     f.generation = 3;
     f.timeout_seconds = 60;
+    f.cpus = 4;
+    f.sizes = ModelParallel::of_world(8, 2, 2);
+    f.run = "12.0";
     f.socket = "@slurm-dp/1.0/abc";
     return f;
 }
@@ -29,9 +32,10 @@ TaskFacts rank_5_of_8() {
 const NodePlan kPlan{"10.0.0.1", 29000, 29001, "10.0.0.2", ""};
 
 // The environment of a task that had `before`, and the warnings.
-std::pair<Variables, std::vector<std::string>> apply(Variables before,
-                                                     const TaskFacts& facts = rank_5_of_8()) {
-    auto out = task_environment(facts, kPlan, [&](const char* name) -> std::optional<std::string> {
+std::pair<Variables, std::vector<std::string>> task_with(Variables before,
+                                                         const TaskFacts& facts = rank_5_of_8(),
+                                                         const NodePlan& plan = kPlan) {
+    auto out = task_environment(facts, plan, [&](const char* name) -> std::optional<std::string> {
         auto found = before.find(name);
         return found == before.end() ? std::nullopt : std::optional<std::string>(found->second);
     });
@@ -46,7 +50,7 @@ std::pair<Variables, std::vector<std::string>> apply(Variables before,
 }
 
 TEST(TaskEnvironment, HasTheFieldsNames) {
-    auto [env, warnings] = apply({});
+    auto [env, warnings] = task_with({});
     const Variables expected = {
         {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29000"},  {"WORLD_SIZE", "8"}, {"RANK", "5"},
         {"LOCAL_RANK", "1"},         {"LOCAL_WORLD_SIZE", "4"}, {"NODE_RANK", "1"},  {"GROUP_RANK", "1"},
@@ -56,7 +60,7 @@ TEST(TaskEnvironment, HasTheFieldsNames) {
 }
 
 TEST(TaskEnvironment, IsWhatLibdpReads) {
-    auto [env, warnings] = apply({});
+    auto [env, warnings] = task_with({});
     auto world = world_from_environment([&](const char* name) -> std::optional<std::string> {
         auto found = env.find(name);
         return found == env.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -71,7 +75,7 @@ TEST(TaskEnvironment, IsWhatLibdpReads) {
 }
 
 TEST(TaskEnvironment, KeepsWhatTheUserSetForTheWorldAndSaysSoWhereItDiffers) {
-    auto [env, warnings] = apply({{"MASTER_ADDR", "head"}, {"WORLD_SIZE", "8"}});
+    auto [env, warnings] = task_with({{"MASTER_ADDR", "head"}, {"WORLD_SIZE", "8"}});
     EXPECT_EQ(env["MASTER_ADDR"], "head");
     EXPECT_EQ(env["DP_MASTER_ADDR"], "10.0.0.1");
     ASSERT_EQ(warnings.size(), 1u);
@@ -79,11 +83,11 @@ TEST(TaskEnvironment, KeepsWhatTheUserSetForTheWorldAndSaysSoWhereItDiffers) {
 }
 
 TEST(TaskEnvironment, AnEmptyVariableCountsAsMissing) {
-    EXPECT_EQ(apply({{"MASTER_ADDR", ""}}).first["MASTER_ADDR"], "10.0.0.1");
+    EXPECT_EQ(task_with({{"MASTER_ADDR", ""}}).first["MASTER_ADDR"], "10.0.0.1");
 }
 
 TEST(TaskEnvironment, APerTaskNameIsAlwaysOurs) {
-    auto [env, warnings] = apply({{"NODE_RANK", "0"}, {"RANK", "0"}});
+    auto [env, warnings] = task_with({{"NODE_RANK", "0"}, {"RANK", "0"}});
     EXPECT_EQ(env["NODE_RANK"], "1");
     EXPECT_EQ(env["RANK"], "5");
     ASSERT_EQ(warnings.size(), 1u);
@@ -95,24 +99,141 @@ TEST(TaskEnvironment, WhatAnOuterStepSetIsNotTheUsers) {
     TaskFacts outer = rank_5_of_8();
     outer.world_size = 2;
     outer.rank = 1;
-    Variables inherited = apply({}, outer).first;
-    inherited["MASTER_ADDR"] = inherited["DP_MASTER_ADDR"] = "10.9.9.9";
-    auto [env, warnings] = apply(inherited);
+    outer.local_world_size = 2;
+    outer.nodes = 1;
+    outer.cpus = 16;
+    outer.sizes = {1, 2, 1};
+    outer.interface = "ib7";
+    outer.run = "11.5";
+    const Variables inherited = task_with({}, outer, {"10.9.9.9", 111, 112, "10.9.9.9", ""}).first;
+    auto [env, warnings] = task_with(inherited);
     EXPECT_TRUE(warnings.empty());
-    EXPECT_EQ(env["MASTER_ADDR"], "10.0.0.1");
-    EXPECT_EQ(env["WORLD_SIZE"], "8");
-    EXPECT_EQ(env["RANK"], "5");
+    // As without an outer step: nothing of it is left, not even where this step sets nothing.
+    EXPECT_EQ(env, task_with({}).first);
+    EXPECT_FALSE(env.contains("NCCL_SOCKET_IFNAME"));
+}
+
+TEST(TaskEnvironment, WhatTheUserSetInsideAnOuterStepIsTheUsers) {
+    Variables inherited = task_with({}).first;
+    inherited["MASTER_ADDR"] = "head";
+    inherited["OMP_NUM_THREADS"] = "3";
+    auto [env, warnings] = task_with(inherited);
+    EXPECT_EQ(env["MASTER_ADDR"], "head");
+    EXPECT_EQ(env["OMP_NUM_THREADS"], "3");
+    EXPECT_EQ(warnings.size(), 1u);
+}
+
+TEST(TaskEnvironment, HasWhatTheFrameworksRead) {
+    auto env = task_with({}).first;
+    const Variables expected = {{"ROLE_RANK", "5"},
+                                {"ROLE_NAME", "default"},
+                                {"ROLE_WORLD_SIZE", "8"},
+                                {"TORCHELASTIC_RUN_ID", "12.0"},
+                                {"TORCHELASTIC_RESTART_COUNT", "3"},
+                                {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                {"PET_NNODES", "2"},
+                                {"PET_NODE_RANK", "1"},
+                                {"PET_MASTER_ADDR", "10.0.0.1"},
+                                {"PET_MASTER_PORT", "29000"},
+                                {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29001"},
+                                {"SLURM_NTASKS_PER_NODE", "4"},
+                                {"OMP_NUM_THREADS", "4"},
+                                {"DP_TENSOR_RANK", "1"},
+                                {"DP_TENSOR_SIZE", "2"},
+                                {"DP_DATA_RANK", "0"},
+                                {"DP_DATA_SIZE", "2"},
+                                {"DP_PIPELINE_RANK", "1"},
+                                {"DP_PIPELINE_SIZE", "2"}};
+    for (const auto& [name, value] : expected) EXPECT_EQ(env[name], value) << name;
+    for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) EXPECT_FALSE(env.contains(name));
+}
+
+TEST(TaskEnvironment, WhatTheUserSetForAFrameworkWinsWithoutAWord) {
+    const Variables mine = {{"OMP_NUM_THREADS", "1"},        {"JAX_COORDINATOR_ADDRESS", "head:5"},
+                            {"PET_MASTER_PORT", "7"},        {"PET_NNODES", "1:4"},
+                            {"TORCHELASTIC_RUN_ID", "mine"}, {"SLURM_NTASKS_PER_NODE", "2"},
+                            {"NCCL_SOCKET_IFNAME", "eth7"},  {"GLOO_SOCKET_IFNAME", "eth7"}};
+    TaskFacts facts = rank_5_of_8();
+    facts.interface = "ib0";
+    auto [env, warnings] = task_with(mine, facts);
+    for (const auto& [name, value] : mine) EXPECT_EQ(env[name], value) << name;
+    EXPECT_TRUE(warnings.empty());
+}
+
+TEST(TaskEnvironment, TorchrunFollowsTheUsersMaster) {
+    auto env = task_with({{"MASTER_ADDR", "head"}, {"MASTER_PORT", "5"}}).first;
+    EXPECT_EQ(env["PET_MASTER_ADDR"], "head");
+    EXPECT_EQ(env["PET_MASTER_PORT"], "5");
+}
+
+TEST(TaskEnvironment, AChosenInterfaceIsNamedToNcclAndGloo) {
+    TaskFacts facts = rank_5_of_8();
+    facts.interface = "ib0";
+    auto env = task_with({}, facts).first;
+    EXPECT_EQ(env["NCCL_SOCKET_IFNAME"], "=ib0");
+    EXPECT_EQ(env["GLOO_SOCKET_IFNAME"], "ib0");
+}
+
+TEST(TaskEnvironment, AServedStoreMakesEveryRankAClientUnlessTheUserHasAMaster) {
+    TaskFacts facts = rank_5_of_8();
+    facts.torch_store = true;
+    auto env = task_with({}, facts).first;
+    EXPECT_EQ(env["TORCHELASTIC_USE_AGENT_STORE"], "True");
+    EXPECT_EQ(env["PET_MASTER_PORT"], "29001");  // torchrun binds its port itself
+    EXPECT_EQ(task_with({{"MASTER_PORT", "5"}}, facts).first["TORCHELASTIC_USE_AGENT_STORE"], "False");
+}
+
+TEST(TaskEnvironment, AnIpv6CoordinatorStandsInBrackets) {
+    auto env = task_with({}, rank_5_of_8(), {"fd00::1", 29000, 29001, "fd00::2", ""}).first;
+    EXPECT_EQ(env["MASTER_ADDR"], "fd00::1");
+    EXPECT_EQ(env["JAX_COORDINATOR_ADDRESS"], "[fd00::1]:29001");
+}
+
+TEST(TaskEnvironment, UnevenTasksHaveNoTasksPerNode) {
+    TaskFacts facts = rank_5_of_8();
+    facts.local_world_size = 3;
+    EXPECT_FALSE(task_with({}, facts).first.contains("SLURM_NTASKS_PER_NODE"));
+}
+
+TEST(Cpus, OfATaskAreItsShareWithinWhatItIsBoundToAndAskedFor) {
+    struct {
+        uint32_t asked, bound, step, tasks, expected;
+    } const cases[] = {{0, 0, 0, 4, 0},  {0, 64, 0, 4, 64}, {0, 64, 32, 4, 8},
+                       {0, 2, 32, 4, 2}, {3, 4, 16, 4, 3},  {8, 64, 16, 16, 1},
+                       {0, 64, 2, 4, 1}, {5, 0, 0, 0, 5},   {0, 0, 16, 4, 4}};
+    for (const auto& c : cases) EXPECT_EQ(cpus_of_task(c.asked, c.bound, c.step, c.tasks), c.expected);
+}
+
+TEST(ModelParallel, FollowsMegatronsOrder) {
+    const auto sizes = ModelParallel::of_world(16, 2, 4);
+    EXPECT_EQ(sizes, (ModelParallel{2, 2, 4}));
+    using Ranks = std::vector<uint32_t>;
+    // The example in megatron/core/parallel_state.py: 16 ranks, tensor 2, pipeline 4.
+    EXPECT_EQ(sizes.group_of(Dimension::tensor, 5), (Ranks{4, 5}));
+    EXPECT_EQ(sizes.group_of(Dimension::data, 0), (Ranks{0, 2}));
+    EXPECT_EQ(sizes.group_of(Dimension::data, 15), (Ranks{13, 15}));
+    EXPECT_EQ(sizes.group_of(Dimension::pipeline, 1), (Ranks{1, 5, 9, 13}));
+    for (auto d : {Dimension::tensor, Dimension::data, Dimension::pipeline})
+        for (uint32_t rank = 0; rank < 16; ++rank) {
+            const auto members = sizes.group_of(d, rank);
+            ASSERT_LT(sizes.rank_in(d, rank), members.size());
+            EXPECT_EQ(members[sizes.rank_in(d, rank)], rank);
+        }
+    EXPECT_EQ(model_parallel_line(4, ModelParallel::of_world(4, 2, 2)),
+              "using world size: 4, data-parallel-size: 1, tensor-model-parallel size: 2, "
+              "pipeline-model-parallel size: 2");
 }
 
 TEST(TaskEnvironment, TakesTheLaunchersVariablesAway) {
     Variables before;
     for (const char* name : kLauncherVariables) before[name] = "x";
-    auto env = apply(before).first;
+    auto env = task_with(before).first;
     for (const char* name : kLauncherVariables) EXPECT_FALSE(env.contains(name)) << name;
 }
 
 TEST(World, ABrokenEnvironmentIsNamed) {
-    const Variables good = apply({}).first;
+    const Variables good = task_with({}).first;
     for (const auto& [name, value] : Variables{{"DP_RANK", "x"},
                                                {"DP_RANK", ""},
                                                {"DP_SOCKET", "/tmp/s"},

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/interfaces.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "common/cidr.hpp"
+#include "common/numeric_address.hpp"
+
+namespace dp {
+namespace {
+
+unsigned prefix_of(const sockaddr* mask) {
+    if (!mask) return 0;
+    unsigned bits = 0;
+    if (mask->sa_family == AF_INET) {
+        bits =
+            static_cast<unsigned>(std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr));
+    } else if (mask->sa_family == AF_INET6) {
+        for (uint8_t byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr)
+            bits += static_cast<unsigned>(std::popcount(byte));
+    }
+    return bits;
+}
+
+std::string names_of(const std::vector<InterfaceAddress>& all) {
+    std::string out;
+    for (const auto& one : all)
+        if (!is_link_local(one.address))
+            out += (out.empty() ? "" : ", ") + one.interface + " " + one.address + "/" +
+                   std::to_string(one.prefix);
+    return out.empty() ? "none that is up" : out;
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& address) {
+    return address.rfind("127.", 0) == 0 || address == "::1";
+}
+
+bool is_link_local(const std::string& address) {
+    return address.rfind("169.254.", 0) == 0 || address.rfind("fe80:", 0) == 0;
+}
+
+std::vector<InterfaceAddress> interface_addresses() {
+    ifaddrs* raw = nullptr;
+    if (getifaddrs(&raw) != 0) return {};
+    std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(raw, freeifaddrs);
+    std::vector<InterfaceAddress> out;
+    for (int family : {AF_INET, AF_INET6})
+        for (ifaddrs* i = all.get(); i; i = i->ifa_next)
+            if (i->ifa_addr && i->ifa_addr->sa_family == family && (i->ifa_flags & IFF_UP))
+                out.push_back({i->ifa_name, numeric_address(i->ifa_addr), prefix_of(i->ifa_netmask)});
+    return out;
+}
+
+Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vector<InterfaceAddress>& all,
+                                       const std::string& host, uint32_t nodes) {
+    const auto network = parse_cidr(wanted);
+    const std::string what = "--dp-interface=" + wanted + ": " + host + " has no " +
+                             (network ? "address in that network" : "such interface");
+    bool unreachable = false;
+    for (const auto& one : all) {
+        if (network ? !network->contains(one.address) : one.interface != wanted) continue;
+        if (nodes == 1 || (!is_loopback(one.address) && !is_link_local(one.address))) return one;
+        unreachable = true;
+    }
+    const std::string remedy =
+        "; give a name or a network that every node of the step has (" + host + " has " + names_of(all) + ")";
+    if (unreachable)
+        return fail("--dp-interface=" + wanted + ": the other nodes cannot reach " + host +
+                    " there, it is loopback or link-local" + remedy);
+    return fail(what + remedy);
+}
+
+std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own) {
+    const auto network = parse_cidr(own.address + "/" + std::to_string(own.prefix));
+    if (network)
+        std::stable_partition(addresses.begin(), addresses.end(),
+                              [&](const std::string& address) { return network->contains(address); });
+    return addresses;
+}
+
+}  // namespace dp

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The network interfaces of this host and the choice among them (--dp-interface).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/result.hpp"
+
+namespace dp {
+
+struct InterfaceAddress {
+    std::string interface;  // "eth0"
+    std::string address;    // numeric
+    unsigned prefix = 0;    // bits of its network
+    bool operator==(const InterfaceAddress&) const = default;
+};
+
+// Addresses of interfaces that are up, IPv4 first.
+std::vector<InterfaceAddress> interface_addresses();
+
+// The address of `wanted`, an interface's name or a network in CIDR notation; in a step of several nodes
+// never one that the others cannot reach (loopback, link-local). The failure names what this host has
+// instead. Pure.
+Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vector<InterfaceAddress>& all,
+                                       const std::string& host, uint32_t nodes);
+
+// The addresses of another host, those in the network of `own` first: they are reached through it. Pure.
+std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own);
+
+// Neither usable from another host.
+bool is_loopback(const std::string& address);
+bool is_link_local(const std::string& address);
+
+}  // namespace dp
