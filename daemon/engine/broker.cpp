@@ -57,7 +57,7 @@ void Broker::abort(const std::string& reason, Patience patience) {
     if (aborted_) return;  // the first cause wins; what follows from it is no cause
     aborted_ = true;
     abort_reason_ = reason;
-    suspicion_.reset();
+    suspicions_.clear();
     // Before the plan is out, the waiting tasks of this node print the reason themselves.
     if (plan_sent_to_own_) out_.log.push_back(reason + "; ending the step");
     wire::ToNode message;
@@ -71,9 +71,20 @@ void Broker::died(uint32_t rank, int wait_status, Time now) {
     const std::string reason = where(rank) + " " + describe_status(wait_status);
     const Patience patience = patience_after(wait_status);
     if (patience != kTold) {
-        abort(reason, patience);
+        dead(reason, patience, {rank});
     } else {
-        suspect(reason, kTold, now + kPoliteDelay);
+        suspicions_.push_back({reason, kTold, now + kPoliteDelay, {rank}});
+    }
+}
+
+// The end of the step, or with --dp-on-failure=report a line and the end of what waits for these ranks.
+void Broker::dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks) {
+    if (!config_.report_failures) return abort(reason, patience);
+    if (aborted_) return;
+    out_.log.push_back(reason + "; the others go on (--dp-on-failure=report)");
+    for (uint32_t rank : ranks) {
+        ended_.insert(rank);
+        deliver(meetings_.give_up(rank));
     }
 }
 
@@ -98,7 +109,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             request(node, message.request(), now);
             break;
         case wire::FromNode::kFault:
-            abort(printable(message.fault().reason(), 300), kBroken);
+            dead(printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks);
             break;
         case wire::FromNode::kLeave:
             members_.leave(node);
@@ -204,17 +215,11 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     const auto& state = members_.nodes()[node];
     if (finished_ || !state.joined || state.left || state.lost) return take();
     members_.lose(node);
-    suspect("node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why, kBroken,
-            now + kLostDelay);
+    suspicions_.push_back({"node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why,
+                           kBroken, now + kLostDelay, state.ranks});
     for (uint32_t rank : state.ranks) store_.drop(rank);
     if (members_.all_left()) finished_ = true;
     return take();
-}
-
-// A cause that may turn out to be the step's own end; the first one counts.
-void Broker::suspect(const std::string& reason, Patience patience, Time until) {
-    if (aborted_ || suspicion_) return;
-    suspicion_ = Suspicion{reason, patience, until};
 }
 
 // The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the
@@ -260,9 +265,10 @@ BrokerActions Broker::tick(Time now) {
             out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
         deliver(meetings_.give_up(rank));
     }
-    if (suspicion_ && now >= suspicion_->until) {
-        const Suspicion cause = *std::exchange(suspicion_, std::nullopt);
-        if (!members_.all_exited()) abort(cause.reason, cause.patience);
+    while (!suspicions_.empty() && now >= suspicions_.front().until) {
+        const Suspicion cause = std::move(suspicions_.front());
+        suspicions_.pop_front();
+        if (!members_.all_exited()) dead(cause.reason, cause.patience, cause.ranks);
     }
     if (leave_at_ && now >= *leave_at_ && !finished_) {
         finished_ = true;
@@ -280,7 +286,7 @@ BrokerActions Broker::tick(Time now) {
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
     next = earlier(next, leave_at_);
-    if (suspicion_) next = earlier(next, suspicion_->until);
+    if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
     for (const auto& [rank, until] : vanished_) next = earlier(next, until);
     if (aborted_) return next;
     if (!members_.all_joined()) next = earlier(next, started_ + config_.timeout);

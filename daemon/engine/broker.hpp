@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,7 +42,7 @@ struct BrokerConfig {
     std::string master_addr;
     uint16_t master_port = 0;
     uint16_t coordinator_port = 0;
-    bool report_failures = false;  // name the dead, end nobody
+    bool report_failures = false;  // --dp-on-failure=report: name the dead, end nobody
     Time timeout{};
     bool want_table = false;
 };
@@ -83,13 +84,14 @@ class Broker {
     bool aborted_ = false;
     bool finished_ = false;
     std::string abort_reason_;
-    // A cause that may turn out to be the step's own end; see ending.hpp.
+    // Causes that may turn out to be the step's own end, oldest first; see ending.hpp.
     struct Suspicion {
         std::string reason;
         Patience patience;
         Time until;
+        std::vector<uint32_t> ranks;  // who is dead then
     };
-    std::optional<Suspicion> suspicion_;
+    std::deque<Suspicion> suspicions_;
     std::set<uint32_t> ended_;           // ranks whose task has exited
     std::map<uint32_t, Time> vanished_;  // until when their exit may follow, by rank
 
@@ -102,7 +104,7 @@ class Broker {
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
     void abort(const std::string& reason, Patience patience);
     void died(uint32_t rank, int wait_status, Time now);
-    void suspect(const std::string& reason, Patience patience, Time until);
+    void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks);
     void own_node_left(Time now);
     void check_arrivals(Time now);
     std::string where(uint32_t rank) const;

@@ -98,6 +98,10 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
     const std::string reason = joined_ ? "node " + config_.host + " lost the rendezvous daemon on " +
                                              config_.broker_host + ": " + why
                                        : why;
+    if (config_.report_failures && published_) {
+        out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
+        return take();
+    }
     out_.log.push_back(reason + "; ending the ranks of this node");
     abort(reason, kBroken, now);
     return take();

@@ -30,7 +30,8 @@ struct NodeConfig {
     std::string host;
     std::vector<uint32_t> ranks;  // world ranks by local rank
     std::string broker_host;
-    std::string launcher;  // what started this node's part: slurmstepd, dpctl
+    bool report_failures = false;  // without the broker the ranks of this node go on
+    std::string launcher;          // what started this node's part: slurmstepd, dpctl
     Time timeout{};
 };
 

@@ -34,6 +34,7 @@ NodeConfig node_config(const DaemonConfig& c) {
     n.host = c.host;
     n.ranks = c.ranks;
     n.broker_host = c.broker_host;
+    n.report_failures = c.report_failures;
     n.launcher = c.job_id == 0 ? "dpctl" : "slurmstepd";
     n.timeout = std::chrono::seconds(c.timeout_seconds);
     return n;

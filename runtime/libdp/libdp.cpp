@@ -2,6 +2,7 @@
 //
 // The C face of libdp (dp/dp.h): arguments in, a status and a line out. No exception leaves it.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -20,10 +21,20 @@
 struct dp_context {
     dp::WorldEnvironment environment;
     dp_world world{};
+    std::array<std::vector<uint32_t>, 3> groups;  // by dp_dimension: the members
     std::unique_ptr<dp::Client> client;
 };
 
 namespace {
+
+// By dp_dimension.
+struct NamedDimension {
+    dp::Dimension dimension;
+    const char* name;
+};
+constexpr std::array<NamedDimension, 3> kDimensions = {{{dp::Dimension::tensor, "tensor"},
+                                                        {dp::Dimension::data, "data"},
+                                                        {dp::Dimension::pipeline, "pipeline"}}};
 
 thread_local std::string last_error;
 
@@ -143,6 +154,8 @@ dp_status dp_open(dp_context** context) {
         const auto& e = opened->environment;
         opened->world = {e.rank,  e.size,       e.local_rank,          e.local_size,  e.node_rank,
                          e.nodes, e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
+        for (size_t d = 0; d < kDimensions.size(); ++d)
+            opened->groups[d] = e.sizes.group_of(kDimensions[d].dimension, e.rank);
         *context = opened.release();
         return DP_OK;
     });
@@ -154,6 +167,21 @@ void dp_close(dp_context* context) {
 
 const dp_world* dp_get_world(const dp_context* context) {
     return context ? &context->world : nullptr;
+}
+
+dp_status dp_get_place(const dp_context* context, dp_dimension dimension, dp_place* place) {
+    return guarded([&] {
+        if (!context) return no_context();
+        const auto index = static_cast<size_t>(dimension);
+        if (!place || index >= kDimensions.size())
+            return fail(DP_ERROR_INVALID,
+                        "dp_get_place wants DP_TENSOR, DP_DATA or DP_PIPELINE and a place to fill");
+        const auto& members = context->groups[index];
+        place->rank = context->environment.sizes.rank_in(kDimensions[index].dimension, context->world.rank);
+        place->size = static_cast<uint32_t>(members.size());
+        place->group = {kDimensions[index].name, members.data(), members.size()};
+        return DP_OK;
+    });
 }
 
 const char* dp_last_error(void) {

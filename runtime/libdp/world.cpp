@@ -30,13 +30,16 @@ Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
     world.node_rank = number("DP_NODE_RANK");
     world.nodes = number("DP_NODES");
     world.generation = number("DP_GENERATION");
+    world.sizes = {number("DP_TENSOR_SIZE"), number("DP_DATA_SIZE"), number("DP_PIPELINE_SIZE")};
     world.master_addr = text("DP_MASTER_ADDR");
     world.master_port = static_cast<uint16_t>(number("DP_MASTER_PORT"));
     world.node_addr = text("DP_NODE_ADDR");
     auto timeout = get("DP_TIMEOUT") ? number("DP_TIMEOUT") : kDefaultTimeoutSeconds;
     world.timeout = std::chrono::seconds(timeout);
     if (!complaint.empty()) return fail(complaint);
-    if (world.rank >= world.size || world.local_rank >= world.local_size || world.node_rank >= world.nodes)
+    const uint64_t divided = uint64_t{world.sizes.tensor} * world.sizes.data * world.sizes.pipeline;
+    if (divided != world.size || world.rank >= world.size || world.local_rank >= world.local_size ||
+        world.node_rank >= world.nodes)
         return fail("the DP_ variables contradict each other (rank " + std::to_string(world.rank) + " of " +
                     std::to_string(world.size) + "): leave them as the launcher set them");
     return world;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/environment.hpp"
+#include "common/model_parallel.hpp"
 #include "common/result.hpp"
 #include "dp/dp.h"
 
@@ -21,6 +22,7 @@ struct WorldEnvironment {
     uint32_t node_rank = 0;
     uint32_t nodes = 0;
     uint32_t generation = 0;
+    ModelParallel sizes;
     std::string master_addr;
     uint16_t master_port = 0;
     std::string node_addr;

@@ -51,15 +51,6 @@ def test_after_a_refusal_the_allocation_is_free_for_the_next_step(cluster):
     cluster.assert_idle()
 
 
-def test_heterogeneous_steps_are_refused_with_a_remedy(cluster):
-    # Within an allocation: as a job of its own it would wait for the backfill scheduler, a minute or more.
-    done = cluster.run(["salloc", "-Q", "-N2", "-n4", "--ntasks-per-node=2", "srun", "--dp-world=auto", "-n2", "-N1", "hostname", ":", "-n2",
-                        "-N1", "hostname"], timeout=60)
-    assert done.returncode != 0 and "node0" not in done.stdout
-    assert "heterogeneous steps (srun A : B) cannot be one world yet; start each part with an srun of its own" in said(done)[0]
-    cluster.assert_idle()
-
-
 def test_an_empty_variable_counts_as_unset(cluster):
     done = cluster.run(["srun", "-n2", "hostname"], env={"SLURM_DP_TIMEOUT": "", "SLURM_DP_WORLD": ""}, check=True)
     assert done.stdout.count("node") == 2 and said(done) == []

@@ -175,3 +175,42 @@ def test_salloc_passes_its_options_on_and_a_closer_one_wins(cluster):
                         f"srun {RANK} world; srun --dp-world=3 {RANK} world"])
     assert done.stdout.count("size=4") == 4
     assert "--dp-world=3, but this step has 4 tasks" in done.stderr
+
+
+def test_tensor_and_pipeline_sizes_divide_the_world_in_megatrons_order(cluster):
+    done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-tensor=2", "--dp-pipeline=2", "sh", "-c",
+                        f"echo $RANK $DP_TENSOR_RANK $DP_DATA_RANK $DP_PIPELINE_RANK $DP_TENSOR_SIZE $DP_DATA_SIZE $DP_PIPELINE_SIZE; {RANK} groups"],
+                       check=True)
+    assert "using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n" in done.stderr
+    numbers = sorted([int(word) for word in line.split()] for line in done.stdout.splitlines() if not line.startswith("rank="))
+    assert numbers == [[rank, rank % 2, rank // 2 % 2, rank // 4, 2, 2, 2] for rank in range(8)]
+    seen = {}
+    for line in facts(done):
+        rank = int(line["rank"])
+        groups = {"tensor": (rank % 2, rank // 2), "data": (rank // 2 % 2, rank % 2 + rank // 4 * 2), "pipeline": (rank // 4, rank % 4)}
+        for name, (place, group) in groups.items():
+            at, identity = line[name].split(":")
+            assert at == f"{place}/2"
+            seen.setdefault((name, group), set()).add(identity)
+    # One id a group, and no two groups share one.
+    assert len(seen) == 12 and all(len(ids) == 1 for ids in seen.values())
+    assert len(set.union(*seen.values())) == 12
+
+
+def test_the_seeds_line_is_printed(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--dp-tensor=2", "--dp-pipeline=2", "true"], check=True)
+    assert done.stderr == "using world size: 4, data-parallel-size: 1, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n"
+
+
+def test_inherited_sizes_leave_steps_alone_that_they_do_not_divide(cluster):
+    done = cluster.run(["salloc", "-Q", "-N2", "-n8", "--ntasks-per-node=4", "--dp-tensor=4", "sh", "-c",
+                        "srun -N1 -n1 sh -c 'echo alone=$RANK'; srun sh -c 'echo rank=$RANK'"], check=True)
+    assert "alone=\n" in done.stdout and done.stdout.count("rank=") == 8
+
+
+def test_report_names_the_dead_and_lets_the_others_go_on(cluster):
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-on-failure=report", "sh", "-c",
+                        "[ $RANK != 2 ] || kill -9 $$; sleep 1; echo survived"])
+    assert done.stdout == "survived\n" * 3
+    assert "slurm-dp: rank 2 on node02 was killed by signal 9 (SIGKILL); the others go on (--dp-on-failure=report)" in done.stderr
+    cluster.assert_idle()

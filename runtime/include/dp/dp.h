@@ -115,6 +115,23 @@ dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id ma
 dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* data, size_t size, void* out,
                        size_t capacity, size_t* out_size, int64_t timeout_ms);
 
+/* ---- model parallelism: how --dp-tensor and --dp-pipeline divide the world
+ * ------------------------------------------------- */
+
+typedef enum dp_dimension { DP_TENSOR = 0, DP_DATA = 1, DP_PIPELINE = 2 } dp_dimension;
+
+/* This rank's place among the ranks that differ from it in one dimension only, in Megatron-LM's order: tensor
+ * varies fastest, then data, then pipeline. Without the options the data dimension is the whole world.
+ * `group` may be given to every call that takes one; it belongs to the context. */
+typedef struct dp_place {
+    uint32_t rank; /* 0 .. size-1; rank 0 is the group's root */
+    uint32_t size;
+    dp_group group;
+} dp_place;
+
+/* Fills *place. Fails for an unknown dimension only. */
+dp_status dp_get_place(const dp_context* context, dp_dimension dimension, dp_place* place);
+
 /* ---- the store: keys and values of bytes, shared by the world
  * ---------------------------------------------------- */
 

@@ -43,6 +43,13 @@ struct Group {
     std::vector<std::uint32_t> members;
 };
 
+// This rank's place in one dimension of the world: see dp_place.
+struct Place {
+    std::uint32_t rank = 0;
+    std::uint32_t size = 1;
+    Group group;
+};
+
 // The world as seen by this rank. Move-only; says goodbye when it is destroyed.
 class Context {
  public:
@@ -55,6 +62,13 @@ class Context {
 
     const dp_world& world() const { return *dp_get_world(handle_.get()); }
     dp_context* get() const { return handle_.get(); }
+
+    Place place(dp_dimension dimension) const {
+        dp_place raw{};
+        if (dp_get_place(get(), dimension, &raw) != DP_OK) return {};
+        return {
+            raw.rank, raw.size, {raw.group.name, {raw.group.members, raw.group.members + raw.group.count}}};
+    }
 
     Result<void> barrier(const Group& group = {}, Timeout timeout = {}) {
         return check(dp_barrier(get(), View(group), milliseconds(timeout)));

@@ -42,6 +42,7 @@ def write_etc(cluster, nodes, plugstack):
 
 def _slurm_conf(cluster, nodes):
     # KillOnBadExit (0) and KillWait (30) are written down because the tests of failures rely on Slurm's defaults.
+    # bf_interval=1: only the backfill scheduler starts heterogeneous jobs, and by default it looks every 30 s.
     # ReturnToService=2: a node that was cut or killed for long comes back by itself; a drained one, which a test must see, does not.
     return f"""ClusterName={cluster.name}
 SlurmctldHost={HEAD}
@@ -54,6 +55,7 @@ KillWait=30
 ReturnToService=2
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
+SchedulerParameters=bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu,rdu,tile

@@ -5,9 +5,12 @@
 //
 //   rank world              where it stands
 //   rank id GROUP           a unique id of the group, in hexadecimal; a real one of NCCL's where it was built
-//   with NCCL rank store              each operation of the store, checked rank meet SECONDS       barrier,
-//   "met", then sleeps rank late RANK SECONDS  that rank sleeps before it says hello; the others meet rank
-//   leave RANK         that rank exits 0 without goodbye; the others say goodbye
+//                           with NCCL
+//   rank groups             its place in each dimension, and a unique id of that group
+//   rank store              each operation of the store, checked
+//   rank meet SECONDS       barrier, "met", then sleeps
+//   rank late RANK SECONDS  that rank sleeps before it says hello; the others meet
+//   rank leave RANK         that rank exits 0 without goodbye; the others say goodbye
 #include <unistd.h>
 
 #include <cstdio>
@@ -48,18 +51,35 @@ int world(dp::Context& context) {
     return 0;
 }
 
+std::string hexadecimal(const dp::UniqueId& id) {
+    std::string text;
+    char digits[3];
+    for (auto byte : id) {
+        std::snprintf(digits, sizeof digits, "%02x", byte);
+        text += digits;
+    }
+    return text;
+}
+
 int unique_id(dp::Context& context, const std::string& group) {
     for (int round = 0; round < 2; ++round) {
         auto id = context.unique_id({group, {}}, make_id);
         if (!id) return complain(context, id.error());
-        std::string line = "round=" + std::to_string(round) + " id=";
-        char digits[3];
-        for (auto byte : *id) {
-            std::snprintf(digits, sizeof digits, "%02x", byte);
-            line += digits;
-        }
-        std::printf("%s\n", line.c_str());
+        std::printf("round=%d id=%s\n", round, hexadecimal(*id).c_str());
     }
+    return 0;
+}
+
+int groups(dp::Context& context) {
+    std::string line = "rank=" + std::to_string(context.world().rank);
+    for (dp_dimension dimension : {DP_TENSOR, DP_DATA, DP_PIPELINE}) {
+        const dp::Place place = context.place(dimension);
+        auto id = context.unique_id(place.group, make_id);
+        if (!id) return complain(context, id.error());
+        line += " " + place.group.name + "=" + std::to_string(place.rank) + "/" + std::to_string(place.size) +
+                ":" + hexadecimal(*id);
+    }
+    std::printf("%s\n", line.c_str());
     return 0;
 }
 
@@ -118,6 +138,7 @@ int main(int argc, char** argv) {
     }
     if (verb == "world") return world(*context);
     if (verb == "id") return unique_id(*context, first);
+    if (verb == "groups") return groups(*context);
     if (verb == "store") return store(*context);
     if (verb == "meet") return meet(*context, number);
     if (verb == "late") return meet(*context, 0);

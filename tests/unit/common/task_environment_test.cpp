@@ -239,6 +239,7 @@ TEST(World, ABrokenEnvironmentIsNamed) {
                                                {"DP_SOCKET", "/tmp/s"},
                                                {"DP_RANK", "8"},
                                                {"DP_WORLD_SIZE", "-1"},
+                                               {"DP_TENSOR_SIZE", "3"},
                                                {"DP_NODE_RANK", "2"}}) {
         Variables bad = good;
         bad[name] = value;

@@ -25,7 +25,7 @@ class Simulation {
     };
 
     Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
-               bool want_table = false)
+               bool want_table = false, bool report_failures = false)
         : ranks(node_count * ranks_per_node), ranks_per_node_(ranks_per_node) {
         BrokerConfig config;
         config.world_size = node_count * ranks_per_node;
@@ -35,6 +35,7 @@ class Simulation {
         config.master_port = 29000;
         config.timeout = timeout;
         config.want_table = want_table;
+        config.report_failures = report_failures;
         broker = std::make_unique<Broker>(config, now);
         for (uint32_t n = 0; n < node_count; ++n) {
             NodeConfig node;
@@ -43,6 +44,7 @@ class Simulation {
             for (uint32_t i = 0; i < ranks_per_node; ++i) node.ranks.push_back(n * ranks_per_node + i);
             node.broker_host = host(0);
             node.launcher = "slurmstepd";
+            node.report_failures = report_failures;
             node.timeout = timeout;
             nodes.push_back(std::make_unique<Node>(node, now));
             plans.emplace_back();
@@ -107,6 +109,9 @@ class Simulation {
     void vanish(uint32_t rank) { perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1)); }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message));
+    }
+    void lose_broker(uint32_t node) {
+        perform(node, nodes[node]->on_broker_lost("its connection closed", now));
     }
     void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed", now)); }
 

@@ -279,6 +279,43 @@ TEST(Death, ByAPoliteSignalAloneIsOne) {
     EXPECT_TRUE(s.logged("rank 2 on gpu1 was killed by signal 15 (SIGTERM); ending the step"));
 }
 
+TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
+    Simulation s(3, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.exit(3, kKilled);
+    s.exit(5, kCode3);
+    s.exit(4, kTermed);
+    s.pass(Time(400));
+    EXPECT_EQ(
+        s.log,
+        (std::vector<std::string>{
+            "rank 3 on gpu1 was killed by signal 9 (SIGKILL); the others go on (--dp-on-failure=report)",
+            "rank 5 on gpu2 exited with code 3; the others go on (--dp-on-failure=report)",
+            "rank 4 on gpu2 was killed by signal 15 (SIGTERM); the others go on "
+            "(--dp-on-failure=report)"}));
+    ASSERT_TRUE(s.ranks[0].replies.contains(1));
+    EXPECT_NE(s.ranks[0].replies[1].error().find("rank 3 on gpu1"), std::string::npos);
+    EXPECT_EQ(s.ranks[0].aborted, "");
+    s.pass(Time(40000));
+    for (const auto& sent : s.signals) EXPECT_TRUE(sent.empty());
+}
+
+TEST(Report, ALostNodeOrBrokerEndsNobodyEither) {
+    Simulation s(2, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.cut(1);
+    s.pass(Time(40000));
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
+    EXPECT_TRUE(s.signals[0].empty());
+    s.lose_broker(1);
+    s.pass(Time(40000));
+    EXPECT_TRUE(s.logged("its ranks go on without it"));
+    EXPECT_TRUE(s.signals[1].empty());
+}
+
 TEST(Death, AnExitWithoutGoodbyeIsNamedAndEndsNobody) {
     Simulation s(1, 2);
     s.join_all();

@@ -252,7 +252,9 @@ TEST(World, ADaemonThatIsGoneIsSaid) {
     setenv("DP_SOCKET", "@slurm-dp/nowhere", 1);
     for (const char* name : {"DP_RANK", "DP_LOCAL_RANK", "DP_NODE_RANK", "DP_GENERATION", "DP_MASTER_PORT"})
         setenv(name, "0", 1);
-    for (const char* name : {"DP_WORLD_SIZE", "DP_LOCAL_WORLD_SIZE", "DP_NODES"}) setenv(name, "1", 1);
+    for (const char* name : {"DP_WORLD_SIZE", "DP_LOCAL_WORLD_SIZE", "DP_NODES", "DP_TENSOR_SIZE",
+                             "DP_DATA_SIZE", "DP_PIPELINE_SIZE"})
+        setenv(name, "1", 1);
     auto context = Context::open();
     ASSERT_FALSE(context);
     EXPECT_EQ(context.error().status, DP_ERROR_LOST);

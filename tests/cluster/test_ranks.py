@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks, nodes and generations are Slurm's own, however the tasks are laid out and however the step came to be."""
+import os
+import re
+
+import pytest
+from localcluster.names import CHECKOUT
+
+RANK = os.path.join(CHECKOUT, "build/tests/rank")
+
+# What Slurm says of a task, and what we say.
+SHOW = ("echo task=$SLURM_PROCID node=$SLURM_NODEID local=$SLURM_LOCALID rank=$RANK node_rank=$NODE_RANK local_rank=$LOCAL_RANK "
+        "size=$WORLD_SIZE nodes=$GROUP_WORLD_SIZE local_size=$LOCAL_WORLD_SIZE master=$MASTER_ADDR:$MASTER_PORT address=$DP_NODE_ADDR "
+        "generation=$DP_GENERATION host=$(hostname)")
+
+
+def tasks(text):
+    """SHOW's lines as dictionaries, by task."""
+    found = [dict(word.split("=", 1) for word in line.split()) for line in text.splitlines() if line.startswith("task=")]
+    return sorted(found, key=lambda task: int(task["task"]))
+
+
+def check(found, size):
+    """Each task is the rank that Slurm numbers it, and all agree on the address of rank 0's node."""
+    assert [int(task["rank"]) for task in found] == list(range(size))
+    for task in found:
+        assert (task["rank"], task["node_rank"], task["local_rank"]) == (task["task"], task["node"], task["local"])
+        assert task["size"] == str(size)
+        mates = [other for other in found if other["node"] == task["node"]]
+        assert task["local_size"] == str(len(mates))
+    assert len({task["master"] for task in found}) == 1
+    assert found[0]["master"].split(":")[0] == found[0]["address"]
+    assert {task["nodes"] for task in found} == {str(len({task["node"] for task in found}))}
+
+
+@pytest.mark.parametrize("layout", [
+    ["-N2", "-n8", "--ntasks-per-node=4", "--distribution=block"],
+    ["-N2", "-n8", "--ntasks-per-node=4", "--distribution=cyclic"],
+    ["-N2", "-n8", "--ntasks-per-node=4", "--distribution=plane=2"],
+    ["-N2", "-n7", "--distribution=cyclic"],
+    ["-N2", "-n3", "--distribution=plane=2"],
+    ["-N1", "-n3"],
+    ["-N1", "-n1"],
+], ids=" ".join)
+def test_distributions(cluster, layout):
+    done = cluster.run(["srun", *layout, "--dp-world=auto", "sh", "-c", SHOW], check=True)
+    check(tasks(done.stdout), int(next(word[2:] for word in layout if word.startswith("-n"))))
+
+
+def test_an_arbitrary_distribution(cluster):
+    """The host file says the hosts by task; Slurm sorts the nodes."""
+    cluster.run("printf 'node02\\nnode01\\nnode02\\nnode02\\n' > /home/alice/arbitrary", check=True)
+    done = cluster.run(["srun", "-N2", "-n4", "--distribution=arbitrary", "--dp-world=auto", "sh", "-c", SHOW],
+                       env={"SLURM_HOSTFILE": "/home/alice/arbitrary"}, check=True)
+    found = tasks(done.stdout)
+    check(found, 4)
+    assert [task["host"] for task in found] == ["node02", "node01", "node02", "node02"]
+
+
+# Slurm itself refuses components that share a node.
+@pytest.mark.parametrize("components", [
+    ["-N1 -n1 -w node02", "-N1 -n3 -w node01"],
+    ["-N1 -n2 -w node01", "-N1 -n1 -w node02"],
+], ids=" : ".join)
+def test_a_heterogeneous_step_is_one_world(cluster, components):
+    step = " : ".join(f"{part} --dp-world=auto --overlap sh -c '{SHOW}'" for part in components)
+    done = cluster.run(f"salloc -Q -N2 -n8 --ntasks-per-node=4 srun {step}", check=True)
+    found = tasks(done.stdout)
+    size = sum(int(re.search(r"-n(\d)", part).group(1)) for part in components)
+    assert [int(task["rank"]) for task in found] == list(range(size))
+    assert all((task["rank"], task["node_rank"], task["local_rank"]) == (task["task"], task["node"], task["local"]) for task in found)
+    assert {(task["size"], task["master"]) for task in found} == {(str(size), found[0]["master"])}
+    assert found[0]["master"].split(":")[0] == found[0]["address"]
+    cluster.assert_nothing_left()
+
+
+def test_a_heterogeneous_job_is_one_world(cluster):
+    """Its components are jobs of their own, with ids of their own."""
+    done = cluster.run(["salloc", "-Q", "-N1", "-n3", ":", "-N1", "-n1", "srun", "--het-group=0,1", "--dp-world=auto", "sh", "-c", SHOW], check=True)
+    found = tasks(done.stdout)
+    assert [int(task["rank"]) for task in found] == [0, 1, 2, 3]
+    assert {(task["size"], task["nodes"], task["master"]) for task in found} == {("4", "2", found[0]["master"])}
+    assert found[0]["master"].split(":")[0] == found[0]["address"] != found[3]["address"]
+    cluster.assert_idle()
+
+
+def test_the_ranks_of_a_heterogeneous_step_meet(cluster):
+    done = cluster.run(f"salloc -Q -N2 -n8 --ntasks-per-node=4 srun -N1 -n2 --dp-world=5 {RANK} meet 0 : -N1 -n3 {RANK} meet 0", check=True)
+    assert done.stdout.count(" met\n") == 5
+    cluster.assert_nothing_left()
+
+
+def test_a_heterogeneous_step_of_another_size_is_refused(cluster):
+    done = cluster.run("salloc -Q -N2 -n8 --ntasks-per-node=4 srun -N1 -n2 --dp-world=6 hostname : -N1 -n3 hostname")
+    assert done.returncode != 0 and "node0" not in done.stdout
+    assert "slurm-dp: node node01: --dp-world=6, but this step has 5 tasks; give -n 6" in done.stderr
+    cluster.assert_idle()
+
+
+def test_steps_in_a_row_on_part_of_the_allocation_and_with_overlap(cluster):
+    script = (f"srun -N1 -n2 --dp-world=auto sh -c '{SHOW}'; echo ==; srun -N1 -n1 -w node02 --dp-world=auto sh -c '{SHOW}'; echo ==; "
+              f"srun --overlap -N2 -n4 --ntasks-per-node=2 --dp-world=auto sh -c '{SHOW}'")
+    done = cluster.run(["salloc", "-Q", "-N2", "-n8", "--ntasks-per-node=4", "sh", "-c", script], check=True)
+    first, second, third = (tasks(part) for part in done.stdout.split("==\n"))
+    check(first, 2)
+    check(second, 1)
+    check(third, 4)
+    assert second[0]["host"] == "node02"
+
+
+def test_a_step_inside_a_step_is_a_world_of_its_own(cluster):
+    """Nothing of the outer one reaches the inner one's tasks, and nothing of it counts as the user's wish."""
+    inner = f"srun --overlap -N2 -n4 --ntasks-per-node=2 --dp-world=auto sh -c '{SHOW}'"
+    done = cluster.run(["salloc", "-Q", "-N2", "-n8", "--ntasks-per-node=4", "srun", "-N1", "-n1", "--dp-world=auto", "sh", "-c", inner], check=True)
+    check(tasks(done.stdout), 4)
+    assert "slurm-dp" not in done.stderr
+
+
+def test_what_a_batch_script_exports_does_not_leak_into_the_ranks(cluster):
+    """Megatron's habit: NODE_RANK and RANK exported in the script, the same for every task."""
+    script = f"export NODE_RANK=0 RANK=0 LOCAL_RANK=0; srun --dp-world=auto sh -c '{SHOW}'"
+    cluster.run(["sbatch", "-W", "-N2", "-n4", "--ntasks-per-node=2", "-o", "/home/alice/leak.out", "--wrap", script], check=True, cwd="/home/alice")
+    text = cluster.run(["cat", "/home/alice/leak.out"], check=True).stdout
+    check(tasks(text), 4)
+    warnings = [line for line in text.splitlines() if line.startswith("slurm-dp:")]
+    assert len(warnings) == 1 and "NODE_RANK=0" in warnings[0]
+
+
+def test_a_job_array_has_a_world_for_each_element(cluster):
+    cluster.run(["sbatch", "-W", "--array=0-2", "-N2", "-n2", "--ntasks-per-node=1", "-o", "/home/alice/array-%a.out", "--dp-world=auto", "--wrap",
+                 f"srun sh -c '{SHOW}'"], check=True, cwd="/home/alice")
+    masters = set()
+    for element in range(3):
+        found = tasks(cluster.run(["cat", f"/home/alice/array-{element}.out"], check=True).stdout)
+        check(found, 2)
+        masters.add(found[0]["master"])
+    assert len(masters) == 3
+
+
+def test_a_requeued_job_is_a_new_generation_with_new_ids(cluster):
+    script = (f"srun sh -c '{SHOW}'; srun {RANK} id world; "
+              "[ -n \"$SLURM_RESTART_COUNT\" ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }")
+    done = cluster.run(["sbatch", "--parsable", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "--open-mode=append",
+                        "-o", "/home/alice/requeue.out", "--wrap", script], check=True, cwd="/home/alice")
+    job = done.stdout.strip()
+    # Slurm holds a requeued job back for a while; its owner may let it go.
+    cluster.run(f"for i in $(seq 600); do grep -q round=1 requeue.out 2>/dev/null && break; sleep 0.1; done; "
+                f"for i in $(seq 100); do scontrol update JobId={job} StartTime=now 2>/dev/null; squeue -h -j {job} -o %T | grep -q . || break; sleep 0.3; done",
+                cwd="/home/alice", timeout=90)
+    text = cluster.run(["cat", "/home/alice/requeue.out"], check=True).stdout
+    found = tasks(text)
+    assert sorted(task["generation"] for task in found) == ["0"] * 4 + ["1"] * 4, text
+    ids = re.findall("id=([0-9a-f]+)", text)
+    assert len(ids) == 16 and len(set(ids)) == 4
