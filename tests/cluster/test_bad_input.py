@@ -22,11 +22,20 @@ def said(done):
     ("--dp-world=9", "--dp-world=9, but this step has 8 tasks; give -n 9"),
     ("--dp-timeout=soon", "--dp-timeout=soon: not a number of seconds; give a whole number"),
     ("--dp-timeout=0", "--dp-timeout=0: not a number of seconds; give a whole number"),
+    ("--dp-port=80", "--dp-port=80: not a port; give auto"),
+    ("--dp-interface=", "--dp-interface=: not an interface's name; give"),
+    ("--dp-interface=10.0.0.0/40", "--dp-interface=10.0.0.0/40: not a network in CIDR notation; give"),
+    ("--dp-store=redis", "--dp-store=redis: no such store; give hold"),
+    ("--dp-on-failure=retry", "--dp-on-failure=retry: no such action; give abort"),
+    ("--dp-tensor=0", "--dp-tensor=0: not a number of ranks; give"),
+    ("--dp-pipeline=99999999999", "--dp-pipeline=99999999999: not a number of ranks; give"),
+    ("--dp-tensor=3", "--dp-tensor=3 and --dp-pipeline=1 make groups of 3 ranks, which do not divide this step's 8 tasks; give"),
+    ("--dp-world=8 --dp-pipeline=3", "a world of 8 ranks (--dp-world) cannot be divided by --dp-tensor=1 times --dp-pipeline=3; give"),
 ])
 @pytest.mark.parametrize("line", ["optional", "required"])
 def test_srun_refuses_before_anything_starts(cluster, another_line, option, words, line):
     target = cluster if line == "optional" else another_line
-    done = target.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", option, "touch", "/home/alice/launched"])
+    done = target.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", *option.split(), "touch", "/home/alice/launched"])
     assert done.returncode != 0
     assert len(said(done)) == 1 and words in said(done)[0], done.stderr
     assert target.run(["test", "-e", "/home/alice/launched"]).returncode == 1
