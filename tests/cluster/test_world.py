@@ -214,3 +214,17 @@ def test_report_names_the_dead_and_lets_the_others_go_on(cluster):
     assert done.stdout == "survived\n" * 3
     assert "slurm-dp: rank 2 on node02 was killed by signal 9 (SIGKILL); the others go on (--dp-on-failure=report)" in done.stderr
     cluster.assert_idle()
+
+
+def test_openmp_gets_the_cpus_of_the_task_unless_the_user_said_so(cluster):
+    command = ["srun", "-n2", "-c1", "--dp-world=auto", "sh", "-c", "echo $OMP_NUM_THREADS"]
+    assert cluster.run(command, check=True).stdout == "1\n1\n"
+    assert cluster.run(command, env={"OMP_NUM_THREADS": "7"}, check=True).stdout == "7\n7\n"
+
+
+def test_a_users_own_world_that_contradicts_the_plan_is_kept_with_one_warning(cluster):
+    done = cluster.run(["srun", "-N2", "-n2", "--dp-world=auto", "sh", "-c", "echo $WORLD_SIZE $MASTER_ADDR $PET_MASTER_ADDR $RANK"],
+                       env={"WORLD_SIZE": "16", "MASTER_ADDR": "elsewhere"}, check=True)
+    assert lines(done) == ["16 elsewhere elsewhere 0", "16 elsewhere elsewhere 1"]
+    warnings = [line for line in done.stderr.splitlines() if "slurm-dp" in line]
+    assert len(warnings) == 2 and "MASTER_ADDR=elsewhere" in warnings[0] and "WORLD_SIZE=16" in warnings[1], done.stderr

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An MPI program runs beside --dp-world as it runs without: its own variables are Slurm's and are not touched."""
+import os
+import re
+import subprocess
+
+import pytest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+LAYOUT = ["-N2", "-n4", "--ntasks-per-node=2"]
+
+
+@pytest.mark.parametrize("mpi, compiler", [("pmix", "mpicc.openmpi"), ("pmi2", "mpicc.mpich")])
+def test_an_mpi_program_runs_as_before(cluster, tmp_path, mpi, compiler):
+    program = str(tmp_path / "mpi_hello")
+    subprocess.run([compiler, "-o", program, os.path.join(HERE, "programs/mpi_hello.c")], check=True)
+    with open(program, "rb") as binary:
+        there = cluster.host_path(f"/home/alice/mpi_hello_{mpi}")
+        with open(there, "wb") as copy:
+            copy.write(binary.read())
+    os.chmod(there, 0o755)
+    command = ["srun", *LAYOUT, f"--mpi={mpi}"]
+    expected = [f"mpi {rank} of 4, sum 6" for rank in range(4)]
+    for options in ([], ["--dp-world=auto"]):
+        done = cluster.run([*command, *options, f"/home/alice/mpi_hello_{mpi}"], check=True)
+        assert sorted(done.stdout.splitlines()) == expected
+        assert done.stderr == ""
+    # MPI's rank and ours are the same task's.
+    done = cluster.run([*command, "--dp-world=auto", "sh", "-c", f"echo rank=$RANK; exec /home/alice/mpi_hello_{mpi}"], check=True)
+    assert sorted(done.stdout.splitlines()) == expected + [f"rank={rank}" for rank in range(4)]
+
+
+@pytest.mark.parametrize("mpi", ["pmix", "pmi2"])
+def test_mpis_variables_are_slurms_own(cluster, mpi):
+    def names(*options):
+        text = cluster.run(["srun", *LAYOUT, f"--mpi={mpi}", *options, "env"], check=True).stdout
+        return sorted(re.findall("^((?:PMI|PMIX|OMPI|MPI|MV2|I_MPI)[A-Z0-9_]*)=", text, re.M))
+
+    assert names() == names("--dp-world=auto") != []
