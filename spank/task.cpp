@@ -14,14 +14,13 @@ extern "C" {
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
-#include "common/addresses.hpp"
 #include "common/board.hpp"
 #include "common/daemon_config.hpp"
-#include "common/hostlist.hpp"
-#include "common/interfaces.hpp"
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
+#include "network.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -29,69 +28,6 @@ namespace {
 
 // The daemon knows better than a task why there is no plan; it gets this much longer to say it.
 constexpr std::chrono::seconds kDaemonSpeaksFirst{5};
-
-// A NodeName need not be a host name: slurm.conf may give its NodeAddr.
-std::string node_addr_of(const std::string& node) {
-    node_info_msg_t* info = nullptr;
-    if (slurm_load_node_single(&info, const_cast<char*>(node.c_str()), 0) != SLURM_SUCCESS) return "";
-    std::string address;
-    if (info->record_count > 0 && info->node_array[0].node_addr) address = info->node_array[0].node_addr;
-    slurm_free_node_info_msg(info);
-    return address;
-}
-
-// The addresses of another node, under its name in the site's fast network where there is one.
-Try<std::vector<std::string>> addresses_of(const std::string& node, const std::string& suffix) {
-    if (!suffix.empty())
-        if (auto fast = resolve(node + suffix))
-            if (auto usable = reachable(*fast); !usable.empty()) return usable;
-    auto named = resolve(node);
-    if (named)
-        if (auto usable = reachable(*named); !usable.empty()) return usable;
-    if (const std::string address = node_addr_of(node); !address.empty() && address != node)
-        if (auto known = resolve(address))
-            if (auto usable = reachable(*known); !usable.empty()) return usable;
-    if (!named) return tl::make_unexpected(named.error());
-    return fail(
-        "the host name " + node +
-        " resolves to loopback addresses only here; mend this node's /etc/hosts or DNS, or give NodeAddr "
-        "in slurm.conf");
-}
-
-// The address of this node for the others.
-Try<std::string> address_of_node(const State& s) {
-    if (s.interface) return s.interface->address;
-    if (!s.site.host_suffix.empty()) {
-        const std::string fast = s.facts.host + s.site.host_suffix;
-        if (auto named = resolve(fast))
-            if (auto usable = reachable(*named); !usable.empty()) return usable.front();
-        slurm_info("slurm-dp: %s has no usable address; %s is used (host-suffix=%s in plugstack.conf)",
-                   fast.c_str(), s.facts.host.c_str(), s.site.host_suffix.c_str());
-    }
-    return own_address(s.facts.host, s.facts.nodes);
-}
-
-// Where a relay looks for the broker.
-Try<std::vector<std::string>> broker_addresses(const State& s) {
-    const StepFacts& f = s.facts;
-    std::vector<std::string> hosts = {f.rank_zero_host};
-    if (f.heterogeneous) {
-        // On one of them; the proof of the secret tells which.
-        auto all = expand_hostlist(f.node_list);
-        if (!all) return tl::make_unexpected(all.error());
-        hosts = *all;
-    } else if (f.rank_zero_host.empty()) {
-        return fail("the host of rank 0 is unknown on " + f.host +
-                    ": is slurm-dp installed where srun runs?");
-    }
-    std::vector<std::string> addresses;
-    for (const auto& host : hosts) {
-        auto some = addresses_of(host, s.site.host_suffix);
-        if (!some) return tl::make_unexpected(some.error());
-        addresses.insert(addresses.end(), some->begin(), some->end());
-    }
-    return s.interface ? nearest_first(std::move(addresses), *s.interface) : addresses;
-}
 
 Try<DaemonConfig> daemon_config(const State& s) {
     const StepFacts& f = s.facts;
@@ -135,10 +71,15 @@ Try<void> start_daemon(State& s) {
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
 }
 
+// What a task has printed reaches srun some milliseconds later, and is lost where the step is killed before.
+constexpr std::chrono::milliseconds kLastLineTravels{300};
+
 // The whole step cannot work: end it now instead of letting the other nodes wait for this one until
 // --dp-timeout.
 void end_step(const StepFacts& facts) {
-    if (facts.nodes > 1) slurm_kill_job_step(facts.job_id, facts.step_id, SIGKILL);
+    if (facts.nodes == 1) return;
+    std::this_thread::sleep_for(kLastLineTravels);
+    slurm_kill_job_step(facts.job_id, facts.step_id, SIGKILL);
 }
 
 std::optional<std::string> task_environment_value(spank_t spank, const char* name) {

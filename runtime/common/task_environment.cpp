@@ -55,13 +55,12 @@ class Writer {
         return value;
     }
 
-    // As offer, with a warning where the user's value contradicts the plan.
+    // As offer; where the user's value contradicts the plan, there will be one warning.
     std::string offer_world(const char* name, const std::string& value) {
         const std::string seen = offer(name, value);
         if (seen != value)
-            out_.warnings.push_back(std::string(name) + "=" + printable(seen, 80) +
-                                    " was set before and is kept, though this step's is " + value +
-                                    "; unset " + name + " to use it");
+            contradictions_ += (contradictions_.empty() ? "" : ", ") + std::string(name) + "=" +
+                               printable(seen, 80) + " (this step's is " + value + ")";
         return seen;
     }
 
@@ -82,6 +81,10 @@ class Writer {
                                                [&](const EnvironmentChange& c) { return c.name == name; });
             if (!set_again && get_(name.c_str()) == value) remove(name.c_str());
         }
+        if (!contradictions_.empty())
+            out_.warnings.push_back(
+                contradictions_ +
+                ": set before and kept; unset what you did not mean, and the step's own is used");
         if (!same_for_all_.empty())
             out_.warnings.push_back(
                 same_for_all_ +
@@ -96,6 +99,7 @@ class Writer {
     std::map<std::string, std::string> outer_;
     TaskEnvironment out_;
     std::string injected_;
+    std::string contradictions_;
     std::string same_for_all_;
 };
 
