@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/text.hpp"
 #include "dpctl/launch.hpp"
 
 int main(int argc, char** argv) {
@@ -25,7 +26,7 @@ int main(int argc, char** argv) {
         if (name == "--world" || name == "--interface" || name == "--dry-run") continue;
         auto take = [&launch, &spec](const std::string& value) {
             auto set = spec.set(launch.settings, value);
-            return set ? std::string() : set.error().message;
+            return set ? std::string() : dp::printable(value, 40) + ": " + set.error().message;
         };
         if (spec.argument)
             verb->add_option(name, spec.usage)->type_name(spec.argument)->check(take);

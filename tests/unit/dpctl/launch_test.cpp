@@ -39,6 +39,25 @@ TEST(Launch, GivesEachRankItsPlace) {
     EXPECT_EQ(out.output, "0/3 0 127.0.0.1\n1/3 1 127.0.0.1\n2/3 2 127.0.0.1\n");
 }
 
+TEST(Launch, TakesTheOptionsOfSrun) {
+    const Outcome out = dpctl(
+        "launch -n 4 --tensor 2 --pipeline 2 --port 29871 -- sh -c 'echo $RANK $DP_TENSOR_RANK "
+        "$DP_PIPELINE_RANK "
+        "$MASTER_PORT' | sort");
+    EXPECT_EQ(
+        out.output,
+        "0 0 0 29871\n1 1 0 29871\n2 0 1 29871\n3 1 1 29871\nusing world size: 4, data-parallel-size: 1, "
+        "tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n");
+}
+
+TEST(Launch, ReportNamesTheDeadAndLetsTheOthersGoOn) {
+    const Outcome out = dpctl(
+        "launch -n 3 --on-failure report -- sh -c '[ $RANK != 1 ] || exit 7; sleep 0.5; echo survived'");
+    EXPECT_EQ(out.code, 7);
+    EXPECT_TRUE(has(out, "survived\nsurvived\n"));
+    EXPECT_TRUE(has(out, "rank 1 on ") && has(out, "exited with code 7; the others go on"));
+}
+
 TEST(Launch, BadInputIsOneLineAndStartsNothing) {
     struct {
         const char* words;
@@ -49,6 +68,9 @@ TEST(Launch, BadInputIsOneLineAndStartsNothing) {
         {"launch -- echo started", "--ranks is required"},
         {"launch -n 2", "command"},
         {"launch -n 2 --timeout 0 -- echo started", "--timeout"},
+        {"launch -n 2 --port 80 -- echo started", "dpctl: --port: 80: not a port; give auto"},
+        {"launch -n 2 --store redis -- echo started", "no such store; give hold"},
+        {"launch -n 4 --tensor 3 -- echo started", "do not divide this step's 4 tasks; give -n"},
         {"launch -n 2 --daemon /nowhere -- echo started", "cannot open the daemon /nowhere"},
     };
     for (const auto& c : cases) {
