@@ -55,8 +55,15 @@ bool is_mpi_launcher(std::string_view program) {
     return false;
 }
 
-// The host of rank 0, asked of the step's layout: with --distribution=arbitrary it is not the first of the
-// node list.
+// Task 0 is on the first node of the step but with --distribution=arbitrary, where the node list is sorted
+// and the tasks follow the host file. srun says the distribution to its tasks, and with them to us; where it
+// does not, we ask (a round trip to slurmctld: 2 ms).
+bool rank_zero_is_on_the_first_node() {
+    const char* distribution = std::getenv("SLURM_DISTRIBUTION");
+    return distribution && *distribution && std::string_view(distribution).rfind("arbitrary", 0) != 0;
+}
+
+// The host of rank 0, asked of the step's layout.
 Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
     slurm_step_id_t id{};
     id.job_id = job_id;
@@ -137,7 +144,7 @@ void launcher_step_created(spank_t spank) {
     const Verdict verdict = judge_step(s.settings, s.command_line, tasks);
     if (verdict.decision == Verdict::refuse) return refuse_step(verdict.why);
     if (verdict.decision == Verdict::leave_alone) return leave_step_alone();
-    if (nodes > 1) {
+    if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
         auto host = rank_zero_host(job_id, step_id);
         if (!host) return refuse_step(host.error().message);
         set_environment(kRankZeroHostVariable, *host);

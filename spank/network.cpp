@@ -64,7 +64,7 @@ Try<std::vector<std::string>> broker_addresses(const State& s) {
         hosts = *all;
     } else if (f.rank_zero_host.empty()) {
         return fail("the host of rank 0 is unknown on " + f.host +
-                    ": is slurm-dp installed where srun runs?");
+                    ": Slurm gave the step no list of its nodes");
     }
     std::vector<std::string> addresses;
     for (const auto& host : hosts) {

@@ -98,6 +98,9 @@ Try<StepFacts> gather(spank_t spank) {
         return f;
     }
     f.rank_zero_host = text(kRankZeroHostVariable);
+    if (f.rank_zero_host.empty())
+        if (auto hosts = expand_hostlist(f.node_list); hosts && !hosts->empty())
+            f.rank_zero_host = hosts->front();
     f.port_seed = {f.job_id, f.step_id, f.restart, text("SLURM_STEP_RESV_PORTS")};
     return f;
 }

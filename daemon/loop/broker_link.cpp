@@ -22,8 +22,9 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
       node_rank_(node_rank),
       events_(std::move(events)),
       try_timer_(base, [this] { try_next(); }) {
-    for (const auto& address : addresses)
-        for (uint16_t port : ports) targets_.push_back({address, port});
+    // The broker is most likely on the first port, whichever of the addresses leads to it.
+    for (uint16_t port : ports)
+        for (const auto& address : addresses) targets_.push_back({address, port});
     try_next();
 }
 
