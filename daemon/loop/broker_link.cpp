@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "common/fd.hpp"
@@ -23,6 +24,7 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
       events_(std::move(events)),
       try_timer_(base, [this] { try_next(); }) {
     // The broker is most likely on the first port, whichever of the addresses leads to it.
+    round_ = addresses.size();
     for (uint16_t port : ports)
         for (const auto& address : addresses) targets_.push_back({address, port});
     try_next();
@@ -30,9 +32,11 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
 
 void BrokerLink::try_next() {
     if (joined_ != 0 || targets_.empty()) return;
-    if (next_target_ == targets_.size()) {
-        // A round is over: the broker's node may just be slower than this one.
+    if (next_target_ >= std::min(round_, targets_.size())) {
+        // A round is over. The broker's node may just be slower than this one, or its first ports were taken:
+        // each round goes twice as far down the list as the last.
         next_target_ = 0;
+        round_ *= 2;
         try_timer_.after(pause_);
         pause_ = std::min(pause_ * 2, kLongestPause);
         return;

@@ -2,7 +2,8 @@
 //
 // A relay's connection to the broker: tries the step's candidate ports in order, a new one every kStagger or
 // as soon as the last was refused, until one peer has proven that it knows the step's secret; whoever cannot
-// is passed over. Goes round again, more slowly each time, until it succeeds or the owner gives up.
+// is passed over. Goes round again, further and more slowly each time, until it succeeds or the owner gives
+// up.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +61,7 @@ class BrokerLink {
     uint32_t node_rank_;
     Events events_;
     size_t next_target_ = 0;
+    size_t round_ = 0;  // how many targets this round tries
     Time pause_ = kFirstPause;
     std::map<uint64_t, Attempt> attempts_;
     std::set<uint64_t> over_;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/handshake.hpp"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
 #include <sys/random.h>
 
 #include <cerrno>
@@ -49,17 +48,17 @@ std::string make_proof(std::string_view secret, const ProofText& about) {
     for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(about.node_rank >> shift);
     text += static_cast<char>(about.broker_port >> 8);
     text += static_cast<char>(about.broker_port);
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned size = 0;
-    if (!HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-              reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size))
-        return {};
-    return std::string(reinterpret_cast<char*>(digest), size);
+    auto bytes = [](std::string_view view) { return reinterpret_cast<const uint8_t*>(view.data()); };
+    hmac_sha256_ctx context;
+    hmac_sha256_set_key(&context, secret.size(), bytes(secret));
+    hmac_sha256_update(&context, text.size(), bytes(text));
+    uint8_t digest[kProofBytes];
+    hmac_sha256_digest(&context, sizeof digest, digest);
+    return std::string(reinterpret_cast<char*>(digest), sizeof digest);
 }
 
 bool proof_equals(std::string_view a, std::string_view b) {
-    return a.size() == kProofBytes && b.size() == kProofBytes &&
-           CRYPTO_memcmp(a.data(), b.data(), kProofBytes) == 0;
+    return a.size() == kProofBytes && b.size() == kProofBytes && memeql_sec(a.data(), b.data(), kProofBytes);
 }
 
 }  // namespace dp
