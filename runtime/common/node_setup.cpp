@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/errno_text.hpp"
 #include "common/hostlist.hpp"
 
 namespace dp {
@@ -20,17 +21,13 @@ constexpr int kRanksBacklog = 4096;      // all ranks of a node at once; the ker
 constexpr int kBrokerBacklog = 4096;     // all nodes of a step at once
 constexpr int kControlBuffer = 1 << 20;  // two packets a task may wait before the daemon runs
 
-std::string errno_text() {
-    return std::strerror(errno);
-}
-
 Try<std::string> random_hex(size_t bytes) {
     std::vector<unsigned char> raw(bytes);
     size_t have = 0;
     while (have < bytes) {
         ssize_t n = getrandom(raw.data() + have, bytes - have, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail("the kernel gives no random bytes: " + errno_text());
+        if (n <= 0) return fail("the kernel gives no random bytes: " + errno_text(errno));
         have += static_cast<size_t>(n);
     }
     static constexpr char kDigits[] = "0123456789abcdef";
@@ -91,7 +88,7 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
                     compress_ranks(ports) +
                     "); end what listens there (ss -ltnp), or let Slurm reserve ports (MpiParams=ports=A-B)");
     }
-    return fail("cannot bind a port for " + std::string(purpose) + ": " + std::strerror(last_error));
+    return fail("cannot bind a port for " + std::string(purpose) + ": " + errno_text(last_error));
 }
 
 // An abstract name is as long as the address says, so it needs no terminator.
@@ -104,7 +101,7 @@ Try<Fd> listen_abstract(const std::string& name) {
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
         listen(fd.get(), kRanksBacklog) != 0)
-        return fail("cannot listen on the unix socket @" + name + ": " + errno_text());
+        return fail("cannot listen on the unix socket @" + name + ": " + errno_text(errno));
     return fd;
 }
 
@@ -156,10 +153,11 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     NodeSetup node;
     node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!node.daemon_binary)
-        return fail(
-            "cannot open the daemon " + daemon_path + ": " + errno_text() +
-            "; install it there, or name another (daemon=PATH on the plugin's line in plugstack.conf, or "
-            "dpctl launch --daemon PATH)");
+        return fail("cannot open the daemon " + daemon_path + ": " + errno_text(errno) +
+                    (out_of_descriptors(errno)
+                         ? ""
+                         : "; install it there, or name another (daemon=PATH on the plugin's "
+                           "line in plugstack.conf, or dpctl launch --daemon PATH)"));
 
     auto suffix = random_hex(8);
     if (!suffix) return tl::make_unexpected(suffix.error());
@@ -173,11 +171,11 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     int ready[2];
     int control[2];
     if (!node.board || pipe2(ready, O_CLOEXEC) != 0)
-        return fail("cannot make the board for the plan: " + errno_text());
+        return fail("cannot make the board for the plan: " + errno_text(errno));
     node.ready_read.reset(ready[0]);
     node.ready_write.reset(ready[1]);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control) != 0)
-        return fail("cannot make the control channel: " + errno_text());
+        return fail("cannot make the control channel: " + errno_text(errno));
     node.control_launcher.reset(control[0]);
     node.control_daemon.reset(control[1]);
     setsockopt(control[0], SOL_SOCKET, SO_SNDBUF, &kControlBuffer, sizeof kControlBuffer);
