@@ -3,7 +3,6 @@
 // dp-rendezvousd: the rendezvous daemon of one step on one node. Started by the plugin or by `dpctl launch`,
 // never by hand; it takes no argument and finds all it needs in the descriptors of daemon_config.hpp.
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -39,12 +38,6 @@ dp::Try<void> serve() {
     if (!secret) return tl::make_unexpected(secret.error());
     config->secret.clear();
 
-    // Room for a connection of every rank and node.
-    rlimit files{};
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
     dp::Daemon daemon(std::move(*config), *secret);
     daemon.run();
     return {};

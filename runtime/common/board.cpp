@@ -70,9 +70,13 @@ Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds
         if (n < 0) return fail(std::string("cannot wait for the plan: ") + std::strerror(errno));
         if (n == 0)
             return fail("this node's rendezvous daemon had no plan within " +
-                        std::to_string(timeout.count() / 1000) + " s");
+                        std::to_string(timeout.count() / 1000) +
+                        " s: is dp-rendezvousd stopped there, or the node overloaded?");
         if (entry.revents & POLLIN) break;
-        return fail("this node's rendezvous daemon died before it had a plan");
+        return fail(
+            "this node's rendezvous daemon died before it had a plan: was it killed (the job's memory is "
+            "used "
+            "up?), or is its file damaged? install it again");
     }
     auto fields = read_board(board);
     if (!fields) return tl::make_unexpected(fields.error());

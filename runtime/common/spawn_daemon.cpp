@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,12 +16,13 @@
 #include <vector>
 
 #include "common/daemon_config.hpp"
+#include "common/errno_text.hpp"
 
 namespace dp {
 namespace {
 
 // Above every number of DaemonFd, so that moving one descriptor into place cannot overwrite another.
-constexpr int kFdStaging = 64;
+constexpr int kFdStaging = 16;
 
 struct Handover {
     int from;
@@ -37,14 +39,23 @@ struct Launch {
     Handover* handovers;
     size_t count;
     char* daemon_stack;  // its upper end
+    // Where there is no daemon: what could not be done, and errno.
+    enum class Step { none, fork, descriptors, exec } failed;
+    int error;
 };
 constexpr size_t kStackBytes = 64 << 10;
 
 // The sanitizers know the caller's stack and no other.
 #define DP_ON_ANOTHER_STACK __attribute__((no_sanitize("address", "thread", "undefined")))
 
+[[noreturn]] DP_ON_ANOTHER_STACK void give_up(Launch* launch, Launch::Step step) {
+    launch->failed = step;
+    launch->error = errno;
+    _exit(1);
+}
+
 DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
-    const auto* launch = static_cast<const Launch*>(argument);
+    auto* launch = static_cast<Launch*>(argument);
     Handover* handovers = launch->handovers;
     const size_t count = launch->count;
     const int binary = launch->binary;
@@ -55,6 +66,12 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
 
+    // It will have many connections, and moving descriptors about takes room as well.
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int staged_null = fcntl(null, F_DUPFD, kFdStaging);
     int staged_stderr = fcntl(stderr_fd, F_DUPFD, kFdStaging);
@@ -67,12 +84,13 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     for (size_t i = 0; i < count; ++i) {
         // A gap (a relay has no broker sockets) is closed, so that no stray descriptor stands for one.
         for (int fd = last + 1; fd < handovers[i].to; ++fd) close(fd);
-        if (handovers[i].from < 0 || dup2(handovers[i].from, handovers[i].to) < 0) _exit(127);
+        if (handovers[i].from < 0 || dup2(handovers[i].from, handovers[i].to) < 0)
+            give_up(launch, Launch::Step::descriptors);
         last = handovers[i].to;
     }
     // The binary stays open just past the others, close-on-exec, for the exec itself.
     int exec_fd = last + 1;
-    if (staged_binary < 0 || dup2(staged_binary, exec_fd) < 0) _exit(127);
+    if (staged_binary < 0 || dup2(staged_binary, exec_fd) < 0) give_up(launch, Launch::Step::descriptors);
     fcntl(exec_fd, F_SETFD, FD_CLOEXEC);
     syscall(SYS_close_range, static_cast<unsigned>(exec_fd + 1), ~0U, 0U);
 
@@ -81,18 +99,15 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     char* envp[] = {nullptr};
     // From the descriptor, not the path: the task may see other mounts than the plugin did in user_init.
     syscall(SYS_execveat, exec_fd, "", argv, envp, AT_EMPTY_PATH);
-    static constexpr char kWhy[] =
-        "slurm-dp: dp-rendezvousd cannot be executed; is the file whole, and built for this machine?\n";
-    [[maybe_unused]] ssize_t ignored = write(STDERR_FILENO, kWhy, sizeof kWhy - 1);
-    _exit(126);
+    give_up(launch, Launch::Step::exec);
 }
 
 // The process in between: it ends at once, so that the daemon is nobody's child.
 DP_ON_ANOTHER_STACK int start_orphan(void* argument) {
-    const auto* launch = static_cast<const Launch*>(argument);
-    const pid_t daemon =
-        clone(become_daemon, launch->daemon_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
-    _exit(daemon < 0 ? 1 : 0);
+    auto* launch = static_cast<Launch*>(argument);
+    if (clone(become_daemon, launch->daemon_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument) < 0)
+        give_up(launch, Launch::Step::fork);
+    _exit(0);
 }
 
 }  // namespace
@@ -101,7 +116,7 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
     Fd config(memfd_create("slurm-dp-config", MFD_CLOEXEC));
     if (!config || pwrite(config.get(), config_text.data(), config_text.size(), 0) !=
                        static_cast<ssize_t>(config_text.size()))
-        return fail(std::string("cannot hand the daemon its configuration: ") + std::strerror(errno));
+        return fail(std::string("cannot hand the daemon its configuration: ") + errno_text(errno));
 
     Handover handovers[] = {{config.get(), kFdConfig},
                             {node.ranks_listener.get(), kFdRanks},
@@ -114,7 +129,8 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
     const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 3;
 
     std::vector<char> stacks(2 * kStackBytes);
-    Launch launch{node.daemon_binary.get(), stderr_fd, handovers, count, stacks.data() + stacks.size()};
+    Launch launch{node.daemon_binary.get(),      stderr_fd,          handovers, count,
+                  stacks.data() + stacks.size(), Launch::Step::none, 0};
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -123,15 +139,25 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
         clone(start_orphan, stacks.data() + kStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
     const int why = errno;
     sigprocmask(SIG_SETMASK, &before, nullptr);
-    if (child < 0) return fail(std::string("cannot fork the daemon: ") + std::strerror(why));
+    if (child < 0) return fail(std::string("cannot fork the daemon: ") + errno_text(why));
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return fail(
-            "cannot fork the daemon: the user's limit on processes (ulimit -u) or the job's memory is used "
-            "up");
-    return {};
+    switch (launch.failed) {
+        case Launch::Step::none:
+            return {};
+        case Launch::Step::descriptors:
+            return fail("cannot hand the daemon its descriptors: " + errno_text(launch.error));
+        case Launch::Step::exec:
+            return fail(
+                "dp-rendezvousd cannot be executed (" + errno_text(launch.error) +
+                "): install it again; its file is not whole, not built for this machine, or on a file "
+                "system mounted noexec");
+        case Launch::Step::fork:
+            break;
+    }
+    return fail(
+        "cannot fork the daemon: the user's limit on processes (ulimit -u) or the job's memory is used up");
 }
 
 void drop_broker_ports(NodeSetup& node) {
