@@ -87,6 +87,11 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     return take();
 }
 
+void Node::on_other_version(uint32_t protocol) {
+    other_version_ = "what answers there speaks protocol " + std::to_string(protocol) + " and this node " +
+                     std::to_string(kProtocol) + "; install the same version of slurm-dp on both";
+}
+
 NodeActions Node::on_broker_lost(const std::string& why, Time now) {
     if (broker_gone_) return take();
     broker_gone_ = true;
@@ -102,7 +107,8 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
         out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
         return take();
     }
-    out_.log.push_back(reason + "; ending the ranks of this node");
+    // Without a plan the waiting tasks of this node print the reason themselves.
+    if (published_) out_.log.push_back(reason + "; ending the ranks of this node");
     abort(reason, kBroken, now);
     return take();
 }
@@ -261,11 +267,12 @@ NodeActions Node::on_launcher_lost() {
 
 NodeActions Node::tick(Time now) {
     if (!joined_ && !broker_gone_ && now >= started_ + config_.timeout) {
-        auto lost = on_broker_lost("node " + config_.host + " could not reach the rendezvous daemon on " +
-                                       config_.broker_host + " within " +
-                                       std::to_string(config_.timeout.count() / 1000) +
-                                       " s (--dp-timeout): is its node up, and may this node connect to it?",
-                                   now);
+        auto lost = on_broker_lost(
+            "this node could not reach the rendezvous daemon on " + config_.broker_host + " within " +
+                std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout): " +
+                (other_version_.empty() ? "is its node up, and may this node connect to it?"
+                                        : other_version_),
+            now);
         out_ = std::move(lost);
     }
     std::vector<uint32_t> overdue;

@@ -53,6 +53,9 @@ class Node {
     // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
     NodeActions on_joined(const std::string& address);
     NodeActions on_broker(const wire::ToNode& message, Time now);
+    // What answered there speaks as slurm-dp of another version does. Perhaps a stranger: a reason to name at
+    // the deadline, none to give up.
+    void on_other_version(uint32_t protocol);
     // The connection closed or never came to be.
     NodeActions on_broker_lost(const std::string& why, Time now);
 
@@ -95,6 +98,7 @@ class Node {
     bool ending_ = false;  // the launcher said "end"
     bool told_ = false;    // the broker was told that this node leaves
     bool finished_ = false;
+    std::string other_version_;
     std::string abort_reason_;
     std::optional<Time> term_at_;
     std::optional<Time> kill_at_;

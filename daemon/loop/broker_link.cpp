@@ -110,6 +110,8 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
     if (attempt.expected.empty()) {
         auto challenge = parse_message<wire::Challenge>(body);
         if (!challenge || challenge->nonce().size() != kNonceBytes || challenge->protocol() != kProtocol) {
+            if (challenge && challenge->protocol() != kProtocol)
+                events_.on_other_version(challenge->protocol());
             end(id);
             return;
         }

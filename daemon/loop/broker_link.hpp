@@ -32,6 +32,7 @@ class BrokerLink {
         std::function<void(const std::string& own_address)> on_joined;
         std::function<void(const wire::ToNode&)> on_message;
         std::function<void(const std::string& why)> on_lost;  // after on_joined only
+        std::function<void(uint32_t protocol)> on_other_version;
     };
 
     BrokerLink(event_base* base, const std::vector<std::string>& addresses,

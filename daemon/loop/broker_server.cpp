@@ -21,7 +21,9 @@ BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uin
       strangers_(strangers),
       on_message_(std::move(on_message)),
       on_lost_(std::move(on_lost)),
-      listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
+      listener_(
+          base, socket, [this](Fd fd) { accept(std::move(fd)); },
+          [this](int error) { strangers_.no_room(error); }) {}
 
 // The oldest stranger makes room for a newcomer. A relay of ours proves itself within a round trip, and there
 // is room for all relays of the step at once and many passes of the loop besides, so it is never the oldest.

@@ -64,6 +64,7 @@ Time Daemon::now() {
 Daemon::Daemon(DaemonConfig config, const std::string& secret)
     : config_(std::move(config)),
       base_(event_base_new()),
+      strangers_(config_.host),
       node_(node_config(config_), now()),
       ranks_(
           base_.get(), kFdRanks, strangers_,
@@ -101,6 +102,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
                     perform(node_.on_broker(message, now()));
                 },
                 [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
+                [this](uint32_t protocol) { node_.on_other_version(protocol); },
             });
     }
 }

@@ -20,10 +20,13 @@ namespace dp {
 class Listener {
  public:
     using OnAccept = std::function<void(Fd)>;
+    using OnNoRoom = std::function<void(int error)>;  // connections wait; it goes on by itself
 
     // Does not own `socket`, which must be non-blocking and outlive it.
-    Listener(event_base* base, int socket, OnAccept on_accept)
-        : on_accept_(std::move(on_accept)), again_(base, [this] { event_add(event_.get(), nullptr); }) {
+    Listener(event_base* base, int socket, OnAccept on_accept, OnNoRoom on_no_room)
+        : on_accept_(std::move(on_accept)),
+          on_no_room_(std::move(on_no_room)),
+          again_(base, [this] { event_add(event_.get(), nullptr); }) {
         event_.reset(event_new(base, socket, EV_READ | EV_PERSIST, accept_all, this));
         event_add(event_.get(), nullptr);
     }
@@ -38,6 +41,7 @@ class Listener {
     static constexpr Time kPause{100};
 
     OnAccept on_accept_;
+    OnNoRoom on_no_room_;
     EventPtr event_;
     Timer again_;
 
@@ -48,6 +52,7 @@ class Listener {
             if (fd >= 0) {
                 self->on_accept_(Fd(fd));
             } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                self->on_no_room_(errno);
                 event_del(self->event_.get());
                 self->again_.after(kPause);
                 return;

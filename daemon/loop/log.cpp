@@ -2,7 +2,12 @@
 #include "loop/log.hpp"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include <cerrno>
+
+#include "common/errno_text.hpp"
 
 namespace dp {
 namespace {
@@ -21,6 +26,16 @@ void log_line(const std::string& text) {
 
 void StrangerLog::mention(const std::string& text) {
     if (++seen_ <= kPrinted) log_line(text);
+}
+
+void StrangerLog::no_room(int error) {
+    if (std::exchange(said_no_room_, true)) return;
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    log_line("node " + host_ + ": the rendezvous daemon " +
+             (error == EMFILE ? "has used up its " + std::to_string(files.rlim_cur) + " file descriptors"
+                              : "cannot take a connection") +
+             ", and ranks or nodes wait: " + errno_text(error));
 }
 
 void StrangerLog::summary() {

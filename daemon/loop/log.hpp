@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 namespace dp {
 
@@ -13,13 +14,18 @@ void log_line(const std::string& text);
 // A line that could be provoked by a stranger: the first few are printed, then they are only counted.
 class StrangerLog {
  public:
+    explicit StrangerLog(std::string host = "") : host_(std::move(host)) {}
     void mention(const std::string& text);
+    // Said once: connections wait for a descriptor.
+    void no_room(int error);
     // One line with the count of what was not printed, at the end.
     void summary();
 
  private:
     static constexpr unsigned kPrinted = 3;
+    std::string host_;
     unsigned seen_ = 0;
+    bool said_no_room_ = false;
 };
 
 }  // namespace dp

@@ -14,7 +14,9 @@ RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnM
       strangers_(strangers),
       on_message_(std::move(on_message)),
       on_closed_(std::move(on_closed)),
-      listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
+      listener_(
+          base, socket, [this](Fd fd) { accept(std::move(fd)); },
+          [this](int error) { strangers_.no_room(error); }) {}
 
 void RankServer::accept(Fd socket) {
     ucred peer{};

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "common/errno_text.hpp"
 #include "framing.hpp"
 
 namespace dp {
@@ -78,9 +79,11 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     if (!client->socket_ ||
         ::connect(client->socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
         return error(DP_ERROR_LOST,
-                     "cannot reach this node's rendezvous daemon at " + shown + ": " + std::strerror(errno) +
-                         " (it leaves with the step; does this process run on the step's node and in "
-                         "its network namespace?)");
+                     "cannot reach this node's rendezvous daemon at " + shown + ": " + errno_text(errno) +
+                         (out_of_descriptors(errno)
+                              ? ""
+                              : " (it leaves with the step; does this process run on the step's node and in "
+                                "its network namespace?)"));
     ucred peer{};
     socklen_t peer_size = sizeof peer;
     if (getsockopt(client->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 ||
@@ -108,7 +111,10 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const bool answered = welcome.done.wait_for(lock, kDaemonPatience, [&] { return welcome.answered; });
     client->pending_.erase(0);
     lock.unlock();
-    if (!answered) return error(DP_ERROR_LOST, "the rendezvous daemon at " + shown + " does not answer");
+    if (!answered)
+        return error(DP_ERROR_LOST,
+                     "the rendezvous daemon at " + shown +
+                         " does not answer: is dp-rendezvousd stopped, or this node overloaded?");
     if (welcome.reply.status() != wire::OK)
         return error(status_of(welcome.reply.status()), welcome.reply.error());
     return client;

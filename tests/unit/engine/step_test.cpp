@@ -65,8 +65,18 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
     EXPECT_FALSE(s.logged("4 of 6"));
     // The node that could not connect gives up by itself.
     ASSERT_TRUE(s.no_plans[2]);
-    EXPECT_NE(s.no_plans[2]->find("node gpu2 could not reach the rendezvous daemon on gpu0 within 10 s"),
+    EXPECT_NE(s.no_plans[2]->find("this node could not reach the rendezvous daemon on gpu0 within 10 s"),
               std::string::npos);
+}
+
+TEST(Plan, ANodeThatMetAnotherVersionSaysSoAtTheDeadline) {
+    Simulation s(2, 2);
+    s.join(0);
+    s.nodes[1]->on_other_version(kProtocol + 1);
+    s.pass(Time(10100));
+    ASSERT_TRUE(s.no_plans[1]);
+    EXPECT_NE(s.no_plans[1]->find("install the same version of slurm-dp on both"), std::string::npos);
+    EXPECT_FALSE(s.logged("could not reach"));  // its waiting tasks say it
 }
 
 TEST(Hello, WelcomesTheRightRankOnce) {

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "common/node_setup.hpp"
+#include "framing.hpp"
 #include "loop/broker_link.hpp"
+#include "loop/handshake.hpp"
 
 namespace dp {
 namespace {
@@ -32,6 +34,7 @@ class Network : public testing::Test {
     BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}), "a test");
     std::vector<uint32_t> joined;  // node ranks whose Join the broker has read
     std::vector<uint32_t> lost;
+    uint32_t other_version = 0;  // as a relay saw it
     BrokerServer server{base.get(),
                         port.socket.get(),
                         secret,
@@ -54,7 +57,8 @@ class Network : public testing::Test {
                                    message.mutable_join()->set_node_rank(node);
                                    links[index]->send(message);
                                },
-                               [](const wire::ToNode&) {}, [](const std::string&) {}});
+                               [](const wire::ToNode&) {}, [](const std::string&) {},
+                               [this](uint32_t protocol) { other_version = protocol; }});
         return *links[index];
     }
 
@@ -120,6 +124,26 @@ TEST_F(Network, APortWhereSomebodyElseListensIsPassedOver) {
     ASSERT_TRUE(silent);
     relay(1, secret, {silent->port, port.port});
     EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
+}
+
+TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
+    auto other = listen_on_first_free(candidate_ports({79, 1, 0, ""}), "a test");
+    ASSERT_TRUE(other);
+    wire::Challenge challenge;
+    challenge.set_protocol(kProtocol + 1);
+    challenge.set_nonce(make_nonce());
+    std::unique_ptr<Connection> answer;
+    Listener listener(
+        base.get(), other->socket.get(),
+        [&](Fd fd) {
+            answer = std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame);
+            answer->start([](std::string_view) { return true; }, [](const std::string&) {});
+            answer->send(to_frame(challenge));
+        },
+        [](int) {});
+    relay(1, secret, {other->port, port.port});
+    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
+    EXPECT_EQ(other_version, kProtocol + 1);
 }
 
 TEST_F(Network, AClosedConnectionOfAProvenNodeIsALostNode) {
