@@ -164,7 +164,10 @@ void node_task_forked(spank_t spank) {
         send_control(s.node.control_launcher.get(),
                      {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
     // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
-    if (++s.forked == s.facts.ranks.size()) drop_daemon_ends(s.node);
+    if (++s.forked < s.facts.ranks.size()) return;
+    drop_daemon_ends(s.node);
+    s.node.board.reset();
+    s.node.ready_read.reset();
 }
 
 void node_task_exited(spank_t spank) {

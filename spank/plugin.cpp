@@ -25,7 +25,17 @@ SPANK_PLUGIN(dp, 1)
 #error "the build says where dp-rendezvousd is installed"
 #endif
 
+namespace __gnu_cxx {
+void __freeres();  // libstdc++'s own (eh_alloc.cc), in no header
+}
+
 namespace dp::plugin {
+
+// libstdc++ is linked in, and its reserve for exceptions (72 KB) would be lost each time Slurm unloads the
+// plugin. After the destructors of everything else, which may throw.
+[[gnu::destructor(101)]] void free_exception_reserve() {
+    __gnu_cxx::__freeres();
+}
 
 State& state() {
     static State the_state;

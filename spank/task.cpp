@@ -27,7 +27,10 @@ namespace dp::plugin {
 namespace {
 
 // The daemon knows better than a task why there is no plan; it gets this much longer to say it.
-constexpr std::chrono::seconds kDaemonSpeaksFirst{5};
+constexpr std::chrono::seconds kDaemonSpeaksFirst{1};
+
+// slurmctld may be out of reach (a node cut off, munge down): a task that cannot work does not stay for that.
+constexpr unsigned kEndStepSeconds = 3;
 
 Try<DaemonConfig> daemon_config(const State& s) {
     const StepFacts& f = s.facts;
@@ -78,7 +81,14 @@ constexpr std::chrono::milliseconds kLastLineTravels{300};
 // --dp-timeout.
 void end_step(const StepFacts& facts) {
     if (facts.nodes == 1) return;
+    signal(SIGTERM, SIG_IGN);  // with which this node's daemon ends its ranks meanwhile
     std::this_thread::sleep_for(kLastLineTravels);
+    signal(SIGALRM, [](int) { _exit(1); });
+    sigset_t alarm_only;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
+    alarm(kEndStepSeconds);
     slurm_kill_job_step(facts.job_id, facts.step_id, SIGKILL);
 }
 
@@ -123,10 +133,10 @@ void task_init(spank_t spank) {
     spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
     // One line a node, not one a task. The task ends here and not by an error code, which Slurm ignores where
     // plugstack.conf says `optional`: the program would run outside of every world.
-    auto refuse = [&](const std::string& why, bool others_would_wait = false) {
+    auto refuse = [&](const std::string& why) {
         if (local == 0) {
             slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
-            if (others_would_wait) end_step(s.facts);
+            end_step(s.facts);
         }
         _exit(1);
     };
@@ -144,7 +154,7 @@ void task_init(spank_t spank) {
     drop_daemon_ends(s.node);
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
     s.node.control_launcher.reset();
-    if (s.failure) refuse(*s.failure, true);
+    if (s.failure) refuse(*s.failure);
     const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
     auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
