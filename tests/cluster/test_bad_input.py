@@ -94,7 +94,7 @@ def test_a_node_that_never_connects_is_named_and_the_step_ends(cluster):
         assert done.returncode != 0
         assert time.monotonic() - began < 20
         text = "\n".join(said(done))
-        assert "ranks 2-3 on node02" in text or "node02 could not reach" in text, done.stderr
+        assert "ranks 2-3 on node02" in text or "node02: this node could not reach" in text, done.stderr
     cluster.assert_idle(deadline=10)
     cluster.assert_nothing_left()
 

@@ -102,7 +102,7 @@ def _accounts(cluster):
 def plugstack(plugin, arguments, word="optional"):
     """plugin: path of spank_dp.so, or None for a Slurm without it."""
     if plugin is None:
-        return "# no plugin: none was built when this cluster was started\n"
+        return "# no plugin: none was built when this cluster was started, or none was wanted\n"
     if re.search(r"\s", plugin):
         raise ClusterError(f"the plugin's path has a blank in it, which plugstack.conf cannot hold: {plugin}; move the checkout")
     daemon = os.path.join(os.path.dirname(os.path.dirname(plugin)), "bin", "dp-rendezvousd")

@@ -10,7 +10,9 @@
 //   rank store              each operation of the store, checked
 //   rank meet SECONDS       barrier, "met", then sleeps
 //   rank late RANK SECONDS  that rank sleeps before it says hello; the others meet
+//   rank full               opens files until no descriptor is left, then the world
 //   rank leave RANK         that rank exits 0 without goodbye; the others say goodbye
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -131,6 +133,9 @@ int main(int argc, char** argv) {
     const char* rank = std::getenv("RANK");
     if (verb == "late" && rank && first == rank)
         sleep(static_cast<unsigned>(std::atoi(argc > 3 ? argv[3] : "0")));
+    if (verb == "full")
+        while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
+        }
     auto context = dp::Context::open();
     if (!context) {
         std::fprintf(stderr, "cannot open the world: %s\n", context.error().message.c_str());
