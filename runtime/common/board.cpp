@@ -26,7 +26,8 @@ Try<void> publish(int board, int ready_write, const Fields& fields) {
         if (n <= 0) return fail(std::string("cannot write the plan: ") + std::strerror(errno));
         done += static_cast<size_t>(n);
     }
-    if (write(ready_write, "!", 1) != 1)
+    // Nobody may wait any more: the tasks were cancelled.
+    if (write(ready_write, "!", 1) != 1 && errno != EPIPE)
         return fail(std::string("cannot announce the plan: ") + std::strerror(errno));
     return {};
 }

@@ -3,6 +3,7 @@
 // What launcher and daemon hand to each other: configuration, control packets, the board.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -146,6 +147,14 @@ TEST(Board, TheReasonForNoPlanArrives) {
     auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
     ASSERT_FALSE(plan);
     EXPECT_EQ(plan.error().message, "no network");
+}
+
+TEST(Board, NobodyWhoWaitsIsNoError) {
+    signal(SIGPIPE, SIG_IGN);
+    Board board;
+    board.read_end.reset();
+    EXPECT_TRUE(publish_failure(board.memory.get(), board.write_end.get(), "no network"));
+    signal(SIGPIPE, SIG_DFL);
 }
 
 TEST(Board, ADaemonThatDiesIsNoticedAtOnce) {
