@@ -18,6 +18,7 @@ from measuring import difference, interleaved, summary, table, verdict
 
 INSIDE = os.path.join(CHECKOUT, "tests/bench/inside.py")
 TASKS_PER_NODE = 4
+FEWEST = 30  # rounds, for a verdict
 
 # name: (the plugin is in plugstack.conf, words of srun)
 CASES = {
@@ -155,7 +156,7 @@ def report(nodes, times):
         if where != nodes:
             continue
         d = difference(times[case], times[against])
-        text = verdict({k: v * 1e3 for k, v in d.items()}, "median", limit) if unit == "ms" else verdict(d, "percent", limit)
+        text = "too few rounds" if len(base) < FEWEST else verdict({k: v * 1e3 for k, v in d.items()}, "median", limit) if unit == "ms" else verdict(d, "percent", limit)
         value = f"{d['median'] * 1e3:+.1f} ms ({d['percent']:+.1f} %)"
         found["targets"].append({"case": case, "against": against, "unit": unit, "limit": limit, "difference": d, "verdict": text})
         print(f"{case} against {against}: {value}; at most {limit} {'ms' if unit == 'ms' else '%'}: {text}")
@@ -180,5 +181,5 @@ def machine():
     def said_by(*command):
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT).stdout.strip()
 
-    return {"cpus": os.cpu_count(), "kernel": platform.release(), "slurm": said_by("srun", "--version"),
+    return {"cpus": os.cpu_count(), "kernel": platform.release(), "slurm": said_by("slurmd", "-V"),
             "commit": said_by("git", "describe", "--always", "--dirty"), "load": os.getloadavg(), "time": time.strftime("%FT%TZ", time.gmtime())}
