@@ -14,6 +14,7 @@ Broker::Broker(BrokerConfig config, Time now)
       members_(config_.world_size, config_.nodes, config_.hosts),
       meetings_(config_.world_size,
                 [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); }),
+      vouching_(config_.owner),
       started_(now) {}
 
 BrokerActions Broker::take() {
@@ -113,9 +114,20 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             break;
         case wire::FromNode::kLeave:
             members_.leave(node);
+            forget_node(node);
             if (node == config_.own_node) own_node_left(now);
             if (members_.all_left()) finished_ = true;
             break;
+        case wire::FromNode::kOwner: {
+            SocketOwner owner;
+            if (message.owner().has_uid())
+                owner.uid = message.owner().uid();
+            else
+                owner.problem = printable(message.owner().problem());
+            if (auto verdict = vouching_.answer(node, message.owner().connection(), owner))
+                out_.verdicts.push_back(*verdict);
+            break;
+        }
         case wire::FromNode::KIND_NOT_SET:
             break;
     }
@@ -132,6 +144,7 @@ void Broker::join(uint32_t node, const wire::Join& join) {
         out_.refused.push_back(node);
         return;
     }
+    vouching_.add_node(node, {join.addresses().begin(), join.addresses().end()}, node == config_.own_node);
     if (aborted_) {
         wire::ToNode message;
         message.mutable_abort()->set_reason(abort_reason_);
@@ -215,10 +228,30 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     const auto& state = members_.nodes()[node];
     if (finished_ || !state.joined || state.left || state.lost) return take();
     members_.lose(node);
+    forget_node(node);
     suspicions_.push_back({"node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why,
                            kBroken, now + kLostDelay, state.ranks});
     for (uint32_t rank : state.ranks) store_.drop(rank);
     if (members_.all_left()) finished_ = true;
+    return take();
+}
+
+void Broker::forget_node(uint32_t node) {
+    for (auto& verdict : vouching_.remove_node(node)) out_.verdicts.push_back(std::move(verdict));
+}
+
+BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends, Time now) {
+    Vouching::Inquiry inquiry = vouching_.ask(connection, ends, now);
+    if (inquiry.verdict) out_.verdicts.push_back(std::move(*inquiry.verdict));
+    for (uint32_t node : inquiry.nodes) {
+        wire::ToNode message;
+        message.mutable_who_owns()->set_connection(connection);
+        message.mutable_who_owns()->set_client_address(ends.client);
+        message.mutable_who_owns()->set_client_port(ends.client_port);
+        message.mutable_who_owns()->set_server_address(ends.server);
+        message.mutable_who_owns()->set_server_port(ends.server_port);
+        send(node, std::move(message));
+    }
     return take();
 }
 
@@ -256,6 +289,7 @@ BrokerActions Broker::tick(Time now) {
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
     check_arrivals(now);
+    for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
     for (auto it = vanished_.begin(); it != vanished_.end();) {
         auto current = it++;
         if (now < current->second) continue;
@@ -286,6 +320,7 @@ BrokerActions Broker::tick(Time now) {
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
     next = earlier(next, leave_at_);
+    next = earlier(next, vouching_.next_deadline());
     if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
     for (const auto& [rank, until] : vanished_) next = earlier(next, until);
     if (aborted_) return next;

@@ -21,6 +21,7 @@
 #include "engine/membership.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
+#include "engine/vouching.hpp"
 
 namespace dp {
 
@@ -45,12 +46,14 @@ struct BrokerConfig {
     bool report_failures = false;  // --dp-on-failure=report: name the dead, end nobody
     Time timeout{};
     bool want_table = false;
+    uid_t owner = 0;  // the step's user
 };
 
 struct BrokerActions {
     std::vector<std::pair<uint32_t, wire::ToNode>> sends;  // node rank, message
-    std::vector<uint32_t> refused;  // nodes whose join was refused: close the connection
-    std::vector<std::string> log;   // lines for the user's standard error
+    std::vector<uint32_t> refused;            // nodes whose join was refused: close the connection
+    std::vector<Vouching::Verdict> verdicts;  // on connections of on_connection
+    std::vector<std::string> log;             // lines for the user's standard error
 };
 
 class Broker {
@@ -61,6 +64,9 @@ class Broker {
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
     // Its connection closed. Expected after Leave; otherwise the node is lost.
     BrokerActions on_lost(uint32_t node, const std::string& why, Time now);
+    // Somebody has connected to a port that only the step's user may use; `connection` is the caller's own
+    // number. The verdict comes with these actions or with later ones, within kVouchDeadline.
+    BrokerActions on_connection(uint64_t connection, const SocketEnds& ends, Time now);
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -74,6 +80,7 @@ class Broker {
     Membership members_;
     Store store_;
     Meetings meetings_;
+    Vouching vouching_;
     BrokerActions out_;
 
     Time started_;
@@ -105,6 +112,7 @@ class Broker {
     void abort(const std::string& reason, Patience patience);
     void died(uint32_t rank, int wait_status, Time now);
     void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks);
+    void forget_node(uint32_t node);
     void own_node_left(Time now);
     void check_arrivals(Time now);
     std::string where(uint32_t rank) const;

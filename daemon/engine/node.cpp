@@ -46,6 +46,7 @@ NodeActions Node::on_joined(const std::string& address) {
     message.mutable_join()->set_host(config_.host);
     message.mutable_join()->set_address(address);
     for (uint32_t rank : config_.ranks) message.mutable_join()->add_ranks(rank);
+    for (const auto& one : config_.addresses) message.mutable_join()->add_addresses(one);
     out_.to_broker.push_back(std::move(message));
     std::move(queued_.begin(), queued_.end(), std::back_inserter(out_.to_broker));
     queued_.clear();
@@ -77,6 +78,13 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             abort(printable(message.abort().reason(), 600),
                   {Time(message.abort().term_after_ms()), Time(message.abort().kill_after_ms())}, now);
             break;
+        case wire::ToNode::kWhoOwns: {
+            const auto& asked = message.who_owns();
+            out_.lookups.push_back({asked.connection(),
+                                    {asked.client_address(), static_cast<uint16_t>(asked.client_port()),
+                                     asked.server_address(), static_cast<uint16_t>(asked.server_port())}});
+            break;
+        }
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
             if (told_) finished_ = true;
@@ -90,6 +98,17 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
 void Node::on_other_version(uint32_t protocol) {
     other_version_ = "what answers there speaks protocol " + std::to_string(protocol) + " and this node " +
                      std::to_string(kProtocol) + "; install the same version of slurm-dp on both";
+}
+
+NodeActions Node::on_owner(uint64_t connection, const SocketOwner& owner) {
+    wire::FromNode message;
+    message.mutable_owner()->set_connection(connection);
+    if (owner.uid)
+        message.mutable_owner()->set_uid(*owner.uid);
+    else
+        message.mutable_owner()->set_problem(owner.problem);
+    tell_broker(std::move(message));
+    return take();
 }
 
 NodeActions Node::on_broker_lost(const std::string& why, Time now) {

@@ -16,6 +16,7 @@
 #include "dp.pb.h"
 #include "engine/ending.hpp"
 #include "engine/time.hpp"
+#include "engine/vouching.hpp"
 
 namespace dp {
 
@@ -31,7 +32,8 @@ struct NodeConfig {
     std::vector<uint32_t> ranks;  // world ranks by local rank
     std::string broker_host;
     bool report_failures = false;  // without the broker the ranks of this node go on
-    std::string launcher;          // what started this node's part: slurmstepd, dpctl
+    std::vector<std::string> addresses;  // of this node, numeric
+    std::string launcher;                // what started this node's part: slurmstepd, dpctl
     Time timeout{};
 };
 
@@ -42,6 +44,11 @@ struct NodeActions {
     std::optional<NodePlan> plan;        // publish it
     std::optional<std::string> no_plan;  // publish that there is none, and why
     std::optional<int> signal_ranks;     // send this signal to every process of the step on this node
+    struct Lookup {
+        uint64_t connection = 0;
+        SocketEnds ends;
+    };
+    std::vector<Lookup> lookups;  // find the owner of the socket at the client's end, and tell on_owner
     std::vector<std::string> log;
 };
 
@@ -56,6 +63,7 @@ class Node {
     // What answered there speaks as slurm-dp of another version does. Perhaps a stranger: a reason to name at
     // the deadline, none to give up.
     void on_other_version(uint32_t protocol);
+    NodeActions on_owner(uint64_t connection, const SocketOwner& owner);
     // The connection closed or never came to be.
     NodeActions on_broker_lost(const std::string& why, Time now);
 

@@ -3,14 +3,17 @@
 
 #include <signal.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 
 #include "common/board.hpp"
 #include "common/hostlist.hpp"
+#include "common/interfaces.hpp"
 #include "framing.hpp"
 #include "loop/processes.hpp"
+#include "loop/socket_owner.hpp"
 
 namespace dp {
 namespace {
@@ -35,6 +38,8 @@ NodeConfig node_config(const DaemonConfig& c) {
     n.ranks = c.ranks;
     n.broker_host = c.broker_host;
     n.report_failures = c.report_failures;
+    if (c.torch_store)
+        for (auto& one : interface_addresses()) n.addresses.push_back(std::move(one.address));
     n.launcher = c.job_id == 0 ? "dpctl" : "slurmstepd";
     n.timeout = std::chrono::seconds(c.timeout_seconds);
     return n;
@@ -52,6 +57,7 @@ BrokerConfig broker_config(const DaemonConfig& c) {
     b.report_failures = c.report_failures;
     b.timeout = std::chrono::seconds(c.timeout_seconds);
     b.want_table = c.want_table;
+    b.owner = getuid();
     return b;
 }
 
@@ -89,6 +95,11 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
                 if (leaves) broker_server_->close(node);
             },
             [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
+        if (config_.torch_store)
+            torch_server_.emplace(base_.get(), kFdMaster, config_.world_size, strangers_,
+                                  [this](uint64_t connection, const SocketEnds& ends) {
+                                      perform(broker_->on_connection(connection, ends, now()));
+                                  });
         perform(node_.on_joined(config_.master_addr));
     } else {
         broker_link_.emplace(
@@ -117,6 +128,7 @@ void Daemon::run() {
         ranks_.sweep();
         if (broker_server_) broker_server_->sweep();
         if (broker_link_) broker_link_->sweep();
+        if (torch_server_) torch_server_->sweep();
         if (leaving_ && (!broker_server_ || !broker_server_->has_nodes())) break;
     }
     strangers_.summary();
@@ -188,6 +200,8 @@ void Daemon::perform(const NodeActions& actions) {
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
+    for (const auto& lookup : actions.lookups)
+        perform(node_.on_owner(lookup.connection, owner_of_client(lookup.ends)));
     for (const auto& message : actions.to_broker) {
         if (broker_link_)
             broker_link_->send(message);
@@ -205,6 +219,8 @@ void Daemon::perform(const BrokerActions& actions) {
         else if (broker_server_)
             broker_server_->send(node, message);
     }
+    for (const auto& verdict : actions.verdicts)
+        if (torch_server_) torch_server_->decide(verdict);
     for (uint32_t node : actions.refused)
         if (broker_server_) broker_server_->close(node);
     settle();

@@ -19,6 +19,7 @@
 #include "loop/log.hpp"
 #include "loop/rank_server.hpp"
 #include "loop/timer.hpp"
+#include "loop/torch_server.hpp"
 
 namespace dp {
 
@@ -50,6 +51,7 @@ class Daemon {
     RankServer ranks_;
     std::optional<BrokerServer> broker_server_;
     std::optional<BrokerLink> broker_link_;
+    std::optional<TorchServer> torch_server_;
     EventPtr control_event_;
     std::vector<EventPtr> signal_events_;
     Timer timer_;

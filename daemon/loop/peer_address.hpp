@@ -24,12 +24,21 @@ inline std::string peer_address(int fd) {
                                                                               : "?";
 }
 
+// The port lies at the same place for both families.
+inline uint16_t port_of(const sockaddr_storage& address) {
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
 inline uint16_t local_port(int fd) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-    // The port lies at the same place for both families.
-    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+    return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? port_of(address) : 0;
+}
+
+inline uint16_t peer_port(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? port_of(address) : 0;
 }
 
 inline std::string local_address(int fd) {

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/vouching.hpp"
+
+#include "common/interfaces.hpp"
+
+namespace dp {
+
+void Vouching::add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own) {
+    if (is_brokers_own) own_ = node;
+    // Loopback never leaves a host, so only the broker's own may be meant by it.
+    for (const auto& address : addresses)
+        if (!is_loopback(address)) nodes_by_address_[address].insert(node);
+}
+
+Vouching::Inquiry Vouching::ask(uint64_t connection, const SocketEnds& ends, Time now) {
+    std::set<uint32_t> nodes;
+    if (is_loopback(ends.client)) {
+        if (own_) nodes.insert(*own_);
+    } else if (auto found = nodes_by_address_.find(ends.client); found != nodes_by_address_.end()) {
+        nodes = found->second;
+    }
+    if (nodes.empty()) return {{}, Verdict{connection, "no node of this step has that address"}};
+    Inquiry out{{nodes.begin(), nodes.end()}, std::nullopt};
+    pending_[connection] = {std::move(nodes), now + kVouchDeadline, ends.client, ""};
+    return out;
+}
+
+Vouching::Verdict Vouching::refuse(std::map<uint64_t, Pending>::iterator which, std::string why) {
+    Verdict out{which->first, std::move(why)};
+    pending_.erase(which);
+    return out;
+}
+
+std::optional<Vouching::Verdict> Vouching::one_less(std::map<uint64_t, Pending>::iterator which,
+                                                    uint32_t node, const std::string& problem) {
+    which->second.asked.erase(node);
+    which->second.problem = problem;
+    if (!which->second.asked.empty()) return std::nullopt;
+    return refuse(which, which->second.problem);
+}
+
+std::optional<Vouching::Verdict> Vouching::answer(uint32_t node, uint64_t connection,
+                                                  const SocketOwner& owner) {
+    auto found = pending_.find(connection);
+    // An answer that comes late, or from a node that was not asked.
+    if (found == pending_.end() || !found->second.asked.contains(node)) return std::nullopt;
+    if (!owner.uid) return one_less(found, node, owner.problem);
+    if (*owner.uid != owner_)
+        return refuse(found, "it belongs to user id " + std::to_string(*owner.uid) +
+                                 ", and this step to user id " + std::to_string(owner_));
+    pending_.erase(found);
+    return Verdict{connection, ""};
+}
+
+std::vector<Vouching::Verdict> Vouching::remove_node(uint32_t node) {
+    for (auto it = nodes_by_address_.begin(); it != nodes_by_address_.end();) {
+        it->second.erase(node);
+        it = it->second.empty() ? nodes_by_address_.erase(it) : std::next(it);
+    }
+    if (own_ == node) own_.reset();
+    std::vector<Verdict> verdicts;
+    for (auto it = pending_.begin(); it != pending_.end();) {
+        auto current = it++;
+        if (!current->second.asked.contains(node)) continue;
+        if (auto verdict = one_less(current, node, "its node has left the step"))
+            verdicts.push_back(*verdict);
+    }
+    return verdicts;
+}
+
+std::vector<Vouching::Verdict> Vouching::expire(Time now) {
+    std::vector<Verdict> verdicts;
+    for (auto it = pending_.begin(); it != pending_.end();) {
+        auto current = it++;
+        if (now < current->second.deadline) continue;
+        verdicts.push_back(
+            refuse(current, "its node did not say within " + words(kVouchDeadline) + " to whom it belongs"));
+    }
+    return verdicts;
+}
+
+std::optional<Time> Vouching::next_deadline() const {
+    std::optional<Time> next;
+    for (const auto& [connection, pending] : pending_) next = earlier(next, pending.deadline);
+    return next;
+}
+
+}  // namespace dp

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who may use a port of the broker that has no authentication of its own (PyTorch's store): only sockets that
+// belong to the step's user, on the step's nodes. The node where a connection comes from looks up the owner
+// of its other end (NETLINK_SOCK_DIAG) and tells the broker; until then not a byte is read. Everything else
+// fails closed: an address that no node of the step has, a node that has left, no answer in time. A pure
+// state machine; the broker owns it.
+//
+// A node is found by its addresses: every relay tells all of them when it joins. An address that several
+// nodes have (of a bridge for virtual machines, say) is asked of each; a connection exists on one of them
+// only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/time.hpp"
+
+namespace dp {
+
+// How long the lookup may take. The connection waits, its bytes lie in the kernel.
+inline constexpr Time kVouchDeadline{5000};
+
+// A TCP connection as the broker sees it: numeric addresses, IPv4 without "::ffff:".
+struct SocketEnds {
+    std::string client;
+    uint16_t client_port = 0;
+    std::string server;
+    uint16_t server_port = 0;
+    bool operator==(const SocketEnds&) const = default;
+};
+
+// What a node found out about a socket.
+struct SocketOwner {
+    std::optional<uid_t> uid;  // of the user to whom the established connection belongs
+    std::string problem;       // else why there is none
+};
+
+class Vouching {
+ public:
+    struct Verdict {
+        uint64_t connection = 0;
+        std::string refused;  // why; empty: let it in
+        bool operator==(const Verdict&) const = default;
+    };
+
+    explicit Vouching(uid_t owner) : owner_(owner) {}
+
+    void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
+    // Whom to ask about a new connection; nobody where the verdict is known.
+    struct Inquiry {
+        std::vector<uint32_t> nodes;
+        std::optional<Verdict> verdict;
+    };
+    Inquiry ask(uint64_t connection, const SocketEnds& ends, Time now);
+
+    std::optional<Verdict> answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
+    // The node has left or is lost: it answers nothing more, and nobody of it is let in.
+    std::vector<Verdict> remove_node(uint32_t node);
+    std::vector<Verdict> expire(Time now);
+    std::optional<Time> next_deadline() const;
+
+ private:
+    struct Pending {
+        std::set<uint32_t> asked;
+        Time deadline{};
+        std::string address;
+        std::string problem;
+    };
+
+    uid_t owner_;
+    std::map<std::string, std::set<uint32_t>> nodes_by_address_;
+    std::optional<uint32_t> own_;
+    std::map<uint64_t, Pending> pending_;
+
+    Verdict refuse(std::map<uint64_t, Pending>::iterator which, std::string why);
+    std::optional<Verdict> one_less(std::map<uint64_t, Pending>::iterator which, uint32_t node,
+                                    const std::string& problem);
+};
+
+}  // namespace dp

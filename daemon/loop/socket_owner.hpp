@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whose socket is at this host's end of a TCP connection: asked of the kernel with NETLINK_SOCK_DIAG
+// (sock_diag(7), linux/inet_diag.h). Called by the daemon of the node from which somebody has connected to
+// the broker's; see engine/vouching.hpp.
+#pragma once
+
+#include "engine/vouching.hpp"
+
+namespace dp {
+
+// The owner of the established connection whose near end is `ends.client`. The kernel answers at once. One
+// that is closing or half-closed belongs to nobody here: its process may have gone, and another may get its
+// port.
+SocketOwner owner_of_client(const SocketEnds& ends);
+
+}  // namespace dp

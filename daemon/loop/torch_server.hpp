@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The broker's face to PyTorch: TCPStore's protocol on MASTER_PORT (--dp-store=torch). The protocol has no
+// authentication and PyTorch unpickles what comes out of it, so a connection is nothing but a descriptor
+// until the engine has found out to whom it belongs (engine/vouching.hpp): not a byte of it is read, parsed
+// or answered. What has been let in is served by torch/store.hpp, within the limits of both.
+#pragma once
+
+#include <event2/bufferevent.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "engine/vouching.hpp"
+#include "loop/listener.hpp"
+#include "loop/log.hpp"
+#include "torch/store.hpp"
+
+namespace dp {
+
+// Connections for which nobody has vouched yet; the oldest makes room for a newcomer.
+inline constexpr size_t kMaxUnvouched = 1024;
+// Connections that were let in: two of each rank are PyTorch's own use, the rest is for programs that open
+// more.
+inline constexpr size_t kTorchClientsARank = 8;
+inline constexpr size_t kMoreTorchClients = 256;
+// Who has this much to read gets no further request answered until it has read.
+inline constexpr size_t kTorchUnsent = size_t{1} << 20;
+// Who has more to read (news of keys that it watches come unasked) is closed.
+inline constexpr size_t kMaxTorchUnsent = kTorchUnsent + 2 * kMaxTorchReply;
+// Bytes of requests that are read ahead; the rest waits in the kernel, and then at the sender.
+inline constexpr size_t kTorchUnread = size_t{256} << 10;
+
+class TorchServer {
+ public:
+    // Asks to whom the connection belongs. admit or refuse is the answer, at once or later.
+    using OnConnection = std::function<void(uint64_t connection, const SocketEnds&)>;
+
+    TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
+                OnConnection on_connection);
+
+    void decide(const Vouching::Verdict& verdict);
+    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
+    void sweep();
+
+    size_t clients() const { return clients_.size(); }
+
+ private:
+    struct FreeBuffer {
+        void operator()(bufferevent* b) const { bufferevent_free(b); }
+    };
+    struct Client {
+        TorchServer* server = nullptr;
+        TorchClient id = 0;
+        std::string address;
+        std::unique_ptr<bufferevent, FreeBuffer> buffer;
+    };
+    struct Stranger {
+        Fd socket;
+        std::string address;
+    };
+
+    event_base* base_;
+    size_t most_clients_;
+    StrangerLog& strangers_;
+    OnConnection on_connection_;
+    TorchStore store_;
+    std::map<uint64_t, Stranger> unvouched_;  // oldest first
+    std::map<TorchClient, Client> clients_;
+    std::set<TorchClient> over_;
+    uint64_t next_ = 1;
+    Listener listener_;
+
+    void accept(Fd socket);
+    void admit(uint64_t id, Stranger stranger);
+    void refuse(const Stranger& stranger, const std::string& why);
+    void serve(Client& client);
+    void perform(const TorchActions& actions);
+    void write(const TorchSend& send);
+    void drop(TorchClient id);
+
+    static void on_bytes(bufferevent*, void* client);
+    static void on_event(bufferevent*, short what, void* client);
+};
+
+}  // namespace dp

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch/request.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace dp {
+namespace {
+
+using Op = TorchOperation;
+
+struct Shape {
+    Op operation;
+    std::string_view operands;
+};
+constexpr Shape kSet{Op::set, "kv"};
+constexpr Shape kCompareSet{Op::compare_set, "kvv"};
+constexpr Shape kGet{Op::get, "k"};
+constexpr Shape kAdd{Op::add, "kn"};
+constexpr Shape kCheck{Op::check, "*k"};
+constexpr Shape kWait{Op::wait, "*k"};
+constexpr Shape kCountKeys{Op::count_keys, ""};
+constexpr Shape kWatchKey{Op::watch_key, "k"};
+constexpr Shape kDeleteKey{Op::delete_key, "k"};
+constexpr Shape kAppend{Op::append, "kv"};
+constexpr Shape kMultiGet{Op::multi_get, "*k"};
+constexpr Shape kMultiSet{Op::multi_set, "*kv"};
+constexpr Shape kCancelWait{Op::cancel_wait, ""};
+constexpr Shape kPing{Op::ping, "p"};
+constexpr Shape kQueuePush{Op::queue_push, "kv"};
+constexpr Shape kQueuePop{Op::queue_pop, "k"};
+constexpr Shape kQueueLength{Op::queue_length, "k"};
+
+// By the byte that stands for the operation.
+constexpr std::array kOld = {kSet,      kCompareSet, kGet,    kAdd,      kCheck,    kWait,      kCountKeys,
+                             kWatchKey, kDeleteKey,  kAppend, kMultiGet, kMultiSet, kCancelWait};
+// 0 is the greeting, which comes once.
+constexpr std::array kRecent = {kSet,       kCompareSet, kGet,      kAdd,        kCheck,    kWait,
+                                kCountKeys, kDeleteKey,  kAppend,   kMultiGet,   kMultiSet, kCancelWait,
+                                kPing,      kQueuePush,  kQueuePop, kQueueLength};
+
+}  // namespace
+
+size_t TorchReader::take(std::string_view bytes) {
+    size_t taken = 0;
+    while (!complete_ && broken_.empty() && taken < bytes.size()) {
+        const size_t more = std::min(need_ - token_.size(), bytes.size() - taken);
+        token_.append(bytes.substr(taken, more));
+        taken += more;
+        // A part of no length (an empty value) is whole at once.
+        while (!complete_ && broken_.empty() && token_.size() == need_) on_token();
+    }
+    return taken;
+}
+
+TorchRequest TorchReader::request() {
+    complete_ = false;
+    operands_ = 0;
+    expect(1);
+    return std::exchange(request_, {});
+}
+
+void TorchReader::fail(std::string why) {
+    broken_ = std::move(why);
+    token_ = {};
+    request_ = {};
+    operands_ = 0;
+}
+
+void TorchReader::expect(size_t bytes) {
+    token_.clear();
+    need_ = bytes;
+}
+
+// Of the token, little-endian.
+uint64_t TorchReader::number() const {
+    uint64_t out = 0;
+    for (size_t i = token_.size(); i-- > 0;) out = out << 8 | static_cast<unsigned char>(token_[i]);
+    return out;
+}
+
+void TorchReader::on_token() {
+    if (kind_ == Kind::unknown && token_.size() == 1)
+        first_byte(static_cast<unsigned char>(token_[0]));
+    else if (kind_ == Kind::unknown)
+        first_word();
+    else if (operands_to_come_.empty())
+        operation(static_cast<unsigned char>(token_[0]));
+    else
+        operand();
+}
+
+void TorchReader::first_byte(unsigned char code) {
+    if (code == 0) {
+        need_ = 1 + sizeof kTorchMagic;
+    } else {
+        kind_ = Kind::old;
+        operation(code);
+    }
+}
+
+// 0 and four bytes more: a greeting, or an old client's SET and the first half of the key's length.
+void TorchReader::first_word() {
+    std::string word = token_.substr(1);
+    token_ = word;
+    if (number() == kTorchMagic) {
+        kind_ = Kind::recent;
+        expect(1);
+        return;
+    }
+    kind_ = Kind::old;
+    operation(0);
+    token_ = std::move(word);
+}
+
+void TorchReader::operation(unsigned char code) {
+    const Shape* shape = nullptr;
+    if (kind_ == Kind::old && code < kOld.size()) shape = &kOld[code];
+    if (kind_ == Kind::recent && code >= 1 && code <= kRecent.size()) shape = &kRecent[code - 1];
+    if (!shape) {
+        fail("it sent " + std::to_string(code) + ", which is no operation of PyTorch's TCPStore");
+        return;
+    }
+    request_.operation = shape->operation;
+    operands_to_come_ = shape->operands;
+    repeats_ = 0;
+    next_operand();
+}
+
+void TorchReader::next_operand() {
+    if (operands_to_come_.empty() && repeats_ > 0) {
+        --repeats_;
+        operands_to_come_ = repeated_;
+    }
+    in_body_ = false;
+    if (operands_to_come_.empty()) {
+        complete_ = true;
+        expect(1);
+    } else {
+        expect(operands_to_come_[0] == 'p' ? sizeof(uint32_t) : sizeof(uint64_t));
+    }
+}
+
+void TorchReader::operand() {
+    if (in_body_) {
+        body(std::exchange(token_, {}));
+        return;
+    }
+    const char kind = operands_to_come_[0];
+    const uint64_t value = number();
+    if (kind == '*') {
+        if (value > kMaxTorchKeys) {
+            fail("it asked about " + std::to_string(value) + " keys at once; the limit is " +
+                 std::to_string(kMaxTorchKeys));
+            return;
+        }
+        repeated_ = operands_to_come_.substr(1);
+        repeats_ = value;
+        operands_to_come_ = {};
+        next_operand();
+    } else if (kind == 'n' || kind == 'p') {
+        request_.number = static_cast<int64_t>(value);
+        operands_to_come_.remove_prefix(1);
+        next_operand();
+    } else {
+        const bool key = kind == 'k';
+        const size_t limit = key ? kMaxTorchKey : kMaxTorchValue;
+        if (value > limit) {
+            fail("it sent a " + std::string(key ? "key" : "value") + " of " + std::to_string(value) +
+                 " bytes; the limit is " + std::to_string(limit));
+        } else if (operands_ + value > kMaxTorchRequest) {
+            fail("it sent a request of more than " + std::to_string(kMaxTorchRequest >> 20) + " MiB");
+        } else {
+            in_body_ = true;
+            expect(value);
+        }
+    }
+}
+
+void TorchReader::body(std::string bytes) {
+    operands_ += bytes.size() + sizeof bytes;
+    (operands_to_come_[0] == 'k' ? request_.keys : request_.values).push_back(std::move(bytes));
+    operands_to_come_.remove_prefix(1);
+    next_operand();
+}
+
+}  // namespace dp

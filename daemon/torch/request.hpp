@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a client of PyTorch's TCPStore asks, from the bytes of its connection. Pure; torch/store.hpp answers.
+//
+// Little-endian: one byte of operation, then its operands; a key or a value is a u64 length and that many
+// bytes, a list a u64 count and its elements. Two kinds of client, told apart by their first bytes (read in
+// torch/csrc/distributed/c10d: TCPStore.cpp of 1.13 and 2.0, TCPStoreBackend.hpp of later versions):
+//
+//   1.x, 2.0   no greeting; SET is 0; WATCH_KEY is 7. Each store opens a second connection for watched keys,
+//              which is silent where none is watched. APPEND, MULTI_* and CANCEL_WAIT came with 2.0.
+//   later      a greeting first: 0 (VALIDATE) and the u32 kTorchMagic. SET is 1; there is no WATCH_KEY. PING
+//              and the queues came later still.
+//
+// An old client that begins with a SET sends 0 and the length of a key, which would be far over the limit if
+// it began like the magic number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dp {
+
+inline constexpr uint32_t kTorchMagic = 0x3C85F7CE;
+
+// PyTorch's own limits (TCPStoreLibUvBackend.cpp).
+inline constexpr size_t kMaxTorchKey = size_t{8} << 10;
+inline constexpr size_t kMaxTorchValue = size_t{8} << 20;
+inline constexpr size_t kMaxTorchKeys = size_t{128} << 10;  // of one request
+// All keys and values of one request.
+inline constexpr size_t kMaxTorchRequest = size_t{64} << 20;
+
+enum class TorchOperation {
+    set,
+    compare_set,
+    get,
+    add,
+    check,
+    wait,
+    count_keys,
+    watch_key,
+    delete_key,
+    append,
+    multi_get,
+    multi_set,
+    cancel_wait,
+    ping,
+    queue_push,
+    queue_pop,
+    queue_length,
+};
+
+struct TorchRequest {
+    TorchOperation operation{};
+    std::vector<std::string> keys;
+    std::vector<std::string> values;
+    int64_t number = 0;  // what to add; the number of a ping
+    bool operator==(const TorchRequest&) const = default;
+};
+
+// Reads one connection. Bytes may come in any portions.
+class TorchReader {
+ public:
+    // Takes bytes up to the end of the next request; → how many. None once a request is complete or what came
+    // is no request.
+    size_t take(std::string_view bytes);
+
+    bool complete() const { return complete_; }
+    // Of a complete one; begins the next.
+    TorchRequest request();
+    // Why this is no client of PyTorch, or asks too much; empty while all is well.
+    const std::string& broken() const { return broken_; }
+    // Bytes of an unfinished or complete request that are held here.
+    size_t held() const { return token_.size() + operands_; }
+
+ private:
+    enum class Kind { unknown, old, recent };
+    Kind kind_ = Kind::unknown;
+    std::string token_;  // the part that is being read
+    size_t need_ = 1;    // its length
+    // The operands to come: k key, v value, n i64, p u32, * a count of what follows it.
+    std::string_view operands_to_come_;
+    std::string_view repeated_;
+    uint64_t repeats_ = 0;
+    bool in_body_ = false;  // a key's or value's length has been read
+    size_t operands_ = 0;
+    TorchRequest request_;
+    bool complete_ = false;
+    std::string broken_;
+
+    void on_token();
+    void first_byte(unsigned char code);
+    void first_word();
+    void operation(unsigned char code);
+    void operand();
+    void body(std::string bytes);
+    void next_operand();
+    uint64_t number() const;
+    void expect(size_t bytes);
+    void fail(std::string why);
+};
+
+}  // namespace dp

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch/store.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+constexpr char kReady = 0;
+constexpr char kNotReady = 1;
+constexpr char kStopWaiting = 0;
+constexpr char kWaitCancelled = 1;
+
+template <typename Number>
+std::string little_endian(Number number) {
+    std::string out;
+    auto rest = static_cast<std::make_unsigned_t<Number>>(number);
+    for (size_t i = 0; i < sizeof number; ++i, rest = static_cast<decltype(rest)>(rest >> 8))
+        out += static_cast<char>(rest & 0xff);
+    return out;
+}
+
+std::string length_of(size_t size) {
+    return little_endian(static_cast<uint64_t>(size));
+}
+
+// As std::stoll, which PyTorch's server uses: blanks, a sign, digits, and whatever follows them.
+std::optional<int64_t> leading_number(const std::string& text) {
+    char* end = nullptr;
+    errno = 0;
+    const long long value = std::strtoll(text.c_str(), &end, 10);
+    if (end == text.c_str() || errno == ERANGE) return std::nullopt;
+    return value;
+}
+
+std::string quoted(const std::string& key) {
+    return "\"" + printable(key, 80) + "\"";
+}
+
+}  // namespace
+
+void TorchStore::connect(TorchClient client) {
+    clients_.try_emplace(client);
+}
+
+void TorchStore::disconnect(TorchClient id) {
+    auto found = clients_.find(id);
+    if (found == clients_.end()) return;
+    Client& client = found->second;
+    stop_waiting(id, client);
+    for (const auto& key : client.watched) {
+        bytes_ -= key.size() + kTorchEntryBytes;
+        auto entry = watching_.find(key);
+        entry->second.erase(id);
+        if (entry->second.empty()) watching_.erase(entry);
+    }
+    bytes_ -= client.reader.held();
+    clients_.erase(found);
+}
+
+void TorchStore::close(TorchClient id, std::string why) {
+    out_.closed.emplace_back(id, std::move(why));
+    disconnect(id);
+}
+
+TorchActions TorchStore::receive(TorchClient id, std::string_view bytes) {
+    auto found = clients_.find(id);
+    if (found != clients_.end()) {
+        Client& client = found->second;
+        TorchReader& reader = client.reader;
+        bytes_ -= reader.held();
+        out_.taken = reader.take(bytes);
+        bytes_ += reader.held();
+        if (!reader.broken().empty()) {
+            close(id, reader.broken());
+        } else if (bytes_ > kMaxTorchBytes) {
+            take_room(id, 0);
+        } else if (reader.complete()) {
+            bytes_ -= reader.held();
+            handle(id, client, reader.request());
+        }
+    }
+    return std::exchange(out_, {});
+}
+
+bool TorchStore::take_room(TorchClient id, size_t bytes) {
+    if (bytes_ + bytes <= kMaxTorchBytes) {
+        bytes_ += bytes;
+        return true;
+    }
+    close(id, "the step's store for PyTorch is full (" + std::to_string(kMaxTorchBytes >> 20) +
+                  " MiB); delete keys that are no longer needed");
+    return false;
+}
+
+void TorchStore::handle(TorchClient id, Client& client, TorchRequest request) {
+    stop_waiting(id, client);
+    auto key = [&]() -> const std::string& { return request.keys[0]; };
+    switch (request.operation) {
+        case TorchOperation::set:
+            put(id, key(), std::move(request.values[0]));
+            break;
+        case TorchOperation::compare_set:
+            compare_set(id, request);
+            break;
+        case TorchOperation::get:
+            reply_value(id, value_of(key()));
+            break;
+        case TorchOperation::add:
+            add(id, request);
+            break;
+        case TorchOperation::check: {
+            bool all = true;
+            for (const auto& k : request.keys) all = all && available(k);
+            reply(id, {all ? kReady : kNotReady});
+            break;
+        }
+        case TorchOperation::wait:
+            wait(id, client, std::move(request.keys));
+            break;
+        case TorchOperation::count_keys:
+            reply(id, little_endian(static_cast<int64_t>(values_.size())));
+            break;
+        case TorchOperation::watch_key:
+            watch(id, client, key());
+            break;
+        case TorchOperation::delete_key:
+            remove(id, key());
+            break;
+        case TorchOperation::append:
+            append(id, key(), request.values[0]);
+            break;
+        case TorchOperation::multi_get:
+            get_all(id, request.keys);
+            break;
+        case TorchOperation::multi_set:
+            for (size_t i = 0; i < request.keys.size(); ++i)
+                if (!put(id, request.keys[i], std::move(request.values[i]))) break;
+            break;
+        case TorchOperation::cancel_wait:
+            reply(id, {kWaitCancelled});
+            break;
+        case TorchOperation::ping:
+            reply(id, little_endian(static_cast<uint32_t>(request.number)));
+            break;
+        case TorchOperation::queue_push:
+            push(id, key(), std::move(request.values[0]));
+            break;
+        case TorchOperation::queue_pop:
+            pop(id, key());
+            break;
+        case TorchOperation::queue_length: {
+            auto queue = queues_.find(key());
+            const size_t length = queue == queues_.end() ? 0 : queue->second.size();
+            reply(id, little_endian(static_cast<int64_t>(length)));
+            break;
+        }
+    }
+}
+
+// ---- replies ----
+
+void TorchStore::reply(TorchClient id, std::string head, Value value) {
+    out_.sends.push_back({id, std::move(head), std::move(value)});
+}
+
+void TorchStore::reply_value(TorchClient id, const Value& value) {
+    reply(id, length_of(value ? value->size() : 0), value);
+}
+
+void TorchStore::get_all(TorchClient id, const std::vector<std::string>& keys) {
+    size_t size = 0;
+    for (const auto& key : keys)
+        if (const Value value = value_of(key)) size += value->size();
+    if (size > kMaxTorchReply) {
+        close(id, "it asked for " + std::to_string(size) + " bytes at once; the limit is " +
+                      std::to_string(kMaxTorchReply >> 20) + " MiB");
+        return;
+    }
+    for (const auto& key : keys) reply_value(id, value_of(key));
+}
+
+// ---- values ----
+
+TorchStore::Value TorchStore::value_of(const std::string& key) const {
+    auto found = values_.find(key);
+    return found == values_.end() ? nullptr : found->second;
+}
+
+bool TorchStore::available(const std::string& key) const {
+    return values_.contains(key) || queues_.contains(key);
+}
+
+bool TorchStore::put(TorchClient id, const std::string& key, std::string value) {
+    const Value before = value_of(key);
+    const size_t freed = before ? key.size() + before->size() + kTorchEntryBytes : 0;
+    bytes_ -= freed;
+    if (!take_room(id, key.size() + value.size() + kTorchEntryBytes)) {
+        bytes_ += freed;
+        return false;
+    }
+    Value& now = values_[key];
+    now = std::make_shared<const std::string>(std::move(value));
+    wake(key, false);
+    tell_watchers(key, before ? Change::updated : Change::created, before, now);
+    return true;
+}
+
+void TorchStore::append(TorchClient id, const std::string& key, const std::string& more) {
+    const Value before = value_of(key);
+    if (!before) {
+        put(id, key, more);
+        return;
+    }
+    if (before->size() + more.size() > kMaxTorchValue) {
+        close(id, "key " + quoted(key) + " would hold more than " + std::to_string(kMaxTorchValue >> 20) +
+                      " MiB");
+        return;
+    }
+    if (!take_room(id, more.size())) return;
+    values_[key] = std::make_shared<const std::string>(*before + more);
+    wake(key, false);
+    tell_watchers(key, Change::appended, nullptr, std::make_shared<const std::string>(more));
+}
+
+// A key that is missing equals an empty value; expecting another one for it yields that, as in PyTorch.
+void TorchStore::compare_set(TorchClient id, const TorchRequest& request) {
+    const std::string& key = request.keys[0];
+    const std::string& expected = request.values[0];
+    const Value before = value_of(key);
+    if (before ? *before == expected : expected.empty()) {
+        if (put(id, key, request.values[1])) reply_value(id, value_of(key));
+    } else {
+        reply_value(id, before ? before : std::make_shared<const std::string>(expected));
+    }
+}
+
+void TorchStore::add(TorchClient id, const TorchRequest& request) {
+    const std::string& key = request.keys[0];
+    int64_t sum = 0;
+    if (const Value before = value_of(key)) {
+        auto number = leading_number(*before);
+        if (!number) {
+            close(id, "it added to key " + quoted(key) + ", which holds no number");
+            return;
+        }
+        sum = *number;
+    }
+    if (__builtin_add_overflow(sum, request.number, &sum)) {
+        close(id, "key " + quoted(key) + " would leave 64 bits");
+        return;
+    }
+    if (put(id, key, std::to_string(sum))) reply(id, little_endian(sum));
+}
+
+void TorchStore::remove(TorchClient id, const std::string& key) {
+    const Value before = value_of(key);
+    if (before) {
+        bytes_ -= key.size() + before->size() + kTorchEntryBytes;
+        values_.erase(key);
+        tell_watchers(key, Change::removed, before, nullptr);
+    }
+    reply(id, little_endian(static_cast<int64_t>(before ? 1 : 0)));
+}
+
+// ---- waiting ----
+
+void TorchStore::wait(TorchClient id, Client& client, std::vector<std::string> keys) {
+    std::set<std::string> missing;
+    size_t size = 0;
+    for (auto& key : keys) {
+        if (available(key)) continue;
+        const size_t bytes = key.size() + kTorchEntryBytes;
+        if (missing.insert(std::move(key)).second) size += bytes;
+    }
+    if (missing.empty()) {
+        reply(id, {kStopWaiting});
+        return;
+    }
+    if (!take_room(id, size)) return;
+    for (const auto& key : missing) waiting_[key].insert(id);
+    client.awaited = std::move(missing);
+}
+
+void TorchStore::stop_waiting(TorchClient id, Client& client) {
+    for (const auto& key : client.awaited) {
+        bytes_ -= key.size() + kTorchEntryBytes;
+        auto entry = waiting_.find(key);
+        entry->second.erase(id);
+        if (entry->second.empty()) waiting_.erase(entry);
+    }
+    client.awaited.clear();
+}
+
+// The key has come: to all that wait for it, or as an element of a queue to the first that waits for nothing
+// else.
+void TorchStore::wake(const std::string& key, bool only_one) {
+    auto entry = waiting_.find(key);
+    if (entry == waiting_.end()) return;
+    for (TorchClient id : std::vector<TorchClient>(entry->second.begin(), entry->second.end())) {
+        Client& client = clients_.at(id);
+        client.awaited.erase(key);
+        entry->second.erase(id);
+        bytes_ -= key.size() + kTorchEntryBytes;
+        if (!client.awaited.empty()) continue;
+        reply(id, {kStopWaiting});
+        if (only_one) break;
+    }
+    if (entry->second.empty()) waiting_.erase(entry);
+}
+
+// ---- watching ----
+
+void TorchStore::watch(TorchClient id, Client& client, const std::string& key) {
+    if (!client.watched.contains(key)) {
+        if (!take_room(id, key.size() + kTorchEntryBytes)) return;
+        client.watched.insert(key);
+        watching_[key].insert(id);
+    }
+    reply(id, {static_cast<char>(Change::registered)});
+}
+
+void TorchStore::tell_watchers(const std::string& key, Change change, const Value& before, const Value& now) {
+    auto entry = watching_.find(key);
+    if (entry == watching_.end()) return;
+    for (TorchClient id : entry->second) {
+        reply(id, static_cast<char>(change) + length_of(key.size()) + key);
+        reply_value(id, before);
+        reply_value(id, now);
+    }
+}
+
+// ---- queues ----
+
+void TorchStore::push(TorchClient id, const std::string& key, std::string value) {
+    if (!take_room(id, key.size() + value.size() + kTorchEntryBytes)) return;
+    queues_[key].push_back(std::make_shared<const std::string>(std::move(value)));
+    wake(key, true);
+}
+
+void TorchStore::pop(TorchClient id, const std::string& key) {
+    auto queue = queues_.find(key);
+    const size_t length = queue == queues_.end() ? 0 : queue->second.size();
+    reply(id, little_endian(static_cast<int64_t>(length)));
+    if (length == 0) return;
+    const Value value = std::move(queue->second.front());
+    queue->second.pop_front();
+    if (queue->second.empty()) queues_.erase(queue);
+    bytes_ -= key.size() + value->size() + kTorchEntryBytes;
+    reply_value(id, value);
+}
+
+}  // namespace dp

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The store behind --dp-store=torch: what PyTorch's own TCPStore server does with its clients' requests, as a
+// pure state machine. Its keys are its own; libdp's store (engine/store.hpp) knows nothing of them. The loop
+// (loop/torch_server.hpp) brings the bytes and takes them away; it only lets in whom the step owns.
+//
+// It answers as TCPStoreLibUvBackend.cpp does: SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply, a key
+// that is missing has an empty value, and whatever makes no sense closes the connection. WATCH_KEY is as
+// in 1.13. Where it differs, on purpose: any further request ends a client's WAIT (one of 1.13 that gave up
+// on a key says so in no other way, and would take the late answer for another's), and nothing outgrows the
+// limits below.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "torch/request.hpp"
+
+namespace dp {
+
+using TorchClient = uint64_t;
+
+// All keys, values, queues, unfinished requests and waits together.
+inline constexpr size_t kMaxTorchBytes = size_t{256} << 20;
+// What an entry costs beside its bytes, so that many small ones count for what they are.
+inline constexpr size_t kTorchEntryBytes = 128;
+// The reply to one request (MULTI_GET).
+inline constexpr size_t kMaxTorchReply = size_t{64} << 20;
+
+// Bytes for a client: `head`, then the value where there is one. The value is shared with the store and with
+// the other clients that get it.
+struct TorchSend {
+    TorchClient client = 0;
+    std::string head;
+    std::shared_ptr<const std::string> value;
+};
+
+struct TorchActions {
+    size_t taken = 0;  // of the bytes that were given
+    std::vector<TorchSend> sends;
+    std::vector<std::pair<TorchClient, std::string>> closed;  // and why
+};
+
+class TorchStore {
+ public:
+    void connect(TorchClient client);
+    void disconnect(TorchClient client);
+
+    // Takes bytes up to the end of the client's next request and handles that. The rest is for another call,
+    // so that who does not read its replies can be left alone before there are too many of them.
+    TorchActions receive(TorchClient client, std::string_view bytes);
+
+    size_t bytes() const { return bytes_; }
+
+ private:
+    using Value = std::shared_ptr<const std::string>;
+    struct Client {
+        TorchReader reader;
+        std::set<std::string> awaited;  // not empty: it waits
+        std::set<std::string> watched;
+    };
+
+    std::map<TorchClient, Client> clients_;
+    std::unordered_map<std::string, Value> values_;
+    std::unordered_map<std::string, std::deque<Value>> queues_;  // none empty
+    std::unordered_map<std::string, std::set<TorchClient>> waiting_;
+    std::unordered_map<std::string, std::set<TorchClient>> watching_;
+    size_t bytes_ = 0;
+    TorchActions out_;
+
+    enum class Change : char { updated, created, removed, registered, appended };
+
+    void handle(TorchClient id, Client& client, TorchRequest request);
+    void close(TorchClient id, std::string why);
+    bool take_room(TorchClient id, size_t bytes);
+    bool available(const std::string& key) const;
+    Value value_of(const std::string& key) const;
+
+    // False where there is no room; the client is closed then.
+    bool put(TorchClient id, const std::string& key, std::string value);
+    void append(TorchClient id, const std::string& key, const std::string& more);
+    void compare_set(TorchClient id, const TorchRequest& request);
+    void add(TorchClient id, const TorchRequest& request);
+    void remove(TorchClient id, const std::string& key);
+    void wait(TorchClient id, Client& client, std::vector<std::string> keys);
+    void stop_waiting(TorchClient id, Client& client);
+    void wake(const std::string& key, bool only_one);
+    void watch(TorchClient id, Client& client, const std::string& key);
+    void tell_watchers(const std::string& key, Change change, const Value& before, const Value& now);
+    void push(TorchClient id, const std::string& key, std::string value);
+    void pop(TorchClient id, const std::string& key);
+    void get_all(TorchClient id, const std::vector<std::string>& keys);
+
+    void reply(TorchClient id, std::string head, Value value = nullptr);
+    void reply_value(TorchClient id, const Value& value);
+};
+
+}  // namespace dp
