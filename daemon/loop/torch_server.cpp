@@ -76,7 +76,6 @@ void TorchServer::admit(uint64_t id, Stranger stranger) {
     client.address = std::move(stranger.address);
     client.buffer.reset(bufferevent_socket_new(base_, stranger.socket.release(), BEV_OPT_CLOSE_ON_FREE));
     bufferevent_setcb(client.buffer.get(), on_bytes, on_bytes, on_event, &client);
-    bufferevent_setwatermark(client.buffer.get(), EV_READ, 0, kTorchUnread);
     bufferevent_setwatermark(client.buffer.get(), EV_WRITE, kTorchUnsent / 2, 0);
     store_.connect(id);
     bufferevent_enable(client.buffer.get(), EV_READ | EV_WRITE);
@@ -93,6 +92,12 @@ void TorchServer::serve(Client& client) {
         evbuffer_drain(input, actions.taken);
         perform(actions);
     }
+    if (over_.contains(client.id)) return;
+    // By disabling, not by a watermark: libevent calls again and again where a call-back leaves too much.
+    if (unsent(client.buffer.get()) < kTorchUnsent)
+        bufferevent_enable(client.buffer.get(), EV_READ);
+    else
+        bufferevent_disable(client.buffer.get(), EV_READ);
 }
 
 void TorchServer::perform(const TorchActions& actions) {

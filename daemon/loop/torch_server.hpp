@@ -29,12 +29,10 @@ inline constexpr size_t kMaxUnvouched = 1024;
 // more.
 inline constexpr size_t kTorchClientsARank = 8;
 inline constexpr size_t kMoreTorchClients = 256;
-// Who has this much to read gets no further request answered until it has read.
+// Who has this much to read is neither answered nor listened to until it has read.
 inline constexpr size_t kTorchUnsent = size_t{1} << 20;
 // Who has more to read (news of keys that it watches come unasked) is closed.
 inline constexpr size_t kMaxTorchUnsent = kTorchUnsent + 2 * kMaxTorchReply;
-// Bytes of requests that are read ahead; the rest waits in the kernel, and then at the sender.
-inline constexpr size_t kTorchUnread = size_t{256} << 10;
 
 class TorchServer {
  public:

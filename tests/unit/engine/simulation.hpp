@@ -43,6 +43,7 @@ class Simulation {
             node.host = host(n);
             for (uint32_t i = 0; i < ranks_per_node; ++i) node.ranks.push_back(n * ranks_per_node + i);
             node.broker_host = host(0);
+            node.addresses = {address(n)};
             node.launcher = "slurmstepd";
             node.report_failures = report_failures;
             node.timeout = timeout;
@@ -56,7 +57,8 @@ class Simulation {
     static std::string host(uint32_t node) { return "gpu" + std::to_string(node); }
     uint32_t node_of(uint32_t rank) const { return rank / ranks_per_node_; }
 
-    void join(uint32_t node) { perform(node, nodes[node]->on_joined("10.0.0." + std::to_string(node + 1))); }
+    static std::string address(uint32_t node) { return "10.0.0." + std::to_string(node + 1); }
+    void join(uint32_t node) { perform(node, nodes[node]->on_joined(address(node))); }
     void join_all() {
         for (uint32_t n = 0; n < nodes.size(); ++n) join(n);
     }
@@ -113,6 +115,10 @@ class Simulation {
     void lose_broker(uint32_t node) {
         perform(node, nodes[node]->on_broker_lost("its connection closed", now));
     }
+    // Somebody connects to the broker's node; the nodes' kernels say `owner`, or nothing at all.
+    void connect(uint64_t connection, const SocketEnds& ends) {
+        perform(broker->on_connection(connection, ends, now));
+    }
     void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed", now)); }
 
     void pass(Time time) {
@@ -138,6 +144,9 @@ class Simulation {
     std::vector<std::optional<std::string>> no_plans;
     std::vector<std::vector<std::pair<Time, int>>> signals;
     std::vector<std::string> log;
+    std::optional<SocketOwner> owner;
+    std::vector<std::pair<uint32_t, SocketEnds>> lookups;
+    std::vector<Vouching::Verdict> verdicts;
     size_t messages_to_nodes = 0;
 
  private:
@@ -161,11 +170,16 @@ class Simulation {
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
             if (message.has_abort()) rank.aborted = message.abort().reason();
         }
+        for (const auto& lookup : actions.lookups) {
+            lookups.emplace_back(node, lookup.ends);
+            if (owner) perform(node, nodes[node]->on_owner(lookup.connection, *owner));
+        }
         for (auto& message : actions.to_broker) up_.emplace_back(node, std::move(message));
         settle();
     }
     void perform(BrokerActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
+        verdicts.insert(verdicts.end(), actions.verdicts.begin(), actions.verdicts.end());
         for (auto& [node, message] : actions.sends) {
             ++messages_to_nodes;
             down_.emplace_back(node, std::move(message));

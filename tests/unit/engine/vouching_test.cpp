@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who is let in to a port without authentication: the step's user on the step's nodes, and nobody else.
+#include "engine/vouching.hpp"
+
+#include <gtest/gtest.h>
+
+#include "simulation.hpp"
+
+namespace dp {
+namespace {
+
+constexpr uid_t kAlice = 1001;
+constexpr uid_t kBob = 1002;
+constexpr Time kNow{1000};
+
+SocketEnds from(const std::string& client) {
+    return {client, 40000, "10.0.0.1", 29000};
+}
+
+class VouchingTest : public testing::Test {
+ protected:
+    Vouching vouching{kAlice};
+    void SetUp() override {
+        vouching.add_node(0, {"127.0.0.1", "10.0.0.1", "fd00::1", "192.168.122.1"}, true);
+        vouching.add_node(1, {"127.0.0.1", "10.0.0.2", "192.168.122.1"}, false);
+        vouching.add_node(2, {"127.0.0.1", "10.0.0.3"}, false);
+    }
+    std::string refusal(const std::optional<Vouching::Verdict>& verdict) {
+        return verdict ? verdict->refused : "no verdict";
+    }
+};
+
+TEST_F(VouchingTest, TheNodeOfTheAddressIsAsked) {
+    const std::vector<std::pair<std::string, std::vector<uint32_t>>> table = {
+        {"10.0.0.2", {1}},  {"10.0.0.3", {2}},         {"10.0.0.1", {0}},
+        {"fd00::1", {0}},   {"192.168.122.1", {0, 1}},                // of a bridge that both have
+        {"127.0.0.1", {0}}, {"127.8.8.8", {0}},        {"::1", {0}},  // never of another host
+    };
+    uint64_t id = 0;
+    for (const auto& [client, nodes] : table) {
+        const auto inquiry = vouching.ask(++id, from(client), kNow);
+        EXPECT_EQ(inquiry.nodes, nodes) << client;
+        EXPECT_FALSE(inquiry.verdict) << client;
+    }
+}
+
+TEST_F(VouchingTest, AnAddressOfNoNodeIsRefusedAtOnce) {
+    for (const char* client : {"10.0.0.4", "fd00::2", "?", ""}) {
+        const auto inquiry = vouching.ask(1, from(client), kNow);
+        EXPECT_TRUE(inquiry.nodes.empty());
+        EXPECT_EQ(refusal(inquiry.verdict), "no node of this step has that address") << client;
+    }
+    EXPECT_FALSE(vouching.next_deadline());
+}
+
+TEST_F(VouchingTest, TheStepsUserIsLetIn) {
+    vouching.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_EQ(vouching.answer(1, 7, {kAlice, ""}), (Vouching::Verdict{7, ""}));
+    EXPECT_FALSE(vouching.answer(1, 7, {kBob, ""}));  // that is decided
+    EXPECT_FALSE(vouching.next_deadline());
+}
+
+TEST_F(VouchingTest, AnotherUserAndNobodyAreRefused) {
+    vouching.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(vouching.answer(1, 7, {kBob, ""})),
+              "it belongs to user id 1002, and this step to user id 1001");
+    vouching.ask(8, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(vouching.answer(1, 8, {0, ""})),
+              "it belongs to user id 0, and this step to user id 1001");
+    vouching.ask(9, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(vouching.answer(1, 9, {std::nullopt, "no such socket"})), "no such socket");
+}
+
+TEST_F(VouchingTest, OnlyTheNodeThatWasAskedMayAnswer) {
+    vouching.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_FALSE(vouching.answer(2, 7, {kAlice, ""}));
+    EXPECT_FALSE(vouching.answer(0, 7, {kAlice, ""}));
+    EXPECT_FALSE(vouching.answer(1, 8, {kAlice, ""}));
+    EXPECT_TRUE(vouching.answer(1, 7, {kAlice, ""}));
+}
+
+TEST_F(VouchingTest, OfSeveralNodesWithTheAddressOneMustKnowIt) {
+    vouching.ask(7, from("192.168.122.1"), kNow);
+    EXPECT_FALSE(vouching.answer(0, 7, {std::nullopt, "not mine"}));
+    EXPECT_TRUE(vouching.answer(1, 7, {kAlice, ""})->refused.empty());
+    vouching.ask(8, from("192.168.122.1"), kNow);
+    EXPECT_FALSE(vouching.answer(0, 8, {std::nullopt, "not mine"}));
+    EXPECT_FALSE(vouching.answer(0, 8, {std::nullopt, "not mine"}));  // twice is not both
+    EXPECT_EQ(refusal(vouching.answer(1, 8, {std::nullopt, "not mine either"})), "not mine either");
+}
+
+TEST_F(VouchingTest, NoAnswerInTimeIsNo) {
+    vouching.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_EQ(vouching.next_deadline(), kNow + kVouchDeadline);
+    EXPECT_TRUE(vouching.expire(kNow + kVouchDeadline - Time(1)).empty());
+    const auto verdicts = vouching.expire(kNow + kVouchDeadline);
+    ASSERT_EQ(verdicts.size(), 1u);
+    EXPECT_EQ(verdicts[0].refused, "its node did not say within 5 s to whom it belongs");
+    EXPECT_FALSE(vouching.answer(1, 7, {kAlice, ""}));  // too late
+}
+
+TEST_F(VouchingTest, ANodeThatLeftVouchesForNobody) {
+    vouching.ask(7, from("10.0.0.2"), kNow);
+    vouching.ask(8, from("10.0.0.3"), kNow);
+    const auto verdicts = vouching.remove_node(1);
+    ASSERT_EQ(verdicts.size(), 1u);
+    EXPECT_EQ(verdicts[0], (Vouching::Verdict{7, "its node has left the step"}));
+    EXPECT_TRUE(vouching.ask(9, from("10.0.0.2"), kNow).verdict);
+    EXPECT_TRUE(vouching.answer(2, 8, {kAlice, ""})->refused.empty());
+    vouching.remove_node(0);
+    EXPECT_TRUE(vouching.ask(10, from("127.0.0.1"), kNow).verdict);
+}
+
+// Through broker and nodes as they are: the question reaches the node, its answer the broker.
+TEST(VouchingInAStep, TheNodeLooksUpAndTheBrokerDecides) {
+    Simulation step(2, 1);
+    step.join_all();
+    const uid_t owner = 0;  // of the simulated step
+    struct Row {
+        std::string client;
+        SocketOwner found;
+        uint32_t node;
+        std::string refused;
+    };
+    for (const Row& row :
+         {Row{"10.0.0.2", {owner, ""}, 1, ""}, Row{"10.0.0.1", {owner, ""}, 0, ""},
+          Row{"10.0.0.2", {kBob, ""}, 1, "it belongs to user id 1002, and this step to user id 0"},
+          Row{"10.0.0.2", {std::nullopt, "nobody's"}, 1, "nobody's"}}) {
+        step.owner = row.found;
+        step.verdicts.clear();
+        step.lookups.clear();
+        step.connect(5, from(row.client));
+        ASSERT_EQ(step.lookups.size(), 1u) << row.client;
+        EXPECT_EQ(step.lookups[0], std::make_pair(row.node, from(row.client)));
+        EXPECT_EQ(step.verdicts, (std::vector<Vouching::Verdict>{{5, row.refused}}));
+    }
+    step.verdicts.clear();
+    step.connect(6, from("10.9.9.9"));
+    EXPECT_EQ(step.verdicts, (std::vector<Vouching::Verdict>{{6, "no node of this step has that address"}}));
+    // Node 1 is cut off while it is asked.
+    step.owner.reset();
+    step.verdicts.clear();
+    step.connect(7, from("10.0.0.2"));
+    EXPECT_TRUE(step.verdicts.empty());
+    step.cut(1);
+    EXPECT_EQ(step.verdicts, (std::vector<Vouching::Verdict>{{7, "its node has left the step"}}));
+}
+
+TEST(VouchingInAStep, ASilentNodeIsNotWaitedForLonger) {
+    Simulation step(2, 1);
+    step.join_all();
+    step.connect(7, from("10.0.0.2"));  // and no answer
+    step.pass(kVouchDeadline + Time(100));
+    ASSERT_EQ(step.verdicts.size(), 1u);
+    EXPECT_NE(step.verdicts[0].refused, "");
+}
+
+}  // namespace
+}  // namespace dp
