@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's store has no authentication, and PyTorch unpickles what is in it: who gets a byte from the broker, and who does not."""
+import os
+import re
+import signal
+import time
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+
+# Sets a key and asks for it, as PyTorch 1.13 would. argv: address, port. Prints what came back.
+CLIENT = r"""
+import socket, struct, sys
+def text(b): return struct.pack("<Q", len(b)) + b
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)
+got = b""
+try:
+    s.sendall(b"\0" + text(b"key") + text(b"value") + b"\2" + text(b"key"))
+    while len(got) < 13:
+        more = s.recv(4096)
+        if not more:
+            break
+        got += more
+except ConnectionError:
+    pass
+print("got", got.hex() or "nothing")
+"""
+SERVED = "got " + (5).to_bytes(8, "little").hex() + b"value".hex()
+REFUSED = "got nothing"
+
+
+@pytest.fixture
+def store(cluster):
+    """A world of alice's on node01 and node02 with the broker's store; (step, address, port)."""
+    wait = "test $RANK != 0 || echo $MASTER_ADDR $MASTER_PORT; exec sleep 600"
+    step = cluster.popen(["srun", "-N2", "-n2", "-w", "node01,node02", "--overlap", "--dp-store=torch", "sh", "-c", wait])
+    address, port = step.stdout.readline().split()
+    yield step, address, port
+    if step.poll() is None:
+        step.send_signal(signal.SIGKILL)
+    step.communicate(timeout=30)
+
+
+def ask(cluster, where, user, address, port):
+    """On that node, as that user, in a step of his own."""
+    return cluster.run(["srun", "-w", where, "-n1", "--overlap", PYTHON, "-c", CLIENT, address, port], user=user, timeout=60,
+                       check=True).stdout.strip()
+
+
+def end_and_read(step):
+    step.send_signal(signal.SIGTERM)
+    return step.communicate(timeout=30)[1]
+
+
+@pytest.mark.parametrize("node", ["node01", "node02"])
+def test_the_steps_user_on_its_nodes_is_served(cluster, store, node):
+    _, address, port = store
+    assert ask(cluster, node, "alice", address, port) == SERVED
+
+
+@pytest.mark.parametrize("node", ["node01", "node02"])
+def test_another_user_on_the_steps_nodes_gets_nothing(cluster, store, node):
+    step, address, port = store
+    assert ask(cluster, node, "bob", address, port) == REFUSED
+    if node == "node01":
+        assert ask(cluster, node, "bob", "127.0.0.1", port) == REFUSED
+        assert ask(cluster, node, "alice", "127.0.0.1", port) == SERVED  # loopback is the broker's own node
+    err = end_and_read(step)
+    assert re.search(r"slurm-dp: closed a connection from \S+ to PyTorch's store \(MASTER_PORT\): it belongs to user id 1002, and this step "
+                     r"to user id 1001", err), err
+
+
+def test_root_gets_nothing_either(cluster, store):
+    _, address, port = store
+    done = cluster.node("node02", [PYTHON, "-c", CLIENT, address, port], check=True)
+    assert done.stdout.strip() == REFUSED
+
+
+def test_the_same_user_elsewhere_gets_nothing(cluster, store):
+    step, address, port = store
+    assert ask(cluster, "node03", "alice", address, port) == REFUSED
+    done = cluster.run([PYTHON, "-c", CLIENT, address, port], check=True)  # on the head
+    assert done.stdout.strip() == REFUSED
+    assert "no node of this step has that address" in end_and_read(step)
+
+
+def test_a_node_that_does_not_answer_vouches_for_nobody(cluster, store):
+    """Its relay is stopped: the connection is closed after the deadline, and those from elsewhere are served meanwhile."""
+    step, address, port = store
+    relay = [p["pid"] for p in cluster.processes(["node02"]) if p["command"].startswith("dp-rendezvousd")]
+    assert len(relay) == 1
+    os.kill(relay[0], signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        late = cluster.popen(["srun", "-w", "node02", "-n1", "--overlap", PYTHON, "-c", CLIENT, address, port])
+        assert ask(cluster, "node01", "alice", address, port) == SERVED
+        out, err = late.communicate(timeout=60)
+        assert out.strip() == REFUSED, err
+        assert 4 < time.monotonic() - began < 15
+    finally:
+        os.kill(relay[0], signal.SIGCONT)
+    assert ask(cluster, "node02", "alice", address, port) == SERVED
+    assert "did not say within 5 s to whom it belongs" in end_and_read(step)
