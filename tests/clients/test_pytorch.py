@@ -50,6 +50,7 @@ def test_ddp_training_while_four_other_steps_start(cluster, programs, store):
     cluster.assert_nothing_left()
 
 
+@pytest.mark.long
 def test_five_trainings_at_once(cluster, programs):
     """The same script five times on the same nodes, with either store: nobody meets another's rank 0."""
     steps = " & ".join(f"srun --overlap {LAYOUT} {store} {PYTHON} {programs}/train_ddp.py > train{number} 2>&1 || touch failed"
