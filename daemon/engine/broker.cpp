@@ -242,7 +242,7 @@ void Broker::forget_node(uint32_t node) {
 
 BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends, Time now) {
     Vouching::Inquiry inquiry = vouching_.ask(connection, ends, now);
-    if (inquiry.verdict) out_.verdicts.push_back(std::move(*inquiry.verdict));
+    out_.verdicts = std::move(inquiry.verdicts);
     for (uint32_t node : inquiry.nodes) {
         wire::ToNode message;
         message.mutable_who_owns()->set_connection(connection);

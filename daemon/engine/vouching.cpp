@@ -19,8 +19,14 @@ Vouching::Inquiry Vouching::ask(uint64_t connection, const SocketEnds& ends, Tim
     } else if (auto found = nodes_by_address_.find(ends.client); found != nodes_by_address_.end()) {
         nodes = found->second;
     }
-    if (nodes.empty()) return {{}, Verdict{connection, "no node of this step has that address"}};
-    Inquiry out{{nodes.begin(), nodes.end()}, std::nullopt};
+    if (nodes.empty()) return {{}, {{connection, "no node of this step has that address"}}};
+    std::erase_if(nodes, [&](uint32_t node) { return questions_[node] >= kMaxQuestions; });
+    if (nodes.empty()) return {{}, {{connection, "its node does not answer"}}};
+    Inquiry out{{nodes.begin(), nodes.end()}, {}};
+    for (uint32_t node : nodes) ++questions_[node];
+    if (pending_.size() >= kMaxUnvouched)
+        out.verdicts.push_back(
+            refuse(pending_.begin(), "too many connections for which nobody has vouched yet"));
     pending_[connection] = {std::move(nodes), now + kVouchDeadline, ends.client, ""};
     return out;
 }
@@ -41,6 +47,8 @@ std::optional<Vouching::Verdict> Vouching::one_less(std::map<uint64_t, Pending>:
 
 std::optional<Vouching::Verdict> Vouching::answer(uint32_t node, uint64_t connection,
                                                   const SocketOwner& owner) {
+    if (auto questions = questions_.find(node); questions != questions_.end() && questions->second > 0)
+        --questions->second;
     auto found = pending_.find(connection);
     // An answer that comes late, or from a node that was not asked.
     if (found == pending_.end() || !found->second.asked.contains(node)) return std::nullopt;
@@ -58,6 +66,7 @@ std::vector<Vouching::Verdict> Vouching::remove_node(uint32_t node) {
         it = it->second.empty() ? nodes_by_address_.erase(it) : std::next(it);
     }
     if (own_ == node) own_.reset();
+    questions_.erase(node);
     std::vector<Verdict> verdicts;
     for (auto it = pending_.begin(); it != pending_.end();) {
         auto current = it++;
@@ -70,19 +79,15 @@ std::vector<Vouching::Verdict> Vouching::remove_node(uint32_t node) {
 
 std::vector<Vouching::Verdict> Vouching::expire(Time now) {
     std::vector<Verdict> verdicts;
-    for (auto it = pending_.begin(); it != pending_.end();) {
-        auto current = it++;
-        if (now < current->second.deadline) continue;
-        verdicts.push_back(
-            refuse(current, "its node did not say within " + words(kVouchDeadline) + " to whom it belongs"));
-    }
+    while (!pending_.empty() && now >= pending_.begin()->second.deadline)
+        verdicts.push_back(refuse(pending_.begin(), "its node did not say within " + words(kVouchDeadline) +
+                                                        " to whom it belongs"));
     return verdicts;
 }
 
 std::optional<Time> Vouching::next_deadline() const {
-    std::optional<Time> next;
-    for (const auto& [connection, pending] : pending_) next = earlier(next, pending.deadline);
-    return next;
+    if (pending_.empty()) return std::nullopt;
+    return pending_.begin()->second.deadline;
 }
 
 }  // namespace dp

@@ -26,6 +26,11 @@ namespace dp {
 
 // How long the lookup may take. The connection waits, its bytes lie in the kernel.
 inline constexpr Time kVouchDeadline{5000};
+// Connections for which nobody has vouched yet; the oldest makes room for a newcomer. An answer takes a round
+// trip, so under a flood the oldest is hardly ever a rank.
+inline constexpr size_t kMaxUnvouched = 1024;
+// Questions that one node has not answered yet: a relay that is stopped shall not fill the broker's memory.
+inline constexpr size_t kMaxQuestions = 4096;
 
 // A TCP connection as the broker sees it: numeric addresses, IPv4 without "::ffff:".
 struct SocketEnds {
@@ -53,10 +58,11 @@ class Vouching {
     explicit Vouching(uid_t owner) : owner_(owner) {}
 
     void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
-    // Whom to ask about a new connection; nobody where the verdict is known.
+    // Whom to ask about a new connection; nobody where it is refused at once. Connections are numbered in the
+    // order in which they come.
     struct Inquiry {
         std::vector<uint32_t> nodes;
-        std::optional<Verdict> verdict;
+        std::vector<Verdict> verdicts;  // on this connection, or on the one that makes room for it
     };
     Inquiry ask(uint64_t connection, const SocketEnds& ends, Time now);
 
@@ -77,7 +83,8 @@ class Vouching {
     uid_t owner_;
     std::map<std::string, std::set<uint32_t>> nodes_by_address_;
     std::optional<uint32_t> own_;
-    std::map<uint64_t, Pending> pending_;
+    std::map<uint64_t, Pending> pending_;   // the oldest first, with the first deadline
+    std::map<uint32_t, size_t> questions_;  // not answered yet, by node
 
     Verdict refuse(std::map<uint64_t, Pending>::iterator which, std::string why);
     std::optional<Verdict> one_less(std::map<uint64_t, Pending>::iterator which, uint32_t node,

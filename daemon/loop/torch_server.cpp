@@ -38,10 +38,6 @@ TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, Stra
       listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
 
 void TorchServer::accept(Fd socket) {
-    if (unvouched_.size() >= kMaxUnvouched) {
-        refuse(unvouched_.begin()->second, "too many connections for which nobody has vouched yet");
-        unvouched_.erase(unvouched_.begin());
-    }
     const SocketEnds ends = ends_of(socket.get());
     const uint64_t id = next_++;
     unvouched_[id] = {std::move(socket), ends.client};

@@ -23,8 +23,6 @@
 
 namespace dp {
 
-// Connections for which nobody has vouched yet; the oldest makes room for a newcomer.
-inline constexpr size_t kMaxUnvouched = 1024;
 // Connections that were let in: two of each rank are PyTorch's own use, the rest is for programs that open
 // more.
 inline constexpr size_t kTorchClientsARank = 8;
@@ -36,7 +34,8 @@ inline constexpr size_t kMaxTorchUnsent = kTorchUnsent + 2 * kMaxTorchReply;
 
 class TorchServer {
  public:
-    // Asks to whom the connection belongs. admit or refuse is the answer, at once or later.
+    // Asks to whom the connection belongs; decide is the answer, at once or later. Who decides also sees to
+    // it that not too many wait for it.
     using OnConnection = std::function<void(uint64_t connection, const SocketEnds&)>;
 
     TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
@@ -68,7 +67,7 @@ class TorchServer {
     StrangerLog& strangers_;
     OnConnection on_connection_;
     TorchStore store_;
-    std::map<uint64_t, Stranger> unvouched_;  // oldest first
+    std::map<uint64_t, Stranger> unvouched_;
     std::map<TorchClient, Client> clients_;
     std::set<TorchClient> over_;
     uint64_t next_ = 1;

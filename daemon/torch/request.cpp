@@ -179,7 +179,7 @@ void TorchReader::operand() {
 }
 
 void TorchReader::body(std::string bytes) {
-    operands_ += bytes.size() + sizeof bytes;
+    operands_ += bytes.size() + sizeof(std::string);
     (operands_to_come_[0] == 'k' ? request_.keys : request_.values).push_back(std::move(bytes));
     operands_to_come_.remove_prefix(1);
     next_operand();

@@ -29,6 +29,9 @@ class VouchingTest : public testing::Test {
     std::string refusal(const std::optional<Vouching::Verdict>& verdict) {
         return verdict ? verdict->refused : "no verdict";
     }
+    std::string refusal(const Vouching::Inquiry& inquiry) {
+        return inquiry.verdicts.size() == 1 ? inquiry.verdicts[0].refused : "no verdict";
+    }
 };
 
 TEST_F(VouchingTest, TheNodeOfTheAddressIsAsked) {
@@ -41,7 +44,7 @@ TEST_F(VouchingTest, TheNodeOfTheAddressIsAsked) {
     for (const auto& [client, nodes] : table) {
         const auto inquiry = vouching.ask(++id, from(client), kNow);
         EXPECT_EQ(inquiry.nodes, nodes) << client;
-        EXPECT_FALSE(inquiry.verdict) << client;
+        EXPECT_TRUE(inquiry.verdicts.empty()) << client;
     }
 }
 
@@ -49,7 +52,7 @@ TEST_F(VouchingTest, AnAddressOfNoNodeIsRefusedAtOnce) {
     for (const char* client : {"10.0.0.4", "fd00::2", "?", ""}) {
         const auto inquiry = vouching.ask(1, from(client), kNow);
         EXPECT_TRUE(inquiry.nodes.empty());
-        EXPECT_EQ(refusal(inquiry.verdict), "no node of this step has that address") << client;
+        EXPECT_EQ(refusal(inquiry), "no node of this step has that address") << client;
     }
     EXPECT_FALSE(vouching.next_deadline());
 }
@@ -106,10 +109,32 @@ TEST_F(VouchingTest, ANodeThatLeftVouchesForNobody) {
     const auto verdicts = vouching.remove_node(1);
     ASSERT_EQ(verdicts.size(), 1u);
     EXPECT_EQ(verdicts[0], (Vouching::Verdict{7, "its node has left the step"}));
-    EXPECT_TRUE(vouching.ask(9, from("10.0.0.2"), kNow).verdict);
+    EXPECT_EQ(refusal(vouching.ask(9, from("10.0.0.2"), kNow)), "no node of this step has that address");
     EXPECT_TRUE(vouching.answer(2, 8, {kAlice, ""})->refused.empty());
     vouching.remove_node(0);
-    EXPECT_TRUE(vouching.ask(10, from("127.0.0.1"), kNow).verdict);
+    EXPECT_EQ(refusal(vouching.ask(10, from("127.0.0.1"), kNow)), "no node of this step has that address");
+}
+
+TEST_F(VouchingTest, TheOldestMakesRoomForANewcomer) {
+    for (uint64_t id = 1; id <= kMaxUnvouched; ++id)
+        EXPECT_TRUE(vouching.ask(id, from("10.0.0.2"), kNow).verdicts.empty());
+    const auto inquiry = vouching.ask(5000, from("10.0.0.3"), kNow + Time(1));
+    EXPECT_EQ(inquiry.nodes, std::vector<uint32_t>{2});
+    EXPECT_EQ(inquiry.verdicts,
+              (std::vector<Vouching::Verdict>{{1, "too many connections for which nobody has vouched yet"}}));
+    EXPECT_FALSE(vouching.answer(1, 1, {kAlice, ""}));
+    EXPECT_TRUE(vouching.answer(2, 5000, {kAlice, ""})->refused.empty());
+    EXPECT_EQ(vouching.next_deadline(), kNow + kVouchDeadline);
+    EXPECT_EQ(vouching.expire(kNow + kVouchDeadline).size(), kMaxUnvouched - 1);
+}
+
+TEST_F(VouchingTest, ANodeThatDoesNotAnswerIsNotAskedForEver) {
+    for (uint64_t id = 1; id <= kMaxQuestions; ++id) vouching.ask(id, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(vouching.ask(5000, from("10.0.0.2"), kNow)), "its node does not answer");
+    EXPECT_EQ(vouching.ask(5001, from("10.0.0.3"), kNow).nodes, std::vector<uint32_t>{2});
+    // It answers again, late: that connection is gone, but it may be asked about another.
+    vouching.answer(1, 1, {kAlice, ""});
+    EXPECT_EQ(vouching.ask(5002, from("10.0.0.2"), kNow).nodes, std::vector<uint32_t>{1});
 }
 
 // Through broker and nodes as they are: the question reaches the node, its answer the broker.

@@ -144,19 +144,6 @@ TEST_F(TorchServerTest, WhatWasSentByWhoIsGoneIsNotRead) {
     EXPECT_EQ(answer(good, kGreeting + op(3) + s("k"), 8), u64(0));
 }
 
-TEST_F(TorchServerTest, MoreStrangersThanThereIsRoomForDoNotKeepARankOut) {
-    std::vector<Fd> strangers_held;
-    for (size_t i = 0; i < kMaxUnvouched + 100; ++i) {
-        strangers_held.push_back(connect_one());
-        if (i % 50 == 0) pause();
-    }
-    admit_all = true;
-    Fd good = connect_one();
-    EXPECT_EQ(answer(good, kGreeting + op(13) + u(1, 4), 4), u(1, 4));
-    EXPECT_EQ(until_closed(strangers_held.front()), "");
-    EXPECT_FALSE(until_closed(strangers_held.back(), std::chrono::milliseconds(50)));
-}
-
 TEST_F(TorchServerTest, AStepHasNoMoreConnectionsThanItCanUse) {
     admit_all = true;
     std::vector<Fd> clients;

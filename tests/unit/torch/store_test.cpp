@@ -219,15 +219,19 @@ TEST_F(TorchStoreTest, AFullStoreClosesWhoWantsMoreAndKeepsTheRest) {
 }
 
 TEST_F(TorchStoreTest, SmallKeysCountForWhatTheyCost) {
-    send(1, op(6) + u64(100000));
-    for (int i = 0; i < 100000; ++i) send(1, s(""));
-    EXPECT_LT(store.bytes(), 1000u);  // all of them the same
-    for (int round = 0; closed.empty() && round < 100; ++round) {
-        std::string request = op(11) + u64(100000);
-        for (int i = 0; i < 100000; ++i) request += s(std::to_string(round * 100000 + i)) + s("");
-        send(2, request);
-    }
-    EXPECT_NE(closed[2], "");
+    for (int i = 0; i < 31; ++i) send(1, set("big" + std::to_string(i), std::string(8 << 20, 'v')));
+    ASSERT_TRUE(closed.empty());
+    const size_t left = kMaxTorchBytes - store.bytes();
+    int keys = 0;
+    while (closed.empty() && keys < 100000) send(1, set(std::to_string(++keys), ""));
+    EXPECT_NE(closed[1].find("full"), std::string::npos);
+    EXPECT_LT(static_cast<size_t>(keys), left / kTorchEntryBytes + 2);
+    // Waiting for many counts, too.
+    std::string request = op(6) + u64(100000);
+    for (int i = 0; i < 100000; ++i) request += s("w" + std::to_string(i));
+    send(2, request);
+    EXPECT_NE(closed[2].find("full"), std::string::npos);
+    EXPECT_LE(store.bytes(), kMaxTorchBytes);
 }
 
 TEST_F(TorchStoreTest, AReplyHasALimit) {
