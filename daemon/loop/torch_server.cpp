@@ -35,7 +35,9 @@ TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, Stra
       most_clients_(kMoreTorchClients + kTorchClientsARank * world_size),
       strangers_(strangers),
       on_connection_(std::move(on_connection)),
-      listener_(base, socket, [this](Fd fd) { accept(std::move(fd)); }) {}
+      listener_(
+          base, socket, [this](Fd fd) { accept(std::move(fd)); },
+          [this](int error) { strangers_.no_room(error); }) {}
 
 void TorchServer::accept(Fd socket) {
     const SocketEnds ends = ends_of(socket.get());
