@@ -21,6 +21,7 @@ extern "C" {
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
 #include "network.hpp"
+#include "slurm_versions.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -89,7 +90,7 @@ void end_step(const StepFacts& facts) {
     sigaddset(&alarm_only, SIGALRM);
     sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
     alarm(kEndStepSeconds);
-    slurm_kill_job_step(facts.job_id, facts.step_id, SIGKILL);
+    kill_step(facts.job_id, facts.step_id, SIGKILL);
 }
 
 std::optional<std::string> task_environment_value(spank_t spank, const char* name) {
@@ -100,6 +101,15 @@ std::optional<std::string> task_environment_value(spank_t spank, const char* nam
 
 uint32_t task_number(spank_t spank, const char* name, uint32_t otherwise) {
     return parse_number<uint32_t>(task_environment_value(spank, name).value_or("")).value_or(otherwise);
+}
+
+// slurmstepd of 24.05 and later catches these, and a task keeps its handlers until the exec, which sets them to
+// the default: a task that waits here would swallow the SIGTERM of scancel and live until KillWait.
+void end_on_signals() {
+    for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+        struct sigaction now {};
+        if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) signal(number, SIG_DFL);
+    }
 }
 
 uint32_t bound_cpus() {
@@ -126,6 +136,7 @@ void task_init(spank_t spank) {
         for (const char* name : kLauncherVariables) spank_unsetenv(spank, name);
         return;
     }
+    end_on_signals();
     if (s.refused) _exit(1);
     int local = 0;
     uint32_t rank = 0;

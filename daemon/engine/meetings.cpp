@@ -9,7 +9,7 @@
 namespace dp {
 namespace {
 
-std::string quoted(const std::string& group) {
+std::string in_quotes(const std::string& group) {
     return "group \"" + printable(group, 60) + "\"";
 }
 
@@ -45,11 +45,11 @@ std::vector<Answer> Meetings::arrive(Caller caller, const wire::Arrive& arrive, 
     if (!std::is_sorted(key.members.begin(), key.members.end(), std::less_equal<>()) ||
         (!key.members.empty() && key.members.back() >= world_size_))
         return {answer(caller, wire::INVALID,
-                       quoted(key.group) + ": its members must be ascending ranks below " +
+                       in_quotes(key.group) + ": its members must be ascending ranks below " +
                            std::to_string(world_size_))};
     if (!is_member(key, caller.rank))
         return {answer(caller, wire::INVALID,
-                       "rank " + std::to_string(caller.rank) + " is no member of " + quoted(key.group))};
+                       "rank " + std::to_string(caller.rank) + " is no member of " + in_quotes(key.group))};
     if (arrive.value().size() > DP_MAX_VALUE_BYTES)
         return {answer(caller, wire::TOO_LARGE,
                        "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes")};
@@ -63,7 +63,7 @@ std::vector<Answer> Meetings::arrive(Caller caller, const wire::Arrive& arrive, 
     if (!meeting.arrived.emplace(caller.rank, caller.id).second)
         return {
             answer(caller, wire::INVALID,
-                   "rank " + std::to_string(caller.rank) + " has already arrived at " + quoted(key.group))};
+                   "rank " + std::to_string(caller.rank) + " has already arrived at " + in_quotes(key.group))};
     meeting.deadline = std::min(meeting.deadline, now + timeout);
     const uint32_t root = key.members.empty() ? 0 : key.members.front();
     if (caller.rank == root) meeting.value = arrive.value();
@@ -84,7 +84,7 @@ std::vector<Answer> Meetings::expire(Time now) {
         auto late = missing(key, meeting);
         answers.push_back(fail_all(meeting, wire::TIMEOUT,
                                    std::to_string(meeting.arrived.size()) + " of " +
-                                       std::to_string(expected(key)) + " ranks met in " + quoted(key.group) +
+                                       std::to_string(expected(key)) + " ranks met in " + in_quotes(key.group) +
                                        " within " + words(now - meeting.first) +
                                        "; missing: " + describe_(late)));
         meetings_.erase(current);
@@ -109,7 +109,7 @@ std::vector<Answer> Meetings::give_up(uint32_t rank) {
         if (!meeting.arrived.empty())
             answers.push_back(
                 fail_all(meeting, wire::ABORTED,
-                         quoted(key.group) + " cannot meet: " + describe_(std::span(&rank, 1))));
+                         in_quotes(key.group) + " cannot meet: " + describe_(std::span(&rank, 1))));
         meetings_.erase(current);
     }
     return answers;

@@ -4,9 +4,9 @@ import os
 import re
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
+RANK = os.path.join(BUILD, "tests/rank")
 SHOW = "echo rank=$RANK master=$MASTER_ADDR node=$DP_NODE_ADDR nccl=$NCCL_SOCKET_IFNAME gloo=$GLOO_SOCKET_IFNAME jax=$JAX_COORDINATOR_ADDRESS"
 
 

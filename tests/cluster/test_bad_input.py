@@ -5,9 +5,9 @@ import re
 import time
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
+RANK = os.path.join(BUILD, "tests/rank")
 
 
 def said(done):

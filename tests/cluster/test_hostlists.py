@@ -4,9 +4,9 @@ import os
 import random
 import shlex
 
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-EXPAND = os.path.join(CHECKOUT, "build/tests/expand-hostlist")
+EXPAND = os.path.join(BUILD, "tests/expand-hostlist")
 
 
 def numbers(dice):

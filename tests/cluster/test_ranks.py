@@ -4,9 +4,9 @@ import os
 import re
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
+RANK = os.path.join(BUILD, "tests/rank")
 
 # What Slurm says of a task, and what we say.
 SHOW = ("echo task=$SLURM_PROCID node=$SLURM_NODEID local=$SLURM_LOCALID rank=$RANK node_rank=$NODE_RANK local_rank=$LOCAL_RANK "
@@ -50,7 +50,7 @@ def test_distributions(cluster, layout):
 def test_an_arbitrary_distribution(cluster):
     """The host file says the hosts by task; Slurm sorts the nodes."""
     cluster.run("printf 'node02\\nnode01\\nnode02\\nnode02\\n' > /home/alice/arbitrary", check=True)
-    done = cluster.run(["srun", "-N2", "-n4", "--distribution=arbitrary", "--dp-world=auto", "sh", "-c", SHOW],
+    done = cluster.run(["srun", "-n4", "--distribution=arbitrary", "--dp-world=auto", "sh", "-c", SHOW],
                        env={"SLURM_HOSTFILE": "/home/alice/arbitrary"}, check=True)
     found = tasks(done.stdout)
     check(found, 4)

@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
+RANK = os.path.join(BUILD, "tests/rank")
 
 # Speaks to the broker's port as somebody who read the source but has no secret. argv: how, host, port, connections.
 STRANGER = r"""

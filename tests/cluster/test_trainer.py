@@ -5,9 +5,9 @@ import json
 import os
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-TRAINER = os.path.join(CHECKOUT, "build/bin/trainer")
+TRAINER = os.path.join(BUILD, "bin/trainer")
 
 
 def summary(done):

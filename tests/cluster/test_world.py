@@ -5,10 +5,10 @@ import re
 import time
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
-TRAINER = os.path.join(CHECKOUT, "build/bin/trainer")
+RANK = os.path.join(BUILD, "tests/rank")
+TRAINER = os.path.join(BUILD, "bin/trainer")
 
 
 def lines(done):
@@ -88,7 +88,7 @@ def test_distributions_and_uneven_nodes(cluster, distribution):
 
 def test_rank_zero_need_not_be_on_the_first_node(cluster):
     cluster.run("printf 'node02\\nnode01\\nnode02\\n' > /home/alice/hosts", check=True)
-    done = cluster.run(["srun", "-N2", "-n3", "--distribution=arbitrary", "--dp-world=auto", RANK, "world"],
+    done = cluster.run(["srun", "-n3", "--distribution=arbitrary", "--dp-world=auto", RANK, "world"],
                        env={"SLURM_HOSTFILE": "/home/alice/hosts"}, check=True)
     ranks = facts(done)
     second = cluster.node("node02", ["getent", "hosts", "node02"]).stdout.split()[0]

@@ -8,7 +8,10 @@ import time
 
 from . import cgroups
 from .names import CHECKOUT, Cluster
+from .versions import tested
 
+VERSION = tested()
+BUILD = VERSION.path()  # where the product and the tests' programs are built for the Slurm that is tested
 SCRIPT = os.path.join(CHECKOUT, "tests", "cluster", "cluster")
 
 
@@ -21,12 +24,14 @@ class TestCluster:
 
     __test__ = False  # pytest: not a class of tests
 
-    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False):
+    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False, root=None, conf=()):
         self.name = name
         self.nodes = [f"node{n:02d}" for n in range(1, nodes + 1)]
         self._plugstack_args = plugstack_args
         self._required = required
         self._plugin = plugin
+        self._root = root
+        self._conf = conf
         self._paths = Cluster(name)
         self.environment = {**os.environ, "DP_CLUSTER": name}
 
@@ -38,6 +43,12 @@ class TestCluster:
             command += ["--required"]
         if self._plugin:
             command += ["--plugin", self._plugin]
+        if self._root:
+            command += ["--root", self._root]
+        else:
+            command += ["--slurm", VERSION.number]
+        for line in self._conf:
+            command += ["--conf", line]
         self.script(*command, timeout=120)
         return self
 

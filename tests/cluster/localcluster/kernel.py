@@ -10,7 +10,7 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
-MS_BIND, MS_REC, MS_SLAVE = 0x1000, 0x4000, 1 << 19
+MS_BIND, MS_MOVE, MS_REC, MS_SLAVE = 0x1000, 0x2000, 0x4000, 1 << 19
 MNT_DETACH = 2
 PR_SET_PDEATHSIG = 1
 
@@ -46,6 +46,15 @@ def mount(source, target, kind=None, flags=0, data=None):
 
 def unmount(target):
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+def change_root(path):
+    """Makes the folder the / of this mount namespace, also for who enters it later."""
+    mount(path, path, flags=MS_BIND)
+    os.chdir(path)
+    mount(".", "/", flags=MS_MOVE)
+    os.chroot(".")
+    os.chdir("/")
 
 
 def open_tree(path):

@@ -10,24 +10,25 @@ import socket
 import stat
 
 from . import kernel, sharing
-from .names import ClusterError, SWITCH
+from .names import BASE, ClusterError, SWITCH
 
 GPUS, RDUS, TILES = 4, 8, 64
 # A major number that Linux sets aside for local use and never hands out (admin-guide/devices.txt), so no driver answers: an
 # allowed device fails with ENXIO. /dev/null's own number would make ConstrainDevices lock the real /dev/null.
-GPU_MAJOR = 120
+FAKE_MAJOR = 120
 
 _NAMESPACES = (kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWNET | kernel.CLONE_NEWCGROUP | kernel.CLONE_NEWIPC
                | kernel.CLONE_NEWPID)
 
 
-def start(cluster, groups, name, shared):
-    """Begins to make the machine; returns a function that waits until it stands and returns the number of its process 1."""
+def start(cluster, groups, name, shared, root):
+    """Begins to make the machine; returns a function that waits until it stands and returns the number of its process 1.
+    root: a folder that is the machine's disk, or None for the host's."""
     read, write = os.pipe()
     helper = os.fork()
     if helper == 0:
         os.close(read)
-        _helper(cluster, groups, name, shared, write)
+        _helper(cluster, groups, name, shared, root, write)
     os.close(write)
 
     def wait():
@@ -43,7 +44,7 @@ def start(cluster, groups, name, shared):
     return wait
 
 
-def _helper(cluster, groups, name, shared, write):
+def _helper(cluster, groups, name, shared, root, write):
     """Makes process 1 and waits until it is set up. Never returns."""
     code = 1
     try:
@@ -55,7 +56,7 @@ def _helper(cluster, groups, name, shared, write):
         if pid == 0:
             os.close(ready_read)
             os.close(write)
-            _process_one(cluster, groups, name, shared, ready_write)
+            _process_one(cluster, groups, name, shared, root, ready_write)
         os.close(ready_write)
         with os.fdopen(ready_read, encoding="utf-8") as pipe:
             problem = pipe.read()
@@ -67,12 +68,12 @@ def _helper(cluster, groups, name, shared, write):
         os._exit(code)
 
 
-def _process_one(cluster, groups, name, shared, ready):
+def _process_one(cluster, groups, name, shared, root, ready):
     """Sets the machine up, then sleeps for its whole life. Never returns."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
         os.setsid()
-        _mounts(cluster, groups.options, name, sharing.trees(shared))
+        _mounts(cluster, groups.options, name, sharing.trees(shared), root)
         socket.sethostname(name)
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1, 2):
@@ -88,11 +89,19 @@ def _process_one(cluster, groups, name, shared, ready):
         os._exit(1)
 
 
-def _mounts(cluster, hierarchies, name, trees):
+def _mounts(cluster, hierarchies, name, trees, root):
     # slave: what the host mounts or unmounts later shows here too, and what is mounted here stays here.
     kernel.mount("none", "/", flags=kernel.MS_SLAVE | kernel.MS_REC)
     terminals = kernel.open_tree("/dev/pts")
     homes = kernel.open_tree(cluster.home)
+    if root:
+        # The cluster's state (logs, spool, what is mounted below /etc) is at the same path there.
+        state = kernel.open_tree(cluster.state)
+        kernel.change_root(root)
+        os.makedirs(BASE, exist_ok=True)
+        kernel.mount("slurm-dp", BASE, "tmpfs", data="mode=755")
+        os.mkdir(cluster.state)
+        kernel.move_mount(state, cluster.state)
 
     kernel.mount("proc", "/proc", "proc")
     kernel.mount("sysfs", "/sys", "sysfs")
@@ -133,10 +142,7 @@ def _devices(terminals):
     os.mkdir("/dev/shm", 0o1777)
     kernel.mount("slurm-dp", "/dev/shm", "tmpfs", data="mode=1777")
 
-    for index in range(GPUS):
-        os.mknod(f"/dev/gpu{index}", stat.S_IFCHR | 0o666, os.makedev(GPU_MAJOR, index))
-    # A gres without a plugin of its own shows indices (IDX) only where gres.conf names files; plain ones do.
-    for kind, count in (("rdu", RDUS), ("tile", TILES)):
+    for place, (kind, count) in enumerate((("gpu", GPUS), ("rdu", RDUS), ("tile", TILES))):
         for index in range(count):
-            os.close(os.open(f"/dev/{kind}{index}", os.O_CREAT | os.O_WRONLY, 0o644))
+            os.mknod(f"/dev/{kind}{index}", stat.S_IFCHR | 0o666, os.makedev(FAKE_MAJOR, 64 * place + index))
     os.umask(0o022)

@@ -17,19 +17,20 @@ def node_names(count):
     return [f"node{n:02d}" for n in range(1, count + 1)]
 
 
-def write_etc(cluster, nodes, plugstack):
-    """Everything that the machines mount below /etc."""
+def write_etc(cluster, nodes, plugstack, root=None, conf=()):
+    """Everything that the machines mount below /etc. root: the folder that is their disk, None for this machine's own; conf: further
+    lines of slurm.conf, KEY=VALUE."""
     slurm = os.path.join(cluster.etc, "slurm")
     os.makedirs(slurm)
     os.makedirs(cluster.logs)
     for folder in ("ctld", "munge"):
         os.mkdir(os.path.join(cluster.state, folder), 0o700)
     os.mkdir(os.path.join(cluster.state, "spool"))
-    _accounts(cluster)
+    _accounts(cluster, root or "/")
 
     hosts = ["127.0.0.1 localhost", f"{cluster.address(HEAD)} {HEAD}"] + [f"{cluster.address(n)} {n}" for n in nodes]
     _write(os.path.join(cluster.etc, "hosts"), "\n".join(hosts) + "\n")
-    _write(os.path.join(slurm, "slurm.conf"), _slurm_conf(cluster, nodes))
+    _write(os.path.join(slurm, "slurm.conf"), _with(_slurm_conf(cluster, nodes), conf))
     # Devices alone are constrained: the claimed CPUs and memory are not all there.
     _write(os.path.join(slurm, "cgroup.conf"),
            "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=yes\nConstrainCores=no\nConstrainRAMSpace=no\n")
@@ -77,14 +78,21 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=YES Stat
 """
 
 
-def _accounts(cluster):
-    """This machine's accounts and the cluster's own users, in files that only the cluster's machines see; the users' homes are shared."""
+def _with(text, conf):
+    """The lines in place of those for the same keys."""
+    keys = {line.split("=", 1)[0].lower() for line in conf}
+    kept = [line for line in text.splitlines() if line.split("=", 1)[0].lower() not in keys]
+    return "\n".join([*kept, *conf]) + "\n"
+
+
+def _accounts(cluster, root):
+    """The system's accounts and the cluster's own users, in files that only the cluster's machines see; the users' homes are shared."""
     ids = {str(uid) for uid in USERS.values()}
     lines = {"passwd": [f"{u}:x:{i}:{i}:{u} of the local cluster:/home/{u}:/bin/bash" for u, i in USERS.items()],
              "group": [f"{u}:x:{i}:" for u, i in USERS.items()],
              "shadow": [f"{u}:!:19000:0:99999:7:::" for u in USERS]}
     for file, own in lines.items():
-        with open(f"/etc/{file}", encoding="utf-8") as source:
+        with open(os.path.join(root, "etc", file), encoding="utf-8") as source:
             # A real user with such a name or number would be a second one inside.
             kept = [line.rstrip("\n") for line in source
                     if line.split(":")[0] not in USERS and (file == "shadow" or (line.split(":") + ["", ""])[2].strip() not in ids)]

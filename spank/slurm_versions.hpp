@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// In what Slurm's C interface differs from one version to the next: the one file for that in C++. For task.cpp.
+#pragma once
+
+extern "C" {
+#include <slurm/slurm.h>
+}
+
+#include <cstdint>
+
+namespace dp::plugin {
+
+// SIGKILL and the like for every task of the step, on all its nodes.
+inline int kill_step(uint32_t job_id, uint32_t step_id, uint16_t signal) {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+    slurm_step_id_t id{};
+    id.job_id = job_id;
+    id.step_id = step_id;
+    id.step_het_comp = NO_VAL;
+    return slurm_kill_job_step(&id, signal, 0);
+#elif SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+    return slurm_kill_job_step(job_id, step_id, signal, 0);
+#else
+    return slurm_kill_job_step(job_id, step_id, signal);
+#endif
+}
+
+}  // namespace dp::plugin

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Slurms that the cluster can run, and everything in which they differ: the one file for that."""
+import os
+from dataclasses import dataclass, field
+
+from .names import CHECKOUT, ClusterError
+
+
+@dataclass(frozen=True)
+class Version:
+    """One Slurm, as a release of Debian has it."""
+    number: str
+    build: str                                    # where the checkout is built against it; also the tests' programs
+    suite: str = ""                               # the release that is installed in a root of its own (roots.py); "": this machine
+    renamed: dict = field(default_factory=dict)   # packages of packaging/dependencies that have another name there
+    further: tuple = ()                           # packages that are needed there alone
+
+    def path(self, name=""):
+        """A file of the build tree."""
+        return os.path.join(CHECKOUT, self.build, name).rstrip("/")
+
+
+_ALL = (
+    Version("22.05", build="build"),
+    Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"},
+            further=("libzstd-dev",)),  # what Debian 13's static libcrypto needs
+)
+DEFAULT, OTHER = (version.number for version in _ALL)
+
+
+def named(number):
+    for version in _ALL:
+        if version.number == number:
+            return version
+    raise ClusterError(f"--slurm {number}: there are {' and '.join(v.number for v in _ALL)}")
+
+
+def tested():
+    """Which Slurm the tests of this run are for."""
+    return named(os.environ.get("DP_TEST_SLURM") or DEFAULT)
