@@ -130,15 +130,36 @@ Try<void> prepare(State& s) {
     return {};
 }
 
+// What a call-back needs of the shelf, as long as it runs.
+class Loan {
+ public:
+    explicit Loan(State& s) : s_(s) {
+        if (auto lent = s.shelf.lend(s.node); !lent)
+            slurm_error("slurm-dp: step %s: %s", s.facts.name().c_str(), lent.error().message.c_str());
+    }
+    ~Loan() { s_.shelf.take_back(s_.node); }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+
+ private:
+    State& s_;
+};
+
 }  // namespace
 
-void node_user_init(spank_t spank) {
+void node_post_options(spank_t spank) {
     State& s = state();
     uint32_t step_id = 0;
     if (job_environment(spank, kSecretVariable).value_or("").empty()) return;
     if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
         return;
     s.active = true;
+    if (auto built = s.shelf.build(); !built) s.failure = built.error().message;
+}
+
+void node_user_init(spank_t spank) {
+    State& s = state();
+    if (!s.active || s.failure) return;
     const std::string step = job_environment(spank, kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
     if (s.refused) return;
@@ -151,12 +172,16 @@ void node_user_init(spank_t spank) {
     s.facts = std::move(*facts);
     // Neither task nor prolog nor epilog of a task gets to see it from here on.
     spank_unsetenv(spank, kSecretVariable);
-    if (auto prepared = prepare(s); !prepared) s.failure = prepared.error().message;
+    auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
+    if (prepared) return;
+    s.failure = prepared.error().message;
+    s.node = NodeSetup();
 }
 
 void node_task_forked(spank_t spank) {
     State& s = state();
     if (!s.active || s.refused || s.failure) return;
+    const Loan loan(s);
     int local = 0;
     pid_t pid = 0;
     if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS &&
@@ -173,6 +198,7 @@ void node_task_forked(spank_t spank) {
 void node_task_exited(spank_t spank) {
     State& s = state();
     if (!s.active || s.refused || s.failure) return;
+    const Loan loan(s);
     int local = 0;
     int status = 0;
     if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||

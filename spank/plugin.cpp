@@ -137,7 +137,7 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
     });
 }
 
-int slurm_spank_init_post_opt(spank_t, int, char*[]) {
+int slurm_spank_init_post_opt(spank_t spank, int, char*[]) {
     return guarded("options", -1, [&] {
         switch (spank_context()) {
             case S_CTX_ALLOCATOR:
@@ -145,6 +145,9 @@ int slurm_spank_init_post_opt(spank_t, int, char*[]) {
                 break;
             case S_CTX_LOCAL:
                 launcher_post_options();
+                break;
+            case S_CTX_REMOTE:
+                node_post_options(spank);
                 break;
             default:
                 break;

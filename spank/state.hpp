@@ -17,6 +17,7 @@ extern "C" {
 #include "common/interfaces.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
+#include "shelf.hpp"
 #include "site.hpp"
 
 namespace dp::plugin {
@@ -55,12 +56,13 @@ struct State {
     uint32_t components = 0;
     std::string secret;
 
-    // In slurmstepd, from user_init on; copied into every task by fork.
+    // In slurmstepd, from init_post_opt and user_init on; copied into every task by fork.
     bool active = false;
     bool refused = false;  // by the launcher, which has said why: the tasks end without a word
     Settings settings;
     StepFacts facts;
     NodeSetup node;
+    Shelf shelf;
     std::optional<InterfaceAddress> interface;  // with --dp-interface
     // What went wrong before there was a task to tell it. An error returned there would drain the node
     // (slurmd treats it as the node's fault), so it is kept until task_init, whose failure only fails the
@@ -78,6 +80,7 @@ void launcher_post_options();
 void launcher_step_created(spank_t spank);
 
 // ---- slurmstepd (node.cpp); never fails, never waits but for the daemon's end ----
+void node_post_options(spank_t spank);
 void node_user_init(spank_t spank);
 void node_task_forked(spank_t spank);
 void node_task_exited(spank_t spank);

@@ -151,6 +151,13 @@ void task_init(spank_t spank) {
         }
         _exit(1);
     };
+    if (!s.failure) {
+        auto fetched = s.shelf.lend(s.node);
+        if (fetched && local == 0) fetched = s.shelf.hand_over(s.node);
+        if (!fetched) s.failure = fetched.error().message;
+    }
+    // It holds the launcher's end, too, which only slurmstepd may hold.
+    s.shelf = Shelf();
     if (s.facts.heterogeneous) {
         // In the environment they count over all components.
         const uint32_t in_component = rank;

@@ -14,6 +14,8 @@ from localcluster.harness import VERSION, TestCluster  # noqa: E402
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "since(version): for that Slurm and later ones; not collected for others")
+    config.addinivalue_line("markers", "essential: one of the few that CI also runs on the other Slurms")
     # Ended like by Ctrl-C, so that the cluster is taken down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -29,6 +31,9 @@ def pytest_collection_modifyitems(config, items):
         reason = "only root can make the local cluster"
     elif not VERSION.suite and not shutil.which("slurmctld"):
         reason = "Slurm is not installed; run packaging/install-dependencies run"
+    for_later = [item for item in items if any(VERSION.before(mark.args[0]) for mark in item.iter_markers("since"))]
+    config.hook.pytest_deselected(items=for_later)
+    items[:] = [item for item in items if item not in for_later]
     if reason:
         raise pytest.UsageError(f"the cluster tests cannot run: {reason}")
 

@@ -19,6 +19,9 @@ class Version:
         """A file of the build tree."""
         return os.path.join(CHECKOUT, self.build, name).rstrip("/")
 
+    def before(self, number):
+        return [int(part) for part in self.number.split(".")] < [int(part) for part in number.split(".")]
+
 
 _ALL = (
     Version("22.05", build="build"),

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shelf.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace dp::plugin {
+namespace {
+
+std::array<Fd*, 3> lent_of(NodeSetup& node) {
+    return {&node.control_launcher, &node.board, &node.ready_read};
+}
+
+std::array<Fd*, 7> daemons_of(NodeSetup& node) {
+    return {&node.daemon_binary, &node.ranks_listener, &node.ready_write,       &node.control_daemon,
+            &node.broker.socket, &node.master.socket,  &node.coordinator.socket};
+}
+
+constexpr size_t kMost = 7;
+
+Failure failure(const char* what) {
+    return Failure{std::string(what) + ": " + std::strerror(errno) +
+                   " (SlurmdParameters=contain_spank is set; without it nothing needs to be kept so)"};
+}
+
+// One packet: a letter for each descriptor, + where there is one and - where there is none, and the descriptors.
+Try<void> send_all(int socket, std::span<Fd* const> all) {
+    std::array<char, kMost> letters{};
+    std::array<int, kMost> numbers{};
+    size_t count = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+        letters[i] = *all[i] ? '+' : '-';
+        if (*all[i]) numbers[count++] = all[i]->get();
+    }
+    iovec text{letters.data(), all.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof numbers)> ancillary{};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    message.msg_control = ancillary.data();
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(part), numbers.data(), count * sizeof(int));
+    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        return tl::make_unexpected(failure("cannot keep the node's descriptors"));
+    for (Fd* fd : all) fd->reset();
+    return {};
+}
+
+// MSG_PEEK makes new descriptors for what stays in the packet.
+Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
+    std::array<char, kMost> letters{};
+    iovec text{letters.data(), letters.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> ancillary{};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    message.msg_control = ancillary.data();
+    message.msg_controllen = ancillary.size();
+    const ssize_t length = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
+    if (length < 0) return tl::make_unexpected(failure("cannot fetch the node's descriptors"));
+    const cmsghdr* part = CMSG_FIRSTHDR(&message);
+    const size_t count = part ? (part->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+    size_t next = 0;
+    for (size_t i = 0; i < all.size() && next < count; ++i) {
+        if (letters[i] != '+') continue;
+        int number = -1;
+        std::memcpy(&number, CMSG_DATA(part) + next++ * sizeof(int), sizeof number);
+        all[i]->reset(number);
+    }
+    // The kernel leaves out those for which the process has no more room.
+    if (message.msg_flags & MSG_CTRUNC) {
+        errno = EMFILE;
+        return tl::make_unexpected(failure("cannot fetch the node's descriptors"));
+    }
+    return {};
+}
+
+}  // namespace
+
+Try<void> Shelf::build() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return tl::make_unexpected(failure("cannot prepare to keep the node's descriptors"));
+    builder_ = getpid();
+    lent_.reset(ends[0]);
+    daemons_.reset(ends[1]);
+    return {};
+}
+
+Try<void> Shelf::put(NodeSetup& node) {
+    if (!lent_) return {};
+    if (getpid() == builder_) {
+        *this = Shelf();
+        return {};
+    }
+    // What is sent at one end waits at the other.
+    if (auto sent = send_all(daemons_.get(), lent_of(node)); !sent) return sent;
+    return send_all(lent_.get(), daemons_of(node));
+}
+
+Try<void> Shelf::lend(NodeSetup& node) const {
+    if (!lent_) return {};
+    return receive_all(lent_.get(), lent_of(node), MSG_PEEK);
+}
+
+void Shelf::take_back(NodeSetup& node) const {
+    if (!lent_) return;
+    for (Fd* fd : lent_of(node)) fd->reset();
+}
+
+Try<void> Shelf::hand_over(NodeSetup& node) const {
+    if (!lent_) return {};
+    return receive_all(daemons_.get(), daemons_of(node), 0);
+}
+
+}  // namespace dp::plugin
