@@ -96,6 +96,7 @@ def _enter(root, trees):
         kernel.change_root(root)
         kernel.move_mount(devices, "/dev")
         kernel.mount("sysfs", "/sys", "sysfs")
+        kernel.mount("slurm-dp", "/tmp", "tmpfs", data="mode=1777")
     kernel.mount("proc", "/proc", "proc")
     for tree in trees:
         tree.place()
