@@ -29,7 +29,8 @@ Failure failure(const char* what) {
                    " (SlurmdParameters=contain_spank is set; without it nothing needs to be kept so)"};
 }
 
-// One packet: a letter for each descriptor, + where there is one and - where there is none, and the descriptors.
+// One packet: a letter for each descriptor, + where there is one and - where there is none, and the
+// descriptors.
 Try<void> send_all(int socket, std::span<Fd* const> all) {
     std::array<char, kMost> letters{};
     std::array<int, kMost> numbers{};

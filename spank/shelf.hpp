@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // With SlurmdParameters=contain_spank (Slurm 24.05 and later) slurmstepd runs user_init, task_post_fork and
-// task_exit each in a process of its own that shares its memory but not its table of descriptors (mgr.c: clone
-// with CLONE_VM alone). What user_init opens would be gone with it, and its numbers would soon mean something
-// else.
+// task_exit each in a process of its own that shares its memory but not its table of descriptors (mgr.c:
+// clone with CLONE_VM alone). What user_init opens would be gone with it, and its numbers would soon mean
+// something else.
 //
-// So there, what user_init has made is put on a shelf: sent to ourselves through a socket pair that slurmstepd
-// opened before, in init_post_opt. Whoever needs it later, in one of these processes or in a task, gets
-// descriptors of its own from there. Nothing of this happens without contain_spank.
+// So there, what user_init has made is put on a shelf: sent to ourselves through a socket pair that
+// slurmstepd opened before, in init_post_opt. Whoever needs it later, in one of these processes or in a task,
+// gets descriptors of its own from there. Nothing of this happens without contain_spank.
 #pragma once
 
 #include <sys/types.h>
@@ -27,8 +27,8 @@ class Shelf {
     // will be gone, everything is put on the shelf.
     Try<void> put(NodeSetup& node);
 
-    // Where there is a shelf: gives `node` what slurmstepd and its tasks use (the control channel's launcher's
-    // end, the board, the end to wait on); it stays on the shelf, too.
+    // Where there is a shelf: gives `node` what slurmstepd and its tasks use (the control channel's
+    // launcher's end, the board, the end to wait on); it stays on the shelf, too.
     Try<void> lend(NodeSetup& node) const;
     // Takes away what was lent, when the call-back that has it ends.
     void take_back(NodeSetup& node) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In what Slurm's C interface differs from one version to the next: the one file for that in C++. For task.cpp.
+// In what Slurm's C interface differs from one version to the next: the one file for that in C++. For
+// task.cpp.
 #pragma once
 
 extern "C" {

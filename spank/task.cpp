@@ -103,8 +103,8 @@ uint32_t task_number(spank_t spank, const char* name, uint32_t otherwise) {
     return parse_number<uint32_t>(task_environment_value(spank, name).value_or("")).value_or(otherwise);
 }
 
-// slurmstepd of 24.05 and later catches these, and a task keeps its handlers until the exec, which sets them to
-// the default: a task that waits here would swallow the SIGTERM of scancel and live until KillWait.
+// slurmstepd of 24.05 and later catches these, and a task keeps its handlers until the exec, which sets them
+// to the default: a task that waits here would swallow the SIGTERM of scancel and live until KillWait.
 void end_on_signals() {
     for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
         struct sigaction now {};

@@ -61,9 +61,9 @@ std::vector<Answer> Meetings::arrive(Caller caller, const wire::Arrive& arrive, 
         meeting.deadline = now + timeout;
     }
     if (!meeting.arrived.emplace(caller.rank, caller.id).second)
-        return {
-            answer(caller, wire::INVALID,
-                   "rank " + std::to_string(caller.rank) + " has already arrived at " + in_quotes(key.group))};
+        return {answer(
+            caller, wire::INVALID,
+            "rank " + std::to_string(caller.rank) + " has already arrived at " + in_quotes(key.group))};
     meeting.deadline = std::min(meeting.deadline, now + timeout);
     const uint32_t root = key.members.empty() ? 0 : key.members.front();
     if (caller.rank == root) meeting.value = arrive.value();
@@ -84,8 +84,8 @@ std::vector<Answer> Meetings::expire(Time now) {
         auto late = missing(key, meeting);
         answers.push_back(fail_all(meeting, wire::TIMEOUT,
                                    std::to_string(meeting.arrived.size()) + " of " +
-                                       std::to_string(expected(key)) + " ranks met in " + in_quotes(key.group) +
-                                       " within " + words(now - meeting.first) +
+                                       std::to_string(expected(key)) + " ranks met in " +
+                                       in_quotes(key.group) + " within " + words(now - meeting.first) +
                                        "; missing: " + describe_(late)));
         meetings_.erase(current);
     }

@@ -9,7 +9,7 @@ import pytest
 from conftest import cluster_name
 from localcluster.harness import BUILD, TestCluster
 
-pytestmark = pytest.mark.since("24.05")
+pytestmark = [pytest.mark.since("24.05"), pytest.mark.essential]
 RANK = os.path.join(BUILD, "tests/rank")
 CONF = ["SlurmdParameters=config_overrides,contain_spank"]
 

@@ -38,6 +38,7 @@ def finish(step, deadline=10):
     return out, err
 
 
+@pytest.mark.essential
 def test_scancel_leaves_nothing_within_two_seconds(cluster):
     step = start_and_meet(cluster)
     cluster.run(["scancel", *job_of(cluster)], check=True)
@@ -57,6 +58,7 @@ def test_ctrl_c_of_srun_leaves_nothing_within_two_seconds(cluster):
     cluster.assert_idle(deadline=5)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("victim", [0, 5])
 def test_a_killed_rank_ends_the_step_within_two_seconds_and_is_named(cluster, victim):
     step = start_and_meet(cluster)
@@ -128,6 +130,7 @@ def test_cancelling_at_every_moment_of_the_start(cluster, how):
         cluster.assert_idle(deadline=5)
 
 
+@pytest.mark.essential
 def test_cancelling_while_tasks_wait_for_a_broker_they_cannot_reach(cluster):
     """node02 cannot reach node01, where the broker is; its tasks wait in task_init until they are cancelled."""
     with cluster.cut_off("node02", "node01"):

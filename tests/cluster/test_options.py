@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.essential  # on every Slurm, also where time is short
+
 SHOW = "echo timeout=$DP_TIMEOUT tensor=$DP_TENSOR_SIZE port=$MASTER_PORT nccl=$NCCL_SOCKET_IFNAME store=$TORCHELASTIC_USE_AGENT_STORE"
 ALL = ["--dp-world=4", "--dp-port=29618", "--dp-interface=eth0", "--dp-store=torch", "--dp-timeout=77", "--dp-on-failure=report", "--dp-tensor=2",
        "--dp-pipeline=1", "--dp-verbose"]

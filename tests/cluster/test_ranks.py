@@ -6,6 +6,8 @@ import re
 import pytest
 from localcluster.harness import BUILD
 
+pytestmark = pytest.mark.essential  # on every Slurm, also where time is short
+
 RANK = os.path.join(BUILD, "tests/rank")
 
 # What Slurm says of a task, and what we say.

@@ -7,6 +7,8 @@ import time
 import pytest
 from localcluster.harness import BUILD
 
+pytestmark = pytest.mark.essential  # on every Slurm, also where time is short
+
 RANK = os.path.join(BUILD, "tests/rank")
 TRAINER = os.path.join(BUILD, "bin/trainer")
 
