@@ -164,7 +164,7 @@ class _Maker:
     def _packages(self):
         with open(os.path.join(CHECKOUT, "packaging/dependencies"), encoding="utf-8") as lines:
             words = [line.split() for line in lines if not line.startswith("#") and line.strip()]
-        return [self._version.renamed.get(name, name) for group, name in words if group in GROUPS] + list(self._version.further)
+        return [self._version.renamed.get(name, name) for group, name in words if group in GROUPS]
 
     def _do(self, command, root=None):
         """Output goes to the log; a sign of life now and then."""

@@ -13,7 +13,6 @@ class Version:
     build: str                                    # where the checkout is built against it; also the tests' programs
     suite: str = ""                               # the release that is installed in a root of its own (roots.py); "": this machine
     renamed: dict = field(default_factory=dict)   # packages of packaging/dependencies that have another name there
-    further: tuple = ()                           # packages that are needed there alone
 
     def path(self, name=""):
         """A file of the build tree."""
@@ -25,8 +24,7 @@ class Version:
 
 _ALL = (
     Version("22.05", build="build"),
-    Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"},
-            further=("libzstd-dev",)),  # what Debian 13's static libcrypto needs
+    Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"}),
 )
 DEFAULT, OTHER = (version.number for version in _ALL)
 
