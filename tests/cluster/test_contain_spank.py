@@ -73,3 +73,31 @@ def test_a_program_has_no_descriptor_of_ours(contained):
     with_dp = contained.run(["srun", "-N1", "-n1", "--dp-world=auto", *count], check=True)
     without = contained.run(["srun", "-N1", "-n1", *count], check=True)
     assert with_dp.stdout == without.stdout
+
+
+def test_a_step_takes_no_second_longer(contained):
+    """Its daemon is gone before Slurm looks (spank/node.cpp)."""
+    walls = []
+    for command in [[RANK, "meet", "0"]] * 5 + [["true"]]:
+        began = time.monotonic()
+        contained.run(["srun", "-N2", "-n4", *(["--dp-world=auto"] if command[0] == RANK else []), *command], check=True)
+        walls.append(time.monotonic() - began)
+    # The plain step beside it, so that a slow machine is no failure of ours.
+    plain = walls.pop()
+    assert max(walls) < plain + 0.9, f"{walls} against {plain}"
+
+
+def test_a_killed_slurmstepd_takes_its_ranks_along(contained):
+    """The last one: Slurm takes half a minute to see that slurmstepd is gone."""
+    step = contained.popen(["srun", "-N2", "-n4", "--dp-world=auto", RANK, "meet", "600"])
+    assert all(" met" in step.stdout.readline() for _ in range(4))
+    stepds = [p for p in contained.processes(["node02"]) if p["command"].startswith("slurmstepd") and ".0" in p["command"]]
+    assert stepds
+    for p in stepds:
+        os.kill(p["pid"], signal.SIGKILL)
+    end = time.monotonic() + 3
+    while [p for p in contained.processes() if p["command"].startswith(RANK)]:
+        assert time.monotonic() < end, "the ranks have not ended"
+        time.sleep(0.05)
+    step.kill()
+    step.communicate(timeout=10)
