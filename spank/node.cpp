@@ -162,12 +162,12 @@ void node_user_init(spank_t spank) {
     if (!s.active || s.failure) return;
     const std::string step = job_environment(spank, kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
-    if (s.refused) return;
+    if (s.refused) return s.shelf.abandon();
     s.settings = read_settings(step);
     auto facts = gather(spank);
     if (!facts) {
         s.failure = facts.error().message;
-        return;
+        return s.shelf.abandon();
     }
     s.facts = std::move(*facts);
     // Neither task nor prolog nor epilog of a task gets to see it from here on.
@@ -176,6 +176,7 @@ void node_user_init(spank_t spank) {
     if (prepared) return;
     s.failure = prepared.error().message;
     s.node = NodeSetup();
+    s.shelf.abandon();
 }
 
 void node_task_forked(spank_t spank) {

@@ -98,12 +98,14 @@ Try<void> Shelf::build() {
     return {};
 }
 
+void Shelf::abandon() {
+    // In a process that will be gone they would only be closed there, and slurmstepd forget their numbers.
+    if (getpid() == builder_) *this = Shelf();
+}
+
 Try<void> Shelf::put(NodeSetup& node) {
+    abandon();
     if (!lent_) return {};
-    if (getpid() == builder_) {
-        *this = Shelf();
-        return {};
-    }
     // What is sent at one end waits at the other.
     if (auto sent = send_all(daemons_.get(), lent_of(node)); !sent) return sent;
     return send_all(lent_.get(), daemons_of(node));

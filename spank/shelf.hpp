@@ -23,6 +23,9 @@ class Shelf {
     // In slurmstepd itself, before user_init.
     Try<void> build();
 
+    // In user_init, where there is nothing to keep: slurmstepd gets its two descriptors back.
+    void abandon();
+
     // In user_init: in slurmstepd itself the shelf is taken away and `node` stays as it is; in a process that
     // will be gone, everything is put on the shelf.
     Try<void> put(NodeSetup& node);
