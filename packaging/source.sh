@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by build-deb and build-rpm: what is packaged, which version it is, and for which Slurm.
-# The caller sets root, the checkout.
+# Sourced by build-deb, build-rpm and debian/rules: what is packaged, which version it is, and for which Slurm.
+# root: the checkout.
 
 # The one place that knows the version is CMake's project().
 package_version() {
@@ -15,10 +15,11 @@ slurm_release() {
     printf '%d.%02d\n' $((0x$number >> 16)) $((0x$number >> 8 & 0xff))
 }
 
-# The release after it, for "older than": 22.05 → 22.06. There is none of that name; Slurm's releases are months.
+# For "older than": 22.06. Slurm's releases are months, so every release after this one is at least that.
 slurm_release_after() {
-    local year=${1%.*} month=${1#*.}
-    printf '%d.%02d\n' "$year" $((10#$month + 1))
+    local release
+    release=$(slurm_release)
+    printf '%d.%02d\n' "${release%.*}" $((10#${release#*.} + 1))
 }
 
 # When the packaged commit was made, so that two builds of it are equal; without git (a release's archive) when its newest file was.
