@@ -52,7 +52,7 @@ _slurm_dp() {
         mapfile -t COMPREPLY < <(compgen -W "$(_slurm_dp_values "$option")" -- "${word#*=}")
         # Where = does not part words, the answer stands for the whole word.
         [[ $COMP_WORDBREAKS == *=* ]] || COMPREPLY=("${COMPREPLY[@]/#/$option=}")
-        compopt +o nospace 2>/dev/null
+        compopt +o filenames +o nospace
         return
     fi
     if [[ ! ${_slurm_dp_theirs[$command]} && ! ${_slurm_dp_tried[$command]} ]]; then
@@ -63,11 +63,15 @@ _slurm_dp() {
     fi
     COMPREPLY=()
     theirs=${_slurm_dp_theirs[$command]}
-    [[ ! $theirs ]] || "$theirs" "$@"
+    # Slurm has no option that begins so; asking would only set how its own answers are to be quoted.
+    [[ ! $theirs || $word == --dp* ]] || "$theirs" "$@"
     if [[ $word == -* ]]; then
         mapfile -O "${#COMPREPLY[@]}" -t COMPREPLY < <(compgen -W "$_slurm_dp_options" -- "$word")
-        # One answer that wants a value is not followed by a blank.
-        [[ ${#COMPREPLY[@]} != 1 || ${COMPREPLY[0]} != *= ]] || compopt -o nospace 2>/dev/null
+        # An only answer of ours is no file's name (sbatch's are), and a blank follows but where it wants a value.
+        case ${#COMPREPLY[@]}${COMPREPLY[0]} in
+        1--dp-*=) compopt +o filenames -o nospace ;;
+        1--dp-*) compopt +o filenames +o nospace ;;
+        esac
     fi
 }
 
