@@ -3,14 +3,26 @@
 # the files that bash-completion loads at need are Slurm's own. Slurm's completion stays: it is asked first, and ours is added.
 # Slurm's is one file for all its commands, so loading it for any of them would undo ours; hence _slurm_dp_load.
 
-_slurm_dp_options='--dp-world= --dp-timeout= --dp-verbose --dp-dry-run'
-declare -gA _slurm_dp_theirs=() # command → Slurm's own function for it
+# Each option with the words that it knows; a unit test compares this with the table of options.
+_slurm_dp_options='--dp-world=auto --dp-port=auto --dp-interface= --dp-store=hold,torch --dp-timeout= --dp-on-failure=abort,report
+    --dp-tensor= --dp-pipeline= --dp-verbose --dp-dry-run'
+declare -gA _slurm_dp_theirs=() _slurm_dp_tried=() # by command: Slurm's own function for it; whether that was looked for
+
+_slurm_dp_names() {
+    local option name
+    for option in $_slurm_dp_options; do
+        name=${option%%=*}
+        [[ $option == *=* ]] && name+==
+        echo "$name"
+    done
+}
 
 # $1: an option that takes a value → the words it knows.
 _slurm_dp_values() {
-    case $1 in
-    --dp-world) echo auto ;;
-    esac
+    local option
+    for option in $_slurm_dp_options; do
+        [[ $option != "$1="* ]] || echo "${option#*=}" | tr , ' '
+    done
 }
 
 # Puts ours before what Slurm's completion has registered for our three commands, and keeps what it said besides (-o nospace).
@@ -66,7 +78,7 @@ _slurm_dp() {
     # Slurm has no option that begins so; asking would only set how its own answers are to be quoted.
     [[ ! $theirs || $word == --dp* ]] || "$theirs" "$@"
     if [[ $word == -* ]]; then
-        mapfile -O "${#COMPREPLY[@]}" -t COMPREPLY < <(compgen -W "$_slurm_dp_options" -- "$word")
+        mapfile -O "${#COMPREPLY[@]}" -t COMPREPLY < <(compgen -W "$(_slurm_dp_names)" -- "$word")
         # An only answer of ours is no file's name (sbatch's are), and a blank follows but where it wants a value.
         case ${#COMPREPLY[@]}${COMPREPLY[0]} in
         1--dp-*=) compopt +o filenames -o nospace ;;
@@ -75,7 +87,6 @@ _slurm_dp() {
     fi
 }
 
-declare -gA _slurm_dp_tried=()
 _slurm_dp_adopt
 for _slurm_dp_command in sacct sacctmgr sattach sbcast scancel scontrol scrontab sdiag sinfo sprio squeue sreport sshare sstat strigger; do
     complete -p "$_slurm_dp_command" &>/dev/null || complete -F _slurm_dp_load "$_slurm_dp_command"

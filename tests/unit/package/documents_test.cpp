@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The manual page, the completion and the administrators' guide know the options and settings that there are,
+// and no others. The tables are runtime/common/options.cpp and spank/site.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "common/options.hpp"
+#include "common/text.hpp"
+#include "site.hpp"
+
+namespace dp {
+namespace {
+
+std::string read(const std::string& name) {
+    std::ifstream file(std::string(DP_TEST_PACKAGING) + "/" + name);
+    EXPECT_TRUE(file) << name;
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+// The page as words: without roff's backslashes (\- is a hyphen) and fonts.
+std::string manual_page() {
+    std::string page = std::regex_replace(read("man/slurm-dp.8.in"), std::regex("\\\\f[BIR]"), "");
+    page.erase(std::remove(page.begin(), page.end(), '\\'), page.end());
+    return page;
+}
+
+std::set<std::string> all_of(const std::string& text, const std::string& pattern) {
+    std::set<std::string> found;
+    const std::regex expression(pattern);
+    for (std::sregex_iterator at(text.begin(), text.end(), expression), end; at != end; ++at)
+        found.insert((*at)[1]);
+    return found;
+}
+
+// "auto" of "auto|N": what is spelled small is typed as it stands.
+std::string known_words(const OptionSpec& spec) {
+    std::string words;
+    for (std::string_view word : split(spec.argument, '|'))
+        if (std::islower(static_cast<unsigned char>(word[0])))
+            words += (words.empty() ? "" : ",") + std::string(word);
+    return words;
+}
+
+std::set<std::string> option_names() {
+    std::set<std::string> names;
+    for (const auto& spec : option_specs()) names.insert(spec.name);
+    return names;
+}
+
+// Of the line that slurmd logs for a wrong word: it names all the right ones.
+std::set<std::string> setting_names() {
+    char wrong[] = "nonsense";
+    char* words[] = {wrong};
+    const auto mistakes = plugin::read_site(words, "").mistakes;
+    EXPECT_EQ(mistakes.size(), 1u);
+    return all_of(mistakes.at(0), "([a-z-]+)=");
+}
+
+TEST(Documents, TheManualPageHasEveryOptionAndVariableAndNoOther) {
+    const std::string page = manual_page();
+    const auto from = page.find(".SH OPTIONS");
+    EXPECT_EQ(all_of(page.substr(from, page.find(".SH ENVIRONMENT") - from), "--(dp-[a-z-]+)"),
+              option_names());
+    EXPECT_EQ(all_of(page, "--(dp-[a-z-]+)"), option_names());
+    std::set<std::string> variables;
+    for (const auto& spec : option_specs()) variables.insert(spec.variable);
+    EXPECT_EQ(all_of(page, "(SLURM_DP_[A-Z_]+)"), variables);
+}
+
+TEST(Documents, TheManualPageHasEverySiteSettingAndNoOther) {
+    const std::string page = manual_page();
+    const auto from = page.find(".SH SITE SETTINGS");
+    const std::string section = page.substr(from, page.find(".SH PORTS") - from);
+    EXPECT_EQ(all_of(section, "\n\\.BR ([a-z-]+) ?="), setting_names());
+}
+
+TEST(Documents, TheCompletionHasEveryOptionWithItsWordsAndNoOther) {
+    std::set<std::string> expected;
+    for (const auto& spec : option_specs())
+        expected.insert("--" + std::string(spec.name) + (spec.argument ? "=" + known_words(spec) : ""));
+    const std::string file = read("completion/slurm-dp.bash");
+    const auto from = file.find("_slurm_dp_options='");
+    EXPECT_EQ(all_of(file.substr(from, file.find('\'', from + 20) - from), "(--[a-z=,-]+)"), expected);
+}
+
+TEST(Documents, TheGuideHasEverySiteSettingAndNoOptionThatThereIsNot) {
+    const std::string guide = read("ADMIN.md");
+    EXPECT_EQ(all_of(guide, "\n\\| `([a-z-]+)="), setting_names());
+    const auto options = option_names();
+    for (const auto& name : all_of(guide, "--(dp-[a-z-]+)")) EXPECT_TRUE(options.contains(name)) << name;
+}
+
+}  // namespace
+}  // namespace dp
