@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-# bash completion of dpctl; bash-completion loads it when it is needed.
+# bash completion of dpctl; bash-completion loads it when it is needed. tests/unit/package/check compares the options with dpctl's.
 
 _dpctl() {
-    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} i
+    local current=${COMP_WORDS[COMP_CWORD]} words= i
     for ((i = 1; i < COMP_CWORD; i++)); do
         # Behind -- stands a command of its own.
         [[ ${COMP_WORDS[i]} != -- ]] || { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
     done
-    case $previous in
-    --daemon) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
-    -n | --ranks | --timeout) COMPREPLY=() ;;
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    --daemon) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
+    -n | --ranks | --timeout | --tensor | --pipeline) return ;;
+    --port) words=auto ;;
+    --store) words="hold torch" ;;
+    --on-failure) words="abort report" ;;
     *)
-        case ${COMP_WORDS[1]} in
-        launch) [[ $COMP_CWORD == 1 ]] || { mapfile -t COMPREPLY < <(compgen -W "--ranks --timeout --verbose --daemon --help --" -- "$current"); return; } ;;&
-        *) mapfile -t COMPREPLY < <(compgen -W "launch --help --version" -- "$current") ;;
-        esac
+        if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == launch ]]; then
+            words="--ranks --port --store --timeout --on-failure --tensor --pipeline --verbose --daemon --help --"
+        else
+            words="launch --help --version"
+        fi
         ;;
     esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }
 complete -F _dpctl dpctl
