@@ -16,6 +16,7 @@ from localcluster.harness import VERSION, TestCluster  # noqa: E402
 def pytest_configure(config):
     config.addinivalue_line("markers", "since(version): for that Slurm and later ones; not collected for others")
     config.addinivalue_line("markers", "essential: one of the few that CI also runs on the other Slurms")
+    config.addinivalue_line("markers", "long: only in `tests/run all`, or where DP_TEST_LONG=1 asks for it; else not collected")
     # Ended like by Ctrl-C, so that the cluster is taken down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -31,9 +32,11 @@ def pytest_collection_modifyitems(config, items):
         reason = "only root can make the local cluster"
     elif not VERSION.suite and not shutil.which("slurmctld"):
         reason = "Slurm is not installed; run packaging/install-dependencies run"
-    for_later = [item for item in items if any(VERSION.before(mark.args[0]) for mark in item.iter_markers("since"))]
-    config.hook.pytest_deselected(items=for_later)
-    items[:] = [item for item in items if item not in for_later]
+    long = os.environ.get("DP_TEST_LONG") == "1"
+    left_out = [item for item in items if any(VERSION.before(mark.args[0]) for mark in item.iter_markers("since"))
+                or (not long and item.get_closest_marker("long"))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     if reason:
         raise pytest.UsageError(f"the cluster tests cannot run: {reason}")
 

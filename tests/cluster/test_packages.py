@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packages, as an administrator meets them: built without a network, clean for lintian and rpmlint, installed into a system that has
+nothing but Slurm, off until the one line is there, and gone without a trace; no job and no node is lost on the way."""
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import cluster_name
+from localcluster import cleanroot
+from localcluster.harness import TestCluster
+from localcluster.names import CHECKOUT
+
+PACKAGING = os.path.join(CHECKOUT, "packaging")
+PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm-wlm/spank_dp.so"
+THE_LINE = "include /usr/share/slurm-dp/plugstack.conf\n"
+OURS = ("slurm-dp", "slurm-dp-tools", "slurm-dp-trainer", "libdp0", "libdp-gloo0")
+
+
+def run(*command, timeout=600, **keywords):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL, **keywords)
+    assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
+    return done
+
+
+def build(kind, folder):
+    # What the build needs is fetched before; the build itself has no network.
+    run(f"{PACKAGING}/install-dependencies", "build", kind)
+    run("unshare", "--net", f"{PACKAGING}/build-{kind}", "--output", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def debs():
+    return build("deb", os.path.join(CHECKOUT, "build/deb"))
+
+
+def deb(folder, name):
+    found = glob.glob(os.path.join(folder, f"{name}_*.deb"))
+    assert len(found) == 1, found
+    return found[0]
+
+
+class Site:
+    """A cluster whose machines are such systems: they share one disk, so what is installed once is installed on each."""
+
+    def __init__(self, root, cluster, debs):
+        self.root = root
+        self.cluster = cluster
+        self._debs = debs
+
+    def apt(self, *words):
+        """In the system, with this machine's network, as if before it was started."""
+        return run("chroot", self.root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "Acquire::Retries=3", "-y",
+                   "--no-install-recommends", *words)
+
+    def install(self, *names):
+        os.makedirs(f"{self.root}/packages", exist_ok=True)
+        for name in names:
+            run("cp", deb(self._debs, name), f"{self.root}/packages/{name}.deb")
+        self.apt("install", *(f"/packages/{name}.deb" for name in names))
+
+    def remove(self, *names):
+        """On a running machine; → what dpkg said."""
+        return self.cluster.node("head", ["dpkg", "--remove", *names], check=True).stderr
+
+    @contextlib.contextmanager
+    def line(self, text):
+        """In plugstack.conf."""
+        file = "/etc/slurm/plugstack.conf"
+        self.cluster.node("head", f"printf '%s' '{text}' >{file}", check=True)
+        try:
+            yield
+        finally:
+            self.cluster.node("head", f": >{file}", check=True)
+
+    def jobs_run(self):
+        """As ever, in srun and sbatch, on every node; → what srun said on the side."""
+        direct = self.cluster.run(["srun", "-N2", "-n2", "hostname"], check=True)
+        assert sorted(direct.stdout.split()) == ["node01", "node02"]
+        self.cluster.run(["sbatch", "-W", "-N2", "-n2", "-o", "/home/alice/out", "--wrap", "srun hostname"], check=True)
+        assert sorted(self.cluster.run(["sh", "-c", "grep -x 'node0.' /home/alice/out"]).stdout.split()) == ["node01", "node02"]
+        self.cluster.assert_idle()
+        return direct.stderr
+
+    def world_runs(self):
+        done = self.cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "dp-trainer", "--epochs", "1"], cwd="/home/alice",
+                                check=True)
+        summary = json.loads(done.stdout.splitlines()[-1])
+        return summary["world_size"] == 4 and summary["parameters_equal_on_all_ranks"]
+
+    def files(self):
+        """Every file, link and folder but what dpkg, apt and ldconfig keep for themselves."""
+        found = run("find", self.root, "-xdev", "(", *" -o ".join(f"-path {self.root}/{own}" for own in (
+            "var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "packages", "proc", "sys", "dev", "run", "tmp", "var/lib/slurm-dp-cluster",
+            "etc/ld.so.cache", "home", "work")).split(), ")", "-prune", "-o", "-print")
+        return set(found.stdout.splitlines())
+
+
+@pytest.fixture(scope="module")
+def site(debs):
+    """With Slurm alone, and then with our packages; no line in plugstack.conf."""
+    with cleanroot.copy(cluster_name("-packages")) as root, TestCluster(cluster_name("-packages"), root=root) as cluster:
+        one = Site(root, cluster, debs)
+        one.before = one.files()
+        one.apt("update")
+        one.install(*OURS)
+        yield one
+
+
+def unknown(done):
+    return done.returncode != 0 and "unrecognized option '--dp-world=auto'" in done.stderr
+
+
+def test_installed_it_is_off(site):
+    assert site.jobs_run() == ""
+    assert unknown(site.cluster.run(["srun", "-n1", "--dp-world=auto", "hostname"]))
+
+
+def test_one_line_turns_it_on_for_the_next_step(site):
+    with site.line(THE_LINE):
+        assert site.world_runs()
+        assert site.jobs_run() == ""
+        assert "--dp-world=auto|N" in site.cluster.run(["srun", "--help"]).stdout
+    assert unknown(site.cluster.run(["srun", "-n1", "--dp-world=auto", "hostname"]))
+
+
+def test_settings_stand_behind_the_plugin(site):
+    with site.line(f"optional {PLUGIN} timeout=7\n"):
+        done = site.cluster.run(["srun", "-n1", "--dp-world=auto", "sh", "-c", "echo $DP_TIMEOUT"], check=True)
+        assert done.stdout == "7\n"
+
+
+def test_dpctl_finds_its_daemon(site):
+    done = site.cluster.run("dpctl launch -n 3 -- sh -c 'echo $DP_RANK'", cwd="/home/alice", check=True)
+    assert sorted(done.stdout.split()) == ["0", "1", "2"]
+
+
+def test_it_goes_and_comes_while_its_line_stays_and_nobody_notices(site):
+    with site.line(THE_LINE):
+        step = site.cluster.popen(["srun", "-N2", "-n4", "--dp-world=auto", "sh", "-c", "sleep 5; echo rank $DP_RANK"], cwd="/home/alice")
+        for _ in range(100):
+            if len(site.cluster.processes()) >= 4 and "sleep 5" in str(site.cluster.processes()):
+                break
+        warned = site.remove("slurm-dp", "slurm-dp-tools", "slurm-dp-trainer")
+        assert warned == ""
+        out, err = step.communicate(timeout=30)
+        assert (step.returncode, err) == (0, "") and sorted(out.splitlines()) == [f"rank {n}" for n in range(4)]
+        assert site.jobs_run() == ""
+        site.install(*OURS)
+        assert site.world_runs()
+
+
+def test_a_forgotten_optional_line_costs_a_complaint_and_no_job(site):
+    with site.line(f"optional {PLUGIN}\n"):
+        try:
+            warned = site.remove("slurm-dp", "slurm-dp-tools")
+            assert f"/etc/slurm/plugstack.conf:1:optional {PLUGIN}" in warned and "take this line out" in warned
+            assert PLUGIN in site.jobs_run()
+        finally:
+            site.install("slurm-dp", "slurm-dp-tools")
+
+
+def test_purged_it_leaves_nothing(site):
+    site.apt("purge", "--autoremove", *OURS)
+    try:
+        assert site.files() - site.before == set()
+        assert site.jobs_run() == ""
+    finally:
+        site.install(*OURS)
+
+
+def test_lintian_has_nothing_to_say(debs):
+    changes = glob.glob(os.path.join(debs, "*.changes"))
+    assert len(changes) == 1
+    done = run("lintian", "--no-cfg", "--fail-on", "error,warning", changes[0])
+    assert done.stdout == ""
+
+
+# The rest is for `tests/run all`: RPM packages, and a second build of the others without the compiler's cache.
+
+
+@pytest.fixture(scope="module")
+def rpms():
+    folder = build("rpm", os.path.join(CHECKOUT, "build/rpm"))
+    return sorted(glob.glob(os.path.join(folder, "RPMS/*/*.rpm")))
+
+
+@pytest.mark.long
+def test_rpmlint_has_nothing_to_say(rpms):
+    folder = os.path.join(CHECKOUT, "build/rpm")
+    done = run("rpmlint", "--config", f"{PACKAGING}/rpm/rpmlint.toml", *rpms, *glob.glob(f"{folder}/SRPMS/*.rpm"), f"{folder}/SPECS/slurm-dp.spec")
+    assert "8 packages" in done.stdout.replace("7 packages and 1 specfiles", "8 packages") and " 0 errors, 0 warnings" in done.stdout
+
+
+@pytest.mark.long
+def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
+    """But for what the two kinds of system call differently."""
+    def of_rpm(name):
+        own = [path for path in rpms if os.path.basename(path).startswith(name + "-0") or os.path.basename(path).startswith(name + "-1")]
+        assert len(own) == 1, own
+        return {os.path.basename(path).removesuffix(".gz") for path in run("rpm", "-qpl", own[0]).stdout.splitlines()}
+
+    def of_deb(name):
+        lines = run("dpkg-deb", "--contents", deb(debs, name)).stdout.splitlines()
+        return {os.path.basename(line.split(" -> ")[0].split()[-1]).removesuffix(".gz") for line in lines if not line.startswith("d")}
+
+    common = {"changelog.Debian", "copyright"}
+    for ours, theirs in (("slurm-dp", "slurm-dp"), ("slurm-dp-tools", "slurm-dp-tools"), ("libdp0", "slurm-dp-libs"), ("libdp-gloo0", "slurm-dp-gloo"),
+                         ("libdp-dev", "slurm-dp-devel"), ("slurm-dp-trainer", "slurm-dp-trainer")):
+        missing = of_deb(ours) - of_rpm(theirs) - common
+        assert {name for name in missing if "lintian" not in name and name != ours} == set(), ours
+
+
+@pytest.mark.long
+def test_two_builds_are_equal(debs, tmp_path, monkeypatch):
+    monkeypatch.setenv("CCACHE_DISABLE", "1")
+
+    def sums(folder):
+        out = {}
+        for path in glob.glob(os.path.join(folder, "*.deb")):
+            with open(path, "rb") as file:
+                out[os.path.basename(path)] = hashlib.sha256(file.read()).hexdigest()
+        return out
+
+    first = sums(debs)
+    assert len(first) == 11
+    assert sums(build("deb", str(tmp_path / "again"))) == first
