@@ -2,7 +2,7 @@
 # bash completion of dpctl; bash-completion loads it when it is needed. tests/unit/package/check compares the options with dpctl's.
 
 _dpctl() {
-    local current=${COMP_WORDS[COMP_CWORD]} words= i
+    local current=${COMP_WORDS[COMP_CWORD]} words='' i
     for ((i = 1; i < COMP_CWORD; i++)); do
         # Behind -- stands a command of its own.
         [[ ${COMP_WORDS[i]} != -- ]] || { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }

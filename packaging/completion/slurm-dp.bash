@@ -12,7 +12,7 @@ _slurm_dp_names() {
     local option name
     for option in $_slurm_dp_options; do
         name=${option%%=*}
-        [[ $option == *=* ]] && name+==
+        [[ $option == *=* ]] && name+="="
         echo "$name"
     done
 }

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 
 import pytest
 from conftest import cluster_name
@@ -86,9 +87,8 @@ class Site:
         self.cluster.assert_idle()
         return direct.stderr
 
-    def world_runs(self):
-        done = self.cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "dp-trainer", "--epochs", "1"], cwd="/home/alice",
-                                check=True)
+    def world_runs(self, trainer="dp-trainer"):
+        done = self.cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", trainer, "--epochs", "1"], cwd="/home/alice", check=True)
         summary = json.loads(done.stdout.splitlines()[-1])
         return summary["world_size"] == 4 and summary["parameters_equal_on_all_ranks"]
 
@@ -142,9 +142,9 @@ def test_dpctl_finds_its_daemon(site):
 def test_it_goes_and_comes_while_its_line_stays_and_nobody_notices(site):
     with site.line(THE_LINE):
         step = site.cluster.popen(["srun", "-N2", "-n4", "--dp-world=auto", "sh", "-c", "sleep 5; echo rank $DP_RANK"], cwd="/home/alice")
-        for _ in range(100):
-            if len(site.cluster.processes()) >= 4 and "sleep 5" in str(site.cluster.processes()):
-                break
+        end = time.monotonic() + 20
+        while sum(process["command"] == "sleep 5" for process in site.cluster.processes()) < 4 and time.monotonic() < end:
+            time.sleep(0.05)
         warned = site.remove("slurm-dp", "slurm-dp-tools", "slurm-dp-trainer")
         assert warned == ""
         out, err = step.communicate(timeout=30)
@@ -165,6 +165,7 @@ def test_a_forgotten_optional_line_costs_a_complaint_and_no_job(site):
 
 
 def test_purged_it_leaves_nothing(site):
+    assert f"{site.root}{PLUGIN}" in site.files() - site.before
     site.apt("purge", "--autoremove", *OURS)
     try:
         assert site.files() - site.before == set()
@@ -180,7 +181,22 @@ def test_lintian_has_nothing_to_say(debs):
     assert done.stdout == ""
 
 
-# The rest is for `tests/run all`: RPM packages, and a second build of the others without the compiler's cache.
+# The rest is for `tests/run all`.
+
+
+@pytest.mark.long
+def test_from_source_it_works_below_any_prefix(site, tmp_path):
+    prefix = "/opt/slurm-dp"
+    run("cmake", "-S", CHECKOUT, "-B", str(tmp_path), "-G", "Ninja", f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DDP_TESTS=OFF", "-DDP_CUDA=OFF")
+    run("cmake", "--build", str(tmp_path))
+    site.remove(*OURS)  # what they depend on stays
+    try:
+        run("cmake", "--install", str(tmp_path), env={**os.environ, "DESTDIR": site.root})
+        with site.line(f"include {prefix}/share/slurm-dp/plugstack.conf\n"):
+            assert site.world_runs(f"{prefix}/bin/dp-trainer")
+    finally:
+        run("rm", "-rf", site.root + prefix)
+        site.install(*OURS)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +209,7 @@ def rpms():
 def test_rpmlint_has_nothing_to_say(rpms):
     folder = os.path.join(CHECKOUT, "build/rpm")
     done = run("rpmlint", "--config", f"{PACKAGING}/rpm/rpmlint.toml", *rpms, *glob.glob(f"{folder}/SRPMS/*.rpm"), f"{folder}/SPECS/slurm-dp.spec")
-    assert "8 packages" in done.stdout.replace("7 packages and 1 specfiles", "8 packages") and " 0 errors, 0 warnings" in done.stdout
+    assert "7 packages and 1 specfiles checked; 0 errors, 0 warnings" in done.stdout
 
 
 @pytest.mark.long
