@@ -164,6 +164,20 @@ def test_a_forgotten_optional_line_costs_a_complaint_and_no_job(site):
             site.install("slurm-dp", "slurm-dp-tools")
 
 
+def test_switched_off_it_is_off_at_once_and_a_job_that_waited_runs_without_a_world(site):
+    with site.line(THE_LINE):
+        done = site.cluster.run(["sbatch", "--parsable", "--hold", "-N2", "-n2", "--dp-world=2", "-o", "/home/alice/waited", "--wrap",
+                                 "srun sh -c 'echo rank=$RANK'"], check=True)
+    assert unknown(site.cluster.run(["srun", "-n1", "--dp-world=auto", "hostname"]))
+    job = done.stdout.strip()
+    site.cluster.run(["scontrol", "release", job], user="root", check=True)
+    end = time.monotonic() + 60
+    while site.cluster.run(["squeue", "-h", "-j", job]).stdout.strip() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert site.cluster.run(["cat", "/home/alice/waited"]).stdout == "rank=\nrank=\n"
+    site.cluster.assert_idle()
+
+
 def test_purged_it_leaves_nothing(site):
     assert f"{site.root}{PLUGIN}" in site.files() - site.before
     site.apt("purge", "--autoremove", *OURS)
