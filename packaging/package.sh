@@ -71,10 +71,11 @@ begin_package() {
     release=$(slurm_release)
     SOURCE_DATE_EPOCH=$(source_date)
     export SOURCE_DATE_EPOCH
-    # A package's build has a home of its own; the compiler's cache is where it always is.
+    # A package's build has a home of its own; the compiler's cache is where it always is. It must not make paths relative: they are
+    # in the debugging information, and two builds would differ.
     if command -v ccache >/dev/null; then
         CCACHE_DIR=$(ccache --get-config cache_dir)
-        export CCACHE_DIR CCACHE_BASEDIR=$output
+        export CCACHE_DIR CCACHE_BASEDIR=
     fi
     step "slurm-dp $version for Slurm $release"
 }
