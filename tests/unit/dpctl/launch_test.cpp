@@ -50,6 +50,16 @@ TEST(Launch, TakesTheOptionsOfSrun) {
         EXPECT_TRUE(has(out, line)) << out.output;
 }
 
+TEST(Launch, ServesPyTorchsStore) {
+    // ADD "n" 1 as PyTorch 1.13 writes it (3, the key, an i64); each rank gets the sum so far.
+    const Outcome out = dpctl(
+        "launch -n 3 --store torch -- bash -c 'exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; printf "
+        R"("\x03\x01\0\0\0\0\0\0\0n\x01\0\0\0\0\0\0\0" >&3; head -c 8 <&3 | od -An -td8')"
+        " | sort");
+    EXPECT_EQ(out.code, 0);
+    EXPECT_EQ(out.output, "                    1\n                    2\n                    3\n");
+}
+
 TEST(Launch, ReportNamesTheDeadAndLetsTheOthersGoOn) {
     const Outcome out = dpctl(
         "launch -n 3 --on-failure report -- sh -c '[ $RANK != 1 ] || exit 7; sleep 0.5; echo survived'");
