@@ -82,6 +82,8 @@ TEST(Launch, BadInputIsOneLineAndStartsNothing) {
         {"launch -n 2 --store redis -- echo started", "no such store; give hold"},
         {"launch -n 4 --tensor 3 -- echo started", "do not divide this step's 4 tasks; give -n"},
         {"launch -n 2 --daemon /nowhere -- echo started", "cannot open the daemon /nowhere"},
+        {"launch -n 2 --daemon /etc/passwd -- echo started",
+         "dp-rendezvousd cannot be executed (Permission denied): install it again"},
     };
     for (const auto& c : cases) {
         const Outcome out = dpctl(c.words);
