@@ -26,8 +26,9 @@ SPANK_PLUGIN(dp, 1)
 #endif
 
 namespace __gnu_cxx {
-void __freeres();  // libstdc++'s own (eh_alloc.cc), in no header
-}
+// libstdc++'s own (eh_alloc.cc), in no header.
+void __freeres();  // NOLINT(bugprone-reserved-identifier)
+}  // namespace __gnu_cxx
 
 namespace dp::plugin {
 

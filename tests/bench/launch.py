@@ -156,7 +156,9 @@ def report(nodes, times):
         if where != nodes:
             continue
         d = difference(times[case], times[against])
-        text = "too few rounds" if len(base) < FEWEST else verdict({k: v * 1e3 for k, v in d.items()}, "median", limit) if unit == "ms" else verdict(d, "percent", limit)
+        text = verdict(d, "percent", limit) if unit == "percent" else verdict(d, "median", limit / 1e3)
+        if len(base) < FEWEST:
+            text = "too few rounds"
         value = f"{d['median'] * 1e3:+.1f} ms ({d['percent']:+.1f} %)"
         found["targets"].append({"case": case, "against": against, "unit": unit, "limit": limit, "difference": d, "verdict": text})
         print(f"{case} against {against}: {value}; at most {limit} {'ms' if unit == 'ms' else '%'}: {text}")
