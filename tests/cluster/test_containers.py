@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from localcluster.names import CHECKOUT
+from localcluster.harness import BUILD
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
-STATIC = os.path.join(CHECKOUT, "build/tests/rank-static")
+RANK = os.path.join(BUILD, "tests/rank")
+STATIC = os.path.join(BUILD, "tests/rank-static")
 STEP = ["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto"]
 
 # What is run in a container is told from what is not by what it sees.

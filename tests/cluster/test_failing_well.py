@@ -8,9 +8,9 @@ import subprocess
 import time
 
 import pytest
-from localcluster.names import CHECKOUT, USERS
+from localcluster.harness import BUILD
+from localcluster.names import USERS
 
-BUILD = os.path.join(CHECKOUT, "build")
 RANK = os.path.join(BUILD, "tests/rank")
 TIMEOUT = 3  # --dp-timeout
 STEP = ["srun", "-N2", "-n4", "--ntasks-per-node=2"]

@@ -6,10 +6,11 @@ import re
 import signal
 
 import pytest
+from localcluster.harness import BUILD
 from localcluster.names import CHECKOUT
 from test_endings import until
 
-RANK = os.path.join(CHECKOUT, "build/tests/rank")
+RANK = os.path.join(BUILD, "tests/rank")
 STEP = ["srun", "-N2", "-n4", "--ntasks-per-node=2"]
 
 
