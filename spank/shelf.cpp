@@ -91,7 +91,7 @@ Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
 Try<void> Shelf::build() {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return tl::make_unexpected(failure("cannot prepare to keep the node's descriptors"));
+        return fail(std::string("cannot make a socket pair: ") + std::strerror(errno));
     builder_ = getpid();
     lent_.reset(ends[0]);
     daemons_.reset(ends[1]);
