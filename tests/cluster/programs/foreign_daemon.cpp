@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands in for a dp-rendezvousd of another version in the cluster tests: the real one, which finds the number of a
-// version that it does not know in what the plugin hands over.
+// Stands in for a dp-rendezvousd of another version in the cluster tests: the real one, which finds the
+// number of a version that it does not know in what the plugin hands over.
 #include <unistd.h>
 
 #include <cstdio>
