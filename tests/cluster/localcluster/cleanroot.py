@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A system as a site's machines have it: Debian 12 with Slurm and munge, and nothing that only a machine needs on which slurm-dp is built.
 
-Made with debootstrap when it is needed for the first time, and kept in CACHE for later runs; each test works on a copy.
+Made with debootstrap when it is needed for the first time, and kept in roots.CACHE for later runs; each test works on a copy.
 """
 import contextlib
 import fcntl
@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 
-CACHE = "/var/cache/slurm-dp-cluster"
+from . import roots
+
 SUITE = "bookworm"
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2", "procps")
 
@@ -18,9 +19,9 @@ PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "m
 @contextlib.contextmanager
 def copy(name):
     """→ the folder of a copy of our own, which goes when the caller is done. name: what a killed run left under it is cleared away."""
-    os.makedirs(CACHE, exist_ok=True)
+    os.makedirs(roots.CACHE, exist_ok=True)
     pristine = _pristine()
-    root = os.path.join(CACHE, f"{name}-root")
+    root = os.path.join(roots.CACHE, f"{name}-root")
     shutil.rmtree(root, ignore_errors=True)
     try:
         _run("cp", "-a", "--reflink=auto", pristine, root)
@@ -32,13 +33,13 @@ def copy(name):
 
 def _pristine():
     # Another list of packages is another root.
-    root = os.path.join(CACHE, "clean-" + hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12])
-    with open(CACHE + "/clean.lock", "w", encoding="ascii") as lock:
+    root = os.path.join(roots.CACHE, "clean-" + hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12])
+    with open(roots.CACHE + "/clean.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(root):
             # Under its final name only when it is complete.
             shutil.rmtree(root + ".new", ignore_errors=True)
-            _run("debootstrap", "--variant=minbase", "--include=" + ",".join(PACKAGES), SUITE, root + ".new", _mirror())
+            _run("debootstrap", "--variant=minbase", "--include=" + ",".join(PACKAGES), SUITE, root + ".new", roots.mirror())
             # The machines of the cluster mount their own there.
             open(os.path.join(root + ".new", "etc/hosts"), "a", encoding="ascii").close()
             # A copy is thrown away: no power cut matters, and dpkg need not wait for the disk.
@@ -46,13 +47,6 @@ def _pristine():
                 settings.write("force-unsafe-io\n")
             os.rename(root + ".new", root)
     return root
-
-
-def _mirror():
-    """Where this machine gets its own Debian from."""
-    done = _run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {SUITE}", "Component: main")
-    assert done.stdout.split(), f"apt names no mirror of {SUITE}; run apt-get update"
-    return done.stdout.split()[0]
 
 
 def _run(*command):

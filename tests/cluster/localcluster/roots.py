@@ -137,8 +137,8 @@ class _Maker:
         # Under its final name only when it is complete; what an interrupted run left under this one is made anew.
         shutil.rmtree(new, ignore_errors=True)
         self._say(f"a root with Debian {suite} is made in {root}; this takes some minutes, and only once")
-        mirror = _mirror()
-        self._do(["debootstrap", "--variant=minbase", suite, new, mirror])
+        debian = mirror()
+        self._do(["debootstrap", "--variant=minbase", suite, new, debian])
         _write(os.path.join(new, "usr/sbin/policy-rc.d"), "#!/bin/sh\n# slurm-dp: no service starts here by itself\nexit 101\n", 0o755)
         _write(os.path.join(new, "etc/apt/apt.conf.d/90slurm-dp"), _apt_settings() + 'APT::Install-Recommends "false";\n')
         # Nobody needs it whole after a power cut: it is made anew. Without this, dpkg spends most of its time waiting for the disk.
@@ -197,7 +197,7 @@ class _Maker:
         say(f"Slurm {self._version.number}: {time.monotonic() - self._began:5.1f} s  {text}")
 
 
-def _mirror():
+def mirror():
     """Where this machine gets its own Debian from."""
     with open("/etc/os-release", encoding="utf-8") as lines:
         release = dict(line.rstrip("\n").split("=", 1) for line in lines if "=" in line).get("VERSION_CODENAME", "").strip('"')
