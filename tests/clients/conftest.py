@@ -16,11 +16,7 @@ _spec = importlib.util.spec_from_file_location("cluster_conftest", os.path.join(
 _shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_shared)
 pytest_collection_modifyitems = _shared.pytest_collection_modifyitems
-
-
-def pytest_configure(config):
-    _shared.pytest_configure(config)
-    config.addinivalue_line("markers", "long: left out of what CI runs by default")
+pytest_configure = _shared.pytest_configure
 
 
 @pytest.fixture(scope="session")

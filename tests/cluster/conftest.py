@@ -16,7 +16,8 @@ from localcluster.harness import VERSION, TestCluster  # noqa: E402
 def pytest_configure(config):
     config.addinivalue_line("markers", "since(version): for that Slurm and later ones; not collected for others")
     config.addinivalue_line("markers", "essential: one of the few that CI also runs on the other Slurms")
-    config.addinivalue_line("markers", "long: only in `tests/run all`, or where DP_TEST_LONG=1 asks for it; else not collected")
+    config.addinivalue_line("markers", "long: left out of what CI runs by default")
+    config.addinivalue_line("markers", "packages: of the packages for this machine's Slurm; not collected for the others")
     # Ended like by Ctrl-C, so that the cluster is taken down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -32,9 +33,8 @@ def pytest_collection_modifyitems(config, items):
         reason = "only root can make the local cluster"
     elif not VERSION.suite and not shutil.which("slurmctld"):
         reason = "Slurm is not installed; run packaging/install-dependencies run"
-    long = os.environ.get("DP_TEST_LONG") == "1"
     left_out = [item for item in items if any(VERSION.before(mark.args[0]) for mark in item.iter_markers("since"))
-                or (not long and item.get_closest_marker("long"))]
+                or item.get_closest_marker("packages") and VERSION.suite]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     if reason:
