@@ -15,6 +15,7 @@ from localcluster import cleanroot
 from localcluster.harness import TestCluster
 from localcluster.names import CHECKOUT
 
+pytestmark = pytest.mark.packages
 PACKAGING = os.path.join(CHECKOUT, "packaging")
 PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm-wlm/spank_dp.so"
 THE_LINE = "include /usr/share/slurm-dp/plugstack.conf\n"
