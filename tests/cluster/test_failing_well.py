@@ -3,11 +3,11 @@
 and nothing stays behind. Where Slurm alone fails, it fails with the plugin as it does without."""
 import concurrent.futures
 import os
-import resource
 import subprocess
 import time
 
 import pytest
+from localcluster import versions
 from localcluster.harness import BUILD
 from localcluster.names import USERS
 
@@ -198,23 +198,38 @@ def test_a_world_needs_no_room_in_a_file_system(cluster, spoilt, mended):
 
 # ---- descriptors ----
 
-@pytest.mark.parametrize("limit, words", [
-    # slurmstepd has about 22 of its own when the plugin asks for up to 11 more; Slurm alone still runs a step with 26.
-    (26, "Too many open files; raise the limit of open files (ulimit -n; for slurmd, LimitNOFILE in its unit)"),
-    (36, None),  # enough for slurmstepd and for the daemon, though not for descriptors above 64
-])
-def test_few_descriptors_in_slurmstepd(own, daemons, limit, words):
-    slurmd = next(p for p in own.processes(["node02"], everyone=True) if p["command"].startswith("slurmd"))
-    before = resource.prlimit(slurmd["pid"], resource.RLIMIT_NOFILE)
-    resource.prlimit(slurmd["pid"], resource.RLIMIT_NOFILE, (limit, before[1]))
-    try:
-        assert own.run([*STEP, "hostname"], check=True).stdout.count("node02") == 2
-        if words:
-            assert_fails_well(own, "slurm-dp: node node02: cannot ", words, within=2)
-        else:
-            assert_world_forms(own)
-    finally:
-        resource.prlimit(slurmd["pid"], resource.RLIMIT_NOFILE, before)
+@pytest.fixture(scope="module")
+def limited(own):
+    """limited(limit): that many descriptors for each slurmstepd of node02, not for its slurmd."""
+    wrapper = own.host_path("/home/shared/slurmstepd")
+
+    def limit(number):
+        with open(wrapper, "w", encoding="ascii") as out:
+            out.write(f'#!/bin/sh\nulimit -Sn {number}\nexec /usr/sbin/slurmstepd "$@"\n')
+        os.chmod(wrapper, 0o755)
+        return own
+
+    def restart(words):
+        own.node("node02", f"kill $(cat /run/slurmd.pid); while test -e /run/slurmd.pid; do sleep 0.01; done; slurmd {words}", check=True)
+
+    limit(1000)
+    restart("-d /home/shared/slurmstepd")
+    yield limit
+    restart("")
+
+
+def test_too_few_descriptors_for_the_plugin_in_slurmstepd(limited, daemons):
+    own = limited(versions.tested().stepd_descriptors)
+    assert own.run([*STEP, "hostname"], check=True).stdout.count("node02") == 2
+    assert_fails_well(own, "slurm-dp: node node02: cannot ",
+                      "Too many open files; raise the limit of open files (ulimit -n; for slurmd, LimitNOFILE in its unit)", within=2)
+    limited(1000)
+
+
+def test_few_descriptors_in_slurmstepd_are_enough(limited, daemons):
+    """The daemon raises its own limit, and needs no descriptor of a high number."""
+    assert_world_forms(limited(40))
+    limited(1000)
 
 
 def test_a_daemon_without_descriptors_says_so_and_goes_on_when_it_has_some(cluster):

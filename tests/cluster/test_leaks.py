@@ -31,7 +31,12 @@ def of_running_step(cluster, *words):
     """Descriptors of the tasks and of their slurmstepds while the program runs: ([…], […])."""
     step = cluster.popen([*STEP, *words, "sh", "-c", "echo up; exec sleep 60"])
     assert [step.stdout.readline() for _ in range(4)] == ["up\n"] * 4
-    tasks = until(lambda: [p for p in cluster.processes() if "sleep 60" in p["command"] and "echo" not in p["command"]], 5, "the tasks sleep")
+
+    def sleeping():
+        return [p for p in cluster.processes() if "sleep 60" in p["command"] and "echo" not in p["command"]]
+
+    until(lambda: len(sleeping()) == 4, 5, "the tasks sleep")
+    tasks = sleeping()
     stepds = [p for p in cluster.processes() if re.match(r"slurmstepd: \[\d+\.0\]", p["command"])]
     found = [descriptors(p["pid"]) for p in tasks], [descriptors(p["pid"]) for p in stepds]
     step.send_signal(signal.SIGINT)

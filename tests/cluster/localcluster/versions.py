@@ -13,6 +13,7 @@ class Version:
     build: str                                    # where the checkout is built against it; also the tests' programs
     suite: str = ""                               # the release that is installed in a root of its own (roots.py); "": this machine
     renamed: dict = field(default_factory=dict)   # packages of packaging/dependencies that have another name there
+    stepd_descriptors: int = 0                    # a limit of open files with which slurmstepd still runs two tasks, and hardly more
 
     def path(self, name=""):
         """A file of the build tree."""
@@ -23,8 +24,8 @@ class Version:
 
 
 _ALL = (
-    Version("22.05", build="build"),
-    Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"}),
+    Version("22.05", build="build", stepd_descriptors=26),
+    Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"}, stepd_descriptors=34),
 )
 DEFAULT, OTHER = (version.number for version in _ALL)
 
