@@ -97,7 +97,7 @@ class Site:
         """Every file, link and folder but what dpkg, apt and ldconfig keep for themselves."""
         found = run("find", self.root, "-xdev", "(", *" -o ".join(f"-path {self.root}/{own}" for own in (
             "var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "packages", "proc", "sys", "dev", "run", "tmp", "var/lib/slurm-dp-cluster",
-            "etc/ld.so.cache", "home", "work")).split(), ")", "-prune", "-o", "-print")
+            "etc/ld.so.cache")).split(), ")", "-prune", "-o", "-print")
         return set(found.stdout.splitlines())
 
 
