@@ -147,8 +147,8 @@ def test_a_requeued_job_is_a_new_generation_with_new_ids(cluster):
     job = done.stdout.strip()
     # Slurm holds a requeued job back for a while; its owner may let it go.
     cluster.run(f"for i in $(seq 600); do grep -q round=1 requeue.out 2>/dev/null && break; sleep 0.1; done; "
-                f"for i in $(seq 100); do scontrol update JobId={job} StartTime=now 2>/dev/null; "
-                f"scontrol show job {job} | grep -q JobState=COMPLETED && break; sleep 0.3; done",
+                f"for i in $(seq 200); do [ $((i % 10)) != 1 ] || scontrol update JobId={job} StartTime=now 2>/dev/null; "
+                f"[ $(grep -c round=1 requeue.out) -ge 8 ] && break; sleep 0.3; done",
                 cwd="/home/alice", timeout=90)
     text = cluster.run(["cat", "/home/alice/requeue.out"], check=True).stdout
     found = tasks(text)
