@@ -7,6 +7,7 @@
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 
+#include <csignal>
 #include <utility>
 
 namespace dp::trainer {
@@ -71,6 +72,8 @@ Result<std::unique_ptr<Communicator>> open_gloo(Context& context) {
 }
 
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh) {
+    // Gloo writes to sockets whose rank may have died: an error to report, no reason to die too.
+    std::signal(SIGPIPE, SIG_IGN);
     return std::make_unique<GlooCommunicator>(std::move(mesh));
 }
 

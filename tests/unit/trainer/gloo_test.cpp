@@ -9,6 +9,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -31,15 +32,18 @@ namespace {
 template <typename Main>
 void run_world(int size, Main rank_main) {
     ::gloo::rendezvous::HashStore store;
+    // Nobody leaves before all have connected.
+    std::barrier connected(size);
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
-        threads.emplace_back([&store, &rank_main, rank, size] {
+        threads.emplace_back([&store, &rank_main, &connected, rank, size] {
             ::gloo::transport::tcp::attr attributes;
             attributes.hostname = "127.0.0.1";
             auto device = ::gloo::transport::tcp::CreateDevice(attributes);
             auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, size);
             mesh->connectFullMesh(store, device);
+            connected.arrive_and_wait();
             rank_main(*make_gloo(mesh));
         });
     }
