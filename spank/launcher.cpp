@@ -102,7 +102,7 @@ void launcher_post_options() {
     if (!s.command_line.any() && !inherited->any()) return;
 
     s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
-    if (auto why = contradiction(s.settings)) refuse(*why);
+    if (auto why = contradiction(s.command_line)) refuse(*why);
     if (!s.settings.world) s.settings.world = 0;
     if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
     if (s.secret.empty()) {
@@ -116,6 +116,7 @@ void launcher_post_options() {
     std::string text;
     for (const auto& [name, value] : settings_to_environment(s.settings))
         text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
+    if (s.command_line.any()) text.append(" ").append(kOwnOptions);
     set_environment(kStepVariable, text);
     s.active = true;
 }

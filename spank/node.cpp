@@ -77,6 +77,7 @@ Try<StepFacts> gather(spank_t spank) {
                         std::to_string(local));
         f.ranks.push_back(rank);
     }
+    f.leader_job_id = f.job_id;
     uint16_t cpus = 0;
     if (spank_get_item(spank, S_JOB_NCPUS, &cpus) == ESPANK_SUCCESS) f.cpus = cpus;
     auto text = [&](const char* name) { return job_environment(spank, name).value_or(""); };
@@ -107,11 +108,6 @@ Try<StepFacts> gather(spank_t spank) {
 
 Try<void> prepare(State& s) {
     const StepFacts& f = s.facts;
-    // srun has judged every other step before it launched it.
-    if (f.heterogeneous)
-        if (Verdict verdict = judge_step(s.settings, s.settings, f.world_size);
-            verdict.decision == Verdict::refuse)
-            return fail(verdict.why);
     if (s.settings.interface) {
         auto chosen = choose_interface(*s.settings.interface, interface_addresses(), f.host, f.nodes);
         if (!chosen) return tl::make_unexpected(chosen.error());
@@ -125,6 +121,11 @@ Try<void> prepare(State& s) {
         ports.serve_master = s.settings.store == StoreKind::torch;
     }
     auto node = prepare_node(s.site.daemon, f.name(), ports);
+    if (!node && f.heterogeneous && f.has_rank_zero()) {
+        // Rank 0 of its component, and perhaps of no more.
+        s.broker_failure = node.error().message;
+        node = prepare_node(s.site.daemon, f.name(), {});
+    }
     if (!node) return tl::make_unexpected(node.error());
     s.node = std::move(*node);
     return {};
@@ -164,6 +165,7 @@ void node_user_init(spank_t spank) {
     s.refused = step == kRefusedStep;
     if (s.refused) return s.shelf.abandon();
     s.settings = read_settings(step);
+    s.own_options = step.find(kOwnOptions) != std::string::npos;
     auto facts = gather(spank);
     if (!facts) {
         s.failure = facts.error().message;
@@ -172,6 +174,14 @@ void node_user_init(spank_t spank) {
     s.facts = std::move(*facts);
     // Neither task nor prolog nor epilog of a task gets to see it from here on.
     spank_unsetenv(spank, kSecretVariable);
+    if (s.facts.heterogeneous) {
+        // srun knows one component; it has judged every other step before it launched it.
+        const Verdict verdict =
+            judge_step(s.settings, s.own_options ? s.settings : Settings{}, s.facts.world_size);
+        if (verdict.decision == Verdict::refuse) s.failure = verdict.why;
+        if (verdict.decision == Verdict::leave_alone) s.active = false;
+        if (verdict.decision != Verdict::apply) return s.shelf.abandon();
+    }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
     if (prepared) return;
     s.failure = prepared.error().message;

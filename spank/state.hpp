@@ -29,6 +29,8 @@ namespace dp::plugin {
 // (place_component).
 struct StepFacts {
     uint32_t job_id = 0;
+    uint32_t leader_job_id =
+        0;  // components of a heterogeneous job are jobs of their own; the step is the leader's
     uint32_t step_id = 0;
     uint32_t restart = 0;
     bool heterogeneous = false;
@@ -60,6 +62,7 @@ struct State {
     bool active = false;
     bool refused = false;  // by the launcher, which has said why: the tasks end without a word
     Settings settings;
+    bool own_options = false;  // some of them were given to this srun itself
     StepFacts facts;
     NodeSetup node;
     Shelf shelf;
@@ -68,6 +71,8 @@ struct State {
     // (slurmd treats it as the node's fault), so it is kept until task_init, whose failure only fails the
     // step.
     std::optional<std::string> failure;
+    // The same about the broker's ports, in a heterogeneous step: a failure only where the broker will be.
+    std::optional<std::string> broker_failure;
     uint32_t forked = 0;
     uint32_t exited = 0;
 };

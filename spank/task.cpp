@@ -90,7 +90,7 @@ void end_step(const StepFacts& facts) {
     sigaddset(&alarm_only, SIGALRM);
     sigprocmask(SIG_UNBLOCK, &alarm_only, nullptr);
     alarm(kEndStepSeconds);
-    kill_step(facts.job_id, facts.step_id, SIGKILL);
+    kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
 std::optional<std::string> task_environment_value(spank_t spank, const char* name) {
@@ -164,7 +164,11 @@ void task_init(spank_t spank) {
         rank = task_number(spank, "SLURM_PROCID", rank);
         s.facts.place_component(rank - in_component, task_number(spank, "SLURM_NODEID", s.facts.node_rank));
         // Bound for a rank 0 that was only its component's.
-        if (!s.facts.has_rank_zero()) drop_broker_ports(s.node);
+        if (!s.facts.has_rank_zero())
+            drop_broker_ports(s.node);
+        else if (s.broker_failure && !s.failure)
+            s.failure = s.broker_failure;
+        s.facts.leader_job_id = task_number(spank, "SLURM_JOB_ID", s.facts.job_id);
     }
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s); !started) s.failure = started.error().message;
@@ -193,7 +197,7 @@ void task_init(spank_t spank) {
                                           s.settings.pipeline.value_or(1));
     facts.torch_store = s.settings.store == StoreKind::torch;
     if (s.interface) facts.interface = s.interface->interface;
-    facts.run = s.facts.name();
+    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
     facts.socket = s.node.socket_name;
     const TaskEnvironment environment =
         task_environment(facts, *plan, [&](const char* name) { return task_environment_value(spank, name); });

@@ -287,7 +287,8 @@ NodeActions Node::on_launcher_lost() {
 NodeActions Node::tick(Time now) {
     if (!joined_ && !broker_gone_ && now >= started_ + config_.timeout) {
         auto lost = on_broker_lost(
-            "this node could not reach the rendezvous daemon on " + config_.broker_host + " within " +
+            "this node could not reach the rendezvous daemon on " + config_.broker_host +
+                (config_.broker_addresses.empty() ? "" : " (" + config_.broker_addresses + ")") + " within " +
                 std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout): " +
                 (other_version_.empty() ? "is its node up, and may this node connect to it?"
                                         : other_version_),

@@ -31,6 +31,7 @@ struct NodeConfig {
     std::string host;
     std::vector<uint32_t> ranks;  // world ranks by local rank
     std::string broker_host;
+    std::string broker_addresses;        // the ones that are tried, for a message
     bool report_failures = false;        // without the broker the ranks of this node go on
     std::vector<std::string> addresses;  // of this node, numeric
     std::string launcher;                // what started this node's part: slurmstepd, dpctl

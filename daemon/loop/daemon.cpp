@@ -26,6 +26,8 @@ constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
                                         SIGXCPU, SIGXFSZ, SIGTTIN, SIGTTOU, SIGIO,     SIGPWR};
 
+constexpr size_t kAddressesShown = 4;
+
 std::vector<std::string> hosts_of(const std::string& node_list) {
     auto hosts = expand_hostlist(node_list);
     return hosts ? *hosts : std::vector<std::string>();
@@ -37,6 +39,9 @@ NodeConfig node_config(const DaemonConfig& c) {
     n.host = c.host;
     n.ranks = c.ranks;
     n.broker_host = c.broker_host;
+    for (size_t i = 0; i < c.broker_addresses.size() && i < kAddressesShown; ++i)
+        n.broker_addresses += (i ? ", " : "") + c.broker_addresses[i];
+    if (c.broker_addresses.size() > kAddressesShown) n.broker_addresses += ", ...";
     n.report_failures = c.report_failures;
     if (c.torch_store)
         for (auto& one : interface_addresses()) n.addresses.push_back(std::move(one.address));

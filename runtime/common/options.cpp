@@ -13,9 +13,9 @@ tl::unexpected<Failure> wrong(std::string what_and_remedy) {
 }
 
 Try<bool> read_flag(std::string_view value) {
-    if (value.empty() || value == "1" || value == "yes" || value == "on") return true;
-    if (value == "0" || value == "no" || value == "off") return false;
-    return wrong("takes no value; give the option alone");
+    if (value.empty() || value == "1" || value == "yes" || value == "on" || value == "true") return true;
+    if (value == "0" || value == "no" || value == "off" || value == "false") return false;
+    return wrong("takes no value; give the option alone (in a variable: 1 or 0)");
 }
 
 std::optional<std::string> flag_text(const std::optional<bool>& flag) {
@@ -145,8 +145,8 @@ const std::vector<OptionSpec>& option_specs() {
         {"dp-port", "SLURM_DP_PORT", "auto|N", "MASTER_PORT: a free one is found (auto), or insist on N",
          set_port, [](const Settings& s) { return auto_text(s.port); }},
         {"dp-interface", "SLURM_DP_INTERFACE", "NAME|CIDR",
-         "the network of MASTER_ADDR, the rendezvous, NCCL and Gloo", set_interface,
-         [](const Settings& s) { return s.interface; }},
+         "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous where names lead there",
+         set_interface, [](const Settings& s) { return s.interface; }},
         {"dp-store", "SLURM_DP_STORE", "hold|torch",
          "hold MASTER_PORT free for rank 0 (default), or serve PyTorch's store there", set_store,
          [](const Settings& s) -> std::optional<std::string> {
@@ -224,21 +224,25 @@ std::optional<std::string> contradiction(const Settings& s) {
 
 Verdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
     const uint32_t world = s.world.value_or(0);
-    if (world != 0 && world != tasks) {
-        if (!own.world) return {Verdict::leave_alone, ""};
-        return {Verdict::refuse, "--dp-world=" + shown(world) + ", but this step has " +
-                                     plural(tasks, "task") + "; give -n " + shown(world) +
-                                     " (or --dp-world=auto for " + shown(tasks) + ")"};
-    }
     const uint32_t tensor = s.tensor.value_or(1);
     const uint32_t pipeline = s.pipeline.value_or(1);
     const uint64_t replica = uint64_t{tensor} * pipeline;
-    if (tasks % replica == 0) return {};
-    if (!own.tensor && !own.pipeline) return {Verdict::leave_alone, ""};
-    return {Verdict::refuse, "--dp-tensor=" + shown(tensor) + " and --dp-pipeline=" + shown(pipeline) +
-                                 " make groups of " + std::to_string(replica) +
-                                 " ranks, which do not divide this step's " + plural(tasks, "task") +
-                                 "; give -n a multiple of " + std::to_string(replica) + ", or smaller sizes"};
+    const bool other_world = world != 0 && world != tasks;
+    if (!other_world && tasks % replica == 0) return {};
+    if (!own.any()) return {Verdict::leave_alone, ""};
+    auto inherited = [](bool is, const char* variable) {
+        return is ? std::string(" (inherited: ") + variable + ")" : std::string();
+    };
+    if (other_world)
+        return {Verdict::refuse, "--dp-world=" + shown(world) + inherited(!own.world, "SLURM_DP_WORLD") +
+                                     ", but this step has " + plural(tasks, "task") + "; give -n " +
+                                     shown(world) + " (or --dp-world=auto for " + shown(tasks) + ")"};
+    return {Verdict::refuse,
+            "--dp-tensor=" + shown(tensor) + inherited(s.tensor && !own.tensor, "SLURM_DP_TENSOR") +
+                " and --dp-pipeline=" + shown(pipeline) +
+                inherited(s.pipeline && !own.pipeline, "SLURM_DP_PIPELINE") + " make groups of " +
+                std::to_string(replica) + " ranks, which do not divide this step's " + plural(tasks, "task") +
+                "; give -n a multiple of " + std::to_string(replica) + ", or smaller sizes"};
 }
 
 }  // namespace dp

@@ -69,9 +69,9 @@ std::vector<std::pair<std::string, std::string>> settings_to_environment(const S
 // Layers: what `strong` says wins over `weak`.
 Settings merge(const Settings& strong, const Settings& weak);
 
-// What a step of so many tasks does about what was asked. `own` is what was given to this srun itself, which
-// insists; what was inherited from the job only applies to steps that it fits, and leaves others alone
-// (`srun mkdir`).
+// What a step of so many tasks does about what was asked. `own` is what was given to this srun itself: with
+// any of it the step wants a world and is refused where it cannot have one. What was only inherited from the
+// job applies to steps that it fits, and leaves others alone (`srun mkdir`).
 struct Verdict {
     enum Decision { apply, leave_alone, refuse } decision = apply;
     std::string why;  // with refuse: the line for the user

@@ -60,6 +60,8 @@ inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
 inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
 // In kStepVariable: the launcher has refused the step and said why.
 inline constexpr const char* kRefusedStep = "refused";
+// There, too: some of the settings were given to this srun itself, so that the step insists on a world.
+inline constexpr const char* kOwnOptions = "own=1";
 inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable};
 
 }  // namespace dp

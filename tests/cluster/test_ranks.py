@@ -2,6 +2,7 @@
 """Ranks, nodes and generations are Slurm's own, however the tasks are laid out and however the step came to be."""
 import os
 import re
+import time
 
 import pytest
 from localcluster.harness import BUILD
@@ -96,6 +97,44 @@ def test_a_heterogeneous_step_of_another_size_is_refused(cluster):
     done = cluster.run("salloc -Q -N2 -n8 --ntasks-per-node=4 srun -N1 -n2 --dp-world=6 hostname : -N1 -n3 hostname")
     assert done.returncode != 0 and "node0" not in done.stdout
     assert "slurm-dp: node node01: --dp-world=6, but this step has 5 tasks; give -n 6" in done.stderr
+    cluster.assert_idle()
+
+
+def test_inherited_sizes_leave_a_heterogeneous_step_alone_that_they_do_not_fit(cluster):
+    done = cluster.run("salloc -Q -N2 -n8 --ntasks-per-node=4 --dp-world=8 srun -N1 -n1 sh -c 'echo alone=$RANK$SLURM_DP_SECRET' : "
+                       "-N1 -n1 sh -c 'echo alone=$RANK$SLURM_DP_SECRET'", check=True)
+    assert done.stdout == "alone=\n" * 2 and "slurm-dp" not in done.stderr
+
+
+def test_an_asked_port_need_be_free_on_the_first_component_only(cluster):
+    holder = cluster.popen(["srun", "-w", "node02", "-N1", "-n1", "/usr/bin/python3", "-c",
+                            "import socket, time; s = socket.socket(); s.bind(('', 15123)); s.listen(); print('up', flush=True); time.sleep(60)"])
+    assert holder.stdout.readline() == "up\n"
+    try:
+        for first, second, fine in (("node01", "node02", True), ("node02", "node01", False)):
+            done = cluster.run(["salloc", "-Q", "-w", first, "-N1", "-n1", ":", "-w", second, "-N1", "-n1", "srun", "--het-group=0,1",
+                                "--dp-port=15123", "--dp-timeout=30", "sh", "-c", "echo port=$MASTER_PORT"])
+            if fine:
+                assert done.stdout == "port=15123\n" * 2, done.stderr
+            else:
+                assert done.returncode != 0 and "slurm-dp: node node02: port 15123 for MASTER_PORT is in use" in done.stderr
+    finally:
+        holder.terminate()
+        holder.communicate(timeout=30)
+    cluster.assert_idle()
+
+
+def test_a_component_that_fails_ends_the_whole_heterogeneous_job(cluster):
+    """Its own job id would end it alone, and the others wait for --dp-timeout."""
+    cluster.node("node01", "ip link add link eth0 name only01 type macvlan mode bridge && ip link set only01 up && ip addr add 10.98.0.1/24 dev only01",
+                 check=True)
+    began = time.monotonic()
+    done = cluster.run(["salloc", "-Q", "-w", "node01", "-N1", "-n1", ":", "-w", "node02", "-N1", "-n1", "srun", "--het-group=0,1",
+                        "--dp-interface=only01", "--dp-timeout=40", "hostname"], timeout=90)
+    took = time.monotonic() - began
+    cluster.node("node01", "ip link del only01", check=True)
+    assert done.returncode != 0 and done.stdout == "" and "node02 has no such interface" in done.stderr
+    assert took < 20
     cluster.assert_idle()
 
 

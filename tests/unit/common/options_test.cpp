@@ -156,6 +156,22 @@ TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlo
         EXPECT_EQ(given.why.find("give ") != std::string::npos, given.decision == Verdict::refuse)
             << given.why;
     }
+    // One option of this srun's own, and the step wants a world: what was inherited is no reason to run
+    // without.
+    Settings own;
+    own.timeout_seconds = 20;
+    Settings inherited = own;
+    inherited.tensor = 3;
+    Verdict mixed = judge_step(inherited, own, 4);
+    EXPECT_EQ(mixed.decision, Verdict::refuse);
+    EXPECT_NE(mixed.why.find("--dp-tensor=3 (inherited: SLURM_DP_TENSOR)"), std::string::npos) << mixed.why;
+    inherited = own;
+    inherited.world = 8;
+    mixed = judge_step(inherited, own, 4);
+    EXPECT_EQ(mixed.decision, Verdict::refuse);
+    EXPECT_NE(mixed.why.find("--dp-world=8 (inherited: SLURM_DP_WORLD), but this step has 4 tasks"),
+              std::string::npos);
+
     Settings nine;
     nine.world = 9;
     EXPECT_EQ(judge_step(nine, nine, 8).why,
