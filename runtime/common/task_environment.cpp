@@ -57,7 +57,7 @@ class Writer {
 
     // As offer; where the user's value contradicts the plan, there will be one warning.
     std::string offer_world(const char* name, const std::string& value) {
-        const std::string seen = offer(name, value);
+        std::string seen = offer(name, value);
         if (seen != value)
             contradictions_ += (contradictions_.empty() ? "" : ", ") + std::string(name) + "=" +
                                printable(seen, 80) + " (this step's is " + value + ")";
@@ -76,10 +76,11 @@ class Writer {
 
     // An outer step's variable that this one does not set would speak of the wrong step.
     TaskEnvironment finish() {
-        for (const auto& [name, value] : outer_) {
-            const bool set_again = std::any_of(out_.changes.begin(), out_.changes.end(),
-                                               [&](const EnvironmentChange& c) { return c.name == name; });
-            if (!set_again && get_(name.c_str()) == value) remove(name.c_str());
+        for (const auto& outer : outer_) {
+            const bool set_again =
+                std::any_of(out_.changes.begin(), out_.changes.end(),
+                            [&](const EnvironmentChange& c) { return c.name == outer.first; });
+            if (!set_again && get_(outer.first.c_str()) == outer.second) remove(outer.first.c_str());
         }
         if (!contradictions_.empty())
             out_.warnings.push_back(
