@@ -5,7 +5,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "common/fd.hpp"
@@ -22,9 +21,9 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
       secret_(std::move(secret)),
       node_rank_(node_rank),
       events_(std::move(events)),
+      // Whichever of the addresses leads to the first port.
+      pace_(addresses.size(), addresses.size() * ports.size()),
       try_timer_(base, [this] { try_next(); }) {
-    // The broker is most likely on the first port, whichever of the addresses leads to it.
-    round_ = addresses.size();
     for (uint16_t port : ports)
         for (const auto& address : addresses) targets_.push_back({address, port});
     try_next();
@@ -32,13 +31,9 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
 
 void BrokerLink::try_next() {
     if (joined_ != 0 || targets_.empty()) return;
-    if (next_target_ >= std::min(round_, targets_.size())) {
-        // A round is over. The broker's node may just be slower than this one, or its first ports were taken:
-        // each round goes twice as far down the list as the last.
+    if (next_target_ >= pace_.width()) {
         next_target_ = 0;
-        round_ *= 2;
-        try_timer_.after(pause_);
-        pause_ = std::min(pause_ * 2, kLongestPause);
+        try_timer_.after(pace_.rest());
         return;
     }
     try_timer_.after(kStagger);

@@ -2,8 +2,7 @@
 //
 // A relay's connection to the broker: tries the step's candidate ports in order, a new one every kStagger or
 // as soon as the last was refused, until one peer has proven that it knows the step's secret; whoever cannot
-// is passed over. Goes round again, further and more slowly each time, until it succeeds or the owner gives
-// up.
+// is passed over. Goes round again, at the pace of search_pace.hpp, until it succeeds or the owner gives up.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/search_pace.hpp"
 #include "loop/connection.hpp"
 #include "loop/timer.hpp"
 
@@ -23,8 +23,6 @@ namespace dp {
 inline constexpr Time kStagger{20};
 // How long a stranger's port, or one behind a firewall, is waited for while the others are tried.
 inline constexpr Time kAttemptPatience{2000};
-inline constexpr Time kFirstPause{2};
-inline constexpr Time kLongestPause{1000};
 
 class BrokerLink {
  public:
@@ -62,8 +60,7 @@ class BrokerLink {
     uint32_t node_rank_;
     Events events_;
     size_t next_target_ = 0;
-    size_t round_ = 0;  // how many targets this round tries
-    Time pause_ = kFirstPause;
+    SearchPace pace_;
     std::map<uint64_t, Attempt> attempts_;
     std::set<uint64_t> over_;
     uint64_t next_attempt_ = 1;

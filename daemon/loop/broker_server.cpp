@@ -124,7 +124,7 @@ void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
 void BrokerServer::refuse(PeerId id, const std::string& why) {
     auto found = peers_.find(id);
     if (found == peers_.end() || over_.contains(id)) return;
-    strangers_.mention("closed a connection from " + found->second.address + ": " + why);
+    strangers_.mention("a connection from " + found->second.address, why);
     drop(id);
 }
 

@@ -24,8 +24,12 @@ void log_line(const std::string& text) {
     [[maybe_unused]] ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
 }
 
-void StrangerLog::mention(const std::string& text) {
-    if (++seen_ <= kPrinted) log_line(text);
+void StrangerLog::mention(const std::string& what, const std::string& why) {
+    const bool new_reason = reasons_.size() < kReasons && reasons_.insert(why).second;
+    if (++seen_ <= kPrinted || new_reason)
+        log_line("closed " + what + ": " + why);
+    else
+        ++unsaid_;
 }
 
 void StrangerLog::no_room(int error) {
@@ -39,8 +43,7 @@ void StrangerLog::no_room(int error) {
 }
 
 void StrangerLog::summary() {
-    if (seen_ > kPrinted)
-        log_line(std::to_string(seen_ - kPrinted) + " more connections of strangers were closed");
+    if (unsaid_ > 0) log_line(std::to_string(unsaid_) + " more connections of strangers were closed");
 }
 
 }  // namespace dp

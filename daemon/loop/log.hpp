@@ -4,6 +4,7 @@
 // for long.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -11,11 +12,13 @@ namespace dp {
 
 void log_line(const std::string& text);
 
-// A line that could be provoked by a stranger: the first few are printed, then they are only counted.
+// A line that could be provoked by a stranger: the first few are printed, and of the rest the first for each
+// reason; then they are only counted.
 class StrangerLog {
  public:
     explicit StrangerLog(std::string host = "") : host_(std::move(host)) {}
-    void mention(const std::string& text);
+    // "closed WHAT: WHY"
+    void mention(const std::string& what, const std::string& why);
     // Said once: connections wait for a descriptor.
     void no_room(int error);
     // One line with the count of what was not printed, at the end.
@@ -23,8 +26,11 @@ class StrangerLog {
 
  private:
     static constexpr unsigned kPrinted = 3;
+    static constexpr size_t kReasons = 8;
     std::string host_;
     unsigned seen_ = 0;
+    unsigned unsaid_ = 0;
+    std::set<std::string> reasons_;
     bool said_no_room_ = false;
 };
 

@@ -22,9 +22,9 @@ void RankServer::accept(Fd socket) {
     ucred peer{};
     socklen_t size = sizeof peer;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != getuid()) {
-        strangers_.mention("closed a local connection of user id " + std::to_string(peer.uid) + " (pid " +
-                           std::to_string(peer.pid) + "): this step belongs to user id " +
-                           std::to_string(getuid()));
+        strangers_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
+                               std::to_string(peer.pid) + ")",
+                           "this step belongs to user id " + std::to_string(getuid()));
         return;
     }
     const ConnectionId id = next_++;
@@ -35,7 +35,7 @@ void RankServer::accept(Fd socket) {
         [this, id](std::string_view body) {
             auto message = parse_message<wire::FromRank>(body);
             if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET) {
-                strangers_.mention("closed a local connection that sent no message of ours");
+                strangers_.mention("a local connection", "it sent no message of ours");
                 on_closed_(id);
                 over_.insert(id);
             } else {

@@ -91,7 +91,7 @@ SocketOwner owner_of_client(const SocketEnds& ends) {
         if (static_cast<size_t>(size) < NLMSG_HDRLEN + sizeof error) return kernel_failed("recv", EBADMSG);
         std::memcpy(&error, answer + NLMSG_HDRLEN, sizeof error);
         // Also what a kernel without tcp_diag says.
-        if (error.error == -ENOENT) return nobody("no process of its node has it open");
+        if (error.error == -ENOENT) return nobody("no process of its node has it open any more");
         return kernel_failed("NETLINK_SOCK_DIAG", -error.error);
     }
     inet_diag_msg found{};
@@ -99,7 +99,7 @@ SocketOwner owner_of_client(const SocketEnds& ends) {
         return kernel_failed("recv", EBADMSG);
     std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof found);
     if (found.idiag_state != TCP_ESTABLISHED || !same_ends(found, query->request))
-        return nobody("no process of its node has it open");
+        return nobody("no process of its node has it open any more");
     return {found.idiag_uid, ""};
 }
 

@@ -60,8 +60,11 @@ void TorchServer::decide(const Vouching::Verdict& verdict) {
 }
 
 void TorchServer::refuse(const Stranger& stranger, const std::string& why) {
-    strangers_.mention("closed a connection from " + stranger.address +
-                       " to PyTorch's store (MASTER_PORT): " + why);
+    mention(stranger.address, why);
+}
+
+void TorchServer::mention(const std::string& address, const std::string& why) {
+    strangers_.mention("a connection from " + address + " to PyTorch's store (MASTER_PORT)", why);
 }
 
 void TorchServer::admit(uint64_t id, Stranger stranger) {
@@ -103,8 +106,7 @@ void TorchServer::perform(const TorchActions& actions) {
     for (const auto& [id, why] : actions.closed) {
         auto found = clients_.find(id);
         if (found == clients_.end() || over_.contains(id)) continue;
-        strangers_.mention("closed a connection from " + found->second.address +
-                           " to PyTorch's store (MASTER_PORT): " + why);
+        mention(found->second.address, why);
         drop(id);
     }
 }
@@ -126,8 +128,7 @@ void TorchServer::write(const TorchSend& send) {
             share);
     }
     if (unsent(buffer) > kMaxTorchUnsent) {
-        strangers_.mention("closed a connection from " + found->second.address +
-                           " to PyTorch's store (MASTER_PORT): it does not read what it asked for");
+        mention(found->second.address, "it does not read what it asked for");
         drop(send.client);
     }
 }

@@ -76,6 +76,7 @@ class TorchServer {
     void accept(Fd socket);
     void admit(uint64_t id, Stranger stranger);
     void refuse(const Stranger& stranger, const std::string& why);
+    void mention(const std::string& address, const std::string& why);
     void serve(Client& client);
     void perform(const TorchActions& actions);
     void write(const TorchSend& send);

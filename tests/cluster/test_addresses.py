@@ -19,6 +19,18 @@ def shown(done):
     return sorted(lines, key=lambda line: int(line["rank"]))
 
 
+def rendezvous_address(site, options):
+    """Where node02's daemon has its connection to node01's."""
+    step = site.popen(["srun", "-N2", "-n2", "--dp-world=auto", *options, RANK, "meet", "600"])
+    assert all(" met" in step.stdout.readline() for _ in range(2))
+    connected = site.node("node02", ["ss", "-Htnp"], check=True).stdout
+    step.terminate()
+    step.communicate(timeout=30)
+    peers = [line.split()[4].rsplit(":", 1)[0].strip("[]") for line in connected.splitlines() if "dp-rendezvousd" in line]
+    assert len(peers) == 1, connected
+    return peers[0].removeprefix("::ffff:")
+
+
 @pytest.fixture(scope="module")
 def fast(cluster):
     """A second network beside the first: 10.99.0.N and fd99::N on each node, under the interface's name fast0 and the host name nodeNN-fast."""
@@ -102,6 +114,18 @@ def test_a_suffix_of_the_site_leads_to_the_fast_network(another_cluster):
     ranks = shown(done)
     assert {rank["master"] for rank in ranks} == {"10.99.0.1"} and {rank["nccl"] for rank in ranks} == {""}
     assert [rank["node"] for rank in ranks] == ["10.99.0.1"] * 2 + ["10.99.0.2"] * 2
+    assert rendezvous_address(site, []) == "10.99.0.1"
+
+
+def test_the_rendezvous_takes_the_chosen_network_where_the_host_name_leads_there(another_cluster):
+    site = another_cluster()
+    for number, node in enumerate(site.nodes, 1):
+        site.node(node, f"ip addr add 10.99.0.{number}/24 dev eth0", check=True)
+    first = rendezvous_address(site, ["--dp-interface=10.99.0.0/24"])
+    assert first != "10.99.0.1"  # its host name does not lead there
+    site.node("head", "printf '10.99.0.1 node01\n10.99.0.2 node02\n' >> /etc/hosts", check=True)
+    assert rendezvous_address(site, ["--dp-interface=10.99.0.0/24"]) == "10.99.0.1"
+    assert rendezvous_address(site, [f"--dp-interface={first}/24"]) == first
 
 
 def test_an_asked_port_is_the_masters_and_a_taken_one_is_refused(cluster):

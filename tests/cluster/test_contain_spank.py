@@ -8,6 +8,7 @@ import time
 import pytest
 from conftest import cluster_name
 from localcluster.harness import BUILD, TestCluster
+from localcluster.torch_client import CLIENT, SERVED
 
 pytestmark = [pytest.mark.since("24.05"), pytest.mark.essential]
 RANK = os.path.join(BUILD, "tests/rank")
@@ -30,9 +31,9 @@ def test_the_ranks_meet(contained):
 
 
 def test_pytorchs_store_is_served(contained):
-    script = "/usr/bin/python3 -c 'import os, socket; socket.create_connection((os.environ[\"MASTER_ADDR\"], int(os.environ[\"MASTER_PORT\"])), 5)'"
-    done = contained.run(["srun", "-N2", "-n2", "--dp-store=torch", "sh", "-c", script])
-    assert done.returncode == 0, done.stderr
+    client = f"/usr/bin/python3 -c '{CLIENT}' $MASTER_ADDR $MASTER_PORT"
+    done = contained.run(["srun", "-N2", "-n2", "--dp-store=torch", "sh", "-c", client])
+    assert (done.returncode, done.stdout.splitlines()) == (0, [SERVED] * 2), done.stderr
 
 
 def test_a_killed_rank_is_named_and_ends_the_step(contained):

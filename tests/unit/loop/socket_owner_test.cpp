@@ -113,7 +113,7 @@ TEST_F(SocketOwnerTest, NobodyWhereThereIsNoSuchConnection) {
                              SocketEnds{real.client, real.server_port, real.server, 1}}) {
         const SocketOwner owner = owner_of_client(wrong);
         EXPECT_FALSE(owner.uid) << wrong.client << " " << wrong.client_port << " " << wrong.server;
-        EXPECT_EQ(owner.problem, "no process of its node has it open");
+        EXPECT_EQ(owner.problem, "no process of its node has it open any more");
     }
     for (const SocketEnds& nonsense :
          {SocketEnds{"", 1, "", 1}, SocketEnds{"host", 1, "::1", 1}, SocketEnds{"::1", 1, "10.0.0.1", 1}})

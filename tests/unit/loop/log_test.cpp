@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+namespace dp {
+namespace {
+
+std::string printed(const std::function<void(StrangerLog&)>& what) {
+    testing::internal::CaptureStderr();
+    StrangerLog log("node01");
+    what(log);
+    log.summary();
+    return testing::internal::GetCapturedStderr();
+}
+
+TEST(StrangerLog, ThreeLinesThenACount) {
+    EXPECT_EQ(printed([](StrangerLog& log) {
+                  for (int i = 0; i < 1000; ++i) log.mention("a connection", "it is silent");
+              }),
+              "slurm-dp: closed a connection: it is silent\n"
+              "slurm-dp: closed a connection: it is silent\n"
+              "slurm-dp: closed a connection: it is silent\n"
+              "slurm-dp: 997 more connections of strangers were closed\n");
+}
+
+TEST(StrangerLog, ANewReasonIsSaidHoweverManyCameBefore) {
+    EXPECT_EQ(printed([](StrangerLog& log) {
+                  for (int i = 0; i < 5; ++i) log.mention("a connection", "it is silent");
+                  log.mention("another", "it lies");
+                  log.mention("another", "it lies");
+              }),
+              "slurm-dp: closed a connection: it is silent\n"
+              "slurm-dp: closed a connection: it is silent\n"
+              "slurm-dp: closed a connection: it is silent\n"
+              "slurm-dp: closed another: it lies\n"
+              "slurm-dp: 3 more connections of strangers were closed\n");
+}
+
+TEST(StrangerLog, ReasonsAreNotWithoutEnd) {
+    const std::string out = printed([](StrangerLog& log) {
+        for (int i = 0; i < 100; ++i) log.mention("a connection", "reason " + std::to_string(i));
+    });
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 9) << out;
+    EXPECT_NE(out.find("slurm-dp: 92 more connections of strangers were closed\n"), std::string::npos) << out;
+}
+
+TEST(StrangerLog, NothingHappenedNothingSaid) {
+    EXPECT_EQ(printed([](StrangerLog&) {}), "");
+}
+
+}  // namespace
+}  // namespace dp
