@@ -5,7 +5,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
+#include <new>
 #include <string>
 
 #include "common/board.hpp"
@@ -43,11 +45,29 @@ dp::Try<void> serve() {
     return {};
 }
 
+// Nothing that allocates.
+[[noreturn]] void out_of_memory() {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    std::array<char, 512> line{};
+    const int n = std::snprintf(
+        line.data(), line.size(),
+        "slurm-dp: node %s: the rendezvous daemon is out of memory and ends; give the step more "
+        "(--mem), or put less into the store\n",
+        host.data());
+    [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), static_cast<size_t>(n));
+    _exit(1);
+}
+
 }  // namespace
 
 int main() {
+    std::set_new_handler(out_of_memory);
     // The secret is in this process: no core file, no debugger of another process, no reading of its memory.
-    prctl(PR_SET_DUMPABLE, 0);
+    if (prctl(PR_SET_DUMPABLE, 0) != 0) {
+        dp::log_line("the kernel does not let dp-rendezvousd keep its memory to itself; it does not start");
+        return 1;
+    }
     if (auto served = serve(); !served) {
         std::string why = "dp-rendezvousd: " + served.error().message;
         // Where there is a board, its tasks wait for an answer; else a person reads this.

@@ -41,14 +41,22 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
                         ": give what makes a host name one of the fast network, -ib0 or .hsn for instance");
             else
                 site.host_suffix = value;
+        } else if (name == "dead-after") {
+            const auto seconds = parse_number<uint32_t>(value);
+            if (!seconds || *seconds == 0 || *seconds > kMaxTimeoutSeconds)
+                mistake("dead-after=" + printable(value, 80) +
+                        ": give how many seconds a silent node is waited for, 1 to " +
+                        std::to_string(kMaxTimeoutSeconds));
+            else
+                site.dead_after_seconds = *seconds;
         } else if (is_default(name)) {
             if (auto set = set_option(site.defaults, "dp-" + std::string(name), value); !set)
                 mistake(std::string(name) + ": " + set.error().message);
         } else {
             mistake(
                 "\"" + printable(word, 80) +
-                "\" is no setting of slurm-dp; there are daemon=PATH, host-suffix=TEXT, interface=NAME|CIDR, "
-                "on-failure=abort|report, store=hold|torch and timeout=SECONDS");
+                "\" is no setting of slurm-dp; there are daemon=PATH, dead-after=SECONDS, host-suffix=TEXT, "
+                "interface=NAME|CIDR, on-failure=abort|report, store=hold|torch and timeout=SECONDS");
         }
     }
     return site;

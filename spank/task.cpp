@@ -47,6 +47,7 @@ Try<DaemonConfig> daemon_config(const State& s) {
     c.ranks = f.ranks;
     if (!f.heterogeneous) c.node_list = f.node_list;
     c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
+    c.dead_after_seconds = s.site.dead_after_seconds;
     c.want_table = s.settings.verbose.value_or(false) || s.settings.dry_run.value_or(false);
     c.report_failures = s.settings.on_failure == FailureAction::report;
     c.torch_store = s.settings.store == StoreKind::torch;

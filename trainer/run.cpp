@@ -42,6 +42,23 @@ std::string describe(const Model& model, const ModelInfo& info, const Device& de
         data.test.count, data.source);
 }
 
+// What a person sees, and what the world is told in case this rank dies.
+class Watching final : public Observer {
+ public:
+    Watching(Report& report, World& world) : report_(report), world_(world) {}
+    void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
+        world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
+        report_.on_step(epoch, step, schedule);
+    }
+    void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {
+        report_.on_epoch(epoch, schedule);
+    }
+
+ private:
+    Report& report_;
+    World& world_;
+};
+
 }  // namespace
 
 Result<void> run(const Options& options, std::chrono::steady_clock::time_point started) {
@@ -79,7 +96,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const auto model = info.make();
     report.line(describe(*model, info, device, **communicator, settings, *data));
     const double startup = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    const auto outcome = train(info, *model, *data, settings, device, **communicator, report);
+    Watching watching(report, *world);
+    const auto outcome = train(info, *model, *data, settings, device, **communicator, watching);
     if (!outcome) return tl::make_unexpected(outcome.error());
 
     const auto summary = summary_of(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm.
+// dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm; `dpctl status`
+// and `dpctl waterfall` say what a step's ranks are doing, and how they came up.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -8,6 +9,8 @@
 
 #include "common/text.hpp"
 #include "dpctl/launch.hpp"
+#include "dpctl/status.hpp"
+#include "dpctl/waterfall.hpp"
 
 int main(int argc, char** argv) {
     CLI::App app{"dpctl: data-parallel worlds of slurm-dp"};
@@ -39,12 +42,34 @@ int main(int argc, char** argv) {
     verb->add_option("command", launch.command, "the program and its arguments, after --")->required();
     verb->positionals_at_end();
 
+    dp::StatusOptions status;
+    CLI::App* status_verb = app.add_subcommand("status",
+                                               "What the ranks of a step are doing: which are there, which "
+                                               "are missing, which ended and how, who waits\n"
+                                               "for whom. On any node of the step, as its user.");
+    status_verb->add_option("step", status.step,
+                            "JOB or JOB.STEP; needed where several steps of yours are on this node");
+    status_verb->add_flag("--json", status.json, "for machines");
+
+    dp::WaterfallOptions waterfall;
+    CLI::App* waterfall_verb =
+        app.add_subcommand("waterfall",
+                           "How a step's world came up: when each rank was started, said hello, had its "
+                           "unique id and its communicator;\n"
+                           "median, worst, and whom to look at. On any node of the step, as its user.");
+    waterfall_verb->add_option("step", waterfall.step, "JOB or JOB.STEP, as of status");
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-        std::fprintf(stderr, "dpctl: %s; see dpctl launch --help\n", e.what());
+        std::fprintf(stderr, "dpctl: %s; see dpctl %s\n", e.what(),
+                     status_verb->parsed()      ? "status --help"
+                     : waterfall_verb->parsed() ? "waterfall --help"
+                     : verb->parsed()           ? "launch --help"
+                                                : "--help");
         return 2;
     }
-    return dp::launch(launch);
+    if (waterfall_verb->parsed()) return dp::show_waterfall(waterfall);
+    return status_verb->parsed() ? dp::show_status(status) : dp::launch(launch);
 }

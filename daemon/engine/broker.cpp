@@ -6,16 +6,20 @@
 
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
+#include "common/wait_status.hpp"
 
 namespace dp {
 
 Broker::Broker(BrokerConfig config, Time now)
     : config_(std::move(config)),
       members_(config_.world_size, config_.nodes, config_.hosts),
-      meetings_(config_.world_size,
-                [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); }),
+      meetings_(
+          config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
+          [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
       vouching_(config_.owner),
-      started_(now) {}
+      silence_(config_.dead_after),
+      started_(now),
+      next_notice_(now + kLateNoticeEvery) {}
 
 BrokerActions Broker::take() {
     return std::exchange(out_, {});
@@ -54,22 +58,36 @@ std::string Broker::where(uint32_t rank) const {
     return "rank " + std::to_string(rank) + " on " + members_.host_of(rank);
 }
 
-void Broker::abort(const std::string& reason, Patience patience) {
+wire::Abort Broker::abort_message(Patience patience) const {
+    wire::Abort message;
+    message.set_reason(abort_reason_);
+    message.set_term_after_ms(static_cast<uint32_t>(patience.term.count()));
+    message.set_kill_after_ms(static_cast<uint32_t>(patience.kill.count()));
+    for (uint32_t rank : abort_dead_) message.add_dead(rank);
+    return message;
+}
+
+void Broker::abort(const std::string& reason, Patience patience, const std::vector<uint32_t>& dead) {
     if (aborted_) return;  // the first cause wins; what follows from it is no cause
     aborted_ = true;
     abort_reason_ = reason;
+    abort_dead_ = dead;
     suspicions_.clear();
     // Before the plan is out, the waiting tasks of this node print the reason themselves.
     if (plan_sent_to_own_) out_.log.push_back(reason + "; ending the step");
     wire::ToNode message;
-    message.mutable_abort()->set_reason(reason);
-    message.mutable_abort()->set_term_after_ms(static_cast<uint32_t>(patience.term.count()));
-    message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(patience.kill.count()));
+    *message.mutable_abort() = abort_message(patience);
     to_all(message);
+    // That ends every call that waits; nobody is to hear of a deadline after it.
+    store_.end(wire::ABORTED, reason);
+    meetings_.end(wire::ABORTED, reason);
 }
 
-void Broker::died(uint32_t rank, int wait_status, Time now) {
-    const std::string reason = where(rank) + " " + describe_status(wait_status);
+void Broker::died(const wire::RankEvent& exit, Time now) {
+    const uint32_t rank = exit.rank();
+    const int wait_status = exit.exited();
+    const std::string reason = where(rank) + " " + describe_status(wait_status) +
+                               (exit.has_step() ? " at step " + std::to_string(exit.step()) : "");
     const Patience patience = patience_after(wait_status);
     if (patience != kTold) {
         dead(reason, patience, {rank});
@@ -80,13 +98,14 @@ void Broker::died(uint32_t rank, int wait_status, Time now) {
 
 // The end of the step, or with --dp-on-failure=report a line and the end of what waits for these ranks.
 void Broker::dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks) {
-    if (!config_.report_failures) return abort(reason, patience);
+    if (!config_.report_failures) return abort(reason, patience, ranks);
     if (aborted_) return;
     out_.log.push_back(reason + "; the others go on (--dp-on-failure=report)");
-    for (uint32_t rank : ranks) {
-        ended_.insert(rank);
-        deliver(meetings_.give_up(rank));
-    }
+    wire::ToNode message;
+    message.mutable_deaths()->set_reason(reason);
+    for (uint32_t rank : ranks) message.mutable_deaths()->add_ranks(rank);
+    to_all(message);
+    for (uint32_t rank : ranks) deliver(meetings_.ended(rank));
 }
 
 void Broker::own_node_left(Time now) {
@@ -99,12 +118,20 @@ void Broker::own_node_left(Time now) {
 }
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
+    if (auto silent = silence_.heard(node, now); silent && !aborted_)
+        out_.log.push_back(named(node) + " speaks again, after " + words(*silent));
     switch (message.kind_case()) {
         case wire::FromNode::kJoin:
-            join(node, message.join());
+            join(node, message.join(), now);
             break;
         case wire::FromNode::kRank:
             rank_event(node, message.rank(), now);
+            break;
+        case wire::FromNode::kHellos:
+            hellos(node, message.hellos(), now);
+            break;
+        case wire::FromNode::kArrive:
+            arrival(node, message.arrive(), now);
             break;
         case wire::FromNode::kRequest:
             request(node, message.request(), now);
@@ -128,27 +155,38 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
                 out_.verdicts.push_back(*verdict);
             break;
         }
+        case wire::FromNode::kStatus: {
+            wire::ToNode told;
+            told.mutable_status()->set_connection(message.status().connection());
+            *told.mutable_status()->mutable_status() = status(now);
+            send(node, std::move(told));
+            break;
+        }
+        case wire::FromNode::kAlive:
         case wire::FromNode::KIND_NOT_SET:
             break;
     }
     return take();
 }
 
-void Broker::join(uint32_t node, const wire::Join& join) {
+void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (join.node_rank() != node) {
         out_.refused.push_back(node);
         return;
     }
-    if (auto why = members_.join(join)) {
+    if (auto why = members_.join(join, now)) {
         out_.log.push_back("refused a relay from " + printable(join.host(), 64) + ": " + *why);
         out_.refused.push_back(node);
         return;
     }
+    if (node != config_.own_node) {
+        silence_.watch(node, now);
+        if (!beat_at_) beat_at_ = now + kBeat;
+    }
     vouching_.add_node(node, {join.addresses().begin(), join.addresses().end()}, node == config_.own_node);
     if (aborted_) {
         wire::ToNode message;
-        message.mutable_abort()->set_reason(abort_reason_);
-        message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
+        *message.mutable_abort() = abort_message({Time(0), kBroken.kill});
         send(node, std::move(message));
         return;
     }
@@ -166,18 +204,42 @@ void Broker::join(uint32_t node, const wire::Join& join) {
     }
 }
 
+bool Broker::is_on(uint32_t rank, uint32_t node) const {
+    return rank < config_.world_size && members_.ranks()[rank].node == node;
+}
+
+void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
+    for (const auto& said : hellos.ranks()) {
+        if (!is_on(said.rank(), node)) continue;
+        members_.hello(said);
+        vanished_.erase(said.rank());
+        if (!first_hello_) next_notice_ = now + kLateNoticeEvery;
+        // When it was said, which is before it came here: a call that the rank made then ends no earlier than the step.
+        const Time at = members_.ranks()[said.rank()].greeted.value_or(now);
+        first_hello_ = std::clamp(std::min(at, first_hello_.value_or(at)), started_, std::max(started_, now));
+    }
+}
+
+void Broker::arrival(uint32_t node, wire::NodeArrive arrive, Time now) {
+    auto* ranks = arrive.mutable_ranks();
+    ranks->erase(std::remove_if(ranks->begin(), ranks->end(),
+                                [&](const auto& rank) { return !is_on(rank.rank(), node); }),
+                 ranks->end());
+    if (!aborted_) {
+        const std::vector<Answer> answers = meetings_.arrive(arrive, now);
+        for (const auto& answer : answers)
+            if (!answer.reply.value().empty())
+                for (const Caller& caller : answer.callers) members_.note_id(caller.rank, now);
+        return deliver(answers);
+    }
+    for (const auto& rank : *ranks) deliver({answer({rank.rank(), rank.id()}, wire::ABORTED, abort_reason_)});
+}
+
 void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
-    if (event.rank() >= config_.world_size || members_.ranks()[event.rank()].node != node) return;
+    if (!is_on(event.rank(), node)) return;
     const Membership::Rank before = members_.ranks()[event.rank()];
     members_.note(event);
     switch (event.event_case()) {
-        case wire::RankEvent::kHello:
-            vanished_.erase(event.rank());
-            if (!first_hello_) {
-                first_hello_ = now;
-                next_notice_ = now + kFirstLateNotice;
-            }
-            break;
         case wire::RankEvent::kVanished:
             store_.drop(event.rank());
             vanished_[event.rank()] = now + kExitFollows;
@@ -188,17 +250,16 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
             vanished_.erase(event.rank());
-            ended_.insert(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
-                died(event.rank(), event.exited(), now);
+                died(event, now);
             } else if (event.exited() == 0 && silent && !aborted_) {
                 out_.log.push_back(
                     where(event.rank()) +
                     " exited with code 0 without goodbye (its program ended in the middle, or lacks "
                     "dp_close)");
             }
-            deliver(meetings_.give_up(event.rank()));
+            deliver(meetings_.ended(event.rank()));
             break;
         }
         default:
@@ -208,35 +269,76 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
 
 void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) {
     const uint32_t rank = request.rank();
-    if (rank >= config_.world_size || members_.ranks()[rank].node != node) return;
+    if (!is_on(rank, node)) return;
     const Caller caller{rank, request.request().id()};
     if (aborted_) {
         deliver({answer(caller, wire::ABORTED, abort_reason_)});
         return;
     }
-    if (!request.request().has_arrive()) {
-        deliver(store_.handle(caller, request.request(), now));
-        return;
-    }
-    const auto& arrive = request.request().arrive();
-    deliver(meetings_.arrive(caller, arrive, now, clamped(request.request().timeout_ms())));
-    // A member that has ended will never come.
-    for (uint32_t ended : ended_) deliver(meetings_.give_up(ended));
+    deliver(store_.handle(caller, request.request(), now));
 }
 
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     const auto& state = members_.nodes()[node];
     if (finished_ || !state.joined || state.left || state.lost) return take();
-    members_.lose(node);
-    forget_node(node);
-    suspicions_.push_back({"node " + state.host + " (" + name_ranks(state.ranks) + ") is lost: " + why,
-                           kBroken, now + kLostDelay, state.ranks});
-    for (uint32_t rank : state.ranks) store_.drop(rank);
-    if (members_.all_left()) finished_ = true;
+    lose(node, why, kLostDelay, now);
     return take();
 }
 
+// Known to be gone; the news is held back for the delay.
+void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
+    const auto& ranks = members_.nodes()[node].ranks;
+    members_.lose(node);
+    forget_node(node);
+    suspicions_.push_back({named(node) + " is lost: " + why, kBroken, now + delay, ranks});
+    for (uint32_t rank : ranks) store_.drop(rank);
+    if (members_.all_left()) finished_ = true;
+}
+
+std::string Broker::named(uint32_t node) const {
+    const auto& state = members_.nodes()[node];
+    return "node " + state.host + " (" + name_ranks(state.ranks) + ")";
+}
+
+wire::StepStatus Broker::status(Time now) const {
+    wire::StepStatus status;
+    status.set_age_ms((now - started_).count());
+    status.set_ending(abort_reason_);
+    members_.report(status, started_);
+    meetings_.report(status, now, kMaxMeetingsTold);
+    for (auto& node : *status.mutable_nodes())
+        node.set_silent_ms(silence_.silent_for(node.node_rank(), now).count());
+    if (status.ByteSizeLong() > kMaxStatus)
+        for (auto& node : *status.mutable_nodes()) node.clear_ranks();
+    return status;
+}
+
+void Broker::check_silence(Time now) {
+    if (beat_at_ && now >= *beat_at_) {
+        beat_at_ = now + kBeat;
+        wire::ToNode message;
+        message.mutable_alive();
+        for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
+            const auto& state = members_.nodes()[node];
+            if (node != config_.own_node && state.joined && !state.left && !state.lost) send(node, message);
+        }
+    }
+    if (auto next = silence_.next_check(); !next || now < *next) return;
+    const Silence::News news = silence_.check(now);
+    for (uint32_t node : news.suspected)
+        if (!aborted_)
+            out_.log.push_back(
+                named(node) + " has been silent for " + words(kSilent) +
+                ": its network, its daemon or the node itself stands still; it counts as lost after " +
+                words(config_.dead_after));
+    for (uint32_t node : news.dead) {
+        out_.refused.push_back(node);
+        lose(node, "silent for " + words(config_.dead_after), Time(0), now);
+    }
+}
+
 void Broker::forget_node(uint32_t node) {
+    silence_.forget(node);
     for (auto& verdict : vouching_.remove_node(node)) out_.verdicts.push_back(std::move(verdict));
 }
 
@@ -255,40 +357,44 @@ BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends,
     return take();
 }
 
+// Every node has connected, and once one rank has said hello, all have.
+bool Broker::complete() const {
+    return members_.all_joined() && (!first_hello_ || members_.awaited() == 0);
+}
+
 // The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the
 // first one.
 void Broker::check_arrivals(Time now) {
-    if (aborted_) return;
-    const std::string within =
-        " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout)";
-    if (!members_.all_joined() && now >= started_ + config_.timeout) {
-        std::vector<uint32_t> absent;
-        for (uint32_t rank = 0; rank < config_.world_size; ++rank)
-            if (!members_.ranks()[rank].node) absent.push_back(rank);
-        abort(std::to_string(config_.world_size - absent.size()) + " of " +
-                  std::to_string(config_.world_size) + " ranks are there" + within +
-                  "; missing: " + members_.describe(absent),
-              kBroken);
+    if (aborted_ || complete()) return;
+    const std::string of = " of " + std::to_string(config_.world_size) + " ranks ";
+    if (members_.all_joined()) {
+        await(std::to_string(members_.hellos()) + of + "said hello", *first_hello_, members_.without_hello(),
+              now);
         return;
     }
-    if (!first_hello_) return;
-    auto late = members_.without_hello();
-    if (late.empty()) return;
-    const std::string count =
-        std::to_string(members_.hellos()) + " of " + std::to_string(config_.world_size) + " ranks said hello";
-    if (now >= *first_hello_ + config_.timeout) {
-        abort(count + within + "; missing: " + members_.describe(late), kBroken);
-    } else if (now >= *next_notice_) {
-        out_.log.push_back(count + " after " + std::to_string((now - *first_hello_).count() / 1000) +
-                           " s; waiting for " + members_.describe(late));
+    std::vector<uint32_t> absent;
+    for (uint32_t rank = 0; rank < config_.world_size; ++rank)
+        if (!members_.ranks()[rank].node) absent.push_back(rank);
+    await(std::to_string(config_.world_size - absent.size()) + of + "are there", started_, absent, now);
+}
+
+void Broker::await(const std::string& there, Time since, std::span<const uint32_t> late, Time now) {
+    if (now >= since + config_.timeout) {
+        abort(there + " within " + words(config_.timeout) +
+                  " (--dp-timeout); missing: " + members_.describe(late),
+              kBroken);
+    } else if (now >= next_notice_) {
+        out_.log.push_back(there + " after " + std::to_string((now - since).count() / 1000) +
+                           " s; missing: " + members_.describe(late));
         next_notice_ = now + kLateNoticeEvery;
     }
 }
 
 BrokerActions Broker::tick(Time now) {
+    check_arrivals(now);  // first: who waits for a rank that never came hears of that
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
-    check_arrivals(now);
+    check_silence(now);
     for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
     for (auto it = vanished_.begin(); it != vanished_.end();) {
         auto current = it++;
@@ -321,13 +427,13 @@ std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
     next = earlier(next, leave_at_);
     next = earlier(next, vouching_.next_deadline());
+    next = earlier(earlier(next, beat_at_), silence_.next_check());
     if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
     for (const auto& [rank, until] : vanished_) next = earlier(next, until);
     if (aborted_) return next;
-    if (!members_.all_joined()) next = earlier(next, started_ + config_.timeout);
-    if (first_hello_ && !members_.without_hello().empty())
-        next = earlier(earlier(next, *first_hello_ + config_.timeout), next_notice_);
-    return next;
+    if (complete()) return next;
+    next = earlier(next, next_notice_);
+    return earlier(next, (members_.all_joined() ? *first_hello_ : started_) + config_.timeout);
 }
 
 }  // namespace dp

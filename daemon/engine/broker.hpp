@@ -19,6 +19,7 @@
 #include "engine/ending.hpp"
 #include "engine/meetings.hpp"
 #include "engine/membership.hpp"
+#include "engine/silence.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
 #include "engine/vouching.hpp"
@@ -27,9 +28,13 @@ namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
 inline constexpr Time kBrokerLinger{3000};
-// When waiting ranks are first told whom they wait for, and how often after that.
-inline constexpr Time kFirstLateNotice{10000};
-inline constexpr Time kLateNoticeEvery{30000};
+// How often those who wait are told for whom.
+inline constexpr Time kLateNoticeEvery{5000};
+
+// What dpctl status is told of the meetings that somebody waits in.
+inline constexpr size_t kMaxMeetingsTold = 64;
+// A status over this many bytes is told without the single ranks.
+inline constexpr size_t kMaxStatus = size_t{2} << 20;
 
 // A connection that closed without goodbye is most often a death whose exit code is still on its way: this
 // long it may take until calls that wait for the rank fail without it.
@@ -46,7 +51,8 @@ struct BrokerConfig {
     bool report_failures = false;  // --dp-on-failure=report: name the dead, end nobody
     Time timeout{};
     bool want_table = false;
-    uid_t owner = 0;  // the step's user
+    uid_t owner = 0;                                                   // the step's user
+    Time dead_after = std::chrono::seconds(kDefaultDeadAfterSeconds);  // of a silent node
 };
 
 struct BrokerActions {
@@ -81,16 +87,19 @@ class Broker {
     Store store_;
     Meetings meetings_;
     Vouching vouching_;
+    Silence silence_;
+    std::optional<Time> beat_at_;  // while there are other nodes
     BrokerActions out_;
 
     Time started_;
     std::optional<Time> first_hello_;
-    std::optional<Time> next_notice_;
+    Time next_notice_;
     std::optional<Time> leave_at_;
     bool plan_sent_to_own_ = false;
     bool aborted_ = false;
     bool finished_ = false;
     std::string abort_reason_;
+    std::vector<uint32_t> abort_dead_;
     // Causes that may turn out to be the step's own end, oldest first; see ending.hpp.
     struct Suspicion {
         std::string reason;
@@ -99,22 +108,31 @@ class Broker {
         std::vector<uint32_t> ranks;  // who is dead then
     };
     std::deque<Suspicion> suspicions_;
-    std::set<uint32_t> ended_;           // ranks whose task has exited
     std::map<uint32_t, Time> vanished_;  // until when their exit may follow, by rank
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
     void to_all(const wire::ToNode& message);
     void deliver(const std::vector<Answer>& answers);
-    void join(uint32_t node, const wire::Join& join);
+    void join(uint32_t node, const wire::Join& join, Time now);
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
+    void hellos(uint32_t node, const wire::Hellos& hellos, Time now);
+    void arrival(uint32_t node, wire::NodeArrive arrive, Time now);
+    bool is_on(uint32_t rank, uint32_t node) const;
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
-    void abort(const std::string& reason, Patience patience);
-    void died(uint32_t rank, int wait_status, Time now);
+    wire::Abort abort_message(Patience patience) const;
+    void abort(const std::string& reason, Patience patience, const std::vector<uint32_t>& dead = {});
+    void died(const wire::RankEvent& exit, Time now);
     void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks);
     void forget_node(uint32_t node);
     void own_node_left(Time now);
     void check_arrivals(Time now);
+    void await(const std::string& there, Time since, std::span<const uint32_t> late, Time now);
+    bool complete() const;
+    void check_silence(Time now);
+    void lose(uint32_t node, const std::string& why, Time delay, Time now);
+    std::string named(uint32_t node) const;
+    wire::StepStatus status(Time now) const;
     std::string where(uint32_t rank) const;
 };
 

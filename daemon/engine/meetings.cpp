@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/roots.hpp"
 #include "common/text.hpp"
 #include "dp/dp.h"
 
@@ -15,9 +16,11 @@ std::string in_quotes(const std::string& group) {
 
 }  // namespace
 
-bool Meetings::is_member(const Key& key, uint32_t rank) const {
-    return key.members.empty() ? rank < world_size_
-                               : std::binary_search(key.members.begin(), key.members.end(), rank);
+std::optional<uint64_t> Meetings::place_of(const Key& key, uint32_t rank) const {
+    if (key.members.empty()) return rank < world_size_ ? std::optional<uint64_t>(rank) : std::nullopt;
+    const auto found = std::lower_bound(key.members.begin(), key.members.end(), rank);
+    if (found == key.members.end() || *found != rank) return std::nullopt;
+    return static_cast<uint64_t>(found - key.members.begin());
 }
 
 std::vector<uint32_t> Meetings::missing(const Key& key, const Meeting& meeting) const {
@@ -37,42 +40,105 @@ Answer Meetings::fail_all(const Meeting& meeting, wire::Status status, std::stri
     return out;
 }
 
-std::vector<Answer> Meetings::arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout) {
-    Key key{arrive.group(), {arrive.members().begin(), arrive.members().end()}, arrive.sequence()};
+Answer Meetings::cannot_meet(const Key& key, const Meeting& meeting, uint32_t ended) const {
+    return fail_all(meeting, wire::ABORTED,
+                    in_quotes(key.group) + " cannot meet; " + describe_(std::span(&ended, 1)));
+}
+
+// All have come.
+Answer Meetings::complete(const Key& key, const Meeting& meeting) const {
+    if (auto why = disagreement(meeting.facts, hosts_of_))
+        return fail_all(meeting, wire::INVALID, in_quotes(key.group) + " does not fit together: " + *why);
+    Answer done = fail_all(meeting, wire::OK, "");
+    for (const auto& value : meeting.values) done.reply.mutable_value()->append(value);
+    return done;
+}
+
+// What is wrong for all that arrive with this message.
+std::optional<Answer> Meetings::refuse(const Key& key, uint32_t roots, const wire::NodeArrive& arrive) const {
+    Answer out;
+    auto with = [&](wire::Status status, std::string why) {
+        for (const auto& rank : arrive.ranks()) out.callers.push_back({rank.rank(), rank.id()});
+        out.reply.set_status(status);
+        out.reply.set_error(std::move(why));
+        return out;
+    };
     if (key.group.size() > kMaxGroupName)
-        return {answer(caller, wire::TOO_LARGE,
-                       "a group's name has at most " + std::to_string(kMaxGroupName) + " bytes")};
+        return with(wire::TOO_LARGE,
+                    "a group's name has at most " + std::to_string(kMaxGroupName) + " bytes");
     if (!std::is_sorted(key.members.begin(), key.members.end(), std::less_equal<>()) ||
         (!key.members.empty() && key.members.back() >= world_size_))
-        return {answer(caller, wire::INVALID,
-                       in_quotes(key.group) + ": its members must be ascending ranks below " +
-                           std::to_string(world_size_))};
-    if (!is_member(key, caller.rank))
-        return {answer(caller, wire::INVALID,
-                       "rank " + std::to_string(caller.rank) + " is no member of " + in_quotes(key.group))};
-    if (arrive.value().size() > DP_MAX_VALUE_BYTES)
-        return {answer(caller, wire::TOO_LARGE,
-                       "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes")};
+        return with(wire::INVALID, in_quotes(key.group) + ": its members must be ascending ranks below " +
+                                       std::to_string(world_size_));
+    if (roots > expected(key))
+        return with(wire::INVALID, in_quotes(key.group) + " has " + plural(expected(key), "member") +
+                                       " and cannot have " + std::to_string(roots) + " roots");
+    auto open = meetings_.find(key);
+    if (open != meetings_.end() && open->second.values.size() != roots)
+        return with(wire::INVALID,
+                    in_quotes(key.group) + ": its members disagree about how many roots it has (" +
+                        std::to_string(open->second.values.size()) + " and " + std::to_string(roots) + ")");
+    return std::nullopt;
+}
 
+std::optional<Answer> Meetings::admit(const Key& key, Meeting& meeting, const wire::NodeArrive::Rank& rank) {
+    const Caller caller{rank.rank(), rank.id()};
+    const auto place = place_of(key, rank.rank());
+    if (!place)
+        return answer(caller, wire::INVALID,
+                      "rank " + std::to_string(rank.rank()) + " is no member of " + in_quotes(key.group));
+    if (meeting.arrived.contains(rank.rank()))
+        return answer(
+            caller, wire::INVALID,
+            "rank " + std::to_string(rank.rank()) + " has already arrived at " + in_quotes(key.group));
+    const auto roots = static_cast<uint32_t>(meeting.values.size());
+    if (rank.value().size() > DP_MAX_VALUE_BYTES / roots)
+        return answer(caller, wire::TOO_LARGE,
+                      "the values of " + plural(roots, "root") + " have at most " +
+                          std::to_string(DP_MAX_VALUE_BYTES) + " bytes together");
+    if (auto why = unfit(rank.facts())) return answer(caller, wire::TOO_LARGE, *why);
+    meeting.arrived.emplace(rank.rank(), rank.id());
+    if (!rank.facts().empty()) meeting.facts[rank.rank()] = {rank.facts().begin(), rank.facts().end()};
+    if (auto root = root_at(*place, roots, expected(key))) meeting.values[*root] = rank.value();
+    return std::nullopt;
+}
+
+std::vector<Answer> Meetings::arrive(const wire::NodeArrive& arrive, Time now) {
+    const wire::Arrive& asked = arrive.meeting();
+    Key key{asked.group(), {asked.members().begin(), asked.members().end()}, asked.sequence()};
+    const uint32_t roots = std::max(1u, asked.roots());
+    if (auto refused = refuse(key, roots, arrive)) return {std::move(*refused)};
+
+    std::vector<Answer> answers;
+    const Time deadline = now + clamped(arrive.timeout_ms());
+    const Time first = now - std::min(now, clamped(arrive.waited_ms()));
     auto [it, fresh] = meetings_.try_emplace(key);
     Meeting& meeting = it->second;
     if (fresh) {
-        meeting.first = now;
-        meeting.deadline = now + timeout;
+        meeting.first = first;
+        meeting.deadline = deadline;
+        meeting.values.resize(roots);
     }
-    if (!meeting.arrived.emplace(caller.rank, caller.id).second)
-        return {answer(
-            caller, wire::INVALID,
-            "rank " + std::to_string(caller.rank) + " has already arrived at " + in_quotes(key.group))};
-    meeting.deadline = std::min(meeting.deadline, now + timeout);
-    const uint32_t root = key.members.empty() ? 0 : key.members.front();
-    if (caller.rank == root) meeting.value = arrive.value();
+    meeting.first = std::min(meeting.first, first);
+    meeting.deadline = std::min(meeting.deadline, deadline);
+    for (const auto& rank : arrive.ranks())
+        if (auto refused = admit(key, meeting, rank)) answers.push_back(std::move(*refused));
 
-    if (meeting.arrived.size() < expected(key)) return {};
-    Answer done = fail_all(meeting, wire::OK, "");
-    done.reply.set_value(meeting.value);
-    meetings_.erase(it);
-    return {std::move(done)};
+    if (meeting.arrived.size() == expected(key)) {
+        answers.push_back(complete(key, meeting));
+        meetings_.erase(it);
+    } else if (meeting.arrived.empty()) {
+        meetings_.erase(it);  // nobody of them was let in
+    } else if (fresh) {
+        // A member that has ended will never come; of those that end later give_up tells.
+        const auto ended = std::find_if(ended_.begin(), ended_.end(),
+                                        [&](uint32_t rank) { return place_of(key, rank).has_value(); });
+        if (ended != ended_.end()) {
+            answers.push_back(cannot_meet(key, meeting, *ended));
+            meetings_.erase(it);
+        }
+    }
+    return answers;
 }
 
 std::vector<Answer> Meetings::expire(Time now) {
@@ -98,21 +164,36 @@ std::optional<Time> Meetings::next_deadline() const {
     return next;
 }
 
+std::vector<Answer> Meetings::ended(uint32_t rank) {
+    ended_.insert(rank);
+    return give_up(rank);
+}
+
 std::vector<Answer> Meetings::give_up(uint32_t rank) {
     std::vector<Answer> answers;
     for (auto it = meetings_.begin(); it != meetings_.end();) {
         auto current = it++;
         auto& [key, meeting] = *current;
-        if (!is_member(key, rank)) continue;
+        if (!place_of(key, rank)) continue;
         // Its own call needs no answer, and no meeting with it can end well.
         meeting.arrived.erase(rank);
-        if (!meeting.arrived.empty())
-            answers.push_back(
-                fail_all(meeting, wire::ABORTED,
-                         in_quotes(key.group) + " cannot meet: " + describe_(std::span(&rank, 1))));
+        if (!meeting.arrived.empty()) answers.push_back(cannot_meet(key, meeting, rank));
         meetings_.erase(current);
     }
     return answers;
+}
+
+void Meetings::report(wire::StepStatus& status, Time now, size_t most) const {
+    for (const auto& [key, meeting] : meetings_) {
+        if (static_cast<size_t>(status.meetings_size()) >= most) return;
+        auto* told = status.add_meetings();
+        told->set_group(key.group);
+        told->set_sequence(key.sequence);
+        told->set_arrived(static_cast<uint32_t>(meeting.arrived.size()));
+        told->set_expected(static_cast<uint32_t>(expected(key)));
+        told->set_waited_ms((now - meeting.first).count());
+        told->set_missing(describe_(missing(key, meeting)).substr(0, 1000));
+    }
 }
 
 std::vector<Answer> Meetings::end(wire::Status status, const std::string& why) {

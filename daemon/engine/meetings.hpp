@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Meetings: barriers, unique ids and broadcasts are one thing. Every member of a group arrives; when the last
-// one has come all are answered at once with the root's value. A pure state machine; the broker owns it.
+// one has come all are answered at once with the roots' values, one after the other. Where the members also
+// say something of themselves, it is compared first (preflight.hpp). A pure state machine; the broker owns
+// it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/answers.hpp"
+#include "engine/preflight.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -21,18 +25,24 @@ inline constexpr size_t kMaxGroupName = 255;
 
 class Meetings {
  public:
-    // Tells who is missing and why, in words: "rank 5 on node02 (started, no hello)".
+    // Tells who is missing and why, in words: "node02: rank 5 started, no hello".
     using Describe = std::function<std::string(std::span<const uint32_t> ranks)>;
 
-    Meetings(uint32_t world_size, Describe describe)
-        : world_size_(world_size), describe_(std::move(describe)) {}
+    Meetings(uint32_t world_size, Describe describe, HostsOf hosts_of)
+        : world_size_(world_size), describe_(std::move(describe)), hosts_of_(std::move(hosts_of)) {}
 
-    std::vector<Answer> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
+    // Ranks of one node that arrived at a meeting.
+    std::vector<Answer> arrive(const wire::NodeArrive& arrive, Time now);
     std::vector<Answer> expire(Time now);
     std::optional<Time> next_deadline() const;
 
-    // The rank can come no more (it ended): whoever waits for it is told so.
+    // Whoever waits for the rank now is told that it will not come.
     std::vector<Answer> give_up(uint32_t rank);
+    // The same, and for good: its task has ended.
+    std::vector<Answer> ended(uint32_t rank);
+
+    // Who waits for whom, for dpctl status; the first `most`.
+    void report(wire::StepStatus& status, Time now, size_t most) const;
 
     // Answers all that wait, with this.
     std::vector<Answer> end(wire::Status status, const std::string& why);
@@ -45,18 +55,26 @@ class Meetings {
         auto operator<=>(const Key&) const = default;
     };
     struct Meeting {
-        std::map<uint32_t, uint64_t> arrived;  // rank -> id of its call
-        std::string value;
+        std::map<uint32_t, uint64_t> arrived;               // rank -> id of its call
+        std::vector<std::string> values;                    // of the roots
+        std::map<uint32_t, std::vector<wire::Fact>> facts;  // of those that have any
         Time first{};
         Time deadline{};
     };
 
     uint32_t world_size_;
     Describe describe_;
+    HostsOf hosts_of_;
     std::map<Key, Meeting> meetings_;
+    std::set<uint32_t> ended_;
 
     size_t expected(const Key& key) const { return key.members.empty() ? world_size_ : key.members.size(); }
-    bool is_member(const Key& key, uint32_t rank) const;
+    // Its place in the group.
+    std::optional<uint64_t> place_of(const Key& key, uint32_t rank) const;
+    std::optional<Answer> refuse(const Key& key, uint32_t roots, const wire::NodeArrive& arrive) const;
+    std::optional<Answer> admit(const Key& key, Meeting& meeting, const wire::NodeArrive::Rank& rank);
+    Answer complete(const Key& key, const Meeting& meeting) const;
+    Answer cannot_meet(const Key& key, const Meeting& meeting, uint32_t ended) const;
     std::vector<uint32_t> missing(const Key& key, const Meeting& meeting) const;
     static Answer fail_all(const Meeting& meeting, wire::Status status, std::string why);
 };

@@ -1,32 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/membership.hpp"
 
-#include <sys/wait.h>
-
-#include <cstring>
-#include <map>
+#include <algorithm>
+#include <set>
 
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
+#include "common/wait_status.hpp"
 
 namespace dp {
+namespace {
 
-std::string describe_status(int status) {
-    if (WIFSIGNALED(status)) {
-        const int sig = WTERMSIG(status);
-        const char* name = sigabbrev_np(sig);
-        return "was killed by signal " + std::to_string(sig) +
-               (name ? " (SIG" + std::string(name) + ")" : "");
+wire::StepStatus::State wire_state(Membership::RankState state) {
+    switch (state) {
+        case Membership::RankState::unknown:
+            return wire::StepStatus::NOT_STARTED;
+        case Membership::RankState::started:
+            return wire::StepStatus::STARTED;
+        case Membership::RankState::hello:
+            return wire::StepStatus::HELLO;
+        case Membership::RankState::goodbye:
+            return wire::StepStatus::GOODBYE;
+        case Membership::RankState::vanished:
+            return wire::StepStatus::VANISHED;
+        case Membership::RankState::exited:
+            return wire::StepStatus::EXITED;
     }
-    return "exited with code " + std::to_string(WEXITSTATUS(status));
+    return wire::StepStatus::NOT_STARTED;
 }
 
+}  // namespace
+
 Membership::Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts)
-    : nodes_(nodes), ranks_(world_size) {
+    : nodes_(nodes), ranks_(world_size), awaited_(world_size) {
     for (size_t i = 0; i < nodes_.size() && i < hosts.size(); ++i) nodes_[i].host = hosts[i];
 }
 
-std::optional<std::string> Membership::join(const wire::Join& join) {
+std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
     if (join.node_rank() >= nodes_.size())
         return "node rank " + std::to_string(join.node_rank()) + " of a step of " +
                plural(nodes_.size(), "node");
@@ -38,6 +48,7 @@ std::optional<std::string> Membership::join(const wire::Join& join) {
         if (ranks_[rank].node) return "rank " + std::to_string(rank) + " is on " + host_of(rank) + " already";
     }
     node.joined = true;
+    node.clock_ahead = clamped(join.clock_ms()) - now;
     node.host = printable(join.host(), 64);
     node.address = printable(join.address(), 64);
     node.ranks.assign(join.ranks().begin(), join.ranks().end());
@@ -50,21 +61,43 @@ std::optional<std::string> Membership::join(const wire::Join& join) {
     return std::nullopt;
 }
 
+// What a node's clock said, by the broker's.
+Time Membership::by_broker(uint32_t rank, int64_t at_ms) const {
+    return clamped(at_ms) - nodes_[*ranks_[rank].node].clock_ahead;
+}
+
+void Membership::note_id(uint32_t rank, Time now) {
+    if (rank < ranks_.size() && !ranks_[rank].got_id) ranks_[rank].got_id = now;
+}
+
+void Membership::hello(const wire::Hellos::Rank& said) {
+    Rank& rank = ranks_[said.rank()];
+    // Once a task has ended nothing that arrives late can make it live.
+    if (rank.state == RankState::exited) return;
+    if (!rank.said_hello) {
+        ++hellos_;
+        --awaited_;
+    }
+    rank.said_hello = true;
+    rank.said_goodbye = false;
+    rank.state = RankState::hello;
+    // As the rank sees it, which in a container is not as its node does.
+    if (rank.pid == 0) rank.pid = said.pid();
+    if (!rank.greeted) rank.greeted = by_broker(said.rank(), said.at_ms());
+}
+
 void Membership::note(const wire::RankEvent& event) {
     if (event.rank() >= ranks_.size()) return;
     Rank& rank = ranks_[event.rank()];
-    // Once a task has ended nothing that arrives late can make it live.
     if (rank.state == RankState::exited) return;
     switch (event.event_case()) {
         case wire::RankEvent::kStarted:
             rank.pid = event.started();
             if (rank.state == RankState::unknown) rank.state = RankState::started;
+            rank.started = by_broker(event.rank(), event.at_ms());
             break;
-        case wire::RankEvent::kHello:
-            if (!rank.said_hello) ++hellos_;
-            rank.said_hello = true;
-            rank.said_goodbye = false;
-            rank.state = RankState::hello;
+        case wire::RankEvent::kReady:
+            if (!rank.ready) rank.ready = by_broker(event.rank(), event.at_ms());
             break;
         case wire::RankEvent::kGoodbye:
             rank.said_goodbye = true;
@@ -76,22 +109,22 @@ void Membership::note(const wire::RankEvent& event) {
         case wire::RankEvent::kExited:
             rank.wait_status = event.exited();
             rank.state = RankState::exited;
+            ++exited_;
+            if (!rank.said_hello) --awaited_;
             break;
         case wire::RankEvent::EVENT_NOT_SET:
             break;
     }
 }
 
-bool Membership::all_left() const {
-    for (const auto& node : nodes_)
-        if (!node.left && !node.lost) return false;
-    return true;
+void Membership::leave(uint32_t node) {
+    if (!nodes_[node].left && !nodes_[node].lost) ++gone_;
+    nodes_[node].left = true;
 }
 
-bool Membership::all_exited() const {
-    for (const auto& rank : ranks_)
-        if (rank.state != RankState::exited) return false;
-    return true;
+void Membership::lose(uint32_t node) {
+    if (!nodes_[node].left && !nodes_[node].lost) ++gone_;
+    nodes_[node].lost = true;
 }
 
 std::vector<uint32_t> Membership::without_hello() const {
@@ -117,11 +150,12 @@ std::string Membership::state_of(uint32_t rank) const {
     const Rank& r = ranks_[rank];
     switch (r.state) {
         case RankState::unknown:
-            return "not started yet";
+            return r.node ? "not started"
+                          : "not started (not connected: no plugin, no daemon or no network there)";
         case RankState::started:
-            return "started, no hello yet";
+            return "started, no hello";
         case RankState::hello:
-            return "said hello, has not come to this point";
+            return "said hello, not here yet";
         case RankState::goodbye:
             return "has said goodbye";
         case RankState::vanished:
@@ -132,37 +166,65 @@ std::string Membership::state_of(uint32_t rank) const {
     return "";
 }
 
+// The hosts of the ranks. Those whose node never connected can only be all that have not.
+std::string Membership::hosts_of(std::span<const uint32_t> ranks) const {
+    std::set<uint32_t> nodes;
+    for (uint32_t rank : ranks) {
+        if (ranks_[rank].node)
+            nodes.insert(*ranks_[rank].node);
+        else
+            for (uint32_t node : nodes_not_joined()) nodes.insert(node);
+    }
+    std::vector<std::string> hosts;
+    for (uint32_t node : nodes)
+        if (!nodes_[node].host.empty()) hosts.push_back(nodes_[node].host);
+    return hosts.empty() ? plural(nodes.size(), "node") : compress_hostlist(hosts);
+}
+
 std::string Membership::describe(std::span<const uint32_t> ranks) const {
-    // Ranks whose node never connected can only be named with all the nodes that have not.
-    std::vector<uint32_t> homeless;
-    std::map<std::pair<uint32_t, std::string>, std::vector<uint32_t>> groups;
+    std::vector<std::pair<std::string, std::vector<uint32_t>>> groups;  // by state, in the order of the ranks
     for (uint32_t rank : ranks) {
         if (rank >= ranks_.size()) continue;
-        if (!ranks_[rank].node)
-            homeless.push_back(rank);
-        else
-            groups[{*ranks_[rank].node, state_of(rank)}].push_back(rank);
+        const std::string state = state_of(rank);
+        auto group =
+            std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == state; });
+        if (group == groups.end()) group = groups.insert(groups.end(), {state, {}});
+        group->second.push_back(rank);
     }
     std::string out;
-    auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
-    for (const auto& [where, members] : groups) {
-        std::string state = where.second;
+    for (const auto& [state, members] : groups) {
+        out += (out.empty() ? "" : "; ") + hosts_of(members) + ": " + name_ranks(members) + " " + state;
         // A single rank is best found by its process.
-        if (members.size() == 1 && ranks_[members[0]].pid != 0 &&
-            ranks_[members[0]].state != RankState::exited)
-            state += ", pid " + std::to_string(ranks_[members[0]].pid);
-        add(name_ranks(members) + " on " + nodes_[where.first].host + " (" + state + ")");
-    }
-    if (!homeless.empty()) {
-        std::vector<std::string> hosts;
-        for (uint32_t node : nodes_not_joined())
-            if (!nodes_[node].host.empty()) hosts.push_back(nodes_[node].host);
-        const std::string on =
-            hosts.empty() ? plural(nodes_not_joined().size(), "node") : compress_hostlist(hosts);
-        add(name_ranks(homeless) + " on " + on +
-            " (not connected: no plugin, no daemon or no network there)");
+        const Rank& first = ranks_[members.front()];
+        if (members.size() == 1 && first.pid != 0 && first.state != RankState::exited)
+            out += " (pid " + std::to_string(first.pid) + ")";
     }
     return out;
+}
+
+void Membership::report(wire::StepStatus& status, Time start) const {
+    status.set_world_size(static_cast<uint32_t>(ranks_.size()));
+    for (uint32_t n = 0; n < nodes_.size(); ++n) {
+        const Node& node = nodes_[n];
+        auto* told = status.add_nodes();
+        told->set_node_rank(n);
+        told->set_host(node.host);
+        told->set_address(node.address);
+        told->set_joined(node.joined);
+        told->set_left(node.left);
+        told->set_lost(node.lost);
+        for (uint32_t rank : node.ranks) {
+            auto* one = told->add_ranks();
+            one->set_rank(rank);
+            one->set_state(wire_state(ranks_[rank].state));
+            one->set_pid(ranks_[rank].pid);
+            one->set_wait_status(ranks_[rank].wait_status);
+            if (ranks_[rank].started) one->set_started_ms((*ranks_[rank].started - start).count());
+            if (ranks_[rank].greeted) one->set_hello_ms((*ranks_[rank].greeted - start).count());
+            if (ranks_[rank].got_id) one->set_id_ms((*ranks_[rank].got_id - start).count());
+            if (ranks_[rank].ready) one->set_ready_ms((*ranks_[rank].ready - start).count());
+        }
+    }
 }
 
 std::string Membership::table() const {

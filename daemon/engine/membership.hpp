@@ -11,11 +11,9 @@
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/time.hpp"
 
 namespace dp {
-
-// The words for a wait status: "was killed by signal 9 (SIGKILL)", "exited with code 3".
-std::string describe_status(int wait_status);
 
 class Membership {
  public:
@@ -29,6 +27,8 @@ class Membership {
         int wait_status = 0;
         std::optional<uint32_t> node;
         uint32_t local_rank = 0;
+        // For the waterfall, by the broker's clock.
+        std::optional<Time> started, greeted, got_id, ready;
     };
     struct Node {
         std::string host;
@@ -37,30 +37,40 @@ class Membership {
         bool joined = false;
         bool left = false;
         bool lost = false;
+        Time clock_ahead{};  // of its clock, before the broker's
     };
 
     // `hosts` are the step's nodes by node rank; shorter or empty where the launcher could not tell.
     Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts);
 
     // nullopt: accepted; else why not.
-    std::optional<std::string> join(const wire::Join& join);
+    std::optional<std::string> join(const wire::Join& join, Time now);
     void note(const wire::RankEvent& event);
-    void leave(uint32_t node) { nodes_[node].left = true; }
-    void lose(uint32_t node) { nodes_[node].lost = true; }
+    void hello(const wire::Hellos::Rank& said);
+    void note_id(uint32_t rank, Time now);
+    void leave(uint32_t node);
+    void lose(uint32_t node);
 
     const std::vector<Node>& nodes() const { return nodes_; }
     const std::vector<Rank>& ranks() const { return ranks_; }
     bool all_joined() const { return joined_ == nodes_.size(); }
-    bool all_left() const;
-    bool all_exited() const;
+    bool all_left() const { return gone_ == nodes_.size(); }
+    bool all_exited() const { return exited_ == ranks_.size(); }
     size_t hellos() const { return hellos_; }
+    // How many without_hello() has.
+    size_t awaited() const { return awaited_; }
     // Ranks that never said hello and have not ended, ascending.
     std::vector<uint32_t> without_hello() const;
     std::vector<uint32_t> nodes_not_joined() const;
 
-    // "rank 5 on node02 (started as pid 4711, no hello yet)": ranks of one node and state together.
+    // "gpu[03-04]: ranks 8-15 not started; gpu07: rank 29 started, no hello (pid 4711)": by state.
     std::string describe(std::span<const uint32_t> ranks) const;
     std::string host_of(uint32_t rank) const;
+    // "gpu[03-04]"
+    std::string hosts_of(std::span<const uint32_t> ranks) const;
+
+    // Nodes and ranks, for dpctl status; times since `start`.
+    void report(wire::StepStatus& status, Time start) const;
 
     // The table of --dp-verbose and --dp-dry-run, a line a rank under a line of titles.
     std::string table() const;
@@ -69,9 +79,13 @@ class Membership {
     std::vector<Node> nodes_;
     std::vector<Rank> ranks_;
     size_t joined_ = 0;
+    size_t gone_ = 0;  // nodes that left or are lost
     size_t hellos_ = 0;
+    size_t exited_ = 0;
+    size_t awaited_;
 
     std::string state_of(uint32_t rank) const;
+    Time by_broker(uint32_t rank, int64_t at_ms) const;
 };
 
 }  // namespace dp

@@ -5,12 +5,26 @@
 #include <csignal>
 
 #include "common/text.hpp"
+#include "dp/dp.h"
 #include "framing.hpp"
 
 namespace dp {
+namespace {
+
+// The one peer of a node's Silence.
+constexpr Silence::Peer kBroker = 0;
+
+// What a request grows by at most on its way to the broker.
+constexpr size_t kWrapping = 64;
+
+}  // namespace
 
 Node::Node(NodeConfig config, Time now)
-    : config_(std::move(config)), started_(now), exited_(config_.ranks.size(), false) {}
+    : config_(std::move(config)),
+      started_(now),
+      exited_(config_.ranks.size(), false),
+      gatherings_(config_.ranks),
+      silence_(config_.dead_after) {}
 
 NodeActions Node::take() {
     return std::exchange(out_, {});
@@ -18,7 +32,23 @@ NodeActions Node::take() {
 
 void Node::tell_broker(wire::FromNode message) {
     if (broker_gone_) return;
+    // The hellos come before all that follows from them.
+    if (tell_hellos_at_) tell_hellos();
     (joined_ ? out_.to_broker : queued_).push_back(std::move(message));
+}
+
+void Node::tell_hellos() {
+    tell_hellos_at_.reset();
+    wire::FromNode message;
+    message.mutable_hellos()->Swap(&hellos_);
+    hellos_.Clear();
+    tell_broker(std::move(message));
+}
+
+void Node::tell_arrival(wire::NodeArrive arrive) {
+    wire::FromNode message;
+    *message.mutable_arrive() = std::move(arrive);
+    tell_broker(std::move(message));
 }
 
 void Node::rank_event(uint32_t rank, auto&& fill) {
@@ -38,13 +68,18 @@ void Node::reply(ConnectionId connection, uint64_t id, wire::Status status, cons
 
 // ---- the broker ----
 
-NodeActions Node::on_joined(const std::string& address) {
+NodeActions Node::on_joined(const std::string& address, Time now) {
     joined_ = true;
+    if (!config_.with_broker) {
+        silence_.watch(kBroker, now);
+        beat_at_ = now + kBeat;
+    }
     address_ = address;
     wire::FromNode message;
     message.mutable_join()->set_node_rank(config_.node_rank);
     message.mutable_join()->set_host(config_.host);
     message.mutable_join()->set_address(address);
+    message.mutable_join()->set_clock_ms(now.count());
     for (uint32_t rank : config_.ranks) message.mutable_join()->add_ranks(rank);
     for (const auto& one : config_.addresses) message.mutable_join()->add_addresses(one);
     out_.to_broker.push_back(std::move(message));
@@ -54,6 +89,9 @@ NodeActions Node::on_joined(const std::string& address) {
 }
 
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
+    if (auto silent = silence_.heard(kBroker, now); silent && speaks_for_all())
+        out_.log.push_back("the rendezvous daemon on " + config_.broker_host + " speaks again, after " +
+                           words(*silent));
     switch (message.kind_case()) {
         case wire::ToNode::kPlan:
             if (!published_) {
@@ -66,6 +104,8 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
         case wire::ToNode::kReply:
             for (const auto& target : message.reply().targets()) {
+                if (message.reply().reply().status() != wire::OK)
+                    gatherings_.failed({target.rank(), target.id()});
                 auto found = connection_.find(target.rank());
                 if (found == connection_.end()) continue;
                 wire::ToRank answer;
@@ -75,9 +115,14 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             }
             break;
         case wire::ToNode::kAbort:
-            abort(printable(message.abort().reason(), 600),
-                  {Time(message.abort().term_after_ms()), Time(message.abort().kill_after_ms())}, now);
+            abort(message.abort(), now);
             break;
+        case wire::ToNode::kDeaths: {
+            wire::ToRank told;
+            *told.mutable_deaths() = message.deaths();
+            tell_ranks(told);
+            break;
+        }
         case wire::ToNode::kWhoOwns: {
             const auto& asked = message.who_owns();
             out_.lookups.push_back({asked.connection(),
@@ -85,10 +130,19 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
                                      asked.server_address(), static_cast<uint16_t>(asked.server_port())}});
             break;
         }
+        case wire::ToNode::kStatus: {
+            wire::ToRank told;
+            *told.mutable_status() = message.status().status();
+            out_.to_ranks.emplace_back(message.status().connection(), std::move(told));
+            out_.close.push_back(message.status().connection());
+            break;
+        }
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
+            listen_no_more();
             if (told_) finished_ = true;
             break;
+        case wire::ToNode::kAlive:
         case wire::ToNode::KIND_NOT_SET:
             break;
     }
@@ -112,46 +166,67 @@ NodeActions Node::on_owner(uint64_t connection, const SocketOwner& owner) {
 }
 
 NodeActions Node::on_broker_lost(const std::string& why, Time now) {
-    if (broker_gone_) return take();
+    lose_broker(why, now);
+    return take();
+}
+
+void Node::lose_broker(const std::string& why, Time now) {
+    if (broker_gone_) return;
     broker_gone_ = true;
+    listen_no_more();
     if (ending_) {
         if (told_) finished_ = true;
-        return take();
+        return;
     }
-    if (!abort_reason_.empty()) return take();
+    if (abort_) return;
     const std::string reason = joined_ ? "node " + config_.host + " lost the rendezvous daemon on " +
                                              config_.broker_host + ": " + why
                                        : why;
     if (config_.report_failures && published_) {
         out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
-        return take();
+        return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
     if (published_) out_.log.push_back(reason + "; ending the ranks of this node");
     abort(reason, kBroken, now);
-    return take();
+}
+
+void Node::tell_ranks(const wire::ToRank& message) {
+    for (const auto& [connection, rank] : rank_of_) out_.to_ranks.emplace_back(connection, message);
 }
 
 void Node::abort(const std::string& reason, Patience patience, Time now) {
-    if (!abort_reason_.empty()) return;
-    abort_reason_ = reason;
+    wire::Abort message;
+    message.set_reason(reason);
+    message.set_term_after_ms(static_cast<uint32_t>(patience.term.count()));
+    message.set_kill_after_ms(static_cast<uint32_t>(patience.kill.count()));
+    abort(std::move(message), now);
+}
+
+void Node::abort(wire::Abort message, Time now) {
+    if (abort_) return;
+    message.set_reason(printable(message.reason(), 600));
+    abort_ = message;
     if (!published_) {
         published_ = true;
-        out_.no_plan = reason;
+        out_.no_plan = message.reason();
+    } else if (config_.own_stderr && !config_.with_broker && !broker_gone_) {
+        out_.log.push_back(message.reason() + "; ending the step");
     }
-    wire::ToRank message;
-    message.mutable_abort()->set_reason(reason);
-    for (const auto& [connection, rank] : rank_of_) out_.to_ranks.emplace_back(connection, message);
-    term_at_ = now + patience.term;
-    kill_at_ = now + patience.kill;
+    wire::ToRank told;
+    *told.mutable_abort() = message;
+    tell_ranks(told);
+    term_at_ = now + Time(message.term_after_ms());
+    kill_at_ = now + Time(message.kill_after_ms());
 }
 
 // ---- the ranks ----
 
-void Node::hello(ConnectionId connection, const wire::Hello& hello) {
+void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
     auto refuse = [&](const std::string& why) {
         reply(connection, 0, wire::INVALID, why);
         out_.close.push_back(connection);
+        refused_.insert(connection);
     };
     if (hello.protocol() != kProtocol) {
         refuse("libdp speaks protocol " + std::to_string(hello.protocol()) + " and the daemon " +
@@ -161,6 +236,12 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello) {
     auto mine = std::find(config_.ranks.begin(), config_.ranks.end(), hello.rank());
     if (mine == config_.ranks.end()) {
         refuse("rank " + std::to_string(hello.rank()) + " is not on " + config_.host);
+        return;
+    }
+    if (hello.world_size() != config_.world_size) {
+        refuse("rank " + std::to_string(hello.rank()) + " believes in a world of " +
+               std::to_string(hello.world_size()) + ", and this step has one of " +
+               std::to_string(config_.world_size) + "; something changed DP_WORLD_SIZE in its environment");
         return;
     }
     if (connection_.contains(hello.rank())) {
@@ -173,65 +254,111 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello) {
     wire::ToRank welcome;
     welcome.mutable_welcome();
     out_.to_ranks.emplace_back(connection, std::move(welcome));
-    if (!abort_reason_.empty()) {
+    if (abort_) {
         wire::ToRank message;
-        message.mutable_abort()->set_reason(abort_reason_);
+        *message.mutable_abort() = *abort_;
         out_.to_ranks.emplace_back(connection, std::move(message));
     }
-    rank_event(hello.rank(), [&](wire::RankEvent& e) { e.set_hello(hello.pid()); });
+    auto* told = hellos_.add_ranks();
+    told->set_rank(hello.rank());
+    told->set_pid(hello.pid());
+    told->set_at_ms(now.count());
+    if (!tell_hellos_at_) tell_hellos_at_ = now + kGather;
+    said_hello_.insert(hello.rank());
+    if (said_hello_.size() == config_.ranks.size()) tell_hellos();
 }
 
-NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message) {
+void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {
+    if (broker_gone_) {
+        reply(connection, request.id(), wire::LOST,
+              "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
+    } else if (request.ByteSizeLong() > kMaxFrame - kWrapping) {
+        reply(connection, request.id(), wire::TOO_LARGE,
+              "a request of " + std::to_string(request.ByteSizeLong()) + " bytes is too large");
+    } else if (request.has_arrive() && request.arrive().value().size() > DP_MAX_VALUE_BYTES) {
+        reply(connection, request.id(), wire::TOO_LARGE,
+              "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+    } else if (request.has_arrive()) {
+        auto arrived =
+            gatherings_.arrive({rank, request.id()}, request.arrive(), now, clamped(request.timeout_ms()));
+        if (arrived) tell_arrival(std::move(*arrived));
+    } else {
+        wire::FromNode up;
+        up.mutable_request()->set_rank(rank);
+        *up.mutable_request()->mutable_request() = request;
+        tell_broker(std::move(up));
+    }
+}
+
+void Node::tell_status(ConnectionId connection) {
+    if (!joined_ || broker_gone_) {
+        reply(connection, 0, wire::LOST,
+              broker_gone_
+                  ? "the rendezvous daemon on " + config_.broker_host + " is gone"
+                  : "this node has not reached the rendezvous daemon on " + config_.broker_host + " yet");
+        out_.close.push_back(connection);
+        return;
+    }
+    wire::FromNode message;
+    message.mutable_status()->set_connection(connection);
+    tell_broker(std::move(message));
+}
+
+NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message, Time now) {
     auto known = rank_of_.find(connection);
+    if (refused_.contains(connection)) return take();  // half closed: nobody would hear an answer
     if (message.has_hello() && known == rank_of_.end()) {
-        hello(connection, message.hello());
+        hello(connection, message.hello(), now);
+    } else if (message.has_status()) {
+        tell_status(connection);
     } else if (known == rank_of_.end()) {
         out_.close.push_back(connection);  // no hello first: not libdp
     } else if (message.has_request()) {
-        if (broker_gone_) {
-            reply(
-                connection, message.request().id(), wire::LOST,
-                "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
-        } else {
-            wire::FromNode up;
-            up.mutable_request()->set_rank(known->second);
-            *up.mutable_request()->mutable_request() = message.request();
-            tell_broker(std::move(up));
-        }
+        request(connection, known->second, message.request(), now);
+    } else if (message.has_ready()) {
+        rank_event(known->second, [&](wire::RankEvent& e) {
+            e.set_ready(true);
+            e.set_at_ms(now.count());
+        });
+    } else if (message.has_progress()) {
+        steps_[known->second] = message.progress().step();
     } else if (message.has_goodbye()) {
         rank_event(known->second, [](wire::RankEvent& e) { e.set_goodbye(true); });
-        forget(connection);
+        forget(connection, now);
         out_.close.push_back(connection);
     }
     return take();
 }
 
-NodeActions Node::on_rank_closed(ConnectionId connection) {
+NodeActions Node::on_rank_closed(ConnectionId connection, Time now) {
+    refused_.erase(connection);
     auto known = rank_of_.find(connection);
     if (known != rank_of_.end()) {
         rank_event(known->second, [](wire::RankEvent& e) { e.set_vanished(true); });
-        forget(connection);
+        forget(connection, now);
     }
     return take();
 }
 
-void Node::forget(ConnectionId connection) {
+void Node::forget(ConnectionId connection, Time now) {
     const uint32_t rank = rank_of_[connection];
     connection_.erase(rank);
     rank_of_.erase(connection);
-    report_exit(rank);
+    report_exit(rank, now);
 }
 
 // ---- the launcher ----
 
-void Node::report_exit(uint32_t rank) {
+void Node::report_exit(uint32_t rank, Time now) {
     auto found = exits_.find(rank);
     if (found == exits_.end()) return;
     const Exit exit = found->second;
     exits_.erase(found);
+    for (auto& arrived : gatherings_.give_up(rank, now)) tell_arrival(std::move(arrived));
     rank_event(rank, [&](wire::RankEvent& e) {
         e.set_exited(exit.status);
         e.set_cancelled(exit.cancelled);
+        if (auto step = steps_.find(rank); step != steps_.end()) e.set_step(step->second);
     });
     leave_if_all_told();
 }
@@ -258,11 +385,14 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     if (event.local_rank >= config_.ranks.size()) return take();
     const uint32_t rank = config_.ranks[event.local_rank];
     if (event.kind == ControlEvent::Kind::task) {
-        rank_event(rank, [&](wire::RankEvent& e) { e.set_started(event.value); });
+        rank_event(rank, [&](wire::RankEvent& e) {
+            e.set_started(event.value);
+            e.set_at_ms(now.count());
+        });
     } else if (!exited_[event.local_rank]) {
         exited_[event.local_rank] = true;
-        exits_[rank] = {event.value, cancelled_ || !abort_reason_.empty(), now + kLastWords};
-        if (!connection_.contains(rank)) report_exit(rank);
+        exits_[rank] = {event.value, cancelled_ || abort_.has_value(), now + kLastWords};
+        if (!connection_.contains(rank)) report_exit(rank, now);
     }
     return take();
 }
@@ -284,21 +414,49 @@ NodeActions Node::on_launcher_lost() {
 
 // ---- time ----
 
-NodeActions Node::tick(Time now) {
-    if (!joined_ && !broker_gone_ && now >= started_ + config_.timeout) {
-        auto lost = on_broker_lost(
-            "this node could not reach the rendezvous daemon on " + config_.broker_host +
-                (config_.broker_addresses.empty() ? "" : " (" + config_.broker_addresses + ")") + " within " +
-                std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout): " +
-                (other_version_.empty() ? "is its node up, and may this node connect to it?"
-                                        : other_version_),
-            now);
-        out_ = std::move(lost);
+void Node::listen_no_more() {
+    silence_.forget(kBroker);
+    beat_at_.reset();
+}
+
+void Node::check_silence(Time now) {
+    if (beat_at_ && now >= *beat_at_) {
+        beat_at_ = now + kBeat;
+        wire::FromNode message;
+        message.mutable_alive();
+        tell_broker(std::move(message));
     }
+    if (auto next = silence_.next_check(); !next || now < *next) return;
+    const Silence::News news = silence_.check(now);
+    if (!news.suspected.empty() && speaks_for_all())
+        out_.log.push_back("the rendezvous daemon on " + config_.broker_host + " has been silent for " +
+                           words(kSilent) +
+                           ": its network, the daemon or the node itself stands still; it counts "
+                           "as lost after " +
+                           words(config_.dead_after));
+    if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), now);
+}
+
+// Where all nodes see the same, one of them says it; the broker is on one of the first two nearly always.
+bool Node::speaks_for_all() const {
+    return !config_.with_broker && config_.node_rank <= 1;
+}
+
+NodeActions Node::tick(Time now) {
+    if (!joined_ && !broker_gone_ && now >= started_ + config_.timeout)
+        lose_broker("this node could not reach the rendezvous daemon on " + config_.broker_host +
+                        (config_.broker_addresses.empty() ? "" : " (" + config_.broker_addresses + ")") +
+                        " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout): " +
+                        (other_version_.empty() ? "is its node up, and may this node connect to it?"
+                                                : other_version_),
+                    now);
     std::vector<uint32_t> overdue;
     for (const auto& [rank, exit] : exits_)
         if (now >= exit.deadline) overdue.push_back(rank);
-    for (uint32_t rank : overdue) report_exit(rank);
+    for (uint32_t rank : overdue) report_exit(rank, now);
+    if (tell_hellos_at_ && now >= *tell_hellos_at_) tell_hellos();
+    for (auto& arrived : gatherings_.expire(now)) tell_arrival(std::move(arrived));
+    check_silence(now);
     if (term_at_ && now >= *term_at_) {
         term_at_.reset();
         out_.signal_ranks = SIGTERM;
@@ -312,6 +470,8 @@ NodeActions Node::tick(Time now) {
 
 std::optional<Time> Node::next_deadline() const {
     std::optional<Time> next = earlier(term_at_, kill_at_);
+    next = earlier(earlier(next, tell_hellos_at_), gatherings_.next_deadline());
+    next = earlier(earlier(next, beat_at_), silence_.next_check());
     for (const auto& [rank, exit] : exits_) next = earlier(next, exit.deadline);
     if (!joined_ && !broker_gone_) next = earlier(next, started_ + config_.timeout);
     return next;

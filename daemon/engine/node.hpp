@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "common/control.hpp"
 #include "dp.pb.h"
 #include "engine/ending.hpp"
+#include "engine/gatherings.hpp"
+#include "engine/silence.hpp"
 #include "engine/time.hpp"
 #include "engine/vouching.hpp"
 
@@ -30,11 +33,15 @@ struct NodeConfig {
     uint32_t node_rank = 0;
     std::string host;
     std::vector<uint32_t> ranks;  // world ranks by local rank
+    uint32_t world_size = 0;
     std::string broker_host;
     std::string broker_addresses;        // the ones that are tried, for a message
     bool report_failures = false;        // without the broker the ranks of this node go on
     std::vector<std::string> addresses;  // of this node, numeric
     std::string launcher;                // what started this node's part: slurmstepd, dpctl
+    bool with_broker = false;            // the broker is in this very process
+    bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
+    Time dead_after = std::chrono::seconds(kDefaultDeadAfterSeconds);  // of a silent broker
     Time timeout{};
 };
 
@@ -59,7 +66,7 @@ class Node {
 
     // ---- the broker ----
     // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
-    NodeActions on_joined(const std::string& address);
+    NodeActions on_joined(const std::string& address, Time now);
     NodeActions on_broker(const wire::ToNode& message, Time now);
     // What answered there speaks as slurm-dp of another version does. Perhaps a stranger: a reason to name at
     // the deadline, none to give up.
@@ -69,8 +76,8 @@ class Node {
     NodeActions on_broker_lost(const std::string& why, Time now);
 
     // ---- the ranks ----
-    NodeActions on_rank(ConnectionId connection, const wire::FromRank& message);
-    NodeActions on_rank_closed(ConnectionId connection);
+    NodeActions on_rank(ConnectionId connection, const wire::FromRank& message, Time now);
+    NodeActions on_rank_closed(ConnectionId connection, Time now);
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
@@ -91,6 +98,7 @@ class Node {
     NodeActions out_;
     std::map<ConnectionId, uint32_t> rank_of_;     // connections that said hello
     std::map<uint32_t, ConnectionId> connection_;  // the other way round
+    std::set<ConnectionId> refused_;               // whose hello was not taken, until they close
     std::vector<bool> exited_;                     // by local rank
     struct Exit {
         int status = 0;
@@ -98,7 +106,14 @@ class Node {
         Time deadline{};
     };
     std::map<uint32_t, Exit> exits_;      // waiting for last words, by rank
+    std::map<uint32_t, uint64_t> steps_;  // how far the ranks' training is, where they say so
     std::vector<wire::FromNode> queued_;  // before the broker is there
+    Gatherings gatherings_;
+    Silence silence_;
+    std::optional<Time> beat_at_;
+    wire::Hellos hellos_;                 // not told yet
+    std::optional<Time> tell_hellos_at_;  // set while there are some
+    std::set<uint32_t> said_hello_;
     std::string address_;
     bool joined_ = false;
     bool broker_gone_ = false;
@@ -108,19 +123,29 @@ class Node {
     bool told_ = false;    // the broker was told that this node leaves
     bool finished_ = false;
     std::string other_version_;
-    std::string abort_reason_;
+    std::optional<wire::Abort> abort_;  // what the ranks are told
     std::optional<Time> term_at_;
     std::optional<Time> kill_at_;
 
     NodeActions take();
     void tell_broker(wire::FromNode message);
+    void tell_arrival(wire::NodeArrive arrive);
+    void tell_hellos();
     void rank_event(uint32_t rank, auto&& fill);
+    void abort(wire::Abort message, Time now);
     void abort(const std::string& reason, Patience patience, Time now);
+    void tell_ranks(const wire::ToRank& message);
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
-    void hello(ConnectionId connection, const wire::Hello& hello);
-    void forget(ConnectionId connection);
-    void report_exit(uint32_t rank);
+    void hello(ConnectionId connection, const wire::Hello& hello, Time now);
+    void tell_status(ConnectionId connection);
+    void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
+    void forget(ConnectionId connection, Time now);
+    void report_exit(uint32_t rank, Time now);
     void leave_if_all_told();
+    void check_silence(Time now);
+    void listen_no_more();
+    void lose_broker(const std::string& why, Time now);
+    bool speaks_for_all() const;
 };
 
 }  // namespace dp

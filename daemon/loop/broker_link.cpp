@@ -113,10 +113,15 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
         wire::Response response;
         response.set_nonce(make_nonce());
         response.set_node_rank(node_rank_);
-        response.set_proof(make_proof(secret_, {Prover::relay, challenge->nonce(), response.nonce(),
-                                                node_rank_, targets_[attempt.target].port}));
-        attempt.expected = make_proof(secret_, {Prover::broker, challenge->nonce(), response.nonce(),
-                                                node_rank_, targets_[attempt.target].port});
+        ProofText about{Prover::relay,
+                        challenge->nonce(),
+                        response.nonce(),
+                        node_rank_,
+                        targets_[attempt.target].port,
+                        targets_[attempt.target].address};
+        response.set_proof(make_proof(secret_, about));
+        about.prover = Prover::broker;
+        attempt.expected = make_proof(secret_, about);
         attempt.connection->send(to_frame(response));
         return;
     }

@@ -101,8 +101,9 @@ void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
         refuse(id, "it sent no answer to the challenge");
         return;
     }
-    const std::string expected =
-        make_proof(secret_, {Prover::relay, peer.nonce, response->nonce(), response->node_rank(), port_});
+    const std::string here = local_address(peer.connection->fd());
+    ProofText about{Prover::relay, peer.nonce, response->nonce(), response->node_rank(), port_, here};
+    const std::string expected = make_proof(secret_, about);
     if (!proof_equals(expected, response->proof())) {
         refuse(id, "it does not know this step's secret");
         return;
@@ -116,8 +117,8 @@ void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
     peer.deadline.reset();
     peer.connection->set_frame_limit(kMaxFrame);
     wire::Accept accept;
-    accept.set_proof(
-        make_proof(secret_, {Prover::broker, peer.nonce, response->nonce(), response->node_rank(), port_}));
+    about.prover = Prover::broker;
+    accept.set_proof(make_proof(secret_, about));
     peer.connection->send(to_frame(accept));
 }
 

@@ -26,6 +26,11 @@ void Connection::send(const std::string& frame) {
     if (!finishing_) bufferevent_write(buffer_.get(), frame.data(), frame.size());
 }
 
+void Connection::send_last(const std::string& frame) const {
+    [[maybe_unused]] const ssize_t ignored =
+        ::send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void Connection::finish() {
     finishing_ = true;
     if (!has_unsent()) shutdown(fd(), SHUT_WR);

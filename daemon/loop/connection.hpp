@@ -33,6 +33,8 @@ class Connection {
 
     // `frame` as to_frame makes it.
     void send(const std::string& frame);
+    // As much of it as the socket takes now; for a connection that is over.
+    void send_last(const std::string& frame) const;
     // Sends what is queued, then ends this direction; the peer still may send. on_closed comes when it
     // closes, too.
     void finish();

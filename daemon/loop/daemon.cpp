@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -33,11 +34,22 @@ std::vector<std::string> hosts_of(const std::string& node_list) {
     return hosts ? *hosts : std::vector<std::string>();
 }
 
+// srun -e with a name of its own for each node or task: what rank 0's node says is not read there.
+bool is_file(int fd) {
+    struct stat found {};
+    return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+}
+
+Time dead_after(const DaemonConfig& c) {
+    return std::chrono::seconds(c.dead_after_seconds > 0 ? c.dead_after_seconds : kDefaultDeadAfterSeconds);
+}
+
 NodeConfig node_config(const DaemonConfig& c) {
     NodeConfig n;
     n.node_rank = c.node_rank;
     n.host = c.host;
     n.ranks = c.ranks;
+    n.world_size = c.world_size;
     n.broker_host = c.broker_host;
     for (size_t i = 0; i < c.broker_addresses.size() && i < kAddressesShown; ++i)
         n.broker_addresses += (i ? ", " : "") + c.broker_addresses[i];
@@ -45,6 +57,9 @@ NodeConfig node_config(const DaemonConfig& c) {
     n.report_failures = c.report_failures;
     if (c.torch_store)
         for (auto& one : interface_addresses()) n.addresses.push_back(std::move(one.address));
+    n.with_broker = c.broker;
+    n.own_stderr = is_file(STDERR_FILENO);
+    n.dead_after = dead_after(c);
     n.launcher = c.job_id == 0 ? "dpctl" : "slurmstepd";
     n.timeout = std::chrono::seconds(c.timeout_seconds);
     return n;
@@ -62,6 +77,7 @@ BrokerConfig broker_config(const DaemonConfig& c) {
     b.report_failures = c.report_failures;
     b.timeout = std::chrono::seconds(c.timeout_seconds);
     b.want_table = c.want_table;
+    b.dead_after = dead_after(c);
     b.owner = getuid();
     return b;
 }
@@ -79,8 +95,16 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
       node_(node_config(config_), now()),
       ranks_(
           base_.get(), kFdRanks, strangers_,
-          [this](ConnectionId id, const wire::FromRank& message) { perform(node_.on_rank(id, message)); },
-          [this](ConnectionId id) { perform(node_.on_rank_closed(id)); }),
+          [this](ConnectionId id, const wire::FromRank& message) {
+              perform(node_.on_rank(id, message, now()));
+          },
+          [this](ConnectionId id) { perform(node_.on_rank_closed(id, now())); }),
+      metrics_(base_.get(), kFdRanks, strangers_,
+               [this](uint64_t connection) {
+                   wire::FromRank ask;
+                   ask.mutable_status();
+                   perform(node_.on_rank(connection, ask, now()));
+               }),
       timer_(base_.get(),
              [this] {
                  perform(node_.tick(now()));
@@ -105,13 +129,13 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
                                   [this](uint64_t connection, const SocketEnds& ends) {
                                       perform(broker_->on_connection(connection, ends, now()));
                                   });
-        perform(node_.on_joined(config_.master_addr));
+        perform(node_.on_joined(config_.master_addr, now()));
     } else {
         broker_link_.emplace(
             base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
             BrokerLink::Events{
                 [this](const std::string& seen) {
-                    perform(node_.on_joined(config_.node_addr.empty() ? seen : config_.node_addr));
+                    perform(node_.on_joined(config_.node_addr.empty() ? seen : config_.node_addr, now()));
                 },
                 [this](const wire::ToNode& message) {
                     if (message.has_farewell()) broker_link_->finish();
@@ -131,6 +155,7 @@ void Daemon::run() {
     // stack.
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
         ranks_.sweep();
+        metrics_.sweep();
         if (broker_server_) broker_server_->sweep();
         if (broker_link_) broker_link_->sweep();
         if (torch_server_) torch_server_->sweep();
@@ -202,7 +227,12 @@ void Daemon::perform(const NodeActions& actions) {
         if (auto done = publish_failure(kFdBoard, kFdReady, *actions.no_plan); !done)
             log_line(done.error().message);
     }
-    for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
+    for (const auto& [connection, message] : actions.to_ranks) {
+        if (connection & MetricsServer::kMark)
+            metrics_.answer(connection, message);
+        else
+            ranks_.send(connection, message);
+    }
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
     for (const auto& lookup : actions.lookups)

@@ -17,6 +17,7 @@
 #include "loop/broker_link.hpp"
 #include "loop/broker_server.hpp"
 #include "loop/log.hpp"
+#include "loop/metrics_server.hpp"
 #include "loop/rank_server.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
@@ -49,6 +50,7 @@ class Daemon {
     std::optional<Broker> broker_;
 
     RankServer ranks_;
+    MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;
     std::optional<BrokerLink> broker_link_;
     std::optional<TorchServer> torch_server_;

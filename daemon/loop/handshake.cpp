@@ -42,12 +42,13 @@ std::string make_nonce() {
 }
 
 std::string make_proof(std::string_view secret, const ProofText& about) {
-    std::string text = about.prover == Prover::relay ? "slurm-dp relay 1|" : "slurm-dp broker 1|";
+    std::string text = about.prover == Prover::relay ? "slurm-dp relay 2|" : "slurm-dp broker 2|";
     text += about.broker_nonce;
     text += about.relay_nonce;
     for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(about.node_rank >> shift);
     text += static_cast<char>(about.broker_port >> 8);
     text += static_cast<char>(about.broker_port);
+    text += about.broker_address;
     auto bytes = [](std::string_view view) { return reinterpret_cast<const uint8_t*>(view.data()); };
     hmac_sha256_ctx context;
     hmac_sha256_set_key(&context, secret.size(), bytes(secret));

@@ -23,14 +23,17 @@ std::string make_nonce();
 
 enum class Prover { relay, broker };
 
-// What a proof is about. With the port on which the broker listens, so that somebody who sits on another of
-// the step's candidate ports cannot pass the two sides' proofs on and stand between them.
+// What a proof is about. With the address and port at which the relay reached the broker, so that somebody
+// who sits on another of the step's candidate ports, or on another of the nodes where the broker might be,
+// cannot pass the two sides' proofs on and stand between them. (Addresses must be the same on both sides: no
+// NAT between nodes.)
 struct ProofText {
     Prover prover;
     std::string_view broker_nonce;
     std::string_view relay_nonce;
     uint32_t node_rank = 0;
     uint16_t broker_port = 0;
+    std::string_view broker_address;  // numeric
 };
 std::string make_proof(std::string_view secret, const ProofText& about);
 

@@ -32,21 +32,34 @@ void RankServer::accept(Fd socket) {
     Connection* raw = connection.get();
     connections_.emplace(id, std::move(connection));
     raw->start(
-        [this, id](std::string_view body) {
+        [this, id, pid = peer.pid](std::string_view body) {
             auto message = parse_message<wire::FromRank>(body);
-            if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET) {
-                strangers_.mention("a local connection", "it sent no message of ours");
-                on_closed_(id);
-                over_.insert(id);
-            } else {
+            if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
+                refuse(id, pid, "it sent no message of ours");
+            else
                 on_message_(id, *message);
-            }
             return !over_.contains(id);
         },
-        [this, id](const std::string&) {
-            over_.insert(id);
-            on_closed_(id);
+        [this, id, pid = peer.pid](const std::string& why) {
+            if (why.find("limit") != std::string::npos) {
+                refuse(id, pid, why);
+            } else {
+                over_.insert(id);
+                on_closed_(id);
+            }
         });
+}
+
+// A program that speaks something else, or libdp of another version: it is told, and closed.
+void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why) {
+    strangers_.mention("a local connection of pid " + std::to_string(pid), why);
+    wire::ToRank told;
+    told.mutable_reply()->set_status(wire::INVALID);
+    told.mutable_reply()->set_error("the rendezvous daemon closed this connection: " + why +
+                                    "; use libdp and slurm-dp of the same version");
+    connections_.at(id)->send_last(to_frame(told));
+    over_.insert(id);
+    on_closed_(id);
 }
 
 void RankServer::send(ConnectionId connection, const wire::ToRank& message) {

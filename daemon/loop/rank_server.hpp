@@ -41,6 +41,7 @@ class RankServer {
     Listener listener_;
 
     void accept(Fd socket);
+    void refuse(ConnectionId id, pid_t pid, const std::string& why);
 };
 
 }  // namespace dp

@@ -16,8 +16,10 @@ _dpctl() {
     *)
         if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == launch ]]; then
             words="--ranks --port --store --timeout --on-failure --tensor --pipeline --verbose --daemon --help --"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == status ]]; then
+            words="--json --help"
         else
-            words="launch --help --version"
+            words="launch status waterfall --help --version"
         fi
         ;;
     esac

@@ -65,6 +65,7 @@ std::string write_config(const DaemonConfig& c) {
                          {"ranks", write_numbers(c.ranks)},
                          {"node_list", c.node_list},
                          {"timeout_seconds", std::to_string(c.timeout_seconds)},
+                         {"dead_after_seconds", std::to_string(c.dead_after_seconds)},
                          {"want_table", c.want_table ? "1" : "0"},
                          {"report_failures", c.report_failures ? "1" : "0"},
                          {"torch_store", c.torch_store ? "1" : "0"},
@@ -98,6 +99,7 @@ Try<DaemonConfig> read_config(std::string_view text) {
     c.ranks = reader.numbers<uint32_t>("ranks");
     c.node_list = reader.text("node_list");
     c.timeout_seconds = reader.number<uint32_t>("timeout_seconds");
+    c.dead_after_seconds = reader.number<uint32_t>("dead_after_seconds");
     c.want_table = reader.text("want_table") == "1";
     c.report_failures = reader.text("report_failures") == "1";
     c.torch_store = reader.text("torch_store") == "1";

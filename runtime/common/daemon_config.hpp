@@ -16,7 +16,7 @@
 namespace dp {
 
 // Bumped when plugin and daemon would misunderstand each other; they refuse to work with another number.
-inline constexpr uint32_t kDaemonConfigVersion = 2;
+inline constexpr uint32_t kDaemonConfigVersion = 3;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -42,11 +42,12 @@ struct DaemonConfig {
     std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
     std::string node_list;        // compressed, in node-rank order; "" where the launcher could not tell
     uint32_t timeout_seconds = 0;
-    bool want_table = false;       // --dp-verbose or --dp-dry-run: the plan of rank 0's node has a table
-    bool report_failures = false;  // --dp-on-failure=report: a dead rank is named, and the others go on
-    bool torch_store = false;      // --dp-store=torch: the broker serves PyTorch's store on kFdMaster
-    std::string secret;            // 64 hexadecimal digits
-    std::string broker_host;       // relay: rank 0's node, for messages
+    uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
+    bool want_table = false;          // --dp-verbose or --dp-dry-run: the plan of rank 0's node has a table
+    bool report_failures = false;     // --dp-on-failure=report: a dead rank is named, and the others go on
+    bool torch_store = false;         // --dp-store=torch: the broker serves PyTorch's store on kFdMaster
+    std::string secret;               // 64 hexadecimal digits
+    std::string broker_host;          // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
     std::vector<uint16_t> candidates;           // the ports to try there
     std::string node_addr;          // relay: this node's address; "" for the one that the broker sees

@@ -155,6 +155,7 @@ void write_slurm_readers(Writer& w, const TaskFacts& facts, const NodePlan& plan
 void write_node(Writer& w, const TaskFacts& facts) {
     if (facts.cpus > 0) w.offer("OMP_NUM_THREADS", text(facts.cpus));
     if (facts.interface.empty()) return;
+    w.inject("DP_INTERFACE", facts.interface);
     w.offer("NCCL_SOCKET_IFNAME", "=" + facts.interface);  // "=": this very name, not a prefix
     w.offer("GLOO_SOCKET_IFNAME", facts.interface);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-gloo: Gloo's rendezvous on the step's store, and the full mesh on top of it. The trainer calls it,
-// and so may any program that links Gloo. See dp/gloo.hpp.
+// libdp-gloo: Gloo's rendezvous on the step's store, and the full mesh on top of it, which ends when the step
+// does. The trainer calls it, and so may any program that links Gloo. See dp/gloo.hpp.
 #include "dp/gloo.hpp"
 
 #include <gloo/common/error.h>
@@ -9,8 +9,10 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <exception>
+#include <optional>
 #include <utility>
 
+#include "gloo/sockets.hpp"
 #include "libdp/internal.h"
 
 namespace dp {
@@ -39,6 +41,28 @@ tl::unexpected<Error> backend_error(std::string message) {
     dp_internal_fail(DP_ERROR_BACKEND, message.c_str());  // so that dp_last_error has it, too
     return tl::make_unexpected(Error{DP_ERROR_BACKEND, std::move(message)});
 }
+
+// A mesh whose waits end with an error when the step is being ended: Gloo itself would wait for a rank that
+// is stopped or cut off until its own time is over. What wakes it is the end of its connections; they are
+// those that the process has got while it connected. (One that another thread opened at that very moment ends
+// with them, in a step that ends.)
+class Mesh : public ::gloo::rendezvous::Context {
+ public:
+    using ::gloo::rendezvous::Context::Context;
+    ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
+
+    void end_with_the_step(dp::Context& context, const ConnectedSockets& before) {
+        sockets_ = added(before, connected_sockets());
+        auto watch = context.on_event([this](const Event& event) {
+            if (event.kind != DP_EVENT_DEATHS) shut_down(sockets_);
+        });
+        if (watch) watch_.emplace(std::move(*watch));
+    }
+
+ private:
+    ConnectedSockets sockets_;
+    std::optional<EventWatch> watch_;
+};
 
 }  // namespace
 
@@ -73,11 +97,13 @@ Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const 
         attributes.hostname = world.node_addr;
         auto device = ::gloo::transport::tcp::CreateDevice(attributes);
         GlooStore store(context, "gloo/" + name + "/");
-        auto mesh = std::make_shared<::gloo::rendezvous::Context>(static_cast<int>(world.rank),
-                                                                  static_cast<int>(world.size));
+        auto mesh = std::make_shared<Mesh>(static_cast<int>(world.rank), static_cast<int>(world.size));
+        const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
         mesh->connectFullMesh(store, device);
         mesh->setTimeout(timeout.value_or(kCollectiveTimeout));
+        mesh->end_with_the_step(context, before);
+        dp_internal_ready(context.get());
         return mesh;
     } catch (const std::exception& error) {
         return backend_error("Gloo could not connect rank " + std::to_string(world.rank) + " at " +

@@ -11,6 +11,7 @@
 
 #include "common/errno_text.hpp"
 #include "framing.hpp"
+#include "socket_io.hpp"
 
 namespace dp {
 namespace {
@@ -99,6 +100,7 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     hello.mutable_hello()->set_protocol(kProtocol);
     hello.mutable_hello()->set_rank(world.rank);
     hello.mutable_hello()->set_pid(getpid());
+    hello.mutable_hello()->set_world_size(world.size);
     if (!client->write_frame(to_frame(hello)))
         return error(DP_ERROR_LOST,
                      std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));
@@ -126,6 +128,10 @@ Client::~Client() {
         if (reader_.joinable()) reader_.detach();
         return;
     }
+    {
+        std::lock_guard guard(mutex_);
+        closing_ = true;
+    }
     wire::FromRank goodbye;
     goodbye.mutable_goodbye();
     write_frame(to_frame(goodbye));
@@ -138,15 +144,10 @@ Client::~Client() {
 
 bool Client::write_frame(const std::string& frame) {
     std::lock_guard guard(write_mutex_);
-    for (size_t done = 0; done < frame.size();) {
-        ssize_t n = send(socket_.get(), frame.data() + done, frame.size() - done, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            // Half a frame would be completed by the next one: this conversation is over.
-            shutdown(socket_.get(), SHUT_RDWR);
-            return false;
-        }
-        done += static_cast<size_t>(n);
+    if (!send_all(socket_.get(), frame)) {
+        // Half a frame would be completed by the next one: this conversation is over.
+        shutdown(socket_.get(), SHUT_RDWR);
+        return false;
     }
     return true;
 }
@@ -190,6 +191,25 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
     return std::move(pending.reply);
 }
 
+void Client::tell_ready() {
+    if (getpid() != owner_) return;
+    wire::FromRank message;
+    message.mutable_ready();
+    write_frame(to_frame(message));
+}
+
+void Client::tell_progress(uint64_t step) {
+    if (getpid() != owner_) return;
+    wire::FromRank message;
+    message.mutable_progress()->set_step(step);
+    const std::string frame = to_frame(message);
+    const std::unique_lock guard(write_mutex_, std::try_to_lock);
+    if (!guard) return;
+    const ssize_t sent = send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    // A unix socket takes so small a frame as a whole; half a one would be completed by the next.
+    if (sent > 0 && static_cast<size_t>(sent) < frame.size()) shutdown(socket_.get(), SHUT_RDWR);
+}
+
 uint64_t Client::next_sequence(const std::string& group, const std::vector<uint32_t>& members) {
     std::lock_guard guard(mutex_);
     return sequences_[{group, members}]++;
@@ -197,34 +217,27 @@ uint64_t Client::next_sequence(const std::string& group, const std::vector<uint3
 
 // ---- the reading thread ----
 
-bool Client::read_exactly(char* out, size_t size) {
-    for (size_t done = 0; done < size;) {
-        ssize_t n = recv(socket_.get(), out + done, size - done, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        done += static_cast<size_t>(n);
-    }
-    return true;
-}
-
 void Client::read_loop() {
     for (;;) {
-        char header[kFrameHeader];
-        if (!read_exactly(header, sizeof header)) break;
-        auto length = frame_length(reinterpret_cast<const unsigned char*>(header), kMaxFrame);
-        if (!length) break;
-        std::string body(*length, '\0');
-        if (!read_exactly(body.data(), body.size())) break;
-        auto message = parse_message<wire::ToRank>(body);
+        const auto body = receive_frame(socket_.get(), kMaxFrame);
+        if (!body) break;
+        auto message = parse_message<wire::ToRank>(*body);
         if (!message) break;
         deliver(*message);
     }
-    end_all(false, "this node's rendezvous daemon is gone: its connection closed");
+    end_all(DP_EVENT_LOST, "this node's rendezvous daemon is gone: its connection closed", {});
 }
 
 void Client::deliver(const wire::ToRank& message) {
     if (message.has_abort()) {
-        end_all(true, message.abort().reason());
+        end_all(DP_EVENT_ENDING, message.abort().reason(),
+                {message.abort().dead().begin(), message.abort().dead().end()});
+        return;
+    }
+    if (message.has_deaths()) {
+        events_.happen({DP_EVENT_DEATHS,
+                        message.deaths().reason(),
+                        {message.deaths().ranks().begin(), message.deaths().ranks().end()}});
         return;
     }
     std::lock_guard guard(mutex_);
@@ -235,8 +248,9 @@ void Client::deliver(const wire::ToRank& message) {
     found->second->done.notify_all();
 }
 
-void Client::end_all(bool aborted, const std::string& reason) {
-    std::lock_guard guard(mutex_);
+void Client::end_all(dp_event_kind kind, const std::string& reason, std::vector<uint32_t> dead) {
+    const bool aborted = kind == DP_EVENT_ENDING;
+    std::unique_lock lock(mutex_);
     (aborted ? abort_reason_ : lost_reason_) = reason;
     if (!aborted) lost_ = true;
     for (auto& [id, pending] : pending_) {
@@ -247,6 +261,9 @@ void Client::end_all(bool aborted, const std::string& reason) {
         pending->answered = true;
         pending->done.notify_all();
     }
+    if (closing_) return;
+    lock.unlock();
+    events_.happen({kind, reason, std::move(dead)});
 }
 
 }  // namespace dp

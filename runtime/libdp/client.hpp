@@ -16,6 +16,7 @@
 
 #include "common/fd.hpp"
 #include "dp.pb.h"
+#include "libdp/events.hpp"
 #include "libdp/world.hpp"
 
 namespace dp {
@@ -36,6 +37,15 @@ class Client {
 
     // Sends the request (its id is set here) and waits for the reply. Thread-safe.
     Call<wire::Reply> call(wire::Request request, std::chrono::milliseconds timeout);
+
+    // This rank's communicator stands.
+    void tell_ready();
+
+    // How far its training is. Waits for nothing: where the daemon reads slowly it is left out.
+    void tell_progress(uint64_t step);
+
+    // What the daemon tells unasked.
+    Events& events() { return events_; }
 
     // The number of the next meeting of a group, counted in this rank.
     uint64_t next_sequence(const std::string& group, const std::vector<uint32_t>& members);
@@ -59,14 +69,15 @@ class Client {
     bool lost_ = false;
     std::string lost_reason_;
     std::string abort_reason_;
+    bool closing_ = false;
     std::mutex write_mutex_;  // one frame at a time
+    Events events_;
 
     Client() = default;
     bool write_frame(const std::string& frame);
     void read_loop();
-    bool read_exactly(char* out, size_t size);
     void deliver(const wire::ToRank& message);
-    void end_all(bool aborted, const std::string& reason);
+    void end_all(dp_event_kind kind, const std::string& reason, std::vector<uint32_t> dead);
 };
 
 }  // namespace dp

@@ -14,6 +14,9 @@ extern "C" {
 /* Sets dp_last_error of the calling thread and returns the status. */
 dp_status dp_internal_fail(dp_status status, const char* message);
 
+/* This rank's communicator stands: for the waterfall. */
+void dp_internal_ready(dp_context* context);
+
 #ifdef __cplusplus
 }
 #endif

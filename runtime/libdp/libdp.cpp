@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/environment.hpp"
+#include "common/roots.hpp"
 #include "common/text.hpp"
 #include "dp/dp.h"
 #include "libdp/client.hpp"
@@ -97,31 +98,57 @@ dp_status copy_out(const std::string& value, void* out, size_t capacity, size_t*
 
 struct GroupView {
     std::string name = "world";
-    std::vector<uint32_t> members;
-    uint32_t root = 0;
+    std::vector<uint32_t> members;  // empty: the world
+    uint64_t size = 0;
+    std::optional<uint64_t> place;  // of this rank
 };
 
-GroupView view(const dp_group* group) {
+GroupView view(const dp_context* context, const dp_group* group) {
     GroupView out;
+    out.size = context->world.size;
+    out.place = context->world.rank;
     if (!group) return out;
     if (group->name) out.name = group->name;
-    if (group->members) {
-        out.members.assign(group->members, group->members + group->count);
-        if (!out.members.empty()) out.root = out.members.front();
-    }
+    if (!group->members || group->count == 0) return out;
+    out.members.assign(group->members, group->members + group->count);
+    out.size = group->count;
+    const auto mine = std::find(out.members.begin(), out.members.end(), context->world.rank);
+    out.place.reset();
+    if (mine != out.members.end()) out.place = static_cast<uint64_t>(mine - out.members.begin());
     return out;
 }
 
-// Arrives at the group's next meeting; yields the root's value.
-dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, const void* data, size_t size,
+bool is_root(const GroupView& group, uint32_t roots) {
+    return group.place && dp::root_at(*group.place, roots, group.size);
+}
+
+// Arrives at the group's next meeting.
+dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::wire::Arrive how,
                                int64_t timeout_ms) {
     dp::wire::Request request;
     auto* arrive = request.mutable_arrive();
+    *arrive = std::move(how);
     arrive->set_group(group.name);
     for (uint32_t rank : group.members) arrive->add_members(rank);
     arrive->set_sequence(context->client->next_sequence(group.name, group.members));
-    if (size > 0 && context->world.rank == group.root) arrive->set_value(data, size);
     return call(context, std::move(request), timeout_ms);
+}
+
+// The same; yields the roots' values, one after the other.
+dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, uint32_t roots, const void* data,
+                               size_t size, int64_t timeout_ms) {
+    dp::wire::Arrive how;
+    how.set_roots(roots);
+    if (size > 0 && is_root(group, roots)) how.set_value(data, size);
+    return meet(context, group, std::move(how), timeout_ms);
+}
+
+dp_status no_id(const GroupView& group, uint32_t roots) {
+    const uint32_t first = group.members.empty() ? 0 : group.members.front();
+    const std::string who = roots == 1 ? "rank " + std::to_string(first) + ", the root"
+                                       : "one of the " + std::to_string(roots) + " roots";
+    return fail(DP_ERROR_BACKEND, who + " of group \"" + dp::printable(group.name, 60) +
+                                      "\", could not make a unique id; its own output says why");
 }
 
 }  // namespace
@@ -130,6 +157,10 @@ extern "C" {
 
 dp_status dp_internal_fail(dp_status status, const char* message) {
     return fail(status, message);
+}
+
+void dp_internal_ready(dp_context* context) {
+    if (context) context->client->tell_ready();
 }
 
 int dp_in_step(void) {
@@ -212,31 +243,62 @@ const char* dp_status_name(dp_status status) {
     return "unknown status";
 }
 
+dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* user, uint64_t* watch) {
+    return guarded([&] {
+        if (!context) return no_context();
+        if (!callback) return fail(DP_ERROR_INVALID, "dp_on_event wants a call-back");
+        const uint64_t made = context->client->events().add([callback, user](const dp::StepEvent& event) {
+            const dp_event told{event.kind, event.reason.c_str(), event.ranks.data(), event.ranks.size()};
+            callback(user, &told);
+        });
+        if (watch) *watch = made;
+        return DP_OK;
+    });
+}
+
+void dp_forget_event(dp_context* context, uint64_t watch) {
+    if (context) context->client->events().forget(watch);
+}
+
+void dp_at_step(dp_context* context, uint64_t step) {
+    if (context) context->client->tell_progress(step);
+}
+
 dp_status dp_barrier(dp_context* context, const dp_group* group, int64_t timeout_ms) {
     return guarded([&] {
         if (!context) return no_context();
-        auto reply = meet(context, view(group), nullptr, 0, timeout_ms);
+        auto reply = meet(context, view(context, group), 1, nullptr, 0, timeout_ms);
         return reply ? DP_OK : failed(reply.error());
     });
 }
 
 dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id make_id, void* user,
                        uint8_t id[DP_UNIQUE_ID_BYTES], int64_t timeout_ms) {
+    return dp_unique_ids(context, group, 1, make_id, user, id, timeout_ms);
+}
+
+size_t dp_unique_id_count(size_t ranks) {
+    return std::max<size_t>(1, (ranks + DP_RANKS_PER_ID - 1) / DP_RANKS_PER_ID);
+}
+
+dp_status dp_unique_ids(dp_context* context, const dp_group* group, size_t count, dp_make_id make_id,
+                        void* user, uint8_t* ids, int64_t timeout_ms) {
     return guarded([&] {
         if (!context) return no_context();
-        if (!make_id || !id)
-            return fail(DP_ERROR_INVALID, "dp_unique_id wants make_id and a place for the id");
-        const GroupView members = view(group);
+        if (!make_id || !ids) return fail(DP_ERROR_INVALID, "a unique id wants make_id and a place for it");
+        const GroupView members = view(context, group);
+        if (count == 0 || count > members.size)
+            return fail(DP_ERROR_INVALID, "a group of " + std::to_string(members.size) + " has 1 to " +
+                                              std::to_string(members.size) + " unique ids, not " +
+                                              std::to_string(count));
+        const auto roots = static_cast<uint32_t>(count);
         uint8_t made[DP_UNIQUE_ID_BYTES] = {};
         // A root that cannot make an id arrives all the same, empty-handed: so the others learn it at once.
-        const bool have = context->world.rank == members.root && make_id(user, made) == 0;
-        auto reply = meet(context, members, made, have ? sizeof made : 0, timeout_ms);
+        const bool have = is_root(members, roots) && make_id(user, made) == 0;
+        auto reply = meet(context, members, roots, made, have ? sizeof made : 0, timeout_ms);
         if (!reply) return failed(reply.error());
-        if (reply->value().size() != DP_UNIQUE_ID_BYTES)
-            return fail(DP_ERROR_BACKEND, "rank " + std::to_string(members.root) + ", the root of group \"" +
-                                              dp::printable(members.name, 60) +
-                                              "\", could not make a unique id; its own output says why");
-        std::memcpy(id, reply->value().data(), DP_UNIQUE_ID_BYTES);
+        if (reply->value().size() != count * DP_UNIQUE_ID_BYTES) return no_id(members, roots);
+        std::memcpy(ids, reply->value().data(), reply->value().size());
         return DP_OK;
     });
 }
@@ -247,8 +309,28 @@ dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* d
         if (!context) return no_context();
         if (size > DP_MAX_VALUE_BYTES) return too_large();
         if (!data && size > 0) return no_value();
-        auto reply = meet(context, view(group), data, size, timeout_ms);
+        auto reply = meet(context, view(context, group), 1, data, size, timeout_ms);
         return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+    });
+}
+
+dp_status dp_agree(dp_context* context, const dp_group* group, const dp_fact* facts, size_t count,
+                   int64_t timeout_ms) {
+    return guarded([&] {
+        if (!context) return no_context();
+        if (!facts && count > 0) return fail(DP_ERROR_INVALID, "the facts are NULL, but there are some");
+        dp::wire::Arrive how;
+        for (const dp_fact* fact = facts; fact != facts + count; ++fact) {
+            if (!fact->name || fact->name[0] == '\0') return fail(DP_ERROR_INVALID, "a fact has no name");
+            if (!fact->value) continue;
+            auto* told = how.add_facts();
+            told->set_name(fact->name);
+            told->set_value(fact->value);
+            told->set_rule(fact->rule == DP_DISTINCT ? dp::wire::Fact::DISTINCT : dp::wire::Fact::SAME);
+            told->set_remedy(fact->remedy ? fact->remedy : "");
+        }
+        auto reply = meet(context, view(context, group), std::move(how), timeout_ms);
+        return reply ? DP_OK : failed(reply.error());
     });
 }
 

@@ -1,27 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-nccl: the unique id through libdp, then a communicator that is built without ever blocking for good.
-// The trainer's CUDA module calls it, and so may any program that links NCCL. See dp/nccl.h.
+// libdp-nccl: what the ranks must have in common, the unique ids through libdp, then a communicator that is
+// built without ever blocking for good, and ended when a rank has died. The trainer's CUDA module calls it,
+// and so may any program that links NCCL. See dp/nccl.h.
 #include "dp/nccl.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "libdp/internal.h"
+#include "nccl/abort_guard.hpp"
+#include "nccl/device.hpp"
 
 static_assert(sizeof(ncclUniqueId) == DP_UNIQUE_ID_BYTES);
 
 namespace {
 
+using dp::AbortGuard;
+using dp::current_device;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Once every rank has the id, all of them are there: building the rings takes seconds even between many
 // nodes. This bounds nodes whose NCCL networks do not reach each other, where nobody gave a time.
 constexpr milliseconds kInitTimeout = std::chrono::minutes(2);
+
+// Several roots for a large communicator: since NCCL 2.23.
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
+constexpr bool kScalable = true;
+#else
+constexpr bool kScalable = false;
+#endif
+
+ncclResult_t begin_communicator(ncclComm_t* comm, int size, std::vector<ncclUniqueId>& ids, int rank,
+                                ncclConfig_t* config) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
+    if (ids.size() > 1)
+        return ncclCommInitRankScalable(comm, size, rank, static_cast<int>(ids.size()), ids.data(), config);
+#endif
+    return ncclCommInitRankConfig(comm, size, ids.front(), rank, config);
+}
 
 int make_id(void*, uint8_t id[DP_UNIQUE_ID_BYTES]) {
     ncclUniqueId made;
@@ -47,6 +76,140 @@ int place_of(const dp_world& world, const dp_group* group) {
     return place == end ? -1 : static_cast<int>(place - group->members);
 }
 
+// Ends what runs on the communicator: kernels that wait for a dead peer return.
+void end_communicator(ncclComm_t comm) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
+    ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);  // it stays the caller's to destroy
+#else
+    ncclCommAbort(comm);
+#endif
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
+constexpr bool kEndedIsGone = false;
+#else
+constexpr bool kEndedIsGone = true;
+#endif
+
+// NCCL's own end may wait for what never comes (a device that hangs).
+constexpr milliseconds kAbortPatience = std::chrono::seconds(10);
+
+[[noreturn]] void give_up(uint32_t rank) {
+    std::fprintf(stderr,
+                 "slurm-dp: rank %u: NCCL did not end its communicator within %d s; ending the process\n",
+                 rank, static_cast<int>(kAbortPatience.count() / 1000));
+    _exit(EXIT_FAILURE);
+}
+
+// A communicator, from its first moment on: ended when the step is.
+class Watched {
+ public:
+    Watched(dp_context* context, uint32_t rank) : context_(context), rank_(rank) {}
+    ~Watched() {
+        if (watching_) dp_forget_event(context_, watch_);
+    }
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+
+    dp_status begin() {
+        const dp_status status = dp_on_event(context_, &Watched::on_event, this, &watch_);
+        watching_ = status == DP_OK;
+        return status;
+    }
+
+    // Why the step is being ended; "" while it is not.
+    std::string ended() {
+        std::lock_guard lock(mutex_);
+        return ended_;
+    }
+
+    // The communicator stands: from now on it is ended by libdp's thread.
+    void stands(ncclComm_t comm) {
+        std::lock_guard lock(mutex_);
+        guard_ = std::make_unique<AbortGuard>([comm] { end_communicator(comm); },
+                                              [rank = rank_] { give_up(rank); }, kAbortPatience);
+        if (!ended_.empty()) guard_->fire();
+    }
+
+    // → whether it is still the caller's.
+    bool release() {
+        dp_forget_event(context_, watch_);
+        watching_ = false;
+        return guard_->release() || !kEndedIsGone;
+    }
+
+ private:
+    dp_context* context_;
+    uint32_t rank_;
+    uint64_t watch_ = 0;
+    bool watching_ = false;
+    std::mutex mutex_;
+    std::string ended_;
+    std::unique_ptr<AbortGuard> guard_;
+
+    static void on_event(void* self, const dp_event* event) {
+        auto& watched = *static_cast<Watched*>(self);
+        // Where ranks die and the others go on, it is theirs to say with whom.
+        if (event->kind == DP_EVENT_DEATHS) return;
+        std::lock_guard lock(watched.mutex_);
+        watched.ended_ = event->reason;
+        if (watched.guard_) watched.guard_->fire();
+    }
+};
+
+// The communicators that stand.
+std::mutex standing_mutex;
+std::map<ncclComm_t, std::unique_ptr<Watched>>& standing() {
+    static auto* all =
+        new std::map<ncclComm_t, std::unique_ptr<Watched>>;  // a call-back may outlive static objects
+    return *all;
+}
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+std::string nccl_version() {
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) return "";
+    return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100);
+}
+
+// What NCCL would hang over, or complain of less clearly.
+dp_status preflight(dp_context* context, const dp_group* group, const dp_world& world, int64_t timeout_ms) {
+    const std::string version = nccl_version();
+    std::string device = current_device();
+    // Whoever gives each rank a host of its own wants to share devices (NCCL_HOSTID).
+    if (!environment("NCCL_HOSTID").empty()) device.clear();
+    if (!device.empty()) device = "node rank " + std::to_string(world.node_rank) + ", device " + device;
+    const std::string interface = environment("NCCL_SOCKET_IFNAME");
+    const std::string transports = environment("NCCL_NET") + "/" + environment("NCCL_IB_DISABLE");
+    const std::string world_size = std::to_string(world.size);
+    auto or_none = [](const std::string& value) { return value.empty() ? nullptr : value.c_str(); };
+    const dp_fact facts[] = {
+        {"NCCL's version", or_none(version), DP_SAME,
+         "load the same NCCL (module, container, wheel) on all nodes"},
+        {"device", or_none(device), DP_DISTINCT,
+         "give each rank a device of its own: cudaSetDevice(LOCAL_RANK), and as many ranks a node as it has "
+         "devices"},
+        // With --dp-interface the plugin chose it, and a network may have another name on each node.
+        {"NCCL_SOCKET_IFNAME", environment("DP_INTERFACE").empty() ? or_none(interface) : nullptr, DP_SAME,
+         "set it the same everywhere, or let --dp-interface choose the network"},
+        {"NCCL_NET/NCCL_IB_DISABLE", transports.size() > 1 ? transports.c_str() : nullptr, DP_SAME,
+         "set them the same everywhere"},
+        {"the world's size", world_size.c_str(), DP_SAME, "start all ranks with one srun"},
+    };
+    return dp_agree(context, group, facts, std::size(facts), timeout_ms);
+}
+
+dp_status broken(ncclComm_t comm, uint32_t rank, dp_status status) {
+    AbortGuard guard([comm] { ncclCommAbort(comm); }, [rank] { give_up(rank); }, kAbortPatience);
+    guard.fire();
+    return status;
+}
+
 }  // namespace
 
 dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
@@ -65,35 +228,59 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
     const int size =
         static_cast<int>(group == nullptr || group->members == nullptr ? world.size : group->count);
 
-    ncclUniqueId id;
-    uint8_t bytes[DP_UNIQUE_ID_BYTES];
     // A rank that is missing is named here, by libdp.
-    if (dp_status s = dp_unique_id(context, group, make_id, nullptr, bytes, timeout_ms); s != DP_OK) return s;
-    std::memcpy(&id, bytes, sizeof id);
+    if (dp_status s = preflight(context, group, world, timeout_ms); s != DP_OK) return s;
+    const size_t count = kScalable ? dp_unique_id_count(static_cast<size_t>(size)) : 1;
+    std::vector<ncclUniqueId> ids(count);
+    if (dp_status s = dp_unique_ids(context, group, count, make_id, nullptr,
+                                    reinterpret_cast<uint8_t*>(ids.data()), timeout_ms);
+        s != DP_OK)
+        return s;
 
+    auto watched = std::make_unique<Watched>(context, world.rank);
+    if (dp_status s = watched->begin(); s != DP_OK) return s;
     const std::string what = "NCCL could not connect rank " + std::to_string(place) + " of " +
                              std::to_string(size) + " at " + world.node_addr;
     const auto deadline = timeout_ms >= 0 ? start + milliseconds(timeout_ms) : Clock::now() + kInitTimeout;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // else a peer that dies now would hold this rank for ever
     ncclComm_t made = nullptr;
-    ncclResult_t result = ncclCommInitRankConfig(&made, size, id, place, &config);
+    ncclResult_t result = begin_communicator(&made, size, ids, place, &config);
     if (result != ncclSuccess && result != ncclInProgress)
         return backend(DP_ERROR_BACKEND, what, result, made);
     while (true) {
         ncclResult_t state = ncclSuccess;
         result = ncclCommGetAsyncError(made, &state);
         if (result == ncclSuccess && state == ncclSuccess) break;
+        if (const std::string why = watched->ended(); !why.empty())
+            return broken(made, world.rank, dp_internal_fail(DP_ERROR_ABORTED, (what + ": " + why).c_str()));
         const bool late = Clock::now() > deadline;
         if (result != ncclSuccess || state != ncclInProgress || late) {
             const auto reason = result != ncclSuccess ? result : state;
-            const dp_status status = backend(late ? DP_ERROR_TIMEOUT : DP_ERROR_BACKEND,
-                                             what + (late ? " in time" : ""), reason, made);
-            ncclCommAbort(made);  // its result would say nothing that the error does not
-            return status;
+            return broken(made, world.rank,
+                          backend(late ? DP_ERROR_TIMEOUT : DP_ERROR_BACKEND, what + (late ? " in time" : ""),
+                                  reason, made));
         }
         std::this_thread::sleep_for(milliseconds(1));
     }
+    dp_internal_ready(context);
+    watched->stands(made);
+    {
+        std::lock_guard lock(standing_mutex);
+        standing()[made] = std::move(watched);
+    }
     *comm = made;
     return DP_OK;
+}
+
+int dp_nccl_release(ncclComm_t comm) {
+    std::unique_ptr<Watched> watched;
+    {
+        std::lock_guard lock(standing_mutex);
+        auto found = standing().find(comm);
+        if (found == standing().end()) return 1;
+        watched = std::move(found->second);
+        standing().erase(found);
+    }
+    return watched->release() ? 1 : 0;
 }

@@ -35,16 +35,13 @@ std::optional<std::string> World::header() const {
 
 // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
 Result<void> World::agree_on(std::string_view device) {
-    const std::string key = "trainer/device/";
-    if (auto added = context_->add(key + std::string(device), 1); !added) return from(added.error());
-    if (auto done = context_->barrier({"trainer/device", {}}); !done) return from(done.error());
-    auto equal = context_->add(key + std::string(device), 0);
-    if (!equal) return from(equal.error());
-    if (*equal == size()) return {};
-    return fail(Fault::device,
-                fmt::format("{} of {} ranks train on {} and the others do not: give --device=cpu, or see "
-                            "why a GPU is missing on some with --device=cuda",
-                            *equal, size(), device));
+    auto agreed =
+        context_->agree({{"the device that the ranks train on", std::string(device), DP_SAME,
+                          "give --device=cpu, or see why a GPU is missing on some with --device=cuda"}},
+                        {"trainer/device", {}});
+    if (agreed) return {};
+    if (agreed.error().status == DP_ERROR_INVALID) return fail(Fault::device, agreed.error().message);
+    return from(agreed.error());
 }
 
 Result<std::unique_ptr<Communicator>> World::connect(Device& device) {

@@ -26,6 +26,11 @@ class World {
     // The line about address, port and ranks; nothing where this process is alone.
     std::optional<std::string> header() const;
 
+    // Tells the world how far this rank is; cheap.
+    void at_step(std::int64_t step) {
+        if (context_) context_->at_step(static_cast<std::uint64_t>(step));
+    }
+
     // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose
     // ranks have opened devices of different kinds. The world must outlive it.
     Result<std::unique_ptr<Communicator>> connect(Device& device);

@@ -92,6 +92,41 @@ const char* dp_last_error(void);
 /* The meaning of a status in two or three words. */
 const char* dp_status_name(dp_status status);
 
+/* ---- deaths: told at once, whatever this rank is doing
+ * ----------------------------------------------------------------------------- */
+
+typedef enum dp_event_kind {
+    DP_EVENT_DEATHS = 0, /* ranks have died and the others go on (--dp-on-failure=report) */
+    DP_EVENT_ENDING = 1, /* the step is being ended: every pending and later call fails with DP_ERROR_ABORTED,
+                            and in a moment this process gets SIGTERM */
+    DP_EVENT_LOST =
+        2, /* the daemon of this node is gone: every call fails with DP_ERROR_LOST, nobody watches any more */
+} dp_event_kind;
+
+/* What happened. All of it is valid during the call-back only. */
+typedef struct dp_event {
+    dp_event_kind kind;
+    const char* reason;    /* one line: "rank 5 on gpu02 was killed by signal 11 (SIGSEGV)" */
+    const uint32_t* ranks; /* the dead, ascending; none where no rank's death is the cause */
+    size_t count;
+} dp_event;
+
+/* Runs on a thread of libdp's, one event at a time; what happened before dp_on_event is told inside of it, on
+ * the calling thread. It should return soon, and must not call dp_close. */
+typedef void (*dp_event_callback)(void* user, const dp_event* event);
+
+/* From now on the call-back hears of every event. *watch (which may be NULL) is for dp_forget_event. */
+dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* user, uint64_t* watch);
+
+/* The call-back runs no more once this has returned (where it is called from inside a call-back: after that
+ * one). dp_close forgets all. */
+void dp_forget_event(dp_context* context, uint64_t watch);
+
+/* Tells how far this rank's training is, so that the news of its death says so: "... was killed by signal 11
+ * (SIGSEGV) at step 1200". Costs some microseconds, waits for nothing and never fails; meant for every step.
+ */
+void dp_at_step(dp_context* context, uint64_t step);
+
 /* ---- groups: every member calls, in the same order
  * -------------------------------------------------------------- */
 
@@ -108,12 +143,41 @@ typedef int (*dp_make_id)(void* user, uint8_t id[DP_UNIQUE_ID_BYTES]);
 dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id make_id, void* user,
                        uint8_t id[DP_UNIQUE_ID_BYTES], int64_t timeout_ms);
 
+/* NCCL sets up a communicator fastest with one id for about this many ranks (ncclCommInitRankScalable). */
+#define DP_RANKS_PER_ID 128
+
+/* How many ids a communicator of so many ranks should have: one for each DP_RANKS_PER_ID begun. */
+size_t dp_unique_id_count(size_t ranks);
+
+/* Like dp_unique_id, with `count` ids (the same number on every member, at most the group's size): they are
+ * made on as many roots, evenly spread over the group, and each member gets all of them in the roots' order:
+ * count * DP_UNIQUE_ID_BYTES bytes at ids. */
+dp_status dp_unique_ids(dp_context* context, const dp_group* group, size_t count, dp_make_id make_id,
+                        void* user, uint8_t* ids, int64_t timeout_ms);
+
 /* The root's bytes for every member, once every member has called. On the root, data/size are read; on the
  * others they are ignored. The result is written to `out` (capacity in bytes) and its size to *out_size;
  * DP_ERROR_TOO_LARGE where it does not fit (*out_size then says what it needs). At most DP_MAX_VALUE_BYTES.
  */
 dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* data, size_t size, void* out,
                        size_t capacity, size_t* out_size, int64_t timeout_ms);
+
+/* What the members of a group must have in common (DP_SAME), or each for itself (DP_DISTINCT). */
+typedef enum dp_rule { DP_SAME = 0, DP_DISTINCT = 1 } dp_rule;
+
+/* One line's worth about this rank; at most 256 bytes each, the remedy 512. */
+typedef struct dp_fact {
+    const char* name;  /* as it stands in the error: "NCCL's version" */
+    const char* value; /* NULL: this rank has none, and is left out of the comparison */
+    dp_rule rule;
+    const char* remedy; /* what to do where the ranks do not fit: "load the same module on all nodes" */
+} dp_fact;
+
+/* A barrier that compares: where the members' facts do not fit together every member gets DP_ERROR_INVALID
+ * and an error that names the ranks, their hosts and values. At most 16 facts. Meant for what would fail
+ * later and less clearly; dp_nccl_communicator does it for NCCL. */
+dp_status dp_agree(dp_context* context, const dp_group* group, const dp_fact* facts, size_t count,
+                   int64_t timeout_ms);
 
 /* ---- model parallelism: how --dp-tensor and --dp-pipeline divide the world
  * ------------------------------------------------- */

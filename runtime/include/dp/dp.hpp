@@ -43,6 +43,56 @@ struct Group {
     std::vector<std::uint32_t> members;
 };
 
+// What ranks must have in common, or each for itself: see dp_fact.
+struct Fact {
+    std::string name;
+    std::string value;
+    dp_rule rule = DP_SAME;
+    std::string remedy;
+};
+
+// A death, or the end of the step: see dp_event.
+struct Event {
+    dp_event_kind kind;
+    std::string reason;
+    std::vector<std::uint32_t> ranks;
+};
+
+// While it lives its call-back hears of every event (dp_on_event). The context must outlive it. Move-only.
+class EventWatch {
+ public:
+    using Callback = std::function<void(const Event&)>;
+
+    static Result<EventWatch> make(dp_context* context, Callback callback) {
+        EventWatch made;
+        made.callback_ = std::make_unique<Callback>(std::move(callback));
+        auto forward = [](void* user, const dp_event* event) {
+            (*static_cast<Callback*>(user))(
+                {event->kind, event->reason, {event->ranks, event->ranks + event->count}});
+        };
+        if (dp_status s = dp_on_event(context, forward, made.callback_.get(), &made.watch_); s != DP_OK)
+            return tl::make_unexpected(Error{s, dp_last_error()});
+        made.context_ = context;
+        return made;
+    }
+    EventWatch(EventWatch&& other) noexcept { *this = std::move(other); }
+    EventWatch& operator=(EventWatch&& other) noexcept {
+        std::swap(context_, other.context_);
+        std::swap(watch_, other.watch_);
+        std::swap(callback_, other.callback_);
+        return *this;
+    }
+    ~EventWatch() {
+        if (context_) dp_forget_event(context_, watch_);
+    }
+
+ private:
+    EventWatch() = default;
+    dp_context* context_ = nullptr;
+    std::uint64_t watch_ = 0;
+    std::unique_ptr<Callback> callback_;
+};
+
 // This rank's place in one dimension of the world: see dp_place.
 struct Place {
     std::uint32_t rank = 0;
@@ -70,8 +120,23 @@ class Context {
             raw.rank, raw.size, {raw.group.name, {raw.group.members, raw.group.members + raw.group.count}}};
     }
 
+    void at_step(std::uint64_t step) { dp_at_step(get(), step); }
+
+    Result<EventWatch> on_event(EventWatch::Callback callback) {
+        return EventWatch::make(get(), std::move(callback));
+    }
+
     Result<void> barrier(const Group& group = {}, Timeout timeout = {}) {
         return check(dp_barrier(get(), View(group), milliseconds(timeout)));
+    }
+
+    // A barrier that compares what the members say of themselves (dp_agree).
+    Result<void> agree(const std::vector<Fact>& facts, const Group& group = {}, Timeout timeout = {}) {
+        std::vector<dp_fact> raw;
+        raw.reserve(facts.size());
+        for (const Fact& fact : facts)
+            raw.push_back({fact.name.c_str(), fact.value.c_str(), fact.rule, fact.remedy.c_str()});
+        return check(dp_agree(get(), View(group), raw.data(), raw.size(), milliseconds(timeout)));
     }
 
     // The same id for every member; `make` runs on the root only and returns nullopt for failure. It must not

@@ -37,6 +37,15 @@ DaemonConfig example() {
     return c;
 }
 
+TEST(Secret, IsNewEachTime) {
+    const auto one = make_secret();
+    const auto other = make_secret();
+    ASSERT_TRUE(one && other);
+    EXPECT_EQ(one->size(), 64u);
+    EXPECT_EQ(one->find_first_not_of("0123456789abcdef"), std::string::npos);
+    EXPECT_NE(*one, *other);
+}
+
 TEST(DaemonConfig, SurvivesTheHandover) {
     auto back = read_config(write_config(example()));
     ASSERT_TRUE(back) << back.error().message;

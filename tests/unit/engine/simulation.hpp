@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ class Simulation {
         bool welcome = false;
         std::map<uint64_t, wire::Reply> replies;
         std::string aborted;
+        std::vector<uint32_t> dead;  // that it was told of
     };
 
     Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
@@ -41,10 +43,12 @@ class Simulation {
             NodeConfig node;
             node.node_rank = n;
             node.host = host(n);
+            node.world_size = config.world_size;
             for (uint32_t i = 0; i < ranks_per_node; ++i) node.ranks.push_back(n * ranks_per_node + i);
             node.broker_host = host(0);
             node.addresses = {address(n)};
             node.launcher = "slurmstepd";
+            node.with_broker = n == 0;
             node.report_failures = report_failures;
             node.timeout = timeout;
             nodes.push_back(std::make_unique<Node>(node, now));
@@ -58,7 +62,7 @@ class Simulation {
     uint32_t node_of(uint32_t rank) const { return rank / ranks_per_node_; }
 
     static std::string address(uint32_t node) { return "10.0.0." + std::to_string(node + 1); }
-    void join(uint32_t node) { perform(node, nodes[node]->on_joined(address(node))); }
+    void join(uint32_t node) { perform(node, nodes[node]->on_joined(address(node), clock(node))); }
     void join_all() {
         for (uint32_t n = 0; n < nodes.size(); ++n) join(n);
     }
@@ -74,13 +78,16 @@ class Simulation {
     void exit_first(uint32_t rank, int status) {
         control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status});
     }
-    void end(uint32_t node) { perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, now)); }
+    void end(uint32_t node) {
+        perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, clock(node)));
+    }
 
     // A rank's connection has the rank's number plus one.
     void hello(uint32_t rank, uint32_t protocol = kProtocol) {
         wire::FromRank message;
         message.mutable_hello()->set_protocol(protocol);
         message.mutable_hello()->set_rank(rank);
+        message.mutable_hello()->set_world_size(static_cast<uint32_t>(ranks.size()));
         from_rank(rank, message);
     }
     void hello_all() {
@@ -100,24 +107,31 @@ class Simulation {
     }
     void arrive(uint32_t rank, uint64_t id, const std::string& group = "world",
                 std::vector<uint32_t> members = {}, const std::string& value = "", uint64_t sequence = 0,
-                Time timeout = Time(5000)) {
+                Time timeout = Time(5000), uint32_t roots = 1) {
         wire::Request r;
         r.mutable_arrive()->set_group(group);
+        r.mutable_arrive()->set_roots(roots);
         for (uint32_t member : members) r.mutable_arrive()->add_members(member);
         r.mutable_arrive()->set_sequence(sequence);
         r.mutable_arrive()->set_value(value);
         request(rank, id, std::move(r), timeout);
     }
-    void vanish(uint32_t rank) { perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1)); }
+    void vanish(uint32_t rank) {
+        perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1, clock(node_of(rank))));
+    }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message));
+        perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message, clock(node_of(rank))));
     }
     void lose_broker(uint32_t node) {
-        perform(node, nodes[node]->on_broker_lost("its connection closed", now));
+        perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
     }
     // Somebody connects to the broker's node; the nodes' kernels say `owner`, or nothing at all.
     void connect(uint64_t connection, const SocketEnds& ends) {
         perform(broker->on_connection(connection, ends, now));
+    }
+    // Any message, as if a relay had sent it.
+    void from_node(uint32_t node, const wire::FromNode& message) {
+        perform(broker->on_message(node, message, now));
     }
     void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed", now)); }
 
@@ -125,8 +139,9 @@ class Simulation {
         // In steps, as deadlines would wake a loop.
         for (Time end = now + time; now < end;) {
             now = std::min(end, now + Time(50));
-            for (uint32_t n = 0; n < nodes.size(); ++n) perform(n, nodes[n]->tick(now));
-            perform(broker->tick(now));
+            for (uint32_t n = 0; n < nodes.size(); ++n)
+                if (!frozen.contains(n)) perform(n, nodes[n]->tick(clock(n)));
+            if (!frozen.contains(0)) perform(broker->tick(now));
         }
     }
 
@@ -144,10 +159,17 @@ class Simulation {
     std::vector<std::optional<std::string>> no_plans;
     std::vector<std::vector<std::pair<Time, int>>> signals;
     std::vector<std::string> log;
+    // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
+    std::set<uint32_t> frozen;
     std::optional<SocketOwner> owner;
+    // How far a node's clock is before the broker's.
+    std::map<uint32_t, Time> clock_ahead;
+    wire::StepStatus told_status;  // the last one that somebody was told
     std::vector<std::pair<uint32_t, SocketEnds>> lookups;
     std::vector<Vouching::Verdict> verdicts;
     size_t messages_to_nodes = 0;
+    size_t messages_to_broker = 0;
+    size_t largest_to_broker = 0;  // in bytes
 
  private:
     uint32_t ranks_per_node_;
@@ -155,8 +177,13 @@ class Simulation {
     std::deque<std::pair<uint32_t, wire::ToNode>> down_;
     bool busy_ = false;
 
+    Time clock(uint32_t node) const {
+        auto ahead = clock_ahead.find(node);
+        return ahead == clock_ahead.end() ? now : now + ahead->second;
+    }
+
     void control(uint32_t rank, const ControlEvent& event) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_control(event, now));
+        perform(node_of(rank), nodes[node_of(rank)]->on_control(event, clock(node_of(rank))));
     }
 
     void perform(uint32_t node, NodeActions actions) {
@@ -168,12 +195,18 @@ class Simulation {
             RankView& rank = ranks[connection - 1];
             if (message.has_welcome()) rank.welcome = true;
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
+            if (message.has_status()) told_status = message.status();
             if (message.has_abort()) rank.aborted = message.abort().reason();
+            for (uint32_t dead : message.abort().dead()) rank.dead.push_back(dead);
+            for (uint32_t dead : message.deaths().ranks()) rank.dead.push_back(dead);
         }
         for (const auto& lookup : actions.lookups) {
             lookups.emplace_back(node, lookup.ends);
             if (owner) perform(node, nodes[node]->on_owner(lookup.connection, *owner));
         }
+        messages_to_broker += actions.to_broker.size();
+        for (const auto& message : actions.to_broker)
+            largest_to_broker = std::max(largest_to_broker, message.ByteSizeLong());
         for (auto& message : actions.to_broker) up_.emplace_back(node, std::move(message));
         settle();
     }
@@ -193,11 +226,13 @@ class Simulation {
             if (!up_.empty()) {
                 auto [node, message] = std::move(up_.front());
                 up_.pop_front();
+                if (node != 0 && (frozen.contains(node) || frozen.contains(0))) continue;
                 perform(broker->on_message(node, message, now));
             } else {
                 auto [node, message] = std::move(down_.front());
                 down_.pop_front();
-                perform(node, nodes[node]->on_broker(message, now));
+                if (node != 0 && (frozen.contains(node) || frozen.contains(0))) continue;
+                perform(node, nodes[node]->on_broker(message, clock(node)));
             }
         }
         busy_ = false;

@@ -7,6 +7,8 @@
 #include <csignal>
 #include <random>
 
+#include "common/wait_status.hpp"
+#include "dp/dp.h"
 #include "simulation.hpp"
 
 namespace dp {
@@ -57,12 +59,12 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
     EXPECT_FALSE(s.no_plans[0]);
     s.pass(Time(200));
     ASSERT_TRUE(s.no_plans[0]);
-    EXPECT_NE(
-        s.no_plans[0]->find("4 of 6 ranks are there within 10 s (--dp-timeout); missing: ranks 4-5 on gpu2"),
-        std::string::npos)
+    EXPECT_NE(s.no_plans[0]->find("4 of 6 ranks are there within 10 s (--dp-timeout); missing: gpu2: ranks "
+                                  "4-5 not started (not connected"),
+              std::string::npos)
         << *s.no_plans[0];
     // The waiting tasks of rank 0's node print it; the broker does not print it again.
-    EXPECT_FALSE(s.logged("4 of 6"));
+    EXPECT_FALSE(s.logged("4 of 6 ranks are there within 10 s"));
     // The node that could not connect gives up by itself.
     ASSERT_TRUE(s.no_plans[2]);
     EXPECT_NE(s.no_plans[2]->find("this node could not reach the rendezvous daemon on gpu0 within 10 s"),
@@ -88,13 +90,49 @@ TEST(Hello, WelcomesTheRightRankOnce) {
     wire::FromRank again;
     again.mutable_hello()->set_protocol(kProtocol);
     again.mutable_hello()->set_rank(1);
+    again.mutable_hello()->set_world_size(4);
     s.from_rank(0, again);
     EXPECT_FALSE(s.ranks[0].welcome);
     EXPECT_NE(s.ranks[0].replies[0].error().find("already rank 1"), std::string::npos);
+    s.vanish(0);
     // A rank of another node.
     again.mutable_hello()->set_rank(3);
     s.from_rank(0, again);
     EXPECT_NE(s.ranks[0].replies[0].error().find("rank 3 is not on gpu0"), std::string::npos);
+    s.vanish(0);
+    // One that was told of another world.
+    again.mutable_hello()->set_rank(0);
+    again.mutable_hello()->set_world_size(8);
+    s.from_rank(0, again);
+    EXPECT_FALSE(s.ranks[0].welcome);
+    EXPECT_EQ(
+        s.ranks[0].replies[0].error(),
+        "rank 0 believes in a world of 8, and this step has one of 4; something changed DP_WORLD_SIZE in its "
+        "environment");
+}
+
+TEST(Hello, WhoWasRefusedIsNotHeardAgainAndTakesNobodysPlace) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello(1, kProtocol + 1);
+    s.hello(1);
+    EXPECT_FALSE(s.ranks[1].welcome);
+    s.vanish(1);
+    s.hello(1);
+    EXPECT_TRUE(s.ranks[1].welcome);
+}
+
+TEST(Hello, TwiceOnOneConnectionIsOne) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello(1);
+    const size_t messages = s.messages_to_broker;
+    s.hello(1);
+    s.pass(Time(100));
+    EXPECT_LE(s.messages_to_broker, messages + 1);
+    s.arrive(0, 1);
+    EXPECT_FALSE(s.ranks[0].welcome);  // a call before any hello is not one of libdp's
+    EXPECT_TRUE(s.ranks[0].replies.empty());
 }
 
 TEST(Hello, AnotherProtocolIsRefusedWithARemedy) {
@@ -145,6 +183,40 @@ TEST(UniqueId, IsTheRootsForAllAndComesInOneMessageANode) {
     for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(9).value(), id);
 }
 
+TEST(UniqueId, ANodesHellosAndItsArrivalAreOneMessageEach) {
+    Simulation s(4, 8);
+    s.join_all();
+    const size_t before = s.messages_to_broker;
+    for (uint32_t rank = 0; rank < 32; ++rank) {
+        s.hello(rank);
+        s.arrive(rank, 1, "world", {}, rank == 0 ? "id" : "");
+    }
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(1).value(), "id");
+    EXPECT_EQ(s.messages_to_broker, before + 8);
+}
+
+TEST(UniqueId, SeveralRootsAreSpreadOverTheNodesAndComeInTheirOrder) {
+    Simulation s(4, 8);
+    s.join_all();
+    s.hello_all();
+    for (uint32_t rank = 31; rank < 32; --rank)
+        s.arrive(rank, 1, "world", {}, "id of " + std::to_string(rank) + ";", 0, Time(5000), 4);
+    for (const auto& rank : s.ranks)
+        EXPECT_EQ(rank.replies.at(1).value(), "id of 0;id of 8;id of 16;id of 24;");
+}
+
+TEST(UniqueId, MembersThatDisagreeAboutTheRootsAreTold) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1, "world", {}, "id", 0, Time(5000), 1);
+    s.arrive(1, 1, "world", {}, "id", 0, Time(5000), 2);
+    EXPECT_EQ(s.ranks[1].replies.at(1).error(),
+              "group \"world\": its members disagree about how many roots it has (1 and 2)");
+    s.arrive(1, 2, "world", {}, "id", 7, Time(5000), 3);
+    EXPECT_EQ(s.ranks[1].replies.at(2).error(), "group \"world\" has 2 members and cannot have 3 roots");
+}
+
 TEST(UniqueId, GroupsDoNotMix) {
     Simulation s(2, 4);
     s.join_all();
@@ -167,8 +239,28 @@ TEST(Meeting, WhatMakesNoSenseIsRefused) {
     s.arrive(0, 3, "g", {2, 0});     // not ascending
     s.arrive(0, 4, "g", {0, 0, 1});  // twice
     s.arrive(0, 5, std::string(300, 'g'));
+    s.pass(2 * kGather);
     for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(s.ranks[0].replies[id].status(), wire::INVALID) << id;
     EXPECT_EQ(s.ranks[0].replies[5].status(), wire::TOO_LARGE);
+}
+
+// A relay wraps what a rank sends, and collects what its ranks bring: neither may grow over a frame.
+TEST(Meeting, WhatIsTooLargeFailsTheCallAndNotTheNode) {
+    Simulation s(2, 4);
+    s.join_all();
+    s.hello_all();
+    wire::Request request;
+    request.mutable_set()->set_key("k");
+    request.mutable_set()->set_value(std::string(kMaxFrame - 50, 'x'));
+    s.request(4, 1, request);
+    EXPECT_EQ(s.ranks[4].replies[1].status(), wire::TOO_LARGE);
+    s.arrive(4, 2, "world", {}, std::string(DP_MAX_VALUE_BYTES + 1, 'x'));
+    EXPECT_EQ(s.ranks[4].replies[2].status(), wire::TOO_LARGE);
+    for (uint32_t rank = 4; rank < 8; ++rank)
+        s.arrive(rank, 3, "world", {}, std::string(DP_MAX_VALUE_BYTES, 'x'));
+    for (uint32_t rank = 0; rank < 4; ++rank) s.arrive(rank, 3);
+    EXPECT_LE(s.largest_to_broker, kMaxFrame);
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(3).status(), wire::OK);
 }
 
 TEST(Meeting, NamesWhoIsMissingAndWhy) {
@@ -180,12 +272,10 @@ TEST(Meeting, NamesWhoIsMissingAndWhy) {
     s.pass(Time(2100));
     const std::string error = s.ranks[0].replies[1].error();
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::TIMEOUT);
-    EXPECT_EQ(
-        error,
-        "1 of 4 ranks met in group \"world\" within 2 s; missing: rank 1 on gpu0 (said hello, has not come "
-        "to this "
-        "point, pid 1001); rank 2 on gpu1 (said hello, has not come to this point, pid 1002); rank 3 on gpu1 "
-        "(started, no hello yet, pid 1003)");
+    EXPECT_EQ(error,
+              "1 of 4 ranks met in group \"world\" within 2 s; missing: gpu[0-1]: ranks 1-2 said hello, not "
+              "here yet; "
+              "gpu1: rank 3 started, no hello (pid 1003)");
 }
 
 TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
@@ -196,7 +286,8 @@ TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
     s.goodbye(1);
     s.exit(1, 0);
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
-    EXPECT_NE(s.ranks[0].replies[1].error().find("rank 1 on gpu1 (exited with code 0)"), std::string::npos);
+    EXPECT_NE(s.ranks[0].replies[1].error().find("cannot meet; gpu1: rank 1 exited with code 0"),
+              std::string::npos);
     s.arrive(0, 2, "world", {}, "", 1);  // nor does a later one
     EXPECT_EQ(s.ranks[0].replies[2].status(), wire::ABORTED);
     EXPECT_TRUE(s.log.empty());
@@ -207,20 +298,54 @@ TEST(Late, RanksAreNamedWhileOneWaitsAndEndTheStepAtTheDeadline) {
     s.join_all();
     for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
     for (uint32_t rank = 0; rank < 3; ++rank) s.hello(rank);
-    s.pass(Time(9900));
+    s.pass(Time(4900));
     EXPECT_TRUE(s.log.empty());
     s.pass(Time(200));
-    EXPECT_TRUE(s.logged(
-        "3 of 4 ranks said hello after 10 s; waiting for rank 3 on gpu1 (started, no hello yet, pid 1003)"));
+    EXPECT_TRUE(
+        s.logged("3 of 4 ranks said hello after 5 s; missing: gpu1: rank 3 started, no hello (pid 1003)"));
     EXPECT_EQ(s.log.size(), 1u);
+    s.pass(Time(5000));
+    EXPECT_EQ(s.log.size(), 2u);
     s.pass(Time(50000));
-    EXPECT_TRUE(s.logged("3 of 4 ranks said hello within 60 s (--dp-timeout); missing: rank 3 on gpu1"));
+    EXPECT_TRUE(
+        s.logged("3 of 4 ranks said hello within 60 s (--dp-timeout); missing: gpu1: rank 3 started"));
     s.pass(Time(2000));
     for (const auto& sent : s.signals) {
         ASSERT_EQ(sent.size(), 2u);
         EXPECT_EQ(sent[0].second, SIGTERM);
         EXPECT_EQ(sent[1].second, SIGKILL);
     }
+}
+
+// The ranks' own calls have the same deadline: they hear of the rank that never started, not of a meeting that failed.
+TEST(Late, TheStepsDeadlineComesBeforeThatOfTheCallsThatWait) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello(2);
+    s.arrive(2, 1, "world", {}, "", 0, Time(10000));
+    s.pass(Time(50));  // longer than a node keeps its hellos together
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+        s.hello(rank);
+        s.arrive(rank, 1, "world", {}, "", 0, Time(10000));
+    }
+    s.pass(Time(10100));
+    EXPECT_TRUE(s.logged("3 of 4 ranks said hello within 10 s (--dp-timeout); missing: gpu1: rank 3 not started"));
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+        EXPECT_NE(s.ranks[rank].aborted, "") << rank;
+        EXPECT_FALSE(s.ranks[rank].replies.contains(1)) << rank;
+    }
+}
+
+TEST(Late, NodesThatHaveNotConnectedAreNamedWhileOneWaits) {
+    Simulation s(4, 2, Time(60000));
+    s.join(0);
+    s.join(1);
+    s.pass(Time(5100));
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0],
+              "4 of 8 ranks are there after 5 s; missing: gpu[2-3]: ranks 4-7 not started (not connected: no "
+              "plugin, no "
+              "daemon or no network there)");
 }
 
 TEST(Late, ProgramsThatNeverOpenTheWorldAreLeftAlone) {
@@ -241,6 +366,7 @@ TEST(Death, IsNamedOnceAndEndsEverybodySoon) {
     ASSERT_EQ(s.log.size(), 1u);
     EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL); ending the step");
     EXPECT_EQ(s.ranks[0].aborted, "rank 3 on gpu1 was killed by signal 9 (SIGKILL)");
+    EXPECT_EQ(s.ranks[0].dead, std::vector<uint32_t>{3});
     // What follows from the first death is no cause, and calls fail with the first.
     s.exit(2, kTermed);
     s.exit(0, kCode3);
@@ -253,6 +379,41 @@ TEST(Death, IsNamedOnceAndEndsEverybodySoon) {
         ASSERT_EQ(sent.size(), 2u);
         EXPECT_EQ(sent[1].second, SIGKILL);
         EXPECT_LE(sent[1].first - died, Time(1300));
+    }
+}
+
+TEST(Death, SaysHowFarTheTrainingWas) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    wire::FromRank progress;
+    for (uint64_t step : {1199, 1200}) {
+        progress.mutable_progress()->set_step(step);
+        s.from_rank(3, progress);
+    }
+    s.exit(3, kKilled);
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL) at step 1200; ending the step");
+}
+
+// srun -e job.%N: nobody who reads that file sees what rank 0's node says.
+TEST(Death, IsAlsoSaidWhereANodeHasAFileOfItsOwn) {
+    for (bool own_file : {false, true}) {
+        NodeConfig config;
+        config.node_rank = 1;
+        config.ranks = {2, 3};
+        config.world_size = 4;
+        config.own_stderr = own_file;
+        Node node(config, Time(0));
+        node.on_joined("10.0.0.2", Time(0));
+        wire::ToNode message;
+        message.mutable_plan();
+        node.on_broker(message, Time(0));
+        message.mutable_abort()->set_reason("rank 0 on gpu0 exited with code 3");
+        const NodeActions actions = node.on_broker(message, Time(0));
+        EXPECT_EQ(actions.log,
+                  own_file ? std::vector<std::string>{"rank 0 on gpu0 exited with code 3; ending the step"}
+                           : std::vector<std::string>());
     }
 }
 
@@ -306,8 +467,9 @@ TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
             "rank 4 on gpu2 was killed by signal 15 (SIGTERM); the others go on "
             "(--dp-on-failure=report)"}));
     ASSERT_TRUE(s.ranks[0].replies.contains(1));
-    EXPECT_NE(s.ranks[0].replies[1].error().find("rank 3 on gpu1"), std::string::npos);
+    EXPECT_NE(s.ranks[0].replies[1].error().find("gpu1: rank 3 was killed"), std::string::npos);
     EXPECT_EQ(s.ranks[0].aborted, "");
+    EXPECT_EQ(s.ranks[0].dead, (std::vector<uint32_t>{3, 5, 4}));
     s.pass(Time(40000));
     for (const auto& sent : s.signals) EXPECT_TRUE(sent.empty());
 }
@@ -404,6 +566,71 @@ TEST(Death, NodesThatSlurmKillsTogetherAreNotLost) {
     s.join_all();
     s.cut(1);
     EXPECT_TRUE(s.log.empty());  // and then SIGKILL reaches the broker, too
+}
+
+TEST(Silence, OfANodeIsNamedWithinASecondAndTakenBack) {
+    Simulation s(3, 2);
+    s.join_all();
+    s.hello_all();
+    s.pass(Time(5000));
+    EXPECT_TRUE(s.log.empty()) << s.log.front();
+    s.frozen = {1};
+    s.pass(Time(1000));
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(
+        s.log[0],
+        "node gpu1 (ranks 2-3) has been silent for 800 ms: its network, its daemon or the node itself stands "
+        "still; it counts as lost after 30 s");
+    s.pass(Time(3000));
+    s.frozen.clear();
+    s.pass(Time(300));
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(s.log[1], "node gpu1 (ranks 2-3) speaks again, after 4 s");
+    s.pass(Time(60000));
+    EXPECT_EQ(s.log.size(), 2u);
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
+}
+
+TEST(Silence, OfANodeForTooLongEndsTheStep) {
+    Simulation s(3, 2);
+    s.join_all();
+    s.hello_all();
+    s.frozen = {1};
+    s.pass(Time(29000));
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
+    s.pass(Time(2000));
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: silent for 30 s; ending the step"));
+    EXPECT_EQ(s.ranks[5].aborted, "node gpu1 (ranks 2-3) is lost: silent for 30 s");
+}
+
+TEST(Silence, OfTheBrokerIsSaidByOneNodeAndEndsTheOthersRanks) {
+    Simulation s(3, 2);
+    s.join_all();
+    s.hello_all();
+    s.frozen = {0};
+    s.pass(Time(1000));
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0].find("the rendezvous daemon on gpu0 has been silent for 800 ms"), 0u);
+    s.frozen.clear();
+    s.pass(Time(300));
+    EXPECT_TRUE(s.logged("the rendezvous daemon on gpu0 speaks again, after "));
+    s.frozen = {0};
+    s.pass(Time(31000));
+    for (uint32_t rank = 2; rank < 6; ++rank)
+        EXPECT_NE(
+            s.ranks[rank].aborted.find("lost the rendezvous daemon on gpu0: it has been silent for 30 s"),
+            std::string::npos);
+}
+
+TEST(Silence, AStepThatWasSuspendedAsAWholeGoesOn) {
+    Simulation s(3, 2);
+    s.join_all();
+    s.hello_all();
+    s.pass(Time(1000));
+    s.now += Time(600000);  // nobody's clock was looked at
+    s.pass(Time(5000));
+    EXPECT_TRUE(s.log.empty()) << s.log.front();
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
 }
 
 TEST(End, AGoodbyeIsNoDeath) {

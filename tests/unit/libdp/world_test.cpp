@@ -6,7 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -111,6 +115,25 @@ int body_groups() {
     return 0;
 }
 
+int body_agree() {
+    auto c = Context::open();
+    if (!c) return 10;
+    const bool last = c->world().rank == 2;
+    if (!c->agree(
+            {{"version", "2", DP_SAME, "-"}, {"device", std::to_string(c->world().rank), DP_DISTINCT, "-"}}))
+        return 11;
+    auto differs = c->agree({{"version", last ? "1" : "2", DP_SAME, "load the same"}});
+    if (differs || differs.error().status != DP_ERROR_INVALID) return 12;
+    const std::string& error = differs.error().message;
+    if (error.find("version differs: 2 on ranks 0-1 (") == std::string::npos ||
+        error.find("1 on rank 2 (") == std::string::npos ||
+        error.find("; load the same") == std::string::npos)
+        return 13;
+    auto shared = c->agree({{"device", last ? "0" : std::to_string(c->world().rank), DP_DISTINCT, "-"}});
+    if (shared || shared.error().message.find("ranks 0,2 (") == std::string::npos) return 14;
+    return c->agree({}) ? 0 : 15;
+}
+
 int body_second_process() {
     auto c = Context::open();
     if (!c) return 10;
@@ -133,6 +156,57 @@ int body_one_dies() {
                        met.error().message.find("rank 2 on ") == 0 &&
                        met.error().message.find("SIGABRT") != std::string::npos;
     return named ? 0 : 11;
+}
+
+// What a call-back hears, within 10 s.
+class Heard {
+ public:
+    void operator()(const Event& event) {
+        std::lock_guard guard(mutex_);
+        events_.push_back(event);
+        news_.notify_all();
+    }
+    std::optional<Event> first() {
+        std::unique_lock lock(mutex_);
+        news_.wait_for(lock, std::chrono::seconds(10), [&] { return !events_.empty(); });
+        return events_.empty() ? std::nullopt : std::optional(events_.front());
+    }
+
+ private:
+    std::mutex mutex_;
+    std::condition_variable news_;
+    std::vector<Event> events_;
+};
+
+bool is_death_of_rank_2(const std::optional<Event>& event, dp_event_kind kind) {
+    return event && event->kind == kind && event->ranks == std::vector<uint32_t>{2} &&
+           event->reason.find("rank 2 on ") == 0 && event->reason.find("SIGABRT") != std::string::npos;
+}
+
+// Waits for no call: it computes, as a rank does nearly always, and hears of the death all the same.
+int body_hears_of_the_end() {
+    Heard heard;
+    auto c = Context::open();
+    if (!c || !c->barrier()) return 10;
+    auto watch = c->on_event([&](const Event& event) { heard(event); });
+    if (!watch) return 11;
+    if (c->world().rank == 2) abort();
+    return is_death_of_rank_2(heard.first(), DP_EVENT_ENDING) ? 0 : 12;
+}
+
+int body_hears_of_a_death() {
+    Heard heard;
+    auto c = Context::open();
+    if (!c || !c->barrier()) return 10;
+    auto watch = c->on_event([&](const Event& event) { heard(event); });
+    if (!watch) return 11;
+    if (c->world().rank == 2) abort();
+    if (!is_death_of_rank_2(heard.first(), DP_EVENT_DEATHS)) return 12;
+    // Who asks later is told, too, and the others go on together.
+    Heard late;
+    auto second = c->on_event([&](const Event& event) { late(event); });
+    if (!is_death_of_rank_2(late.first(), DP_EVENT_DEATHS)) return 13;
+    return c->barrier({"survivors", {0, 1, 3}}) ? 0 : 14;
 }
 
 int body_late() {
@@ -179,6 +253,36 @@ int body_fork_then_call() {
     return c->barrier() ? 0 : 12;
 }
 
+// Eight ranks, three ids: made on ranks 0, 2 and 5, in that order for everybody, and new each time.
+int body_several_ids() {
+    auto c = Context::open();
+    if (!c) return 10;
+    struct Maker {
+        uint8_t rank;
+        uint8_t made;
+    } maker{static_cast<uint8_t>(c->world().rank), 0};
+    auto make = [](void* user, uint8_t* id) {
+        auto* self = static_cast<Maker*>(user);
+        std::fill(id, id + DP_UNIQUE_ID_BYTES, static_cast<uint8_t>(10 * self->rank + ++self->made));
+        return 0;
+    };
+    uint8_t ids[3 * DP_UNIQUE_ID_BYTES];
+    for (int round = 1; round <= 3; ++round) {
+        if (dp_unique_ids(c->get(), nullptr, 3, make, &maker, ids, 10000) != DP_OK) return 11;
+        const int expected[] = {0 + round, 20 + round, 50 + round};
+        for (size_t i = 0; i < 3; ++i)
+            if (ids[i * DP_UNIQUE_ID_BYTES] != expected[i] ||
+                ids[(i + 1) * DP_UNIQUE_ID_BYTES - 1] != expected[i])
+                return 12;
+    }
+    if (dp_unique_ids(c->get(), nullptr, 9, make, &maker, ids, 10000) != DP_ERROR_INVALID) return 13;
+    if (dp_unique_ids(c->get(), nullptr, 0, make, &maker, ids, 10000) != DP_ERROR_INVALID) return 14;
+    // One of several roots fails: all are told.
+    auto broken = [](void* user, uint8_t*) { return static_cast<Maker*>(user)->rank == 5 ? 1 : 0; };
+    if (dp_unique_ids(c->get(), nullptr, 3, broken, &maker, ids, 10000) != DP_ERROR_BACKEND) return 15;
+    return std::string(dp_last_error()).find("one of the 3 roots") == std::string::npos ? 16 : 0;
+}
+
 int body_c() {
     return c_face_smoke();
 }
@@ -186,13 +290,17 @@ int body_c() {
 const std::pair<const char*, int (*)()> kBodies[] = {
     {"meet", body_meet},
     {"ids", body_ids},
+    {"several-ids", body_several_ids},
     {"threads", body_threads},
     {"large", body_large},
     {"groups", body_groups},
     {"c", body_c},
+    {"agree", body_agree},
     {"second", body_second_process},
     {"refused", body_refused},
     {"dies", body_one_dies},
+    {"hears-end", body_hears_of_the_end},
+    {"hears-death", body_hears_of_a_death},
     {"late", body_late},
     {"close", body_close_while_waiting},
     {"fork", body_fork_then_call},
@@ -204,6 +312,15 @@ TEST(World, ABarrierIsOneForAll) {
 TEST(World, IdsAreTheRootsAndNewEachTime) {
     EXPECT_EQ(launch(4, "ids"), 0);
 }
+TEST(World, SeveralIdsAreMadeOnAsManyRanks) {
+    EXPECT_EQ(launch(8, "several-ids"), 0);
+}
+TEST(World, OneUniqueIdForEach128Ranks) {
+    EXPECT_EQ(dp_unique_id_count(1), 1u);
+    EXPECT_EQ(dp_unique_id_count(128), 1u);
+    EXPECT_EQ(dp_unique_id_count(129), 2u);
+    EXPECT_EQ(dp_unique_id_count(16384), 128u);
+}
 TEST(World, ThreadsShareAContext) {
     EXPECT_EQ(launch(3, "threads"), 0);
 }
@@ -212,6 +329,9 @@ TEST(World, LargeValuesTravelAndTooLargeOnesAreRefused) {
 }
 TEST(World, GroupsMeetByThemselves) {
     EXPECT_EQ(launch(4, "groups"), 0);
+}
+TEST(World, RanksThatDoNotFitAreToldWho) {
+    EXPECT_EQ(launch(3, "agree"), 0);
 }
 TEST(World, TheCFaceWorksFromC) {
     EXPECT_EQ(launch(2, "c"), 0);
@@ -227,6 +347,10 @@ TEST(World, AForkOfARankCannotSpeakForIt) {
 }
 TEST(World, ADeathEndsAllCallsAndIsTheResult) {
     EXPECT_EQ(launch(4, "dies"), 128 + SIGABRT);
+}
+TEST(World, ADeathIsHeardWithoutACall) {
+    EXPECT_EQ(launch(4, "hears-end"), 128 + SIGABRT);
+    EXPECT_EQ(launch(4, "hears-death", "--on-failure=report"), 128 + SIGABRT);
 }
 TEST(World, ALateRankEndsTheWorldInTime) {
     EXPECT_NE(launch(3, "late", "--timeout 1"), 0);

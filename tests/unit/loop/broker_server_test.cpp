@@ -15,6 +15,7 @@
 #include "framing.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/handshake.hpp"
+#include "loop/peer_address.hpp"
 
 namespace dp {
 namespace {
@@ -71,6 +72,37 @@ class Network : public testing::Test {
         // In progress is good: the loop will accept it.
         [[maybe_unused]] int ignored =
             connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+        return fd;
+    }
+
+    // The next frame's body.
+    std::string receive(const Fd& fd) {
+        std::string got;
+        run(std::chrono::seconds(5), [&] {
+            char chunk[1024];
+            const ssize_t n = recv(fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+            if (n > 0) got.append(chunk, static_cast<size_t>(n));
+            if (got.size() < kFrameHeader) return false;
+            return got.size() >=
+                   kFrameHeader +
+                       *frame_length(reinterpret_cast<const unsigned char*>(got.data()), kMaxFrame);
+        });
+        return got.substr(std::min(got.size(), kFrameHeader));
+    }
+
+    // A connection that has gone through the handshake as this node.
+    Fd proven(uint32_t node) {
+        Fd fd = stranger();
+        const auto challenge = parse_message<wire::Challenge>(receive(fd));
+        wire::Response response;
+        response.set_nonce(make_nonce());
+        response.set_node_rank(node);
+        response.set_proof(make_proof(
+            secret, {Prover::relay, challenge->nonce(), response.nonce(), node, port.port, kHere}));
+        const std::string frame = to_frame(response);
+        EXPECT_EQ(send(fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(frame.size()));
+        EXPECT_EQ(parse_message<wire::Accept>(receive(fd))->proof().size(), kProofBytes);
         return fd;
     }
 
@@ -144,6 +176,160 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
     relay(1, secret, {other->port, port.port});
     EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
     EXPECT_EQ(other_version, kProtocol + 1);
+}
+
+// Somebody between: it listens where the relay looks first, and carries every frame on to the broker and
+// back.
+class Between {
+ public:
+    Between(event_base* base, int socket, std::function<Fd()> to_broker)
+        : base_(base),
+          to_broker_(std::move(to_broker)),
+          listener_(
+              base, socket, [this](Fd fd) { accept(std::move(fd)); }, [](int) {}) {}
+    size_t accepted() const { return pairs_.size(); }
+
+ private:
+    struct Pair {
+        std::unique_ptr<Connection> relay;
+        std::unique_ptr<Connection> broker;
+    };
+    event_base* base_;
+    std::function<Fd()> to_broker_;
+    std::vector<std::unique_ptr<Pair>> pairs_;
+    Listener listener_;
+
+    static std::string frame(std::string_view body) {
+        const auto n = static_cast<uint32_t>(body.size());
+        std::string out;
+        for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(n >> shift);
+        return out + std::string(body);
+    }
+    void accept(Fd fd) {
+        Pair* pair = pairs_.emplace_back(std::make_unique<Pair>()).get();
+        pair->broker = std::make_unique<Connection>(base_, to_broker_().release(), kMaxFrame);
+        pair->relay = std::make_unique<Connection>(base_, fd.release(), kMaxFrame);
+        auto carry = [](std::unique_ptr<Connection>& to) {
+            return [&to](std::string_view body) {
+                to->send(frame(body));
+                return true;
+            };
+        };
+        pair->broker->start(carry(pair->relay), [](const std::string&) {});
+        pair->relay->start(carry(pair->broker), [](const std::string&) {});
+    }
+};
+
+Fd listening_on(const std::string& address, uint16_t number) {
+    Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const auto where = *socket_address(address, number);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&where.storage), where.size), 0);
+    EXPECT_EQ(listen(fd.get(), 8), 0);
+    return fd;
+}
+
+TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
+    // A broker that has 127.0.0.1 alone, so that somebody else can have its port elsewhere.
+    const Fd here = listening_on(kHere, 0);
+    const uint16_t number = local_port(here.get());
+    std::vector<uint32_t> in;
+    BrokerServer broker(
+        base.get(), here.get(), secret, 64, strangers,
+        [&](uint32_t node, const wire::FromNode&) { in.push_back(node); },
+        [](uint32_t, const std::string&) {});
+    auto connect_there = [number] {
+        Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const auto where = *socket_address(kHere, number);
+        [[maybe_unused]] int ignored =
+            connect(fd.get(), reinterpret_cast<const sockaddr*>(&where.storage), where.size);
+        return fd;
+    };
+    const std::pair<std::string, uint16_t> places[] = {{"127.0.0.2", number}, {kHere, 0}};
+    for (const auto& [address, wanted] : places) {
+        const Fd there = listening_on(address, wanted);
+        Between between(base.get(), there.get(), connect_there);
+        bool through = false;
+        BrokerLink victim(
+            base.get(), {address}, {local_port(there.get())}, secret, 7,
+            BrokerLink::Events{[&](const std::string&) { through = true; }, [](const wire::ToNode&) {},
+                               [](const std::string&) {}, [](uint32_t) {}});
+        EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return between.accepted() > 0; })) << address;
+        EXPECT_FALSE(run(std::chrono::milliseconds(300), [&] { return through || !in.empty(); })) << address;
+        victim.sweep();
+    }
+    // Straight ahead it works.
+    wire::FromNode join;
+    join.mutable_join();
+    BrokerLink* honest = nullptr;
+    BrokerLink link(
+        base.get(), {kHere}, {number}, secret, 7,
+        BrokerLink::Events{[&](const std::string&) { honest->send(join); }, [](const wire::ToNode&) {},
+                           [](const std::string&) {}, [](uint32_t) {}});
+    honest = &link;
+    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return in == std::vector<uint32_t>{7}; }));
+}
+
+// Each alone is closed and named once with its address; the relay that is there does not notice.
+TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
+    relay(2, secret);
+    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return !joined.empty(); }));
+    wire::FromNode unasked;
+    unasked.mutable_leave();
+    wire::Response foreign;  // proven for another step: its nonce is not ours
+    foreign.set_nonce(make_nonce());
+    foreign.set_node_rank(1);
+    foreign.set_proof(
+        make_proof(secret, {Prover::relay, make_nonce(), foreign.nonce(), 1, port.port, kHere}));
+    const std::pair<std::string, const char*> cases[] = {
+        {std::string("\x00\x00\x10\x00", 4), "it sent a frame over the limit of 256 bytes"},
+        {std::string("\xff\xff\xff\xff", 4), "it sent a frame over the limit of 256 bytes"},
+        {std::string("\x00\x00\x00\x03zzz", 7), "it sent no answer to the challenge"},
+        {std::string(4, '\0'), "it sent no answer to the challenge"},
+        {to_frame(unasked), "it sent no answer to the challenge"},
+        {to_frame(foreign), "it does not know this step's secret"},
+    };
+    for (const auto& [bytes, why] : cases) {
+        strangers = StrangerLog("here");
+        testing::internal::CaptureStderr();
+        const Fd fd = stranger();
+        run(std::chrono::milliseconds(30), [] { return false; });
+        EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(bytes.size()));
+        char chunk[1024];
+        EXPECT_TRUE(run(std::chrono::seconds(5), [&] {
+            const ssize_t n = recv(fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+            return n == 0 || (n < 0 && errno == ECONNRESET);
+        })) << why;
+        const std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(said, std::string("slurm-dp: closed a connection from 127.0.0.1: ") + why + "\n");
+    }
+    // Half a frame is waited for, no longer than kHandshakeSeconds, and one that leaves is nobody's concern.
+    {
+        const Fd fd = stranger();
+        run(std::chrono::milliseconds(30), [] { return false; });
+        EXPECT_EQ(send(fd.get(), "\0\0", 2, MSG_NOSIGNAL), 2);
+    }
+    run(std::chrono::milliseconds(30), [] { return false; });
+    EXPECT_TRUE(lost.empty());
+    wire::FromNode again;
+    again.mutable_join()->set_node_rank(2);
+    links[0]->send(again);
+    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 2; }));
+}
+
+// Who knows the secret and then talks nonsense is a node that is broken: lost, by name, and no other.
+TEST_F(Network, AProvenNodeThatTalksNonsenseIsLostAlone) {
+    relay(5, secret);
+    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 1; }));
+    const std::string nonsense[] = {std::string("\x00\x00\x00\x02\xff\xff", 6),  // no message
+                                    std::string("\x7f\xff\xff\xff", 4)};         // longer than any
+    for (uint32_t node = 0; node < 2; ++node) {
+        const Fd fd = proven(node);
+        EXPECT_EQ(send(fd.get(), nonsense[node].data(), nonsense[node].size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(nonsense[node].size()));
+        EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return lost.size() == node + 1; }));
+        EXPECT_EQ(lost.back(), node);
+    }
 }
 
 TEST_F(Network, AClosedConnectionOfAProvenNodeIsALostNode) {

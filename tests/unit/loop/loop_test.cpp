@@ -26,26 +26,30 @@ std::string hex(std::string_view bytes) {
 }
 
 TEST(Handshake, IsHmacSha256OfLabelNoncesAndNode) {
-    // Computed with another implementation (Python's hmac) over "slurm-dp relay 1|" + 32 × 'b' + 32 × 'r' +
-    // 00000001.
+    // Computed with another implementation (Python's hmac) over "slurm-dp relay 2|" + 32 × 'b' + 32 × 'r' +
+    // 00000001 + 4e21 + "10.0.0.1".
     const std::string secret(32, '\x0b');
-    EXPECT_EQ(hex(make_proof(secret, {Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1, 20001})),
-              "9a3f8a5137ba295d69a659e60ab6403103ad1ac4aa42542a0ad456347c5f2cea");
-    EXPECT_EQ(hex(make_proof(secret, {Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1, 20001})),
-              "67daa4ef2b01ea0f8f145ab10d6feb8fee6a96b949b2b61735172c34959af566");
+    EXPECT_EQ(hex(make_proof(
+                  secret, {Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1, 20001, "10.0.0.1"})),
+              "557b78126931d6b7ad056204c31d98b6c31160f93d474d3a75b3310ffcd84982");
+    EXPECT_EQ(hex(make_proof(secret, {Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1, 20001,
+                                      "10.0.0.1"})),
+              "28a75ab5cff0116977beb1907f8e173c6606b43d2666ba712c846eef5e504a23");
 }
 
 TEST(Handshake, EveryPartCounts) {
     const std::string secret(32, 's');
     const std::string a(32, 'a');
     const std::string b(32, 'b');
-    const std::string proof = make_proof(secret, {Prover::relay, a, b, 1, 20001});
-    EXPECT_TRUE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20001})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::broker, a, b, 1, 20001})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(std::string(32, 't'), {Prover::relay, a, b, 1, 20001})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, b, a, 1, 20001})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 2, 20001})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20002})));
+    const std::string proof = make_proof(secret, {Prover::relay, a, b, 1, 20001, "10.0.0.1"});
+    EXPECT_TRUE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::broker, a, b, 1, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(
+        proof_equals(proof, make_proof(std::string(32, 't'), {Prover::relay, a, b, 1, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, b, a, 1, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 2, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20002, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20001, "10.0.0.2"})));
     EXPECT_FALSE(proof_equals(proof, proof.substr(1)));
     EXPECT_FALSE(proof_equals("", ""));
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dpctl/status.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+#include "common/wait_status.hpp"
+#include "dpctl/query.hpp"
+
+namespace dp {
+namespace {
+
+std::string seconds(int64_t ms) {
+    return ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
+}
+
+const char* name_of(wire::StepStatus::State state) {
+    switch (state) {
+        case wire::StepStatus::STARTED:
+            return "started";
+        case wire::StepStatus::HELLO:
+            return "hello";
+        case wire::StepStatus::GOODBYE:
+            return "goodbye";
+        case wire::StepStatus::VANISHED:
+            return "vanished";
+        case wire::StepStatus::EXITED:
+            return "exited";
+        default:
+            return "not started";
+    }
+}
+
+std::string words_for(const wire::StepStatus::Rank& rank) {
+    switch (rank.state()) {
+        case wire::StepStatus::STARTED:
+            return "started, no hello";
+        case wire::StepStatus::HELLO:
+            return "said hello";
+        case wire::StepStatus::GOODBYE:
+            return "said goodbye";
+        case wire::StepStatus::VANISHED:
+            return "closed its connection without goodbye";
+        case wire::StepStatus::EXITED:
+            return describe_status(rank.wait_status());
+        default:
+            return "not started";
+    }
+}
+
+std::string node_state(const wire::StepStatus::Node& node) {
+    if (node.lost()) return "lost";
+    if (node.left()) return "has left";
+    if (!node.joined()) return "not connected";
+    return node.silent_ms() > 0 ? "silent for " + seconds(node.silent_ms()) : "here";
+}
+
+std::string ranks_of(const wire::StepStatus::Node& node) {
+    std::map<std::string, std::vector<uint32_t>> by_state;
+    for (const auto& rank : node.ranks()) by_state[words_for(rank)].push_back(rank.rank());
+    std::string out;
+    for (auto& [words, ranks] : by_state) {
+        std::sort(ranks.begin(), ranks.end());
+        out += (out.empty() ? "" : "; ") + name_ranks(ranks) + " " + words;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string status_text(const std::string& step, const wire::StepStatus& status) {
+    std::string out = "step " + step + ": " + plural(status.world_size(), "rank") + " on " +
+                      plural(static_cast<size_t>(status.nodes_size()), "node") + ", for " +
+                      seconds(status.age_ms()) + "\n";
+    if (!status.ending().empty()) out += "it is being ended: " + status.ending() + "\n";
+    std::vector<std::pair<std::string, std::string>> columns;
+    size_t hosts = 0;
+    size_t states = 0;
+    for (const auto& node : status.nodes()) {
+        columns.emplace_back(node.host().empty() ? "node " + std::to_string(node.node_rank()) : node.host(),
+                             node_state(node));
+        hosts = std::max(hosts, columns.back().first.size());
+        states = std::max(states, columns.back().second.size());
+    }
+    for (int i = 0; i < status.nodes_size(); ++i) {
+        auto [host, state] = columns[static_cast<size_t>(i)];
+        const std::string ranks = ranks_of(status.nodes(i));
+        host.resize(hosts, ' ');
+        if (!ranks.empty()) state.resize(states, ' ');
+        out += "  " + host + "  " + state + (ranks.empty() ? "" : "  " + ranks) + "\n";
+    }
+    for (const auto& meeting : status.meetings())
+        out += "group \"" + printable(meeting.group(), 60) + "\": " + std::to_string(meeting.arrived()) +
+               " of " + std::to_string(meeting.expected()) + " ranks wait, for " +
+               seconds(meeting.waited_ms()) + "; missing: " + meeting.missing() + "\n";
+    return out;
+}
+
+std::string status_json(const std::string& step, const wire::StepStatus& status) {
+    nlohmann::ordered_json out;
+    out["step"] = step;
+    out["world_size"] = status.world_size();
+    out["age_ms"] = status.age_ms();
+    out["ending"] = status.ending();
+    out["nodes"] = nlohmann::ordered_json::array();
+    for (const auto& node : status.nodes()) {
+        nlohmann::ordered_json one;
+        one["node_rank"] = node.node_rank();
+        one["host"] = node.host();
+        one["address"] = node.address();
+        one["state"] = node.lost()            ? "lost"
+                       : node.left()          ? "left"
+                       : !node.joined()       ? "not connected"
+                       : node.silent_ms() > 0 ? "silent"
+                                              : "here";
+        one["silent_ms"] = node.silent_ms();
+        one["ranks"] = nlohmann::ordered_json::array();
+        for (const auto& rank : node.ranks()) {
+            nlohmann::ordered_json told;
+            told["rank"] = rank.rank();
+            told["state"] = name_of(rank.state());
+            told["pid"] = rank.pid();
+            if (rank.state() == wire::StepStatus::EXITED) {
+                const int wait_status = rank.wait_status();
+                told[WIFSIGNALED(wait_status) ? "signal" : "exit_code"] =
+                    WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+            }
+            one["ranks"].push_back(std::move(told));
+        }
+        out["nodes"].push_back(std::move(one));
+    }
+    out["meetings"] = nlohmann::ordered_json::array();
+    for (const auto& meeting : status.meetings())
+        out["meetings"].push_back({{"group", printable(meeting.group())},
+                                   {"sequence", meeting.sequence()},
+                                   {"arrived", meeting.arrived()},
+                                   {"expected", meeting.expected()},
+                                   {"waited_ms", meeting.waited_ms()},
+                                   {"missing", meeting.missing()}});
+    return out.dump(2) + "\n";
+}
+
+int show_status(const StatusOptions& options) {
+    auto answer = query_step(options.step);
+    if (!answer) return complain(answer.error().message);
+    return print(options.json ? status_json(answer->step, answer->status)
+                              : status_text(answer->step, answer->status));
+}
+
+}  // namespace dp

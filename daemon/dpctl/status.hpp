@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `dpctl status`: what a step's ranks are doing, in words and for machines.
+#pragma once
+
+#include <string>
+
+#include "dp.pb.h"
+
+namespace dp {
+
+struct StatusOptions {
+    std::string step;  // "123.0" or "123"; "": that of DP_SOCKET, else the only one here
+    bool json = false;
+};
+
+// → exit code.
+int show_status(const StatusOptions& options);
+
+// For people: a line a node, ranks of one state together, and who waits for whom.
+std::string status_text(const std::string& step, const wire::StepStatus& status);
+// For machines: dpctl(1) tells the keys.
+std::string status_json(const std::string& step, const wire::StepStatus& status);
+
+}  // namespace dp

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dpctl/waterfall.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "common/text.hpp"
+#include "dpctl/query.hpp"
+
+namespace dp {
+namespace {
+
+constexpr size_t kRanksShown = 32;
+constexpr size_t kBar = 40;
+// Who took this much longer than the median for a phase stands out.
+constexpr int64_t kStandsOutMs = 50;
+constexpr int64_t kStandsOutFactor = 2;
+
+constexpr size_t kMoments = 4;
+struct Moment {
+    const char* title;
+    const char* reached;  // in a sentence
+    char mark;            // of the way to it
+};
+constexpr std::array<Moment, kMoments> kNames = {{{"started", "to be started", '.'},
+                                                  {"hello", "from its start to its hello", '-'},
+                                                  {"id", "from its hello to its unique id", '='},
+                                                  {"ready", "from its unique id to its communicator", '#'}}};
+
+struct Row {
+    uint32_t rank = 0;
+    std::string host;
+    std::array<std::optional<int64_t>, kMoments> at;
+
+    // How long it took to the moment from the last one before it that is known.
+    std::optional<int64_t> phase(size_t moment) const {
+        if (!at[moment]) return std::nullopt;
+        for (size_t before = moment; before-- > 0;)
+            if (at[before]) return *at[moment] - *at[before];
+        return *at[moment];
+    }
+    int64_t last() const {
+        int64_t latest = 0;
+        for (const auto& moment : at) latest = std::max(latest, moment.value_or(0));
+        return latest;
+    }
+};
+
+std::vector<Row> rows_of(const wire::StepStatus& status) {
+    std::vector<Row> rows;
+    std::optional<int64_t> first;
+    for (const auto& node : status.nodes())
+        for (const auto& rank : node.ranks()) {
+            Row row{rank.rank(), node.host(), {}};
+            if (rank.has_started_ms()) row.at[0] = rank.started_ms();
+            if (rank.has_hello_ms()) row.at[1] = rank.hello_ms();
+            if (rank.has_id_ms()) row.at[2] = rank.id_ms();
+            if (rank.has_ready_ms()) row.at[3] = rank.ready_ms();
+            for (const auto& moment : row.at)
+                if (moment) first = std::min(first.value_or(*moment), *moment);
+            rows.push_back(std::move(row));
+        }
+    for (auto& row : rows)
+        for (auto& moment : row.at)
+            if (moment) *moment -= *first;
+    std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rank < b.rank; });
+    return rows;
+}
+
+std::string right(const std::string& text, size_t width) {
+    return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+std::string bar(const Row& row, int64_t end) {
+    std::string out(kBar, ' ');
+    size_t from = 0;
+    for (size_t m = 0; m < kMoments; ++m) {
+        if (!row.at[m]) continue;
+        const size_t to =
+            end == 0
+                ? 0
+                : static_cast<size_t>(std::max<int64_t>(0, *row.at[m]) * static_cast<int64_t>(kBar) / end);
+        for (; from < std::min(to, kBar); ++from) out[from] = kNames[m].mark;
+    }
+    while (!out.empty() && out.back() == ' ') out.pop_back();
+    return out;
+}
+
+struct Phase {
+    int64_t median = 0;
+    int64_t worst = 0;
+    const Row* slowest = nullptr;
+};
+
+std::optional<Phase> phase_of(const std::vector<Row>& rows, size_t moment) {
+    std::vector<int64_t> times;
+    Phase phase;
+    for (const Row& row : rows) {
+        const auto took = row.phase(moment);
+        if (!took) continue;
+        times.push_back(*took);
+        if (!phase.slowest || *took > phase.worst) {
+            phase.worst = *took;
+            phase.slowest = &row;
+        }
+    }
+    if (times.empty()) return std::nullopt;
+    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
+    phase.median = times[times.size() / 2];
+    return phase;
+}
+
+std::string summary(const std::vector<Row>& rows) {
+    std::string out;
+    std::string look;
+    for (size_t m = 0; m < kMoments; ++m) {
+        const auto phase = phase_of(rows, m);
+        if (!phase) continue;
+        const std::string who =
+            "rank " + std::to_string(phase->slowest->rank) + " on " + phase->slowest->host;
+        out += std::string(kNames[m].reached) + ": median " + std::to_string(phase->median) + " ms, worst " +
+               std::to_string(phase->worst) + " ms (" + who + ")\n";
+        if (phase->worst > kStandsOutFactor * phase->median && phase->worst - phase->median >= kStandsOutMs)
+            look += (look.empty() ? "" : ", ") + who + " (" + std::to_string(phase->worst) + " ms " +
+                    kNames[m].reached + ")";
+    }
+    return out + (look.empty() ? "nobody stands out\n" : "look at " + look + "\n");
+}
+
+}  // namespace
+
+std::string waterfall_text(const std::string& step, const wire::StepStatus& status) {
+    const std::vector<Row> rows = rows_of(status);
+    int64_t end = 0;
+    size_t hosts = 4;
+    for (const Row& row : rows) {
+        end = std::max(end, row.last());
+        hosts = std::max(hosts, row.host.size());
+    }
+    std::string out =
+        "step " + step + ": " + plural(status.world_size(), "rank") + " on " +
+        plural(static_cast<size_t>(status.nodes_size()), "node") +
+        "; ms since the first task's start: . until started, - until hello, = until id, # until ready\n";
+    std::vector<const Row*> shown;
+    for (const Row& row : rows) shown.push_back(&row);
+    if (rows.size() > kRanksShown) {
+        std::stable_sort(shown.begin(), shown.end(),
+                         [](const Row* a, const Row* b) { return a->last() > b->last(); });
+        shown.resize(kRanksShown);
+        std::sort(shown.begin(), shown.end(), [](const Row* a, const Row* b) { return a->rank < b->rank; });
+        out += "the " + std::to_string(kRanksShown) + " slowest:\n";
+    }
+    std::string titles = right("RANK", 6) + "  HOST" + std::string(hosts - 4, ' ');
+    for (const auto& name : kNames) titles += right(name.title, 9);
+    out += titles + "\n";
+    for (const Row* row : shown) {
+        std::string line = right(std::to_string(row->rank), 6) + "  " + row->host +
+                           std::string(hosts - row->host.size(), ' ');
+        for (const auto& moment : row->at) line += right(moment ? std::to_string(*moment) : "-", 9);
+        out += line + "  " + bar(*row, end) + "\n";
+    }
+    return out + summary(rows);
+}
+
+int show_waterfall(const WaterfallOptions& options) {
+    auto answer = query_step(options.step);
+    return answer ? print(waterfall_text(answer->step, answer->status)) : complain(answer.error().message);
+}
+
+}  // namespace dp

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `dpctl waterfall`: how a world came up, rank by rank, and whom to look at.
+#pragma once
+
+#include <string>
+
+#include "dp.pb.h"
+
+namespace dp {
+
+struct WaterfallOptions {
+    std::string step;  // as of dpctl status
+};
+
+// → exit code.
+int show_waterfall(const WaterfallOptions& options);
+
+// A line a rank (of a large world the slowest), with times in ms since the first task's start and a bar; then
+// the medians, the slowest of each phase and who stands out.
+std::string waterfall_text(const std::string& step, const wire::StepStatus& status);
+
+}  // namespace dp

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks of one node on their way to a meeting: what they bring travels to the broker together, as one message
+// when the last of the node has come. Nobody waits longer for it: without that rank the meeting cannot be.
+// Where some are late, those that are there are announced after kGather, so that the broker can name the
+// missing. A pure state machine; the node's engine owns it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/answers.hpp"
+#include "engine/time.hpp"
+
+namespace dp {
+
+inline constexpr Time kGather{20};
+// What is held at most for one message, in bytes; the largest value that may come on top still fits a frame.
+inline constexpr size_t kMaxGathered = size_t{1} << 20;
+
+class Gatherings {
+ public:
+    // `ranks`: of this node.
+    explicit Gatherings(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
+
+    // One of them has arrived. What is to be sent, if anything; so too below.
+    std::optional<wire::NodeArrive> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
+    // The rank has ended: nobody waits for it.
+    std::vector<wire::NodeArrive> give_up(uint32_t rank, Time now);
+    // The meeting that this call was for has failed.
+    void failed(Caller caller);
+    std::vector<wire::NodeArrive> expire(Time now);
+    std::optional<Time> next_deadline() const;
+
+ private:
+    struct Gathering {
+        wire::NodeArrive held;       // not sent yet
+        std::set<uint32_t> awaited;  // members on this node that have not come
+        size_t bytes = 0;            // of held
+        std::set<Caller> sent;
+        Time first{};
+        Time send_at{};
+        Time deadline{};
+    };
+
+    std::vector<uint32_t> ranks_;
+    std::set<uint32_t> ended_;
+    std::map<std::string, Gathering> open_;  // by the meeting, serialized
+
+    std::set<uint32_t> members_here(const wire::Arrive& meeting) const;
+    static wire::NodeArrive take(Gathering& gathering, Time now);
+};
+
+}  // namespace dp

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/preflight.hpp"
+
+#include <algorithm>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+constexpr size_t kValuesShown = 4;
+
+struct Compared {
+    wire::Fact fact;  // of the first rank that has it
+    std::map<std::string, std::vector<uint32_t>> ranks_by_value;
+};
+
+std::string who(const std::vector<uint32_t>& ranks, const HostsOf& hosts_of) {
+    return name_ranks(ranks) + " (" + hosts_of(ranks) + ")";
+}
+
+// The most frequent first: the others are who to look at.
+std::string values_that_differ(const Compared& compared, const HostsOf& hosts_of) {
+    std::vector<std::pair<std::string, std::vector<uint32_t>>> values(compared.ranks_by_value.begin(),
+                                                                      compared.ranks_by_value.end());
+    std::stable_sort(values.begin(), values.end(),
+                     [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+    std::string out;
+    for (size_t i = 0; i < values.size() && i < kValuesShown; ++i)
+        out += (i ? ", " : "") + printable(values[i].first, 80) + " on " + who(values[i].second, hosts_of);
+    return values.size() > kValuesShown ? out + ", ..." : out;
+}
+
+std::optional<std::string> misfit(const Compared& compared, const HostsOf& hosts_of) {
+    const std::string name = printable(compared.fact.name(), 80);
+    const std::string remedy = "; " + printable(compared.fact.remedy());
+    if (compared.fact.rule() == wire::Fact::SAME) {
+        if (compared.ranks_by_value.size() < 2) return std::nullopt;
+        return name + " differs: " + values_that_differ(compared, hosts_of) + remedy;
+    }
+    for (const auto& [value, ranks] : compared.ranks_by_value)
+        if (ranks.size() > 1)
+            return who(ranks, hosts_of) + " have the same " + name + ", " + printable(value, 80) + remedy;
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::Fact>& facts) {
+    if (facts.size() > kMaxFacts)
+        return "a rank has at most " + std::to_string(kMaxFacts) + " facts to compare";
+    for (const auto& fact : facts)
+        if (fact.name().size() > kMaxFactBytes || fact.value().size() > kMaxFactBytes ||
+            fact.remedy().size() > kMaxRemedyBytes)
+            return "a fact's name and value have at most " + std::to_string(kMaxFactBytes) + " bytes each";
+    return std::nullopt;
+}
+
+std::optional<std::string> disagreement(const std::map<uint32_t, std::vector<wire::Fact>>& by_rank,
+                                        const HostsOf& hosts_of) {
+    std::vector<Compared> all;  // in the order of the first rank that has each
+    for (const auto& [rank, facts] : by_rank) {
+        for (const auto& fact : facts) {
+            auto found = std::find_if(all.begin(), all.end(),
+                                      [&](const Compared& c) { return c.fact.name() == fact.name(); });
+            if (found == all.end()) found = all.insert(all.end(), {fact, {}});
+            found->ranks_by_value[fact.value()].push_back(rank);
+        }
+    }
+    for (const auto& compared : all)
+        if (auto why = misfit(compared, hosts_of)) return why;
+    return std::nullopt;
+}
+
+}  // namespace dp

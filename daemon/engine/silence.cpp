@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/silence.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace dp {
+
+void Silence::watch(Peer peer, Time now) {
+    if (peers_.empty()) checked_ = now;
+    peers_.try_emplace(peer, State{now, false});
+}
+
+std::optional<Time> Silence::heard(Peer peer, Time now) {
+    auto found = peers_.find(peer);
+    if (found == peers_.end()) return std::nullopt;
+    State& state = found->second;
+    const Time silent = now - state.last;
+    const bool was_suspected = std::exchange(state.suspected, false);
+    state.last = now;
+    return was_suspected ? std::optional<Time>(silent) : std::nullopt;
+}
+
+Time Silence::silent_for(Peer peer, Time now) const {
+    auto found = peers_.find(peer);
+    return found != peers_.end() && found->second.suspected ? now - found->second.last : Time(0);
+}
+
+Silence::News Silence::check(Time now) {
+    News news;
+    // What was not looked at in time was slept through by this side: nothing could have been heard.
+    const Time slept = checked_ ? now - *checked_ - kSilenceCheck : Time(0);
+    checked_ = now;
+    if (slept >= kSilent / 2)
+        for (auto& [peer, state] : peers_) state.last = std::min(now, state.last + slept);
+    for (auto it = peers_.begin(); it != peers_.end();) {
+        auto current = it++;
+        auto& [peer, state] = *current;
+        const Time silent = now - state.last;
+        if (silent >= kSilent && !std::exchange(state.suspected, true)) news.suspected.push_back(peer);
+        if (silent < dead_after_) continue;
+        news.dead.push_back(peer);
+        peers_.erase(current);
+    }
+    return news;
+}
+
+std::optional<Time> Silence::next_check() const {
+    if (peers_.empty()) return std::nullopt;
+    return *checked_ + kSilenceCheck;
+}
+
+}  // namespace dp

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/metrics_server.hpp"
+
+#include <event2/buffer.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "common/errno_text.hpp"
+#include "common/text.hpp"
+#include "engine/metrics.hpp"
+
+namespace dp {
+namespace {
+
+constexpr int kBacklog = 8;
+
+std::string name_of(int socket) {
+    sockaddr_un address{};
+    socklen_t size = sizeof address;
+    if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+    const size_t path = size - std::min<size_t>(size, offsetof(sockaddr_un, sun_path) + 1);
+    return std::string(address.sun_path + 1, path);
+}
+
+Fd listen_at(const std::string& name) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (name.empty() || name.size() + 1 > sizeof address.sun_path) return Fd();
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+        listen(fd.get(), kBacklog) != 0)
+        return Fd();
+    return fd;
+}
+
+}  // namespace
+
+std::string metrics_socket_name(std::string_view ranks_socket) {
+    const auto parts = split(ranks_socket, '/');
+    return parts.size() < 2 ? "" : "slurm-dp-metrics/" + std::string(parts[1]);
+}
+
+MetricsServer::MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask)
+    : base_(base), strangers_(strangers), on_ask_(std::move(on_ask)) {
+    const std::string name = metrics_socket_name(name_of(ranks_socket));
+    step_ = name.substr(name.find('/') + 1);
+    socket_ = listen_at(name);
+    if (!socket_) {
+        log_line("there are no metrics of this step: cannot listen at @" + name + ": " + errno_text(errno));
+        return;
+    }
+    listener_.emplace(
+        base, socket_.get(), [this](Fd fd) { accept(std::move(fd)); },
+        [this](int error) { strangers_.no_room(error); });
+}
+
+void MetricsServer::accept(Fd socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+        (peer.uid != getuid() && peer.uid != 0) || clients_.size() >= kMaxMetricsClients)
+        return;
+    const uint64_t id = kMark | next_++;
+    Client& client = clients_[id];
+    client.server = this;
+    client.id = id;
+    client.buffer.reset(bufferevent_socket_new(base_, socket.release(), BEV_OPT_CLOSE_ON_FREE));
+    const timeval patience{kHttpPatienceSeconds, 0};
+    bufferevent_set_timeouts(client.buffer.get(), &patience, &patience);
+    bufferevent_setwatermark(client.buffer.get(), EV_READ, 0, kMaxHttpRequest);
+    bufferevent_setcb(
+        client.buffer.get(),
+        [](bufferevent*, void* self) {
+            static_cast<Client*>(self)->server->read(*static_cast<Client*>(self));
+        },
+        [](bufferevent*, void* self) {
+            auto* written = static_cast<Client*>(self);
+            if (written->answered) written->server->over_.insert(written->id);
+        },
+        [](bufferevent*, short, void* self) {
+            auto* ended = static_cast<Client*>(self);
+            ended->server->over_.insert(ended->id);
+        },
+        &client);
+    bufferevent_enable(client.buffer.get(), EV_READ | EV_WRITE);
+}
+
+void MetricsServer::read(Client& client) {
+    if (client.asked) return;
+    evbuffer* input = bufferevent_get_input(client.buffer.get());
+    std::string request(evbuffer_get_length(input), '\0');
+    evbuffer_copyout(input, request.data(), request.size());
+    if (request.find("\r\n\r\n") == std::string::npos && request.size() < kMaxHttpRequest) return;
+    client.asked = true;
+    evbuffer_drain(input, request.size());
+    if (request.starts_with("GET /metrics HTTP/1.") || request.starts_with("GET / HTTP/1."))
+        on_ask_(client.id);
+    else
+        respond(client, "404 Not Found", "GET /metrics is all there is\n");
+}
+
+void MetricsServer::answer(uint64_t connection, const wire::ToRank& message) {
+    auto found = clients_.find(connection);
+    if (found == clients_.end() || over_.contains(connection) || found->second.answered) return;
+    if (message.has_status())
+        respond(found->second, "200 OK", metrics_text(step_, message.status()));
+    else
+        respond(found->second, "503 Service Unavailable", message.reply().error() + "\n");
+}
+
+void MetricsServer::respond(Client& client, const char* status, const std::string& body) {
+    client.answered = true;
+    const std::string text =
+        std::string("HTTP/1.1 ") + status +
+        "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
+    bufferevent_write(client.buffer.get(), text.data(), text.size());
+}
+
+void MetricsServer::sweep() {
+    for (uint64_t id : over_) clients_.erase(id);
+    over_.clear();
+}
+
+}  // namespace dp

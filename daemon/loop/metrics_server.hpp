@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The step's metrics for Prometheus, as HTTP on an abstract unix socket of the node: GET /metrics, one answer
+// a connection. For the step's user and root; nobody else gets to say a byte. (A library's HTTP server would
+// listen to everybody first.)
+#pragma once
+
+#include <event2/bufferevent.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/fd.hpp"
+#include "dp.pb.h"
+#include "loop/listener.hpp"
+#include "loop/log.hpp"
+
+namespace dp {
+
+inline constexpr size_t kMaxMetricsClients = 16;
+inline constexpr size_t kMaxHttpRequest = 4096;
+inline constexpr int kHttpPatienceSeconds = 5;
+
+// The name, without '@', of the socket of a step whose ranks' one is `ranks_socket`: "slurm-dp/12.0/5f" ->
+// "slurm-dp-metrics/12.0".
+std::string metrics_socket_name(std::string_view ranks_socket);
+
+class MetricsServer {
+ public:
+    // Asks for the step's status; answer is the answer, at once or later.
+    using OnAsk = std::function<void(uint64_t connection)>;
+    // Numbers of connections have this bit, so that they share a space with those of ranks.
+    static constexpr uint64_t kMark = uint64_t{1} << 63;
+
+    // Listens beside the ranks' socket. Where that cannot be (the name is taken), it says so and there are no
+    // metrics.
+    MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask);
+
+    void answer(uint64_t connection, const wire::ToRank& message);
+    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
+    void sweep();
+
+ private:
+    struct FreeBuffer {
+        void operator()(bufferevent* b) const { bufferevent_free(b); }
+    };
+    struct Client {
+        MetricsServer* server = nullptr;
+        uint64_t id = 0;
+        bool asked = false;
+        bool answered = false;
+        std::unique_ptr<bufferevent, FreeBuffer> buffer;
+    };
+
+    event_base* base_;
+    StrangerLog& strangers_;
+    OnAsk on_ask_;
+    std::string step_;
+    Fd socket_;
+    std::map<uint64_t, Client> clients_;
+    std::set<uint64_t> over_;
+    uint64_t next_ = 1;
+    std::optional<Listener> listener_;
+
+    void accept(Fd socket);
+    void read(Client& client);
+    void respond(Client& client, const char* status, const std::string& body);
+};
+
+}  // namespace dp

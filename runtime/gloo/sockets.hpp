@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The TCP connections of this process, found by looking: Gloo does not tell which are its own.
+#pragma once
+
+#include <map>
+
+namespace dp {
+
+// Descriptor -> inode, so that a number that was closed and used again is not taken for the same connection.
+using ConnectedSockets = std::map<int, unsigned long>;
+
+ConnectedSockets connected_sockets();
+
+// What `after` has and `before` had not.
+ConnectedSockets added(const ConnectedSockets& before, const ConnectedSockets& after);
+
+// Ends both directions of those that are still the same: reads and writes on them fail at once, in all
+// threads. They stay open.
+void shut_down(const ConnectedSockets& sockets);
+
+}  // namespace dp

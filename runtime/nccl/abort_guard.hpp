@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ends something once that may hang while it ends (NCCL's communicator with a peer that is gone): in a thread
+// of its own, and where that takes too long, for good. Thread-safe. Knows nothing of NCCL, so that it is
+// tested without.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace dp {
+
+class AbortGuard {
+ public:
+    // `abort` runs at most once; `give_up` where it has not returned after `patience`.
+    AbortGuard(std::function<void()> abort, std::function<void()> give_up, std::chrono::milliseconds patience)
+        : abort_(std::move(abort)), give_up_(std::move(give_up)), patience_(patience) {}
+    ~AbortGuard() { release(); }
+    AbortGuard(const AbortGuard&) = delete;
+    AbortGuard& operator=(const AbortGuard&) = delete;
+
+    // Begins to abort and returns at once. After release: nothing.
+    void fire() {
+        std::lock_guard lock(mutex_);
+        if (released_ || aborting_.joinable()) return;
+        aborting_ = std::thread([this] {
+            abort_();
+            std::lock_guard done_lock(mutex_);
+            aborted_ = true;
+            done_.notify_all();
+        });
+        watching_ = std::thread([this] {
+            std::unique_lock watch_lock(mutex_);
+            if (done_.wait_for(watch_lock, patience_, [this] { return aborted_; })) return;
+            watch_lock.unlock();
+            give_up_();
+        });
+    }
+
+    // From now on `abort` does not begin any more, and one that has begun has ended. → whether there was
+    // none.
+    bool release() {
+        {
+            std::lock_guard lock(mutex_);
+            released_ = true;
+        }
+        if (aborting_.joinable()) aborting_.join();
+        if (watching_.joinable()) watching_.join();
+        return !aborted_;
+    }
+
+ private:
+    std::function<void()> abort_;
+    std::function<void()> give_up_;
+    std::chrono::milliseconds patience_;
+    std::mutex mutex_;
+    std::condition_variable done_;
+    bool released_ = false;
+    bool aborted_ = false;
+    std::thread aborting_;
+    std::thread watching_;
+};
+
+}  // namespace dp

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/gatherings.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dp {
+namespace {
+
+constexpr Time kTimeout{5000};
+
+wire::Arrive meeting(const std::string& group = "world", std::vector<uint32_t> members = {},
+                     uint64_t sequence = 0) {
+    wire::Arrive out;
+    out.set_group(group);
+    for (uint32_t member : members) out.add_members(member);
+    out.set_sequence(sequence);
+    return out;
+}
+
+std::vector<uint32_t> ranks_in(const wire::NodeArrive& arrive) {
+    std::vector<uint32_t> out;
+    for (const auto& rank : arrive.ranks()) out.push_back(rank.rank());
+    return out;
+}
+
+using Ranks = std::vector<uint32_t>;
+
+TEST(Gatherings, TheRanksOfANodeTravelTogether) {
+    Gatherings node({4, 5, 6, 7});
+    EXPECT_FALSE(node.arrive({4, 1}, meeting(), Time(0), kTimeout));
+    EXPECT_FALSE(node.arrive({7, 1}, meeting(), Time(1), kTimeout));
+    EXPECT_FALSE(node.arrive({6, 1}, meeting(), Time(2), kTimeout));
+    auto sent = node.arrive({5, 9}, meeting(), Time(3), kTimeout);
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(ranks_in(*sent), (Ranks{4, 7, 6, 5}));
+    EXPECT_EQ(sent->ranks(3).id(), 9u);
+    EXPECT_EQ(sent->waited_ms(), 3);
+    EXPECT_EQ(sent->timeout_ms(), kTimeout.count() - 3);
+    EXPECT_FALSE(node.next_deadline());
+}
+
+TEST(Gatherings, OnlyTheMembersOfTheNodeAreWaitedFor) {
+    Gatherings node({4, 5, 6, 7});
+    EXPECT_FALSE(node.arrive({5, 1}, meeting("data", {1, 5, 7, 9}), Time(0), kTimeout));
+    auto sent = node.arrive({7, 1}, meeting("data", {1, 5, 7, 9}), Time(0), kTimeout);
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(ranks_in(*sent), (Ranks{5, 7}));
+}
+
+TEST(Gatherings, MeetingsAreKeptApart) {
+    Gatherings node({0, 1});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting("a"), Time(0), kTimeout));
+    EXPECT_FALSE(node.arrive({1, 1}, meeting("b"), Time(0), kTimeout));
+    EXPECT_FALSE(node.arrive({0, 2}, meeting("a", {}, 1), Time(0), kTimeout));
+    EXPECT_TRUE(node.arrive({1, 2}, meeting("a"), Time(0), kTimeout));
+    EXPECT_TRUE(node.arrive({0, 3}, meeting("b"), Time(0), kTimeout));
+}
+
+TEST(Gatherings, WhereOneIsLateTheOthersAreAnnouncedAndItFollowsAtOnce) {
+    Gatherings node({0, 1, 2});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(100), kTimeout));
+    EXPECT_EQ(node.next_deadline(), Time(100) + kGather);
+    EXPECT_TRUE(node.expire(Time(100)).empty());
+    auto sent = node.expire(Time(100) + kGather);
+    ASSERT_EQ(sent.size(), 1u);
+    EXPECT_EQ(ranks_in(sent[0]), (Ranks{0}));
+    EXPECT_FALSE(node.next_deadline());
+    auto second = node.arrive({2, 1}, meeting(), Time(500), kTimeout);
+    ASSERT_TRUE(second);
+    EXPECT_EQ(ranks_in(*second), (Ranks{2}));
+    auto third = node.arrive({1, 1}, meeting(), Time(600), kTimeout);
+    ASSERT_TRUE(third);
+    EXPECT_EQ(ranks_in(*third), (Ranks{1}));
+    EXPECT_EQ(third->timeout_ms(), kTimeout.count() - 500);  // the first one's counts
+}
+
+TEST(Gatherings, TheShortestTimeoutCounts) {
+    Gatherings node({0, 1});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), Time(5000)));
+    auto sent = node.arrive({1, 1}, meeting(), Time(10), Time(100));
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->timeout_ms(), 100);
+}
+
+TEST(Gatherings, NobodyWaitsForARankThatHasEnded) {
+    Gatherings node({0, 1, 2});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
+    EXPECT_TRUE(node.give_up(1, Time(1)).empty());
+    auto sent = node.arrive({2, 1}, meeting(), Time(2), kTimeout);
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(ranks_in(*sent), (Ranks{0, 2}));
+    // Nor for the next meeting; and the last to end lets the others go.
+    EXPECT_FALSE(node.arrive({0, 2}, meeting("world", {}, 1), Time(3), kTimeout));
+    auto let_go = node.give_up(2, Time(4));
+    ASSERT_EQ(let_go.size(), 1u);
+    EXPECT_EQ(ranks_in(let_go[0]), (Ranks{0}));
+}
+
+TEST(Gatherings, WhatTheBrokerMustRefuseIsSentAtOnce) {
+    Gatherings node({0, 1, 2});
+    // No member.
+    auto stranger = node.arrive({2, 1}, meeting("data", {0, 1}), Time(0), kTimeout);
+    ASSERT_TRUE(stranger);
+    EXPECT_EQ(ranks_in(*stranger), (Ranks{2}));
+    // Twice; what was held goes along.
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
+    auto twice = node.arrive({0, 2}, meeting(), Time(0), kTimeout);
+    ASSERT_TRUE(twice);
+    EXPECT_EQ(ranks_in(*twice), (Ranks{0, 0}));
+}
+
+TEST(Gatherings, AMeetingThatFailedIsForgotten) {
+    Gatherings node({0, 1});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
+    EXPECT_EQ(node.expire(Time(20)).size(), 1u);
+    node.failed({0, 1});
+    // The same meeting anew.
+    EXPECT_FALSE(node.arrive({1, 1}, meeting(), Time(30), kTimeout));
+    EXPECT_EQ(node.next_deadline(), Time(30) + kGather);
+}
+
+}  // namespace
+}  // namespace dp

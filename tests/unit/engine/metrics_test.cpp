@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/metrics.hpp"
+
+#include <gtest/gtest.h>
+
+#include "simulation.hpp"
+
+namespace dp {
+namespace {
+
+wire::StepStatus ask(Simulation& s) {
+    wire::FromRank message;
+    message.mutable_status();
+    s.from_rank(0, message);
+    return s.told_status;
+}
+
+bool has(const std::string& text, const std::string& line) {
+    return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(Metrics, CountRanksAndNodesByState) {
+    Simulation s(3, 2, Time(60000));
+    s.join(0);
+    s.join(1);
+    for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
+    for (uint32_t rank = 0; rank < 3; ++rank) s.hello(rank);
+    s.arrive(0, 1);
+    s.pass(Time(1500));
+    const std::string text = metrics_text("12.0", ask(s));
+    EXPECT_TRUE(has(text, "# TYPE slurm_dp_ranks gauge")) << text;
+    EXPECT_TRUE(has(text, "slurm_dp_ranks{step=\"12.0\",state=\"hello\"} 3")) << text;
+    EXPECT_TRUE(has(text, "slurm_dp_ranks{step=\"12.0\",state=\"started\"} 1"));
+    EXPECT_TRUE(has(text, "slurm_dp_ranks{step=\"12.0\",state=\"not_started\"} 2"));
+    EXPECT_TRUE(has(text, "slurm_dp_nodes{step=\"12.0\",state=\"here\"} 2"));
+    EXPECT_TRUE(has(text, "slurm_dp_nodes{step=\"12.0\",state=\"not_connected\"} 1"));
+    EXPECT_TRUE(has(text, "slurm_dp_meetings{step=\"12.0\"} 1"));
+    EXPECT_TRUE(has(text, "slurm_dp_age_seconds{step=\"12.0\"} 1.500"));
+    EXPECT_TRUE(has(text, "slurm_dp_ending{step=\"12.0\"} 0"));
+    EXPECT_EQ(text.find("moment=\"hello\""), std::string::npos) << "not all have said it";
+}
+
+TEST(Metrics, NameTheSilentAndTheEnd) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.hello_all();
+    s.frozen.insert(1);
+    s.pass(Time(1500));
+    std::string text = metrics_text("12.0", ask(s));
+    EXPECT_TRUE(has(text, "slurm_dp_nodes{step=\"12.0\",state=\"silent\"} 1")) << text;
+    EXPECT_NE(text.find("slurm_dp_node_silent_seconds{step=\"12.0\",node=\"gpu1\"} 1."), std::string::npos)
+        << text;
+    EXPECT_TRUE(has(text, "slurm_dp_start_seconds{step=\"12.0\",moment=\"hello\"} 0.000")) << text;
+    s.exit(0, 3 << 8);
+    text = metrics_text("12.0", ask(s));
+    EXPECT_TRUE(has(text, "slurm_dp_ending{step=\"12.0\"} 1")) << text;
+}
+
+TEST(Metrics, LabelsAreEscaped) {
+    wire::StepStatus status;
+    auto* node = status.add_nodes();
+    node->set_host("a\"b\\c\n");
+    node->set_joined(true);
+    node->set_silent_ms(1);
+    EXPECT_NE(metrics_text("1.0", status).find("node=\"a\\\"b\\\\c?\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace dp

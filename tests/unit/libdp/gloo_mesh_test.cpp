@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// libdp-gloo against the real daemon: a mesh that waits for what never comes ends when the step does.
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "dp/gloo.hpp"
+
+#if defined(__SANITIZE_THREAD__)
+// Debian's Gloo is not instrumented, so the thread sanitizer cannot see how it synchronises.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
+    return "race:libgloo.so\n";
+}
+#endif
+
+namespace dp {
+namespace {
+
+std::string self() {
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    return std::string(path, n > 0 ? static_cast<size_t>(n) : 0);
+}
+
+int sum_of_ranks(Context& context, const std::shared_ptr<::gloo::Context>& mesh) {
+    std::vector<int> value{static_cast<int>(context.world().rank)};
+    ::gloo::AllreduceOptions options(mesh);
+    options.setOutput(value.data(), value.size());
+    options.setReduceFunction(
+        static_cast<void (*)(void*, const void*, const void*, size_t)>(&::gloo::sum<int>));
+    ::gloo::allreduce(options);
+    return value[0];
+}
+
+// Two ranks. The second dies while a child of its keeps its connections open, so that its peer's end of them
+// tells nothing: as with a node that is cut off.
+int waits_for_the_dead() {
+    signal(SIGTERM, SIG_IGN);  // what the daemon sends in a moment
+    signal(SIGPIPE, SIG_IGN);
+    auto context = Context::open();
+    if (!context) return 10;
+    auto mesh = gloo_full_mesh(*context, "test");
+    if (!mesh) return 11;
+    if (sum_of_ranks(*context, *mesh) != 1) return 12;
+    if (context->world().rank == 1) {
+        if (fork() == 0) {
+            sleep(20);
+            _exit(0);
+        }
+        abort();
+    }
+    try {
+        sum_of_ranks(*context, *mesh);
+        std::puts("it came to an end with a dead rank");
+    } catch (const std::exception&) {
+        std::puts("told");
+    }
+    std::fflush(stdout);
+    return 0;
+}
+
+TEST(GlooMesh, EndsItsWaitsWhenTheStepEnds) {
+    const std::string command =
+        std::string(DP_TEST_DPCTL) + " launch -n 2 -- env DP_TEST_BODY=waits " + self() + " 2>&1";
+    FILE* pipe = popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string output;
+    std::array<char, 4096> chunk;
+    size_t n = 0;
+    while ((n = fread(chunk.data(), 1, chunk.size(), pipe)) > 0) output.append(chunk.data(), n);
+    const int status = pclose(pipe);
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 128 + SIGABRT) << output;
+    EXPECT_NE(("\n" + output).find("\ntold\n"), std::string::npos) << output;
+}
+
+}  // namespace
+}  // namespace dp
+
+int main(int argc, char** argv) {
+    if (std::getenv("DP_TEST_BODY")) return dp::waits_for_the_dead();
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
