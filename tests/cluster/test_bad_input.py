@@ -81,8 +81,8 @@ def test_a_rank_that_never_arrives_is_named_and_the_step_ends(cluster):
     done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-timeout=3", RANK, "late", "5", "600"], timeout=40)
     assert done.returncode != 0
     assert time.monotonic() - began < 8
-    named = [line for line in said(done) if "rank 5 on node02" in line]
-    assert len(named) == 1 and "7 of 8 ranks" in named[0] and "started, no hello yet" in named[0], done.stderr
+    named = [line for line in said(done) if "node02: rank 5 started, no hello (pid " in line]
+    assert len(named) == 1 and "7 of 8 ranks" in named[0], done.stderr
     cluster.assert_idle()
     cluster.assert_nothing_left()
 

@@ -3,10 +3,12 @@
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
 from localcluster.harness import BUILD
+from localcluster.names import USERS
 
 RANK = os.path.join(BUILD, "tests/rank")
 
@@ -112,6 +114,21 @@ def test_another_user_on_the_same_node_gets_nothing_from_its_socket(cluster, wai
     _, err = step.communicate(timeout=60)
     assert step.returncode == 0
     assert re.search(r"slurm-dp: closed a local connection of user id 1002 \(pid \d+\)", err), err
+
+
+def test_the_daemon_keeps_its_memory_to_itself(cluster, waiting_world):
+    """Nothing in ps, and nothing for another process of the same user: no variable, no descriptor, no memory, no core."""
+    step, _ = waiting_world
+    for node in ("node01", "node02"):
+        daemon = next(p["pid"] for p in cluster.processes([node]) if p["command"].startswith("dp-rendezvousd"))
+        with open(f"/proc/{daemon}/cmdline", "rb") as words, open(f"/proc/{daemon}/environ", "rb") as variables:
+            assert (words.read(), variables.read()) == (b"dp-rendezvousd\0", b"")
+        look = f"cd /proc/{daemon} && for f in environ mem maps fd/3; do cat $f >/dev/null 2>&1 && echo read $f; done; ls fd 2>/dev/null; true"
+        done = subprocess.run(["setpriv", f"--reuid={USERS['alice']}", f"--regid={USERS['alice']}", "--clear-groups", "sh", "-c", look],
+                              capture_output=True, text=True, check=True)
+        assert done.stdout == "", done.stdout
+    out, err = step.communicate(timeout=60)
+    assert step.returncode == 0 and out.count(" met\n") == 4, err
 
 
 def test_a_stranger_who_sits_on_the_brokers_candidates_is_passed_over(cluster):

@@ -120,6 +120,20 @@ class TestCluster:
         finally:
             self.heal(node)
 
+    @contextlib.contextmanager
+    def bad_line(self, node, delay_ms, loss_percent):
+        """What the node sends is late and partly lost; see lossy.py."""
+        program = os.path.join(os.path.dirname(os.path.realpath(__file__)), "lossy.py")
+        pid = self.processes([node], everyone=True)[0]["pid"]
+        line = subprocess.Popen(["nsenter", f"--net=/proc/{pid}/ns/net", "/usr/bin/python3", program, str(delay_ms), str(loss_percent)],
+                                stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        try:
+            assert line.stdout.readline() == "ready\n"
+            yield
+        finally:
+            line.terminate()
+            line.wait(timeout=20)
+
     # What is there
 
     def log(self, name):

@@ -9,6 +9,8 @@
 //   rank groups             its place in each dimension, and a unique id of that group
 //   rank store              each operation of the store, checked
 //   rank meet SECONDS       barrier, "met", then sleeps
+//   rank train SECONDS      barrier, "met", a barrier every 50 ms for SECONDS, "trained"
+//   rank fill MEGABYTES     so many values of a megabyte into the store, by rank 0
 //   rank late RANK SECONDS  that rank sleeps before it says hello; the others meet
 //   rank full               opens files until no descriptor is left, then the world
 //   rank leave RANK         that rank exits 0 without goodbye; the others say goodbye
@@ -124,6 +126,25 @@ int meet(dp::Context& context, unsigned seconds) {
     return 0;
 }
 
+int fill(dp::Context& context, unsigned megabytes) {
+    const std::string value(DP_MAX_VALUE_BYTES, 'x');
+    for (unsigned i = 0; context.world().rank == 0 && i < megabytes; ++i)
+        if (auto set = context.set("fill-" + std::to_string(i), value); !set)
+            return complain(context, set.error());
+    return meet(context, 0);
+}
+
+int train(dp::Context& context, unsigned seconds) {
+    constexpr unsigned kStepsPerSecond = 20;
+    if (const int code = meet(context, 0); code != 0) return code;
+    for (unsigned step = 0; step < seconds * kStepsPerSecond; ++step) {
+        usleep(1'000'000 / kStepsPerSecond);
+        if (auto met = context.barrier(); !met) return complain(context, met.error());
+    }
+    std::printf("rank %u trained\n", context.world().rank);
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -146,6 +167,8 @@ int main(int argc, char** argv) {
     if (verb == "groups") return groups(*context);
     if (verb == "store") return store(*context);
     if (verb == "meet") return meet(*context, number);
+    if (verb == "fill") return fill(*context, number);
+    if (verb == "train") return train(*context, number);
     if (verb == "late") return meet(*context, 0);
     if (verb == "leave") {
         if (context->world().rank == number) _exit(0);
