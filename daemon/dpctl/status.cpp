@@ -92,7 +92,9 @@ std::string status_text(const std::string& step, const wire::StepStatus& status)
         const std::string ranks = ranks_of(status.nodes(i));
         host.resize(hosts, ' ');
         if (!ranks.empty()) state.resize(states, ' ');
-        out += "  " + host + "  " + state + (ranks.empty() ? "" : "  " + ranks) + "\n";
+        for (const std::string& column : {host, state, ranks})
+            if (!column.empty()) out.append("  ").append(column);
+        out += '\n';
     }
     for (const auto& meeting : status.meetings())
         out += "group \"" + printable(meeting.group(), 60) + "\": " + std::to_string(meeting.arrived()) +

@@ -144,6 +144,7 @@ std::string waterfall_text(const std::string& step, const wire::StepStatus& stat
         plural(static_cast<size_t>(status.nodes_size()), "node") +
         "; ms since the first task's start: . until started, - until hello, = until id, # until ready\n";
     std::vector<const Row*> shown;
+    shown.reserve(rows.size());
     for (const Row& row : rows) shown.push_back(&row);
     if (rows.size() > kRanksShown) {
         std::stable_sort(shown.begin(), shown.end(),

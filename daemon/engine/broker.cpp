@@ -214,7 +214,8 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
         members_.hello(said);
         vanished_.erase(said.rank());
         if (!first_hello_) next_notice_ = now + kLateNoticeEvery;
-        // When it was said, which is before it came here: a call that the rank made then ends no earlier than the step.
+        // When it was said, which is before it came here: a call that the rank made then ends no earlier than
+        // the step.
         const Time at = members_.ranks()[said.rank()].greeted.value_or(now);
         first_hello_ = std::clamp(std::min(at, first_hello_.value_or(at)), started_, std::max(started_, now));
     }

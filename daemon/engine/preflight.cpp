@@ -39,10 +39,12 @@ std::optional<std::string> misfit(const Compared& compared, const HostsOf& hosts
         if (compared.ranks_by_value.size() < 2) return std::nullopt;
         return name + " differs: " + values_that_differ(compared, hosts_of) + remedy;
     }
-    for (const auto& [value, ranks] : compared.ranks_by_value)
-        if (ranks.size() > 1)
-            return who(ranks, hosts_of) + " have the same " + name + ", " + printable(value, 80) + remedy;
-    return std::nullopt;
+    const auto& by_value = compared.ranks_by_value;
+    const auto shared = std::find_if(by_value.begin(), by_value.end(),
+                                     [](const auto& held) { return held.second.size() > 1; });
+    if (shared == by_value.end()) return std::nullopt;
+    return who(shared->second, hosts_of) + " have the same " + name + ", " + printable(shared->first, 80) +
+           remedy;
 }
 
 }  // namespace

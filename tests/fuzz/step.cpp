@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     constexpr uint32_t kRanks = 6;
     fuzz::Bytes bytes(data, size);
     Simulation step(kNodes, kRanks / kNodes, Time(10000), bytes.byte() % 2 == 1, bytes.byte() % 2 == 1);
-    for (unsigned moves = 0; !bytes.empty() && moves < 2000; ++moves) {
+    for (unsigned moves = 0; !bytes.empty() && moves < 300; ++moves) {
         const uint8_t what = bytes.byte();
         const uint32_t rank = bytes.byte() % kRanks;
         const uint32_t node = step.node_of(rank);
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 step.lose_broker(node);
                 break;
             case 10:
-                step.pass(Time(bytes.byte() * 10));
+                step.pass(Time(bytes.byte() * 4));
                 break;
             case 11:
                 step.arrive(rank, bytes.byte(), "world", {}, std::string(bytes.take(4)), bytes.byte() % 4,

@@ -317,7 +317,8 @@ TEST(Late, RanksAreNamedWhileOneWaitsAndEndTheStepAtTheDeadline) {
     }
 }
 
-// The ranks' own calls have the same deadline: they hear of the rank that never started, not of a meeting that failed.
+// The ranks' own calls have the same deadline: they hear of the rank that never started, not of a meeting
+// that failed.
 TEST(Late, TheStepsDeadlineComesBeforeThatOfTheCallsThatWait) {
     Simulation s(2, 2);
     s.join_all();
@@ -329,7 +330,8 @@ TEST(Late, TheStepsDeadlineComesBeforeThatOfTheCallsThatWait) {
         s.arrive(rank, 1, "world", {}, "", 0, Time(10000));
     }
     s.pass(Time(10100));
-    EXPECT_TRUE(s.logged("3 of 4 ranks said hello within 10 s (--dp-timeout); missing: gpu1: rank 3 not started"));
+    EXPECT_TRUE(
+        s.logged("3 of 4 ranks said hello within 10 s (--dp-timeout); missing: gpu1: rank 3 not started"));
     for (uint32_t rank = 0; rank < 3; ++rank) {
         EXPECT_NE(s.ranks[rank].aborted, "") << rank;
         EXPECT_FALSE(s.ranks[rank].replies.contains(1)) << rank;
