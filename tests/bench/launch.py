@@ -7,16 +7,15 @@ is looked at before anything is measured.
 """
 import json
 import os
-import platform
-import subprocess
 import sys
 import time
 
+from allocation import Allocation
 from localcluster.harness import TestCluster
-from localcluster.names import CHECKOUT, Cluster
-from measuring import difference, interleaved, summary, table, verdict
+from localcluster.names import Cluster
+from measuring import difference, interleaved, machine, summary, table, verdict
+from programs import warn_if_busy
 
-INSIDE = os.path.join(CHECKOUT, "tests/bench/inside.py")
 TASKS_PER_NODE = 4
 FEWEST = 30  # rounds, for a verdict
 
@@ -53,32 +52,6 @@ class Plugstack:
             out.write(self._with if plugin else "# taken out for a while\n")
         os.rename(self._path + ".new", self._path)
         self._now = plugin
-
-
-class Allocation:
-    """The whole cluster, and a process in it that runs commands and times them."""
-
-    def __init__(self, cluster, nodes):
-        words = ["salloc", "-Q", f"-N{nodes}", f"-n{nodes * TASKS_PER_NODE}", "/usr/bin/python3", INSIDE]
-        self._process = cluster.popen(words, stdin=subprocess.PIPE, stderr=None)
-
-    def start(self, *command):
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-
-    def finish(self):
-        """→ seconds of the command that was started last."""
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise SystemExit("tests/bench/run: the allocation ended too soon")
-        done = json.loads(answer)
-        if done["code"] != 0:
-            raise SystemExit(f"tests/bench/run: {' '.join(done['command'])}: exit code {done['code']}\n{done['output']}")
-        return done["seconds"]
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
 
 
 def loaded_in(cluster, allocation, step):
@@ -120,7 +93,7 @@ def measure(nodes, rounds):
     """→ {case: [seconds]}"""
     with TestCluster(f"bench-{os.getpid()}", nodes=nodes) as cluster:
         plugstack = Plugstack(cluster)
-        allocation = Allocation(cluster, nodes)
+        allocation = Allocation(cluster, nodes, TASKS_PER_NODE)
         check_swap(cluster, allocation, plugstack, nodes)
 
         def run_once(case):
@@ -166,10 +139,9 @@ def report(nodes, times):
 
 
 def run(options):
-    sizes = [int(n) for n in options.nodes.split(",")] if options.nodes else [4, 32]
+    sizes = options.nodes or [4, 32]
     result = {"part": "launch", "rounds": options.rounds, "machine": machine(), "sizes": {}}
-    if result["machine"]["load"][0] > os.cpu_count() / 2:
-        print(f"tests/bench/run: this machine is busy (load {result['machine']['load'][0]:.1f}); figures from it say little", file=sys.stderr)
+    warn_if_busy(result["machine"])
     for nodes in sizes:
         times = measure(nodes, options.rounds)
         result["sizes"][nodes] = {"tasks_per_node": TASKS_PER_NODE, "seconds": times, **report(nodes, times)}
@@ -177,11 +149,3 @@ def run(options):
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)
     return 0
-
-
-def machine():
-    def said_by(*command):
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT).stdout.strip()
-
-    return {"cpus": os.cpu_count(), "kernel": platform.release(), "slurm": said_by("slurmd", "-V"),
-            "commit": said_by("git", "describe", "--always", "--dirty"), "load": os.getloadavg(), "time": time.strftime("%FT%TZ", time.gmtime())}

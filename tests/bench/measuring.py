@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interleaved rounds and what they say: medians, and the median of the differences within a round, with its confidence interval."""
+import os
+import platform
 import random
 import statistics
+import subprocess
+import time
+
+from localcluster.names import CHECKOUT
 
 WARM_UP = 5  # rounds that are run and dropped
 RESAMPLES = 2000
@@ -47,8 +53,48 @@ def verdict(found, key, limit):
     return "met" if high <= limit else "missed" if low > limit else "undecided"
 
 
+def ratio(values, base, seed=1):
+    """Of medians, the rounds not being pairs: {"ratio", "low", "high"} (95 % by bootstrap)."""
+    shuffler = random.Random(seed)
+
+    def median_of(some):
+        return statistics.median(shuffler.choices(some, k=len(some)))
+
+    ratios = sorted(median_of(values) / median_of(base) for _ in range(RESAMPLES))
+    return {"ratio": statistics.median(values) / statistics.median(base), "low": ratios[int(0.025 * RESAMPLES)],
+            "high": ratios[int(0.975 * RESAMPLES) - 1]}
+
+
+def ratio_verdict(found, limit):
+    """Of a ratio: is it at most the limit?"""
+    if found["high"] <= limit:
+        return "met"
+    return "undecided" if found["low"] <= limit else f"missed by {found['ratio'] / limit:.2f}x"
+
+
+def worst_verdict(values, limit):
+    """Of one figure a round: met where the worst round meets the limit, missed where the median one does not."""
+    if max(values) <= limit:
+        return "met"
+    median = statistics.median(values)
+    return "undecided (not in every round)" if median <= limit else f"missed by {median / limit:.2f}x"
+
+
+def of_ranks(ms):
+    """What a round's ranks make of it; as the programs that simulate a world print it."""
+    return {"ranks": len(ms), "p50": percentile(ms, 0.5), "p99": percentile(ms, 0.99), "max": max(ms)}
+
+
 def table(rows):
     """rows: lists of text, the first is the heading; all but the first column to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(text.ljust(width) if i == 0 else text.rjust(width) for i, (text, width) in enumerate(zip(row, widths))).rstrip()
                      for row in rows)
+
+
+def machine():
+    def said_by(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT).stdout.strip()
+
+    return {"cpus": os.cpu_count(), "kernel": platform.release(), "slurm": said_by("slurmd", "-V"),
+            "commit": said_by("git", "describe", "--always", "--dirty"), "load": os.getloadavg(), "time": time.strftime("%FT%TZ", time.gmtime())}

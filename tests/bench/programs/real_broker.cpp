@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "real_broker.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/board.hpp"
+#include "common/control.hpp"
+#include "common/daemon_config.hpp"
+#include "failing.hpp"
+
+namespace dp::bench {
+namespace {
+
+NodeSetup prepare(const std::string& daemon, bool torch_store) {
+    const auto job = static_cast<uint32_t>(getpid());
+    PortWishes ports;
+    ports.candidates = candidate_ports({job, 0, 0, ""});
+    ports.ephemeral = read_ephemeral_range();
+    ports.serve_master = torch_store;
+    auto setup = prepare_node(daemon, "bench." + std::to_string(job), ports);
+    if (!setup) die(setup.error().message);
+    return std::move(*setup);
+}
+
+DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std::string& secret) {
+    DaemonConfig c;
+    c.broker = true;
+    c.world_size = shape.world();
+    c.nodes = shape.nodes;
+    c.host = c.broker_host = "sim0";
+    for (uint32_t rank = 0; rank < shape.ranks_per_node; ++rank) c.ranks.push_back(rank);
+    c.timeout_seconds = static_cast<uint32_t>(kPatience.count());
+    c.report_failures = shape.report_failures;
+    c.torch_store = shape.torch_store;
+    c.secret = secret;
+    c.master_addr = "127.0.0.1";
+    c.master_port = setup.master.port;
+    c.coordinator_port = setup.coordinator.port;
+    return c;
+}
+
+}  // namespace
+
+RealBroker::RealBroker(const std::string& daemon, const StepShape& shape)
+    : shape_(shape), setup_(prepare(daemon, shape.torch_store)) {
+    auto secret = make_secret();
+    if (!secret) die(secret.error().message);
+    secret_ = *secret;
+    port_ = setup_.broker.port;
+    master_port_ = setup_.master.port;
+    if (auto spawned = spawn_daemon(setup_, write_config(config_of(shape, setup_, secret_)), STDERR_FILENO);
+        !spawned)
+        die(spawned.error().message);
+    drop_daemon_ends(setup_);
+    pollfd announcement{setup_.control_launcher.get(), POLLIN, 0};
+    poll(&announcement, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count()));
+    auto pid = daemon_pid(setup_.control_launcher.get());
+    if (!pid) die("the daemon did not start");
+    pid_ = *pid;
+}
+
+void RealBroker::wait_for_plan() {
+    if (auto plan = dp::wait_for_plan(setup_.board.get(), setup_.ready_read.get(), kPatience); !plan)
+        die(plan.error().message);
+}
+
+std::vector<std::unique_ptr<Client>> RealBroker::open_ranks() {
+    std::vector<std::unique_ptr<Client>> ranks;
+    for (uint32_t rank = 0; rank < shape_.ranks_per_node; ++rank) {
+        WorldEnvironment environment;
+        environment.socket = setup_.socket_name.substr(1);
+        environment.rank = rank;
+        environment.size = shape_.world();
+        auto client = Client::connect(environment);
+        if (!client) die(client.error().message);
+        ranks.push_back(std::move(*client));
+    }
+    return ranks;
+}
+
+bool RealBroker::leave() {
+    for (uint32_t rank = 0; rank < shape_.ranks_per_node; ++rank)
+        send_control(setup_.control_launcher.get(), {ControlEvent::Kind::exit, rank, 0});
+    const Fd gone = open_daemon(setup_.control_launcher.get(), pid_);
+    send_control(setup_.control_launcher.get(), {ControlEvent::Kind::end});
+    return wait_until_gone(gone, kDaemonLeaves) == Ended::gone;
+}
+
+}  // namespace dp::bench

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulated_nodes.hpp"
+
+#include <utility>
+
+#include "common/control.hpp"
+#include "failing.hpp"
+#include "framing.hpp"
+#include "loop/handshake.hpp"
+
+namespace dp::bench {
+namespace {
+
+// Every node's clock is looked at so often; their beats are further apart.
+constexpr Time kTick{100};
+
+Time engine_now() {
+    return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+SimulatedNodes::SimulatedNodes(const StepShape& shape, const RealBroker& broker, Told told)
+    : shape_(shape), told_(std::move(told)), base_(event_base_new()), ticks_(base_, [this] { tick(); }) {
+    auto secret = secret_from_hex(broker.secret());
+    if (!secret) die(secret.error().message);
+    for (uint32_t n = 1; n < shape.nodes; ++n) {
+        auto& node = nodes_.emplace_back(std::make_unique<SimulatedNode>(config_of(n), engine_now()));
+        node->link =
+            std::make_unique<BrokerLink>(base_, std::vector<std::string>{"127.0.0.1"},
+                                         std::vector<uint16_t>{broker.port()}, *secret, n, events_of(*node));
+    }
+    ticks_.after(kTick);
+}
+
+NodeConfig SimulatedNodes::config_of(uint32_t node) const {
+    NodeConfig config;
+    config.node_rank = node;
+    config.host = "sim" + std::to_string(node);
+    for (uint32_t i = 0; i < shape_.ranks_per_node; ++i)
+        config.ranks.push_back(node * shape_.ranks_per_node + i);
+    config.world_size = shape_.world();
+    config.broker_host = "sim0";
+    config.report_failures = shape_.report_failures;
+    config.launcher = "the benchmark";
+    config.timeout = std::chrono::milliseconds(kPatience);
+    return config;
+}
+
+BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
+    return {[this, &node](const std::string& address) {
+                ++joined_;
+                perform(node, node.engine.on_joined(address, engine_now()));
+            },
+            [this, &node](const wire::ToNode& message) {
+                perform(node, node.engine.on_broker(message, engine_now()));
+            },
+            [this](const std::string& why) {
+                if (!leaving_) die("a simulated node lost the broker: " + why);
+                ++left_;
+            },
+            [](uint32_t) { die("the broker is of another version"); }};
+}
+
+void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
+    if (actions.plan) ++planned_;
+    for (const auto& message : actions.to_broker) node.link->send(message);
+    for (const auto& [connection, message] : actions.to_ranks) {
+        if (message.has_abort()) die("the step was aborted: " + message.abort().reason());
+        told_(node.first_rank + static_cast<uint32_t>(connection), message);
+    }
+}
+
+void SimulatedNodes::tick() {
+    const Time now = engine_now();
+    for (auto& node : nodes_)
+        if (auto next = node->engine.next_deadline(); next && now >= *next)
+            perform(*node, node->engine.tick(now));
+    ticks_.after(kTick);
+}
+
+void SimulatedNodes::run_until(const std::function<bool()>& done) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!done()) {
+        event_base_loop(base_, EVLOOP_ONCE);
+        if (std::chrono::steady_clock::now() > end) die("what was waited for has not come within 60 s");
+    }
+    for (auto& node : nodes_) node->link->sweep();
+}
+
+void SimulatedNodes::join() {
+    run_until([this] { return joined_ == nodes_.size() && planned_ == nodes_.size(); });
+    wire::FromRank hello;
+    hello.mutable_hello()->set_protocol(kProtocol);
+    hello.mutable_hello()->set_world_size(shape_.world());
+    for (uint32_t rank = first_rank(); rank < shape_.world(); ++rank) {
+        hello.mutable_hello()->set_rank(rank);
+        say(rank, hello);
+    }
+}
+
+void SimulatedNodes::say(uint32_t rank, const wire::FromRank& message) {
+    SimulatedNode& node = node_of(rank);
+    perform(node, node.engine.on_rank(local(rank), message, engine_now()));
+}
+
+void SimulatedNodes::rank_dies(uint32_t rank, int wait_status) {
+    SimulatedNode& node = node_of(rank);
+    perform(node, node.engine.on_rank_closed(local(rank), engine_now()));
+    perform(node, node.engine.on_control({ControlEvent::Kind::exit, local(rank), wait_status}, engine_now()));
+}
+
+void SimulatedNodes::leave() {
+    leaving_ = true;
+    wire::FromRank goodbye;
+    goodbye.mutable_goodbye();
+    for (uint32_t rank = first_rank(); rank < shape_.world(); ++rank) {
+        say(rank, goodbye);
+        perform(node_of(rank),
+                node_of(rank).engine.on_control({ControlEvent::Kind::exit, local(rank), 0}, engine_now()));
+    }
+    for (auto& node : nodes_)
+        perform(*node, node->engine.on_control({ControlEvent::Kind::end}, engine_now()));
+    run_until([this] { return left_ == nodes_.size(); });
+}
+
+}  // namespace dp::bench

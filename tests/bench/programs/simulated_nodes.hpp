@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All the nodes of a step but the first, in this process: each the real engine of a relay with a real,
+// authenticated TCP connection to the broker on loopback. Only its ranks' unix sockets are left out: what a
+// rank says goes straight into its node's engine, and what the engine has for the rank goes to `told`.
+#pragma once
+
+#include <event2/event.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/node.hpp"
+#include "loop/broker_link.hpp"
+#include "loop/timer.hpp"
+#include "real_broker.hpp"
+
+namespace dp::bench {
+
+class SimulatedNodes {
+ public:
+    using Told = std::function<void(uint32_t rank, const wire::ToRank&)>;
+
+    SimulatedNodes(const StepShape& shape, const RealBroker& broker, Told told);
+
+    // All nodes connect, prove themselves and get their plan, and their ranks say hello.
+    void join();
+    void say(uint32_t rank, const wire::FromRank& message);
+    // Its connection closes and its launcher tells of it, as when it is killed.
+    void rank_dies(uint32_t rank, int wait_status);
+    // Carries messages until it is done; at most kPatience.
+    void run_until(const std::function<bool()>& done);
+    // All ranks say goodbye, and the nodes leave.
+    void leave();
+
+    size_t ranks() const { return nodes_.size() * shape_.ranks_per_node; }
+    uint32_t first_rank() const { return shape_.ranks_per_node; }
+
+ private:
+    struct SimulatedNode {
+        SimulatedNode(NodeConfig config, Time now)
+            : first_rank(config.ranks.front()), engine(std::move(config), now) {}
+        uint32_t first_rank;
+        Node engine;
+        std::unique_ptr<BrokerLink> link;
+    };
+
+    StepShape shape_;
+    Told told_;
+    event_base* base_;
+    Timer ticks_;
+    std::vector<std::unique_ptr<SimulatedNode>> nodes_;
+    size_t joined_ = 0;
+    size_t planned_ = 0;
+    size_t left_ = 0;
+    bool leaving_ = false;
+
+    NodeConfig config_of(uint32_t node) const;
+    BrokerLink::Events events_of(SimulatedNode& node);
+    SimulatedNode& node_of(uint32_t rank) { return *nodes_.at(rank / shape_.ranks_per_node - 1); }
+    uint32_t local(uint32_t rank) const { return rank % shape_.ranks_per_node; }
+    void perform(SimulatedNode& node, const NodeActions& actions);
+    void tick();
+};
+
+}  // namespace dp::bench
