@@ -41,7 +41,7 @@ std::string words_for(const wire::StepStatus::Rank& rank) {
         case wire::StepStatus::STARTED:
             return "started, no hello";
         case wire::StepStatus::HELLO:
-            return "said hello";
+            return rank.stopped() ? "said hello, stopped by a signal" : "said hello";
         case wire::StepStatus::GOODBYE:
             return "said goodbye";
         case wire::StepStatus::VANISHED:
@@ -127,6 +127,7 @@ std::string status_json(const std::string& step, const wire::StepStatus& status)
             told["rank"] = rank.rank();
             told["state"] = name_of(rank.state());
             told["pid"] = rank.pid();
+            told["stopped"] = rank.stopped();
             if (rank.state() == wire::StepStatus::EXITED) {
                 const int wait_status = rank.wait_status();
                 told[WIFSIGNALED(wait_status) ? "signal" : "exit_code"] =

@@ -90,22 +90,38 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
                                (exit.has_step() ? " at step " + std::to_string(exit.step()) : "");
     const Patience patience = patience_after(wait_status);
     if (patience != kTold) {
-        dead(reason, patience, {rank});
+        dead(reason, patience, {rank}, now);
     } else {
         suspicions_.push_back({reason, kTold, now + kPoliteDelay, {rank}});
     }
 }
 
 // The end of the step, or with --dp-on-failure=report a line and the end of what waits for these ranks.
-void Broker::dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks) {
+void Broker::dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks,
+                  Time now) {
     if (!config_.report_failures) return abort(reason, patience, ranks);
     if (aborted_) return;
-    out_.log.push_back(reason + "; the others go on (--dp-on-failure=report)");
-    wire::ToNode message;
-    message.mutable_deaths()->set_reason(reason);
-    for (uint32_t rank : ranks) message.mutable_deaths()->add_ranks(rank);
-    to_all(message);
+    if (untold_.reason().empty()) untold_.set_reason(reason);
+    for (uint32_t rank : ranks) untold_.add_ranks(rank);
+    if (now >= quiet_until_) tell_deaths(now);
     for (uint32_t rank : ranks) deliver(meetings_.ended(rank));
+}
+
+// The first at once; what follows from it, which may be all the others, together.
+void Broker::tell_deaths(Time now) {
+    std::vector<uint32_t> ranks(untold_.ranks().begin(), untold_.ranks().end());
+    std::sort(ranks.begin(), ranks.end());
+    if (ranks.size() > 1 && quiet_until_ > Time(0))
+        untold_.set_reason(name_ranks(ranks) + " (" + members_.hosts_of(ranks) + ") died, too; first " +
+                           untold_.reason());
+    out_.log.push_back(untold_.reason() + "; the others go on (--dp-on-failure=report)");
+    quiet_until_ = now + kDeathsTogether;
+    all_deaths_.mutable_ranks()->MergeFrom(untold_.ranks());
+    if (all_deaths_.reason().empty()) all_deaths_.set_reason(untold_.reason());
+    wire::ToNode message;
+    message.mutable_deaths()->Swap(&untold_);
+    untold_.Clear();
+    to_all(message);
 }
 
 void Broker::own_node_left(Time now) {
@@ -119,7 +135,7 @@ void Broker::own_node_left(Time now) {
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
     if (auto silent = silence_.heard(node, now); silent && !aborted_)
-        out_.log.push_back(named(node) + " speaks again, after " + words(*silent));
+        speak_again_.emplace_back(node, *silent);
     switch (message.kind_case()) {
         case wire::FromNode::kJoin:
             join(node, message.join(), now);
@@ -137,7 +153,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             request(node, message.request(), now);
             break;
         case wire::FromNode::kFault:
-            dead(printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks);
+            dead(printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks, now);
             break;
         case wire::FromNode::kLeave:
             members_.leave(node);
@@ -158,7 +174,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
         case wire::FromNode::kStatus: {
             wire::ToNode told;
             told.mutable_status()->set_connection(message.status().connection());
-            *told.mutable_status()->mutable_status() = status(now);
+            *told.mutable_status()->mutable_status() = status(message.status().summary(), now);
             send(node, std::move(told));
             break;
         }
@@ -197,6 +213,11 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     // The other nodes go ahead. Rank 0's waits until all are there: its ranks could end before a slow node
     // has come, and the broker with them. A world is complete no sooner for it.
     if (node != config_.own_node) send(node, plan);
+    if (!all_deaths_.reason().empty()) {
+        wire::ToNode deaths;
+        *deaths.mutable_deaths() = all_deaths_;
+        send(node, std::move(deaths));
+    }
     if (members_.all_joined()) {
         plan_sent_to_own_ = true;
         if (config_.want_table) plan.mutable_plan()->set_table(members_.table());
@@ -212,7 +233,8 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
     for (const auto& said : hellos.ranks()) {
         if (!is_on(said.rank(), node)) continue;
         members_.hello(said);
-        vanished_.erase(said.rank());
+        // Its task's next program: what the last one waited for is not this one's.
+        if (vanished_.erase(said.rank()) > 0) meetings_.withdraw(said.rank());
         if (!first_hello_) next_notice_ = now + kLateNoticeEvery;
         // When it was said, which is before it came here: a call that the rank made then ends no earlier than
         // the step.
@@ -243,10 +265,17 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     switch (event.event_case()) {
         case wire::RankEvent::kVanished:
             store_.drop(event.rank());
+            if (before.state == Membership::RankState::exited) break;
             vanished_[event.rank()] = now + kExitFollows;
+            vanishing_.emplace_back(now + kExitFollows, event.rank());
+            break;
+        case wire::RankEvent::kStopped:
+            (event.stopped() ? stopped_ : continued_).push_back(event.rank());
+            if (!say_stopped_at_) say_stopped_at_ = now + kStoppedTogether;
             break;
         case wire::RankEvent::kGoodbye:
             store_.drop(event.rank());
+            meetings_.withdraw(event.rank());
             break;
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
@@ -291,24 +320,71 @@ void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
     const auto& ranks = members_.nodes()[node].ranks;
     members_.lose(node);
     forget_node(node);
-    suspicions_.push_back({named(node) + " is lost: " + why, kBroken, now + delay, ranks});
+    suspicions_.push_back({named(std::span(&node, 1)) + " is lost: " + why, kBroken, now + delay, ranks});
     for (uint32_t rank : ranks) store_.drop(rank);
     if (members_.all_left()) finished_ = true;
 }
 
-std::string Broker::named(uint32_t node) const {
-    const auto& state = members_.nodes()[node];
-    return "node " + state.host + " (" + name_ranks(state.ranks) + ")";
+// "node gpu02 (ranks 8-15)", "nodes gpu[02-03] (ranks 8-23)".
+std::string Broker::named(std::span<const uint32_t> nodes) const {
+    std::vector<std::string> hosts;
+    std::vector<uint32_t> ranks;
+    for (uint32_t node : nodes) {
+        const auto& state = members_.nodes()[node];
+        hosts.push_back(state.host);
+        ranks.insert(ranks.end(), state.ranks.begin(), state.ranks.end());
+    }
+    std::sort(ranks.begin(), ranks.end());
+    return (nodes.size() == 1 ? "node " : "nodes ") + compress_hostlist(hosts) + " (" + name_ranks(ranks) +
+           ")";
 }
 
-wire::StepStatus Broker::status(Time now) const {
+void Broker::say_stopped(const std::vector<uint32_t>& ranks, const std::string& what) {
+    if (ranks.empty() || aborted_) return;
+    std::vector<uint32_t> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    out_.log.push_back(name_ranks(sorted) + " on " + members_.hosts_of(sorted) + what);
+}
+
+void Broker::say_who_stands_still() {
+    say_stopped_at_.reset();
+    say_stopped(std::exchange(stopped_, {}),
+                " stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); left alone");
+    say_stopped(std::exchange(continued_, {}), " going on");
+}
+
+// Together: a switch that stalls silences allthat are behind it.
+void Broker::say_who_speaks_again() {
+    if (speak_again_.empty()) return;
+    std::vector<uint32_t> nodes;
+    Time longest{};
+    for (const auto& [node, silent] : speak_again_) {
+        nodes.push_back(node);
+        longest = std::max(longest, silent);
+    }
+    speak_again_.clear();
+    std::sort(nodes.begin(), nodes.end());
+    out_.log.push_back(named(nodes) + (nodes.size() == 1 ? " speaks" : " speak") + " again, after " +
+                       words(longest));
+}
+
+wire::StepStatus Broker::status(bool summary, Time now) const {
     wire::StepStatus status;
     status.set_age_ms((now - started_).count());
     status.set_ending(abort_reason_);
-    members_.report(status, started_);
+    members_.count(status, started_);
+    status.set_meetings_open(static_cast<uint32_t>(meetings_.open()));
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
+        const int64_t silent = silence_.silent_for(node, now).count();
+        if (silent > 0) status.set_nodes_silent(status.nodes_silent() + 1);
+        if (summary && silent == 0) continue;
+        members_.report(node, *status.add_nodes());
+        status.mutable_nodes()->rbegin()->set_silent_ms(silent);
+        if (!summary) members_.report_ranks(node, *status.mutable_nodes()->rbegin(), started_);
+    }
+    status.set_nodes_here(status.nodes_here() - std::min(status.nodes_here(), status.nodes_silent()));
+    if (summary) return status;
     meetings_.report(status, now, kMaxMeetingsTold);
-    for (auto& node : *status.mutable_nodes())
-        node.set_silent_ms(silence_.silent_for(node.node_rank(), now).count());
     if (status.ByteSizeLong() > kMaxStatus)
         for (auto& node : *status.mutable_nodes()) node.clear_ranks();
     return status;
@@ -326,12 +402,11 @@ void Broker::check_silence(Time now) {
     }
     if (auto next = silence_.next_check(); !next || now < *next) return;
     const Silence::News news = silence_.check(now);
-    for (uint32_t node : news.suspected)
-        if (!aborted_)
-            out_.log.push_back(
-                named(node) + " has been silent for " + words(kSilent) +
-                ": its network, its daemon or the node itself stands still; it counts as lost after " +
-                words(config_.dead_after));
+    if (!news.suspected.empty() && !aborted_)
+        out_.log.push_back(named(news.suspected) + (news.suspected.size() == 1 ? " has" : " have") +
+                           " been silent for " + words(kSilent) +
+                           ": network, daemon or node stands still; lost after " + words(config_.dead_after));
+    say_who_speaks_again();
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);
         lose(node, "silent for " + words(config_.dead_after), Time(0), now);
@@ -392,16 +467,20 @@ void Broker::await(const std::string& there, Time since, std::span<const uint32_
 }
 
 BrokerActions Broker::tick(Time now) {
+    if (!untold_.reason().empty() && now >= quiet_until_) tell_deaths(now);
+    if (say_stopped_at_ && now >= *say_stopped_at_) say_who_stands_still();
     check_arrivals(now);  // first: who waits for a rank that never came hears of that
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
     check_silence(now);
     for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
-    for (auto it = vanished_.begin(); it != vanished_.end();) {
-        auto current = it++;
-        if (now < current->second) continue;
-        const uint32_t rank = current->first;
-        vanished_.erase(current);
+    while (!vanishing_.empty() && now >= vanishing_.front().first) {
+        const auto [until, rank] = vanishing_.front();
+        vanishing_.pop_front();
+        // It came back, or its exit followed.
+        if (auto current = vanished_.find(rank); current == vanished_.end() || current->second != until)
+            continue;
+        vanished_.erase(rank);
         if (!aborted_)
             out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
         deliver(meetings_.give_up(rank));
@@ -409,7 +488,7 @@ BrokerActions Broker::tick(Time now) {
     while (!suspicions_.empty() && now >= suspicions_.front().until) {
         const Suspicion cause = std::move(suspicions_.front());
         suspicions_.pop_front();
-        if (!members_.all_exited()) dead(cause.reason, cause.patience, cause.ranks);
+        if (!members_.all_exited()) dead(cause.reason, cause.patience, cause.ranks, now);
     }
     if (leave_at_ && now >= *leave_at_ && !finished_) {
         finished_ = true;
@@ -426,11 +505,13 @@ BrokerActions Broker::tick(Time now) {
 
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
-    next = earlier(next, leave_at_);
+    if (!finished_) next = earlier(next, leave_at_);
     next = earlier(next, vouching_.next_deadline());
     next = earlier(earlier(next, beat_at_), silence_.next_check());
     if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
-    for (const auto& [rank, until] : vanished_) next = earlier(next, until);
+    if (!vanishing_.empty()) next = earlier(next, vanishing_.front().first);
+    if (!untold_.reason().empty()) next = earlier(next, quiet_until_);
+    next = earlier(next, say_stopped_at_);
     if (aborted_) return next;
     if (complete()) return next;
     next = earlier(next, next_notice_);

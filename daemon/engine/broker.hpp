@@ -32,11 +32,17 @@ inline constexpr Time kBrokerLinger{3000};
 inline constexpr Time kLateNoticeEvery{5000};
 
 // What dpctl status is told of the meetings that somebody waits in.
-inline constexpr size_t kMaxMeetingsTold = 64;
+inline constexpr size_t kMaxMeetingsTold = 16;
 // A status over this many bytes is told without the single ranks.
 inline constexpr size_t kMaxStatus = size_t{2} << 20;
 
-// A connection that closed without goodbye is most often a death whose exit code is still on its way: this
+// Ranks that are stopped at about the same time are named together.
+inline constexpr Time kStoppedTogether{100};
+
+// Deaths that follow a first one are told together, so often (--dp-on-failure=report).
+inline constexpr Time kDeathsTogether{200};
+
+// A connection that closed without goodbye is most oftena death whose exit code is still on its way: this
 // long it may take until calls that wait for the rank fail without it.
 inline constexpr Time kExitFollows{500};
 
@@ -108,7 +114,18 @@ class Broker {
         std::vector<uint32_t> ranks;  // who is dead then
     };
     std::deque<Suspicion> suspicions_;
-    std::map<uint32_t, Time> vanished_;  // until when their exit may follow, by rank
+    std::map<uint32_t, Time> vanished_;                // until when their exit may follow, by rank
+    std::deque<std::pair<Time, uint32_t>> vanishing_;  // the same in order, also of those that are no longer
+    std::vector<std::pair<uint32_t, Time>>
+        speak_again_;  // nodes, and how long they were silent; not said yet
+    // Ranks that were stopped, or go on; not said yet.
+    std::vector<uint32_t> stopped_;
+    std::vector<uint32_t> continued_;
+    std::optional<Time> say_stopped_at_;
+    // With --dp-on-failure=report.
+    wire::Deaths untold_;
+    wire::Deaths all_deaths_;  // for nodes that come later
+    Time quiet_until_{};
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
@@ -123,7 +140,8 @@ class Broker {
     wire::Abort abort_message(Patience patience) const;
     void abort(const std::string& reason, Patience patience, const std::vector<uint32_t>& dead = {});
     void died(const wire::RankEvent& exit, Time now);
-    void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks);
+    void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks, Time now);
+    void tell_deaths(Time now);
     void forget_node(uint32_t node);
     void own_node_left(Time now);
     void check_arrivals(Time now);
@@ -131,8 +149,11 @@ class Broker {
     bool complete() const;
     void check_silence(Time now);
     void lose(uint32_t node, const std::string& why, Time delay, Time now);
-    std::string named(uint32_t node) const;
-    wire::StepStatus status(Time now) const;
+    std::string named(std::span<const uint32_t> nodes) const;
+    void say_who_speaks_again();
+    void say_who_stands_still();
+    void say_stopped(const std::vector<uint32_t>& ranks, const std::string& what);
+    wire::StepStatus status(bool summary, Time now) const;
     std::string where(uint32_t rank) const;
 };
 

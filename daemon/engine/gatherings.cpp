@@ -36,7 +36,7 @@ std::optional<wire::NodeArrive> Gatherings::arrive(Caller caller, const wire::Ar
     if (fresh) {
         gathering.awaited = members_here(meeting);
         gathering.first = now;
-        gathering.send_at = now + kGather;
+        gathering.send_at = now + std::min(kGather, timeout / 2);
         gathering.deadline = now + timeout;
         *gathering.held.mutable_meeting() = std::move(meeting);
     }
@@ -71,16 +71,40 @@ std::vector<wire::NodeArrive> Gatherings::give_up(uint32_t rank, Time now) {
 
 void Gatherings::failed(Caller caller) {
     for (auto it = open_.begin(); it != open_.end(); ++it) {
-        if (!it->second.sent.contains(caller)) continue;
-        open_.erase(it);
+        Gathering& gathering = it->second;
+        if (gathering.sent.erase(caller) == 0) continue;
+        if (gathering.sent.empty() && gathering.held.ranks().empty()) open_.erase(it);
         return;
+    }
+}
+
+void Gatherings::withdraw(uint32_t rank) {
+    for (auto it = open_.begin(); it != open_.end();) {
+        auto current = it++;
+        Gathering& gathering = current->second;
+        auto* held = gathering.held.mutable_ranks();
+        const auto is_its = [&](const auto& one) { return one.rank() == rank; };
+        const auto before = held->size();
+        held->erase(std::remove_if(held->begin(), held->end(), is_its), held->end());
+        const size_t withdrawn =
+            static_cast<size_t>(before - held->size()) +
+            std::erase_if(gathering.sent, [&](const Caller& c) { return c.rank == rank; });
+        if (withdrawn > 0) gathering.awaited.insert(rank);
+        if (gathering.sent.empty() && held->empty()) open_.erase(current);
     }
 }
 
 std::vector<wire::NodeArrive> Gatherings::expire(Time now) {
     std::vector<wire::NodeArrive> out;
-    for (auto& [key, gathering] : open_)
-        if (!gathering.held.ranks().empty() && now >= gathering.send_at) out.push_back(take(gathering, now));
+    for (auto it = open_.begin(); it != open_.end();) {
+        auto current = it++;
+        Gathering& gathering = current->second;
+        if (!gathering.held.ranks().empty()) {
+            if (now >= gathering.send_at) out.push_back(take(gathering, now));
+        } else if (now >= gathering.deadline) {
+            open_.erase(current);  // the broker has answered by now, or nobody is left to hear it
+        }
+    }
     return out;
 }
 

@@ -31,8 +31,10 @@ class Gatherings {
     std::optional<wire::NodeArrive> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
     // The rank has ended: nobody waits for it.
     std::vector<wire::NodeArrive> give_up(uint32_t rank, Time now);
-    // The meeting that this call was for has failed.
+    // This call was answered with a failure.
     void failed(Caller caller);
+    // The process that has arrived is gone, and the rank may come again.
+    void withdraw(uint32_t rank);
     std::vector<wire::NodeArrive> expire(Time now);
     std::optional<Time> next_deadline() const;
 

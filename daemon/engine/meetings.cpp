@@ -47,7 +47,7 @@ Answer Meetings::cannot_meet(const Key& key, const Meeting& meeting, uint32_t en
 
 // All have come.
 Answer Meetings::complete(const Key& key, const Meeting& meeting) const {
-    if (auto why = disagreement(meeting.facts, hosts_of_))
+    if (auto why = meeting.facts.disagreement(hosts_of_))
         return fail_all(meeting, wire::INVALID, in_quotes(key.group) + " does not fit together: " + *why);
     Answer done = fail_all(meeting, wire::OK, "");
     for (const auto& value : meeting.values) done.reply.mutable_value()->append(value);
@@ -70,6 +70,8 @@ std::optional<Answer> Meetings::refuse(const Key& key, uint32_t roots, const wir
         (!key.members.empty() && key.members.back() >= world_size_))
         return with(wire::INVALID, in_quotes(key.group) + ": its members must be ascending ranks below " +
                                        std::to_string(world_size_));
+    if (roots > kMaxRoots)
+        return with(wire::TOO_LARGE, "a group has at most " + std::to_string(kMaxRoots) + " roots");
     if (roots > expected(key))
         return with(wire::INVALID, in_quotes(key.group) + " has " + plural(expected(key), "member") +
                                        " and cannot have " + std::to_string(roots) + " roots");
@@ -98,7 +100,7 @@ std::optional<Answer> Meetings::admit(const Key& key, Meeting& meeting, const wi
                           std::to_string(DP_MAX_VALUE_BYTES) + " bytes together");
     if (auto why = unfit(rank.facts())) return answer(caller, wire::TOO_LARGE, *why);
     meeting.arrived.emplace(rank.rank(), rank.id());
-    if (!rank.facts().empty()) meeting.facts[rank.rank()] = {rank.facts().begin(), rank.facts().end()};
+    meeting.facts.add(rank.rank(), rank.facts());
     if (auto root = root_at(*place, roots, expected(key))) meeting.values[*root] = rank.value();
     return std::nullopt;
 }
@@ -121,6 +123,7 @@ std::vector<Answer> Meetings::arrive(const wire::NodeArrive& arrive, Time now) {
     }
     meeting.first = std::min(meeting.first, first);
     meeting.deadline = std::min(meeting.deadline, deadline);
+    next_.add(meeting.deadline);
     for (const auto& rank : arrive.ranks())
         if (auto refused = admit(key, meeting, rank)) answers.push_back(std::move(*refused));
 
@@ -143,10 +146,15 @@ std::vector<Answer> Meetings::arrive(const wire::NodeArrive& arrive, Time now) {
 
 std::vector<Answer> Meetings::expire(Time now) {
     std::vector<Answer> answers;
+    if (!next_.due(now)) return answers;
+    next_.reset();
     for (auto it = meetings_.begin(); it != meetings_.end();) {
         auto current = it++;
         const auto& [key, meeting] = *current;
-        if (meeting.deadline > now) continue;
+        if (meeting.deadline > now) {
+            next_.add(meeting.deadline);
+            continue;
+        }
         auto late = missing(key, meeting);
         answers.push_back(fail_all(meeting, wire::TIMEOUT,
                                    std::to_string(meeting.arrived.size()) + " of " +
@@ -158,15 +166,19 @@ std::vector<Answer> Meetings::expire(Time now) {
     return answers;
 }
 
-std::optional<Time> Meetings::next_deadline() const {
-    std::optional<Time> next;
-    for (const auto& [key, meeting] : meetings_) next = earlier(next, meeting.deadline);
-    return next;
-}
-
 std::vector<Answer> Meetings::ended(uint32_t rank) {
     ended_.insert(rank);
     return give_up(rank);
+}
+
+void Meetings::withdraw(uint32_t rank) {
+    for (auto it = meetings_.begin(); it != meetings_.end();) {
+        auto current = it++;
+        auto& [key, meeting] = *current;
+        if (meeting.arrived.erase(rank) == 0) continue;
+        meeting.facts.remove(rank);
+        if (meeting.arrived.empty()) meetings_.erase(current);
+    }
 }
 
 std::vector<Answer> Meetings::give_up(uint32_t rank) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "dp/dp.h"
 #include "engine/answers.hpp"
 #include "engine/preflight.hpp"
 #include "engine/time.hpp"
@@ -22,6 +23,8 @@
 namespace dp {
 
 inline constexpr size_t kMaxGroupName = 255;
+// As many unique ids as a value holds.
+inline constexpr uint32_t kMaxRoots = DP_MAX_VALUE_BYTES / DP_UNIQUE_ID_BYTES;
 
 class Meetings {
  public:
@@ -34,13 +37,18 @@ class Meetings {
     // Ranks of one node that arrived at a meeting.
     std::vector<Answer> arrive(const wire::NodeArrive& arrive, Time now);
     std::vector<Answer> expire(Time now);
-    std::optional<Time> next_deadline() const;
+    // Not later than the next one.
+    std::optional<Time> next_deadline() const { return next_.at(); }
 
-    // Whoever waits for the rank now is told that it will not come.
+    // The process that has arrived is gone, and the rank may come again: its own calls are forgotten, the
+    // others wait on.
+    void withdraw(uint32_t rank);
+    // Whoever waits for the rank nowis told that it will not come.
     std::vector<Answer> give_up(uint32_t rank);
     // The same, and for good: its task has ended.
     std::vector<Answer> ended(uint32_t rank);
 
+    size_t open() const { return meetings_.size(); }
     // Who waits for whom, for dpctl status; the first `most`.
     void report(wire::StepStatus& status, Time now, size_t most) const;
 
@@ -55,9 +63,9 @@ class Meetings {
         auto operator<=>(const Key&) const = default;
     };
     struct Meeting {
-        std::map<uint32_t, uint64_t> arrived;               // rank -> id of its call
-        std::vector<std::string> values;                    // of the roots
-        std::map<uint32_t, std::vector<wire::Fact>> facts;  // of those that have any
+        std::map<uint32_t, uint64_t> arrived;  // rank -> id of its call
+        std::vector<std::string> values;       // of the roots
+        Comparison facts;
         Time first{};
         Time deadline{};
     };
@@ -66,6 +74,7 @@ class Meetings {
     Describe describe_;
     HostsOf hosts_of_;
     std::map<Key, Meeting> meetings_;
+    NextLook next_;
     std::set<uint32_t> ended_;
 
     size_t expected(const Key& key) const { return key.members.empty() ? world_size_ : key.members.size(); }

@@ -96,6 +96,9 @@ void Membership::note(const wire::RankEvent& event) {
             if (rank.state == RankState::unknown) rank.state = RankState::started;
             rank.started = by_broker(event.rank(), event.at_ms());
             break;
+        case wire::RankEvent::kStopped:
+            rank.stopped = event.stopped();
+            break;
         case wire::RankEvent::kReady:
             if (!rank.ready) rank.ready = by_broker(event.rank(), event.at_ms());
             break;
@@ -110,7 +113,7 @@ void Membership::note(const wire::RankEvent& event) {
             rank.wait_status = event.exited();
             rank.state = RankState::exited;
             ++exited_;
-            if (!rank.said_hello) --awaited_;
+            if (!rank.said_hello && !is_lost(event.rank())) --awaited_;
             break;
         case wire::RankEvent::EVENT_NOT_SET:
             break;
@@ -123,14 +126,22 @@ void Membership::leave(uint32_t node) {
 }
 
 void Membership::lose(uint32_t node) {
-    if (!nodes_[node].left && !nodes_[node].lost) ++gone_;
+    if (nodes_[node].lost) return;
+    if (!nodes_[node].left) ++gone_;
     nodes_[node].lost = true;
+    for (uint32_t rank : nodes_[node].ranks)
+        if (!ranks_[rank].said_hello && ranks_[rank].state != RankState::exited) --awaited_;
+}
+
+bool Membership::is_lost(uint32_t rank) const {
+    return ranks_[rank].node && nodes_[*ranks_[rank].node].lost;
 }
 
 std::vector<uint32_t> Membership::without_hello() const {
     std::vector<uint32_t> out;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank)
-        if (!ranks_[rank].said_hello && ranks_[rank].state != RankState::exited) out.push_back(rank);
+        if (!ranks_[rank].said_hello && ranks_[rank].state != RankState::exited && !is_lost(rank))
+            out.push_back(rank);
     return out;
 }
 
@@ -153,9 +164,9 @@ std::string Membership::state_of(uint32_t rank) const {
             return r.node ? "not started"
                           : "not started (not connected: no plugin, no daemon or no network there)";
         case RankState::started:
-            return "started, no hello";
+            return r.stopped ? "stopped by a signal, no hello" : "started, no hello";
         case RankState::hello:
-            return "said hello, not here yet";
+            return r.stopped ? "stopped by a signal, not here yet" : "said hello, not here yet";
         case RankState::goodbye:
             return "has said goodbye";
         case RankState::vanished:
@@ -169,12 +180,15 @@ std::string Membership::state_of(uint32_t rank) const {
 // The hosts of the ranks. Those whose node never connected can only be all that have not.
 std::string Membership::hosts_of(std::span<const uint32_t> ranks) const {
     std::set<uint32_t> nodes;
+    bool homeless = false;
     for (uint32_t rank : ranks) {
         if (ranks_[rank].node)
             nodes.insert(*ranks_[rank].node);
         else
-            for (uint32_t node : nodes_not_joined()) nodes.insert(node);
+            homeless = true;
     }
+    if (homeless)
+        for (uint32_t node : nodes_not_joined()) nodes.insert(node);
     std::vector<std::string> hosts;
     for (uint32_t node : nodes)
         if (!nodes_[node].host.empty()) hosts.push_back(nodes_[node].host);
@@ -202,28 +216,65 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
     return out;
 }
 
-void Membership::report(wire::StepStatus& status, Time start) const {
+void Membership::count(wire::StepStatus& status, Time start) const {
     status.set_world_size(static_cast<uint32_t>(ranks_.size()));
-    for (uint32_t n = 0; n < nodes_.size(); ++n) {
-        const Node& node = nodes_[n];
-        auto* told = status.add_nodes();
-        told->set_node_rank(n);
-        told->set_host(node.host);
-        told->set_address(node.address);
-        told->set_joined(node.joined);
-        told->set_left(node.left);
-        told->set_lost(node.lost);
-        for (uint32_t rank : node.ranks) {
-            auto* one = told->add_ranks();
-            one->set_rank(rank);
-            one->set_state(wire_state(ranks_[rank].state));
-            one->set_pid(ranks_[rank].pid);
-            one->set_wait_status(ranks_[rank].wait_status);
-            if (ranks_[rank].started) one->set_started_ms((*ranks_[rank].started - start).count());
-            if (ranks_[rank].greeted) one->set_hello_ms((*ranks_[rank].greeted - start).count());
-            if (ranks_[rank].got_id) one->set_id_ms((*ranks_[rank].got_id - start).count());
-            if (ranks_[rank].ready) one->set_ready_ms((*ranks_[rank].ready - start).count());
+    std::vector<uint32_t> states(wire::StepStatus::State_ARRAYSIZE, 0);
+    // When the last one came so far, and how many there were.
+    struct Moment {
+        std::optional<Time> Rank::*of;
+        void (wire::StepStatus::*set)(int64_t);
+        size_t reached = 0;
+        Time last{};
+    };
+    Moment moments[] = {{&Rank::started, &wire::StepStatus::set_all_started_ms},
+                        {&Rank::greeted, &wire::StepStatus::set_all_hello_ms},
+                        {&Rank::got_id, &wire::StepStatus::set_all_id_ms},
+                        {&Rank::ready, &wire::StepStatus::set_all_ready_ms}};
+    for (const Rank& rank : ranks_) {
+        ++states[static_cast<size_t>(wire_state(rank.state))];
+        for (Moment& moment : moments) {
+            const auto& at = rank.*moment.of;
+            if (!at) continue;
+            moment.last = moment.reached++ == 0 ? *at : std::max(moment.last, *at);
         }
+    }
+    for (uint32_t number : states) status.add_ranks_by_state(number);
+    for (const Moment& moment : moments)
+        if (moment.reached == ranks_.size()) (status.*moment.set)((moment.last - start).count());
+    for (const Node& node : nodes_) {
+        if (node.lost)
+            status.set_nodes_lost(status.nodes_lost() + 1);
+        else if (node.left)
+            status.set_nodes_left(status.nodes_left() + 1);
+        else if (!node.joined)
+            status.set_nodes_not_connected(status.nodes_not_connected() + 1);
+        else
+            status.set_nodes_here(status.nodes_here() + 1);
+    }
+}
+
+void Membership::report(uint32_t number, wire::StepStatus::Node& told) const {
+    const Node& node = nodes_[number];
+    told.set_node_rank(number);
+    told.set_host(node.host);
+    told.set_address(node.address);
+    told.set_joined(node.joined);
+    told.set_left(node.left);
+    told.set_lost(node.lost);
+}
+
+void Membership::report_ranks(uint32_t number, wire::StepStatus::Node& told, Time start) const {
+    for (uint32_t rank : nodes_[number].ranks) {
+        auto* one = told.add_ranks();
+        one->set_rank(rank);
+        one->set_state(wire_state(ranks_[rank].state));
+        one->set_pid(ranks_[rank].pid);
+        one->set_wait_status(ranks_[rank].wait_status);
+        one->set_stopped(ranks_[rank].stopped && ranks_[rank].state != RankState::exited);
+        if (ranks_[rank].started) one->set_started_ms((*ranks_[rank].started - start).count());
+        if (ranks_[rank].greeted) one->set_hello_ms((*ranks_[rank].greeted - start).count());
+        if (ranks_[rank].got_id) one->set_id_ms((*ranks_[rank].got_id - start).count());
+        if (ranks_[rank].ready) one->set_ready_ms((*ranks_[rank].ready - start).count());
     }
 }
 

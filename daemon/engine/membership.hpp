@@ -23,6 +23,7 @@ class Membership {
         RankState state = RankState::unknown;
         bool said_hello = false;
         bool said_goodbye = false;
+        bool stopped = false;  // by a signal
         int pid = 0;
         int wait_status = 0;
         std::optional<uint32_t> node;
@@ -59,7 +60,7 @@ class Membership {
     size_t hellos() const { return hellos_; }
     // How many without_hello() has.
     size_t awaited() const { return awaited_; }
-    // Ranks that never said hello and have not ended, ascending.
+    // Ranks that never said hello and have not ended, ascending; not those of lost nodes.
     std::vector<uint32_t> without_hello() const;
     std::vector<uint32_t> nodes_not_joined() const;
 
@@ -69,8 +70,10 @@ class Membership {
     // "gpu[03-04]"
     std::string hosts_of(std::span<const uint32_t> ranks) const;
 
-    // Nodes and ranks, for dpctl status; times since `start`.
-    void report(wire::StepStatus& status, Time start) const;
+    // For dpctl status and the metrics; times since `start`. How many are what; a node; its ranks.
+    void count(wire::StepStatus& status, Time start) const;
+    void report(uint32_t node, wire::StepStatus::Node& told) const;
+    void report_ranks(uint32_t node, wire::StepStatus::Node& told, Time start) const;
 
     // The table of --dp-verbose and --dp-dry-run, a line a rank under a line of titles.
     std::string table() const;
@@ -85,6 +88,7 @@ class Membership {
     size_t awaited_;
 
     std::string state_of(uint32_t rank) const;
+    bool is_lost(uint32_t rank) const;
     Time by_broker(uint32_t rank, int64_t at_ms) const;
 };
 

@@ -6,6 +6,7 @@
 
 #include "common/text.hpp"
 #include "dp/dp.h"
+#include "engine/meetings.hpp"
 #include "framing.hpp"
 
 namespace dp {
@@ -23,6 +24,7 @@ Node::Node(NodeConfig config, Time now)
     : config_(std::move(config)),
       started_(now),
       exited_(config_.ranks.size(), false),
+      looks_(config_.ranks.size(), 0),
       gatherings_(config_.ranks),
       silence_(config_.dead_after) {}
 
@@ -103,26 +105,15 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             }
             break;
         case wire::ToNode::kReply:
-            for (const auto& target : message.reply().targets()) {
-                if (message.reply().reply().status() != wire::OK)
-                    gatherings_.failed({target.rank(), target.id()});
-                auto found = connection_.find(target.rank());
-                if (found == connection_.end()) continue;
-                wire::ToRank answer;
-                *answer.mutable_reply() = message.reply().reply();
-                answer.mutable_reply()->set_id(target.id());
-                out_.to_ranks.emplace_back(found->second, std::move(answer));
-            }
+            for (const auto& target : message.reply().targets())
+                answer({target.rank(), target.id()}, message.reply().reply());
             break;
         case wire::ToNode::kAbort:
             abort(message.abort(), now);
             break;
-        case wire::ToNode::kDeaths: {
-            wire::ToRank told;
-            *told.mutable_deaths() = message.deaths();
-            tell_ranks(told);
+        case wire::ToNode::kDeaths:
+            tell_deaths(message.deaths());
             break;
-        }
         case wire::ToNode::kWhoOwns: {
             const auto& asked = message.who_owns();
             out_.lookups.push_back({asked.connection(),
@@ -140,6 +131,8 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
             listen_no_more();
+            end_calls("the rendezvous daemon on " + config_.broker_host +
+                      " has left (rank 0's node has finished)");
             if (told_) finished_ = true;
             break;
         case wire::ToNode::kAlive:
@@ -184,6 +177,10 @@ void Node::lose_broker(const std::string& why, Time now) {
                                        : why;
     if (config_.report_failures && published_) {
         out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
+        end_calls(reason);
+        wire::Deaths nobody;
+        nobody.set_reason(reason + "; nobody watches any more");
+        tell_deaths(nobody);
         return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
@@ -193,6 +190,37 @@ void Node::lose_broker(const std::string& why, Time now) {
 
 void Node::tell_ranks(const wire::ToRank& message) {
     for (const auto& [connection, rank] : rank_of_) out_.to_ranks.emplace_back(connection, message);
+}
+
+// Ranks that come later hear of it, too.
+void Node::tell_deaths(const wire::Deaths& deaths) {
+    if (deaths_.reason().empty()) deaths_.set_reason(deaths.reason());
+    deaths_.mutable_ranks()->MergeFrom(deaths.ranks());
+    wire::ToRank told;
+    *told.mutable_deaths() = deaths;
+    tell_ranks(told);
+}
+
+void Node::answer(Caller caller, const wire::Reply& reply) {
+    if (reply.status() != wire::OK) gatherings_.failed(caller);
+    // What a process asked that is gone is not for the one that came after it.
+    if (waiting_.erase(caller) == 0) return;
+    auto found = connection_.find(caller.rank);
+    if (found == connection_.end()) return;
+    wire::ToRank message;
+    *message.mutable_reply() = reply;
+    message.mutable_reply()->set_id(caller.id);
+    out_.to_ranks.emplace_back(found->second, std::move(message));
+}
+
+// Nobody will answer them.
+void Node::end_calls(const std::string& why) {
+    wire::Reply reply;
+    reply.set_status(wire::LOST);
+    reply.set_error(why);
+    const std::set<Caller> calls = waiting_;
+    for (const Caller& caller : calls) answer(caller, reply);
+    gatherings_ = Gatherings(config_.ranks);
 }
 
 void Node::abort(const std::string& reason, Patience patience, Time now) {
@@ -258,7 +286,12 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
         wire::ToRank message;
         *message.mutable_abort() = *abort_;
         out_.to_ranks.emplace_back(connection, std::move(message));
+    } else if (!deaths_.reason().empty()) {
+        wire::ToRank message;
+        *message.mutable_deaths() = deaths_;
+        out_.to_ranks.emplace_back(connection, std::move(message));
     }
+    steps_.erase(hello.rank());  // an earlier program's
     auto* told = hellos_.add_ranks();
     told->set_rank(hello.rank());
     told->set_pid(hello.pid());
@@ -268,29 +301,38 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
     if (said_hello_.size() == config_.ranks.size()) tell_hellos();
 }
 
+// Why a request would not fit a frame on its way to the broker, or be refused there; "" where it is good.
+std::string Node::too_large(const wire::Request& request) const {
+    if (request.ByteSizeLong() > kMaxFrame - kWrapping)
+        return "a request of " + std::to_string(request.ByteSizeLong()) + " bytes is too large";
+    if (request.arrive().value().size() > DP_MAX_VALUE_BYTES)
+        return "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes";
+    if (request.arrive().group().size() > kMaxGroupName)
+        return "a group's name has at most " + std::to_string(kMaxGroupName) + " bytes";
+    return unfit(request.arrive().facts()).value_or("");
+}
+
 void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {
-    if (broker_gone_) {
-        reply(connection, request.id(), wire::LOST,
-              "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
-    } else if (request.ByteSizeLong() > kMaxFrame - kWrapping) {
-        reply(connection, request.id(), wire::TOO_LARGE,
-              "a request of " + std::to_string(request.ByteSizeLong()) + " bytes is too large");
-    } else if (request.has_arrive() && request.arrive().value().size() > DP_MAX_VALUE_BYTES) {
-        reply(connection, request.id(), wire::TOO_LARGE,
-              "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
-    } else if (request.has_arrive()) {
+    if (const std::string why = too_large(request); !why.empty())
+        return reply(connection, request.id(), wire::TOO_LARGE, why);
+    if (broker_gone_)
+        return reply(
+            connection, request.id(), wire::LOST,
+            "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
+    waiting_.insert({rank, request.id()});
+    if (request.has_arrive()) {
         auto arrived =
             gatherings_.arrive({rank, request.id()}, request.arrive(), now, clamped(request.timeout_ms()));
         if (arrived) tell_arrival(std::move(*arrived));
-    } else {
-        wire::FromNode up;
-        up.mutable_request()->set_rank(rank);
-        *up.mutable_request()->mutable_request() = request;
-        tell_broker(std::move(up));
+        return;
     }
+    wire::FromNode up;
+    up.mutable_request()->set_rank(rank);
+    *up.mutable_request()->mutable_request() = request;
+    tell_broker(std::move(up));
 }
 
-void Node::tell_status(ConnectionId connection) {
+void Node::tell_status(ConnectionId connection, bool summary) {
     if (!joined_ || broker_gone_) {
         reply(connection, 0, wire::LOST,
               broker_gone_
@@ -301,6 +343,7 @@ void Node::tell_status(ConnectionId connection) {
     }
     wire::FromNode message;
     message.mutable_status()->set_connection(connection);
+    message.mutable_status()->set_summary(summary);
     tell_broker(std::move(message));
 }
 
@@ -310,7 +353,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
     if (message.has_hello() && known == rank_of_.end()) {
         hello(connection, message.hello(), now);
     } else if (message.has_status()) {
-        tell_status(connection);
+        tell_status(connection, message.status().summary());
     } else if (known == rank_of_.end()) {
         out_.close.push_back(connection);  // no hello first: not libdp
     } else if (message.has_request()) {
@@ -344,6 +387,8 @@ void Node::forget(ConnectionId connection, Time now) {
     const uint32_t rank = rank_of_[connection];
     connection_.erase(rank);
     rank_of_.erase(connection);
+    std::erase_if(waiting_, [&](const Caller& caller) { return caller.rank == rank; });
+    gatherings_.withdraw(rank);
     report_exit(rank, now);
 }
 
@@ -394,6 +439,16 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
         exits_[rank] = {event.value, cancelled_ || abort_.has_value(), now + kLastWords};
         if (!connection_.contains(rank)) report_exit(rank, now);
     }
+    return take();
+}
+
+NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
+    constexpr uint32_t kEnough = 2;
+    if (local_rank >= looks_.size() || exited_[local_rank]) return take();
+    uint32_t& looks = looks_[local_rank];
+    const uint32_t before = std::exchange(looks, stopped ? std::min(looks + 1, kEnough) : 0);
+    if ((before == kEnough) != (looks == kEnough))
+        rank_event(config_.ranks[local_rank], [&](wire::RankEvent& e) { e.set_stopped(stopped); });
     return take();
 }
 

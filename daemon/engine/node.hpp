@@ -81,6 +81,9 @@ class Node {
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
+    // What /proc says of a local rank's process, every second: a rank that is stopped twice in a row is
+    // reported. (Once may be a step that is being resumed, this daemon first.)
+    NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
     // The whole step was signalled (scancel, Ctrl-C): ranks that now end do not end by themselves.
@@ -100,6 +103,7 @@ class Node {
     std::map<uint32_t, ConnectionId> connection_;  // the other way round
     std::set<ConnectionId> refused_;               // whose hello was not taken, until they close
     std::vector<bool> exited_;                     // by local rank
+    std::vector<uint32_t> looks_;                  // by local rank: how often in a row it was seen stopped
     struct Exit {
         int status = 0;
         bool cancelled = false;
@@ -109,6 +113,8 @@ class Node {
     std::map<uint32_t, uint64_t> steps_;  // how far the ranks' training is, where they say so
     std::vector<wire::FromNode> queued_;  // before the broker is there
     Gatherings gatherings_;
+    std::set<Caller> waiting_;  // calls that were not answered yet
+    wire::Deaths deaths_;       // what those hear who come later
     Silence silence_;
     std::optional<Time> beat_at_;
     wire::Hellos hellos_;                 // not told yet
@@ -135,9 +141,13 @@ class Node {
     void abort(wire::Abort message, Time now);
     void abort(const std::string& reason, Patience patience, Time now);
     void tell_ranks(const wire::ToRank& message);
+    void tell_deaths(const wire::Deaths& deaths);
+    void answer(Caller caller, const wire::Reply& reply);
+    void end_calls(const std::string& why);
+    std::string too_large(const wire::Request& request) const;
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     void hello(ConnectionId connection, const wire::Hello& hello, Time now);
-    void tell_status(ConnectionId connection);
+    void tell_status(ConnectionId connection, bool summary);
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
     void forget(ConnectionId connection, Time now);
     void report_exit(uint32_t rank, Time now);

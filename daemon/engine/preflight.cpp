@@ -11,17 +11,14 @@ namespace {
 
 constexpr size_t kValuesShown = 4;
 
-struct Compared {
-    wire::Fact fact;  // of the first rank that has it
-    std::map<std::string, std::vector<uint32_t>> ranks_by_value;
-};
-
 std::string who(const std::vector<uint32_t>& ranks, const HostsOf& hosts_of) {
     return name_ranks(ranks) + " (" + hosts_of(ranks) + ")";
 }
 
+}  // namespace
+
 // The most frequent first: the others are who to look at.
-std::string values_that_differ(const Compared& compared, const HostsOf& hosts_of) {
+std::string Comparison::values_that_differ(const Compared& compared, const HostsOf& hosts_of) {
     std::vector<std::pair<std::string, std::vector<uint32_t>>> values(compared.ranks_by_value.begin(),
                                                                       compared.ranks_by_value.end());
     std::stable_sort(values.begin(), values.end(),
@@ -32,7 +29,7 @@ std::string values_that_differ(const Compared& compared, const HostsOf& hosts_of
     return values.size() > kValuesShown ? out + ", ..." : out;
 }
 
-std::optional<std::string> misfit(const Compared& compared, const HostsOf& hosts_of) {
+std::optional<std::string> Comparison::misfit(const Compared& compared, const HostsOf& hosts_of) {
     const std::string name = printable(compared.fact.name(), 80);
     const std::string remedy = "; " + printable(compared.fact.remedy());
     if (compared.fact.rule() == wire::Fact::SAME) {
@@ -47,8 +44,6 @@ std::optional<std::string> misfit(const Compared& compared, const HostsOf& hosts
            remedy;
 }
 
-}  // namespace
-
 std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::Fact>& facts) {
     if (facts.size() > kMaxFacts)
         return "a rank has at most " + std::to_string(kMaxFacts) + " facts to compare";
@@ -59,18 +54,27 @@ std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::
     return std::nullopt;
 }
 
-std::optional<std::string> disagreement(const std::map<uint32_t, std::vector<wire::Fact>>& by_rank,
-                                        const HostsOf& hosts_of) {
-    std::vector<Compared> all;  // in the order of the first rank that has each
-    for (const auto& [rank, facts] : by_rank) {
-        for (const auto& fact : facts) {
-            auto found = std::find_if(all.begin(), all.end(),
-                                      [&](const Compared& c) { return c.fact.name() == fact.name(); });
-            if (found == all.end()) found = all.insert(all.end(), {fact, {}});
-            found->ranks_by_value[fact.value()].push_back(rank);
-        }
+void Comparison::add(uint32_t rank, const google::protobuf::RepeatedPtrField<wire::Fact>& facts) {
+    for (const auto& fact : facts) {
+        auto found = std::find_if(compared_.begin(), compared_.end(),
+                                  [&](const Compared& c) { return c.fact.name() == fact.name(); });
+        if (found == compared_.end()) found = compared_.insert(compared_.end(), {fact, {}});
+        auto& ranks = found->ranks_by_value[fact.value()];
+        ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), rank), rank);
     }
-    for (const auto& compared : all)
+}
+
+void Comparison::remove(uint32_t rank) {
+    for (auto& compared : compared_)
+        for (auto it = compared.ranks_by_value.begin(); it != compared.ranks_by_value.end();) {
+            auto current = it++;
+            std::erase(current->second, rank);
+            if (current->second.empty()) compared.ranks_by_value.erase(current);
+        }
+}
+
+std::optional<std::string> Comparison::disagreement(const HostsOf& hosts_of) const {
+    for (const auto& compared : compared_)
         if (auto why = misfit(compared, hosts_of)) return why;
     return std::nullopt;
 }

@@ -19,7 +19,7 @@ namespace dp {
 inline constexpr Time kBeat{250};
 // Three beats and some: named within a second of the last one.
 inline constexpr Time kSilent{800};
-inline constexpr Time kSilenceCheck{50};
+inline constexpr Time kSilenceCheck{100};
 // How long a silent node is waited for where the site says nothing else.
 inline constexpr uint32_t kDefaultDeadAfterSeconds = 30;
 

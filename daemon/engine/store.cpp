@@ -121,6 +121,7 @@ std::vector<Answer> Store::put(Caller caller, const std::string& key, std::strin
 }
 
 void Store::wait(Caller caller, Waiter waiter) {
+    next_.add(waiter.deadline);
     for (const auto& key : waiter.missing) by_key_[key].insert(caller);
     waiters_[caller] = std::move(waiter);
 }
@@ -133,14 +134,20 @@ void Store::forget(std::map<Caller, Waiter>::iterator waiter) {
         if (entry->second.empty()) by_key_.erase(entry);
     }
     waiters_.erase(waiter);
+    if (waiters_.empty()) next_.reset();
 }
 
 std::vector<Answer> Store::expire(Time now) {
     std::vector<Answer> answers;
+    if (!next_.due(now)) return answers;
+    next_.reset();
     for (auto it = waiters_.begin(); it != waiters_.end();) {
         auto current = it++;
         const Waiter& waiter = current->second;
-        if (waiter.deadline > now) continue;
+        if (waiter.deadline > now) {
+            next_.add(waiter.deadline);
+            continue;
+        }
         answers.push_back(answer(current->first, wire::TIMEOUT,
                                  "no rank has set key \"" + printable(*waiter.missing.begin(), 80) +
                                      "\" within " + std::to_string((now - waiter.asked).count() / 1000) +
@@ -148,12 +155,6 @@ std::vector<Answer> Store::expire(Time now) {
         forget(current);
     }
     return answers;
-}
-
-std::optional<Time> Store::next_deadline() const {
-    std::optional<Time> next;
-    for (const auto& [caller, waiter] : waiters_) next = earlier(next, waiter.deadline);
-    return next;
 }
 
 std::vector<Answer> Store::end(wire::Status status, const std::string& why) {

@@ -27,7 +27,8 @@ class Store {
 
     // Calls whose deadline has passed.
     std::vector<Answer> expire(Time now);
-    std::optional<Time> next_deadline() const;
+    // Not later than the next one.
+    std::optional<Time> next_deadline() const { return next_.at(); }
 
     // Answers all that wait, with this.
     std::vector<Answer> end(wire::Status status, const std::string& why);
@@ -47,6 +48,7 @@ class Store {
     std::unordered_map<std::string, std::string> values_;
     size_t bytes_ = 0;
     std::map<Caller, Waiter> waiters_;
+    NextLook next_;
     std::unordered_map<std::string, std::set<Caller>> by_key_;
 
     std::vector<Answer> put(Caller caller, const std::string& key, std::string value, wire::Reply reply);

@@ -32,4 +32,17 @@ inline std::optional<Time> earlier(std::optional<Time> a, std::optional<Time> b)
     return std::min(*a, *b);
 }
 
+// When to look at a heap of deadlines next, kept without a look at all of them: a lower bound. Deadlines that
+// go away leave it as it is, and cost one look in vain.
+class NextLook {
+ public:
+    void add(Time deadline) { at_ = earlier(at_, deadline); }
+    bool due(Time now) const { return at_ && now >= *at_; }
+    void reset() { at_.reset(); }
+    std::optional<Time> at() const { return at_; }
+
+ private:
+    std::optional<Time> at_;
+};
+
 }  // namespace dp

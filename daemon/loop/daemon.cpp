@@ -102,7 +102,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
       metrics_(base_.get(), kFdRanks, strangers_,
                [this](uint64_t connection) {
                    wire::FromRank ask;
-                   ask.mutable_status();
+                   ask.mutable_status()->set_summary(true);
                    perform(node_.on_rank(connection, ask, now()));
                }),
       timer_(base_.get(),
@@ -111,9 +111,11 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
                  if (broker_) perform(broker_->tick(now()));
              }),
       leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
+      look_timer_(base_.get(), [this] { look_at_ranks(); }),
       task_by_local_(config_.ranks.size(), 0) {
     watch_signals();
     watch_control();
+    look_timer_.after(kLookEvery);
     if (config_.broker) {
         broker_.emplace(broker_config(config_), now());
         broker_server_.emplace(
@@ -213,6 +215,13 @@ void Daemon::signal_ranks(int signal) {
     // Twice for SIGKILL: a process may have forked while the first pass looked elsewhere.
     const std::string cgroup = config_.job_id == 0 ? "" : step_cgroup(config_.job_id, config_.step_id);
     if (signal_step(signal, cgroup, tasks_) > 0 && signal == SIGKILL) signal_step(signal, cgroup, tasks_);
+}
+
+void Daemon::look_at_ranks() {
+    look_timer_.after(kLookEvery);
+    for (uint32_t local = 0; local < task_by_local_.size(); ++local)
+        if (const pid_t task = task_by_local_[local]; task > 0 && tasks_.contains(task))
+            perform(node_.on_look(local, is_stopped(task)));
 }
 
 // ---- actions ----

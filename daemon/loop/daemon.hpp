@@ -26,6 +26,8 @@ namespace dp {
 
 // How long a leaving daemon waits for its last messages to be taken.
 inline constexpr Time kLeavePatience{1000};
+// How often the local ranks are looked at for being stopped.
+inline constexpr Time kLookEvery{1000};
 
 class Daemon {
  public:
@@ -58,6 +60,7 @@ class Daemon {
     std::vector<EventPtr> signal_events_;
     Timer timer_;
     Timer leave_timer_;
+    Timer look_timer_;
     std::set<pid_t> tasks_;  // pids of the local ranks
     std::vector<pid_t> task_by_local_;
     bool leaving_ = false;
@@ -77,6 +80,7 @@ class Daemon {
     void settle();
     void leave_if_done();
     void signal_ranks(int signal);
+    void look_at_ranks();
 };
 
 }  // namespace dp

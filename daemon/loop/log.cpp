@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 
 #include "common/errno_text.hpp"
 
@@ -14,13 +15,21 @@ namespace {
 
 // Nobody reads the step's output (a stopped srun): drop the line rather than stop serving ranks.
 constexpr int kPatienceMs = 100;
+constexpr std::chrono::seconds kStuck{1};
 
 }  // namespace
 
 void log_line(const std::string& text) {
     std::string line = "slurm-dp: " + text + "\n";
+    // Once a line had to be dropped, the next ones are not waited for at all for a while.
+    static std::chrono::steady_clock::time_point stuck{};
+    const auto now = std::chrono::steady_clock::now();
     pollfd entry{STDERR_FILENO, POLLOUT, 0};
-    if (poll(&entry, 1, kPatienceMs) != 1 || !(entry.revents & POLLOUT)) return;
+    const int patience = now < stuck + kStuck ? 0 : kPatienceMs;
+    if (poll(&entry, 1, patience) != 1 || !(entry.revents & POLLOUT)) {
+        stuck = now;
+        return;
+    }
     [[maybe_unused]] ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/processes.hpp"
 
+#include <fstream>
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -89,6 +91,16 @@ size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>&
         if (kill(pid, signal) == 0) ++signalled;
     }
     return signalled;
+}
+
+bool is_stopped(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    // "123 (name) T ...": the name may hold anything, also ')'.
+    const size_t end = line.rfind(") ");
+    return end != std::string::npos && end + 2 < line.size() &&
+           (line[end + 2] == 'T' || line[end + 2] == 't');
 }
 
 }  // namespace dp

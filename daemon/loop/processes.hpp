@@ -24,4 +24,7 @@ bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup);
 // tasks and their descendants. Returns how many were signalled.
 size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks);
 
+// Whether the process stands still because of a signal (SIGSTOP, SIGTSTP, a debugger).
+bool is_stopped(pid_t pid);
+
 }  // namespace dp

@@ -9,7 +9,7 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <exception>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "gloo/sockets.hpp"
@@ -56,12 +56,12 @@ class Mesh : public ::gloo::rendezvous::Context {
         auto watch = context.on_event([this](const Event& event) {
             if (event.kind != DP_EVENT_DEATHS) shut_down(sockets_);
         });
-        if (watch) watch_.emplace(std::move(*watch));
+        if (watch) watch_ = std::make_unique<EventWatch>(std::move(*watch));
     }
 
  private:
     ConnectedSockets sockets_;
-    std::optional<EventWatch> watch_;
+    std::unique_ptr<EventWatch> watch_;
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libdp/client.hpp"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -16,6 +18,8 @@
 namespace dp {
 namespace {
 
+// How often at most it is told how far the training is.
+constexpr std::chrono::milliseconds kProgressEvery{10};
 // The daemon answers every call at its deadline; this much later it is taken for dead.
 constexpr std::chrono::milliseconds kDaemonPatience{5000};
 // A daemon that does not read for this long is hung, and no call of a rank may hang with it.
@@ -157,6 +161,10 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
         return error(
             DP_ERROR_INVALID,
             "this process is a fork of the rank that opened the world; only the rank itself may use it");
+    // The thread that brings the answers would wait for itself.
+    if (std::this_thread::get_id() == reader_.get_id())
+        return error(DP_ERROR_INVALID,
+                     "a call-back of dp_on_event cannot wait; let another thread make this call");
     Pending pending;
     request.set_timeout_ms(timeout.count());
     wire::FromRank message;
@@ -205,6 +213,12 @@ void Client::tell_progress(uint64_t step) {
     const std::string frame = to_frame(message);
     const std::unique_lock guard(write_mutex_, std::try_to_lock);
     if (!guard) return;
+    // A daemon that stands still must find room for the calls: no more than one of these lies there unread.
+    const auto now = std::chrono::steady_clock::now();
+    int unread = 0;
+    if (now < progress_told_ + kProgressEvery || ioctl(socket_.get(), SIOCOUTQ, &unread) != 0 || unread > 0)
+        return;
+    progress_told_ = now;
     const ssize_t sent = send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     // A unix socket takes so small a frame as a whole; half a one would be completed by the next.
     if (sent > 0 && static_cast<size_t>(sent) < frame.size()) shutdown(socket_.get(), SHUT_RDWR);

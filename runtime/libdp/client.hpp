@@ -63,14 +63,16 @@ class Client {
     std::mutex mutex_;  // guards what follows
     std::map<uint64_t, Pending*> pending_;
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
-    uint64_t next_id_ = 1;
+    // Not used before by an earlier process of this task, whose answers may still be on their way.
+    uint64_t next_id_ = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     size_t calls_ = 0;  // in progress; the destructor waits for none
     std::condition_variable idle_;
     bool lost_ = false;
     std::string lost_reason_;
     std::string abort_reason_;
     bool closing_ = false;
-    std::mutex write_mutex_;  // one frame at a time
+    std::mutex write_mutex_;  // one frame at a time; guards also the next
+    std::chrono::steady_clock::time_point progress_told_{};
     Events events_;
 
     Client() = default;

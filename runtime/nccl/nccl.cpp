@@ -27,6 +27,11 @@ static_assert(sizeof(ncclUniqueId) == DP_UNIQUE_ID_BYTES);
 
 namespace {
 
+// May be missing where this library meets an older NCCL than it was built with.
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
+#pragma weak ncclCommRevoke
+#endif
+
 using dp::AbortGuard;
 using dp::current_device;
 using Clock = std::chrono::steady_clock;
@@ -76,20 +81,22 @@ int place_of(const dp_world& world, const dp_group* group) {
     return place == end ? -1 : static_cast<int>(place - group->members);
 }
 
-// Ends what runs on the communicator: kernels that wait for a dead peer return.
-void end_communicator(ncclComm_t comm) {
+// Ends what runs on the communicator, so that kernels that wait for a dead peer return; it stays the caller's
+// to abort. Before NCCL 2.28.7 there was no such thing: aborting it would free it under the caller's hands,
+// and the end of the process has to do.
+void revoke(ncclComm_t comm) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
-    ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);  // it stays the caller's to destroy
+    if (ncclCommRevoke == nullptr) return;  // the library that was found is older than the header
+    ncclResult_t state = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+    // It goes on in the background. How long it may take is AbortGuard's to say.
+    while (state == ncclSuccess || state == ncclInProgress) {
+        if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress) break;
+        std::this_thread::sleep_for(milliseconds(1));
+    }
 #else
-    ncclCommAbort(comm);
+    static_cast<void>(comm);
 #endif
 }
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
-constexpr bool kEndedIsGone = false;
-#else
-constexpr bool kEndedIsGone = true;
-#endif
 
 // NCCL's own end may wait for what never comes (a device that hangs).
 constexpr milliseconds kAbortPatience = std::chrono::seconds(10);
@@ -126,16 +133,16 @@ class Watched {
     // The communicator stands: from now on it is ended by libdp's thread.
     void stands(ncclComm_t comm) {
         std::lock_guard lock(mutex_);
-        guard_ = std::make_unique<AbortGuard>([comm] { end_communicator(comm); },
-                                              [rank = rank_] { give_up(rank); }, kAbortPatience);
+        guard_ = std::make_unique<AbortGuard>([comm] { revoke(comm); }, [rank = rank_] { give_up(rank); },
+                                              kAbortPatience);
         if (!ended_.empty()) guard_->fire();
     }
 
-    // → whether it is still the caller's.
+    // → whether it was left alone.
     bool release() {
         dp_forget_event(context_, watch_);
         watching_ = false;
-        return guard_->release() || !kEndedIsGone;
+        return guard_->release();
     }
 
  private:
@@ -179,15 +186,18 @@ std::string nccl_version() {
 
 // What NCCL would hang over, or complain of less clearly.
 dp_status preflight(dp_context* context, const dp_group* group, const dp_world& world, int64_t timeout_ms) {
+    if (environment("DP_PREFLIGHT") == "off") return dp_barrier(context, group, timeout_ms);
     const std::string version = nccl_version();
     std::string device = current_device();
     // Whoever gives each rank a host of its own wants to share devices (NCCL_HOSTID).
     if (!environment("NCCL_HOSTID").empty()) device.clear();
     if (!device.empty()) device = "node rank " + std::to_string(world.node_rank) + ", device " + device;
     const std::string interface = environment("NCCL_SOCKET_IFNAME");
-    const std::string transports = environment("NCCL_NET") + "/" + environment("NCCL_IB_DISABLE");
+    const std::string net = environment("NCCL_NET");
+    const std::string without_ib = environment("NCCL_IB_DISABLE");
     const std::string world_size = std::to_string(world.size);
     auto or_none = [](const std::string& value) { return value.empty() ? nullptr : value.c_str(); };
+    auto or_unset = [](const std::string& value) { return value.empty() ? "(not set)" : value.c_str(); };
     const dp_fact facts[] = {
         {"NCCL's version", or_none(version), DP_SAME,
          "load the same NCCL (module, container, wheel) on all nodes"},
@@ -195,10 +205,13 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
          "give each rank a device of its own: cudaSetDevice(LOCAL_RANK), and as many ranks a node as it has "
          "devices"},
         // With --dp-interface the plugin chose it, and a network may have another name on each node.
-        {"NCCL_SOCKET_IFNAME", environment("DP_INTERFACE").empty() ? or_none(interface) : nullptr, DP_SAME,
-         "set it the same everywhere, or let --dp-interface choose the network"},
-        {"NCCL_NET/NCCL_IB_DISABLE", transports.size() > 1 ? transports.c_str() : nullptr, DP_SAME,
-         "set them the same everywhere"},
+        {"NCCL_SOCKET_IFNAME", environment("DP_INTERFACE").empty() ? or_unset(interface) : nullptr, DP_SAME,
+         "set it the same on all nodes, or let --dp-interface choose the network (DP_PREFLIGHT=off: do not "
+         "compare)"},
+        {"NCCL_NET", or_unset(net), DP_SAME,
+         "set it the same on all nodes (DP_PREFLIGHT=off: do not compare)"},
+        {"NCCL_IB_DISABLE", or_unset(without_ib), DP_SAME,
+         "set it the same on all nodes (DP_PREFLIGHT=off: do not compare)"},
         {"the world's size", world_size.c_str(), DP_SAME, "start all ranks with one srun"},
     };
     return dp_agree(context, group, facts, std::size(facts), timeout_ms);
@@ -230,10 +243,15 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
 
     // A rank that is missing is named here, by libdp.
     if (dp_status s = preflight(context, group, world, timeout_ms); s != DP_OK) return s;
+    const auto left = [&]() -> int64_t {
+        if (timeout_ms < 0) return timeout_ms;
+        return std::max<int64_t>(
+            0, timeout_ms - std::chrono::duration_cast<milliseconds>(Clock::now() - start).count());
+    };
     const size_t count = kScalable ? dp_unique_id_count(static_cast<size_t>(size)) : 1;
     std::vector<ncclUniqueId> ids(count);
     if (dp_status s = dp_unique_ids(context, group, count, make_id, nullptr,
-                                    reinterpret_cast<uint8_t*>(ids.data()), timeout_ms);
+                                    reinterpret_cast<uint8_t*>(ids.data()), left());
         s != DP_OK)
         return s;
 

@@ -112,19 +112,21 @@ typedef struct dp_event {
 } dp_event;
 
 /* Runs on a thread of libdp's, one event at a time; what happened before dp_on_event is told inside of it, on
- * the calling thread. It should return soon, and must not call dp_close. */
+ * the calling thread. It should return soon. It must not call dp_close; calls that wait fail with
+ * DP_ERROR_INVALID. */
 typedef void (*dp_event_callback)(void* user, const dp_event* event);
 
 /* From now on the call-back hears of every event. *watch (which may be NULL) is for dp_forget_event. */
 dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* user, uint64_t* watch);
 
 /* The call-back runs no more once this has returned (where it is called from inside a call-back: after that
- * one). dp_close forgets all. */
+ * one). It waits for any call-back that runs: hold no lock that a call-back of yours takes. dp_close forgets
+ * all. */
 void dp_forget_event(dp_context* context, uint64_t watch);
 
 /* Tells how far this rank's training is, so that the news of its death says so: "... was killed by signal 11
  * (SIGSEGV) at step 1200". Costs some microseconds, waits for nothing and never fails; meant for every step.
- */
+ * Told at most every 10 ms, so of very short steps the news may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
 
 /* ---- groups: every member calls, in the same order

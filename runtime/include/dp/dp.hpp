@@ -65,10 +65,11 @@ class EventWatch {
 
     static Result<EventWatch> make(dp_context* context, Callback callback) {
         EventWatch made;
-        made.callback_ = std::make_unique<Callback>(std::move(callback));
+        made.callback_ =
+            std::make_unique<std::shared_ptr<Callback>>(std::make_shared<Callback>(std::move(callback)));
         auto forward = [](void* user, const dp_event* event) {
-            (*static_cast<Callback*>(user))(
-                {event->kind, event->reason, {event->ranks, event->ranks + event->count}});
+            const auto running = *static_cast<std::shared_ptr<Callback>*>(user);  // it may drop its own watch
+            (*running)({event->kind, event->reason, {event->ranks, event->ranks + event->count}});
         };
         if (dp_status s = dp_on_event(context, forward, made.callback_.get(), &made.watch_); s != DP_OK)
             return tl::make_unexpected(Error{s, dp_last_error()});
@@ -90,7 +91,7 @@ class EventWatch {
     EventWatch() = default;
     dp_context* context_ = nullptr;
     std::uint64_t watch_ = 0;
-    std::unique_ptr<Callback> callback_;
+    std::unique_ptr<std::shared_ptr<Callback>> callback_;
 };
 
 // This rank's place in one dimension of the world: see dp_place.

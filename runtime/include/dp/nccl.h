@@ -20,16 +20,18 @@ extern "C" {
  * that no call can hang for good: a call on it may return ncclInProgress, to be polled with
  * ncclCommGetAsyncError. DP_TIMEOUT_DEFAULT: the step's --dp-timeout for the ranks to arrive, then two
  * minutes for NCCL to connect them. Before NCCL is started the ranks compare their versions of it, devices,
- * NCCL_SOCKET_IFNAME and worlds: DP_ERROR_INVALID names those that do not fit. When the step is being ended
- * because a rank has died, libdp ends what runs on the communicator from a thread of its own, so that no
- * kernel waits for the dead for ever; where NCCL does not manage that within 10 s, the process ends. Call
- * dp_nccl_release before destroying the communicator. */
+ * NCCL_SOCKET_IFNAME and worlds: DP_ERROR_INVALID names those that do not fit (DP_PREFLIGHT=off leaves it
+ * out). When the step is being ended, or this node's daemon is gone, libdp ends what runs on the communicator
+ * from a thread of its own (with NCCL 2.28.7 and later: ncclCommRevoke), so that no kernel waits for the dead
+ * for ever; where NCCL does not manage that within 10 s, the process ends. Call dp_nccl_release before
+ * destroying the communicator and before dp_close. */
 dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
                                int64_t timeout_ms);
 
-/* Takes the communicator back from libdp: it is not touched any more once this has returned. 1: destroy it
- * (ncclCommFinalize and ncclCommDestroy, or ncclCommAbort). 0: it has been aborted already and is gone (NCCL
- * before 2.28.7). Thread-safe. */
+/* Takes the communicator back from libdp: it is not touched any more once this has returned. Before dp_close,
+ * and before it is destroyed. 1: destroy it as usual (ncclCommFinalize and ncclCommDestroy). 0: libdp has
+ * ended what ran on it (the step is being ended): only ncclCommAbort may follow, and what its last
+ * collectives left in their buffers is garbage, not to be saved. Thread-safe. */
 int dp_nccl_release(ncclComm_t comm);
 
 #ifdef __cplusplus

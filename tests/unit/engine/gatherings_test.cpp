@@ -119,5 +119,36 @@ TEST(Gatherings, AMeetingThatFailedIsForgotten) {
     EXPECT_EQ(node.next_deadline(), Time(30) + kGather);
 }
 
+TEST(Gatherings, OneThatWasRefusedDoesNotEndItForTheOthers) {
+    Gatherings node({0, 1, 2});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
+    auto twice = node.arrive({0, 2}, meeting(), Time(0), kTimeout);  // refused by the broker
+    ASSERT_TRUE(twice);
+    node.failed({0, 2});
+    // Nobody waits for rank 0 a second time.
+    ASSERT_TRUE(node.arrive({1, 1}, meeting(), Time(1), kTimeout));
+    ASSERT_TRUE(node.arrive({2, 1}, meeting(), Time(2), kTimeout));
+    EXPECT_FALSE(node.next_deadline());
+}
+
+TEST(Gatherings, WhoseProcessIsGoneMayComeAgain) {
+    Gatherings node({0, 1, 2});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
+    EXPECT_FALSE(node.arrive({1, 1}, meeting(), Time(0), kTimeout));
+    node.withdraw(0);
+    EXPECT_FALSE(node.arrive({2, 1}, meeting(), Time(1), kTimeout));
+    auto sent = node.arrive({0, 9}, meeting(), Time(2), kTimeout);
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(ranks_in(*sent), (Ranks{1, 2, 0}));
+    EXPECT_EQ(sent->ranks(2).id(), 9u);
+}
+
+TEST(Gatherings, AShortTimeoutIsNotSpentWaiting) {
+    Gatherings node({0, 1});
+    EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), Time(10)));
+    EXPECT_EQ(node.next_deadline(), Time(5));
+    EXPECT_EQ(node.expire(Time(5)).at(0).timeout_ms(), 5);
+}
+
 }  // namespace
 }  // namespace dp

@@ -10,7 +10,7 @@ namespace {
 
 wire::StepStatus ask(Simulation& s) {
     wire::FromRank message;
-    message.mutable_status();
+    message.mutable_status()->set_summary(true);
     s.from_rank(0, message);
     return s.told_status;
 }

@@ -31,6 +31,21 @@ std::string hosts_of(std::span<const uint32_t> ranks) {
 
 using ByRank = std::map<uint32_t, std::vector<wire::Fact>>;
 
+Comparison compared(const ByRank& by_rank) {
+    Comparison comparison;
+    // The last ranks first: they come in any order.
+    for (auto it = by_rank.rbegin(); it != by_rank.rend(); ++it) {
+        wire::Arrive arrive;
+        for (const auto& one : it->second) *arrive.add_facts() = one;
+        comparison.add(it->first, arrive.facts());
+    }
+    return comparison;
+}
+
+std::optional<std::string> disagreement(const ByRank& by_rank, const HostsOf& hosts) {
+    return compared(by_rank).disagreement(hosts);
+}
+
 TEST(Preflight, FactsThatFitAreSilent) {
     EXPECT_EQ(disagreement({}, hosts_of), std::nullopt);
     EXPECT_EQ(disagreement({{0, {fact("version", "2")}}, {1, {fact("version", "2")}}}, hosts_of),
@@ -58,6 +73,13 @@ TEST(Preflight, WhoSharesWhatEachMustHaveIsNamed) {
                           {2, {fact("device", "1:17", distinct)}},
                           {3, {fact("device", "1:17", distinct)}}};
     EXPECT_EQ(disagreement(facts, hosts_of), "ranks 2-3 (gpu1) have the same device, 1:17; do this");
+}
+
+TEST(Preflight, WhoHasGoneIsNotCompared) {
+    Comparison comparison = compared({{0, {fact("v", "1")}}, {1, {fact("v", "2")}}});
+    EXPECT_NE(comparison.disagreement(hosts_of), std::nullopt);
+    comparison.remove(1);
+    EXPECT_EQ(comparison.disagreement(hosts_of), std::nullopt);
 }
 
 TEST(Preflight, ManyValuesAreCutAndUnprintableOnesHarmless) {

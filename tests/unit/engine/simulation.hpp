@@ -78,6 +78,10 @@ class Simulation {
     void exit_first(uint32_t rank, int status) {
         control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status});
     }
+    // What /proc says of the rank.
+    void look(uint32_t rank, bool stopped) {
+        perform(node_of(rank), nodes[node_of(rank)]->on_look(rank % ranks_per_node_, stopped));
+    }
     void end(uint32_t node) {
         perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, clock(node)));
     }

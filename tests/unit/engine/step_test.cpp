@@ -256,6 +256,12 @@ TEST(Meeting, WhatIsTooLargeFailsTheCallAndNotTheNode) {
     EXPECT_EQ(s.ranks[4].replies[1].status(), wire::TOO_LARGE);
     s.arrive(4, 2, "world", {}, std::string(DP_MAX_VALUE_BYTES + 1, 'x'));
     EXPECT_EQ(s.ranks[4].replies[2].status(), wire::TOO_LARGE);
+    wire::Request agree;
+    for (int i = 0; i <= kMaxFacts; ++i) agree.mutable_arrive()->add_facts();
+    s.request(4, 4, agree);
+    EXPECT_EQ(s.ranks[4].replies[4].status(), wire::TOO_LARGE);
+    s.arrive(4, 5, std::string(kMaxGroupName + 1, 'g'));
+    EXPECT_EQ(s.ranks[4].replies[5].status(), wire::TOO_LARGE);
     for (uint32_t rank = 4; rank < 8; ++rank)
         s.arrive(rank, 3, "world", {}, std::string(DP_MAX_VALUE_BYTES, 'x'));
     for (uint32_t rank = 0; rank < 4; ++rank) s.arrive(rank, 3);
@@ -336,6 +342,28 @@ TEST(Late, TheStepsDeadlineComesBeforeThatOfTheCallsThatWait) {
         EXPECT_NE(s.ranks[rank].aborted, "") << rank;
         EXPECT_FALSE(s.ranks[rank].replies.contains(1)) << rank;
     }
+}
+
+// A shell that starts the program again: what the first process waited for is not the second's.
+TEST(Hello, ASecondProgramDoesNotInheritTheCallsOfTheFirst) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(3, 1);
+    s.arrive(0, 1);
+    s.pass(Time(100));
+    s.vanish(3);
+    s.hello(3);
+    wire::Request get;
+    get.mutable_get()->set_key("never");
+    s.request(3, 1, get);  // the same number as the first program's call
+    s.arrive(1, 1);
+    s.arrive(2, 1);
+    EXPECT_FALSE(s.ranks[0].replies.contains(1)) << "rank 3 has not come";
+    s.arrive(3, 2);
+    EXPECT_EQ(s.ranks[0].replies.at(1).status(), wire::OK);
+    EXPECT_EQ(s.ranks[3].replies.at(2).status(), wire::OK);
+    EXPECT_FALSE(s.ranks[3].replies.contains(1));
 }
 
 TEST(Late, NodesThatHaveNotConnectedAreNamedWhileOneWaits) {
@@ -460,7 +488,7 @@ TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
     s.exit(3, kKilled);
     s.exit(5, kCode3);
     s.exit(4, kTermed);
-    s.pass(Time(400));
+    s.pass(Time(700));
     EXPECT_EQ(
         s.log,
         (std::vector<std::string>{
@@ -474,6 +502,64 @@ TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
     EXPECT_EQ(s.ranks[0].dead, (std::vector<uint32_t>{3, 5, 4}));
     s.pass(Time(40000));
     for (const auto& sent : s.signals) EXPECT_TRUE(sent.empty());
+}
+
+// What follows from the first death may be all the others': one message and one line for them, not one each.
+TEST(Report, ThoseWhoFollowAreNamedTogether) {
+    Simulation s(64, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.exit(3, kKilled);
+    const size_t messages = s.messages_to_nodes;
+    for (uint32_t rank = 4; rank < 128; ++rank) s.exit(rank, kCode3);
+    EXPECT_EQ(s.messages_to_nodes, messages);
+    s.pass(Time(300));
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(s.log[1],
+              "ranks 4-127 (gpu[2-9],gpu[10-63]) died, too; first rank 4 on gpu2 exited with code 3; the "
+              "others go on "
+              "(--dp-on-failure=report)");
+    EXPECT_EQ(s.ranks[0].dead.size(), 125u);
+}
+
+TEST(Report, WhoComesLaterHearsOfTheDeaths) {
+    Simulation s(3, 2, Time(10000), false, true);
+    s.join(0);
+    s.join(1);
+    s.hello(2);
+    s.exit(2, kKilled);
+    s.join(2);
+    s.hello(4);
+    s.hello(0);
+    EXPECT_EQ(s.ranks[4].dead, std::vector<uint32_t>{2});
+    EXPECT_EQ(s.ranks[0].dead, std::vector<uint32_t>{2});
+}
+
+TEST(Report, ANodeThatIsLostBeforeItsRanksSaidHelloEndsNobodyLater) {
+    Simulation s(3, 2, Time(10000), false, true);
+    s.join_all();
+    for (uint32_t rank : {0u, 1u, 4u, 5u}) s.hello(rank);
+    s.cut(1);
+    s.pass(Time(30000));
+    for (uint32_t rank : {0u, 1u, 4u, 5u}) EXPECT_EQ(s.ranks[rank].aborted, "");
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
+}
+
+TEST(Report, WithoutABrokerWhoWaitsIsToldAtOnce) {
+    Simulation s(2, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.arrive(2, 1);
+    s.arrive(3, 1, "held", {2, 3});
+    wire::Request get;
+    get.mutable_get()->set_key("never");
+    s.request(3, 2, get);
+    s.lose_broker(1);
+    EXPECT_EQ(s.ranks[2].replies.at(1).status(), wire::LOST);
+    EXPECT_EQ(s.ranks[3].replies.at(1).status(), wire::LOST);
+    EXPECT_EQ(s.ranks[3].replies.at(2).status(), wire::LOST);
+    EXPECT_NE(s.ranks[2].replies.at(1).error().find("lost the rendezvous daemon on gpu0"), std::string::npos);
+    EXPECT_EQ(s.ranks[2].aborted, "");
 }
 
 TEST(Report, ALostNodeOrBrokerEndsNobodyEither) {
@@ -579,10 +665,9 @@ TEST(Silence, OfANodeIsNamedWithinASecondAndTakenBack) {
     s.frozen = {1};
     s.pass(Time(1000));
     ASSERT_EQ(s.log.size(), 1u);
-    EXPECT_EQ(
-        s.log[0],
-        "node gpu1 (ranks 2-3) has been silent for 800 ms: its network, its daemon or the node itself stands "
-        "still; it counts as lost after 30 s");
+    EXPECT_EQ(s.log[0],
+              "node gpu1 (ranks 2-3) has been silent for 800 ms: network, daemon or node stands still; lost "
+              "after 30 s");
     s.pass(Time(3000));
     s.frozen.clear();
     s.pass(Time(300));
@@ -632,6 +717,27 @@ TEST(Silence, AStepThatWasSuspendedAsAWholeGoesOn) {
     s.now += Time(600000);  // nobody's clock was looked at
     s.pass(Time(5000));
     EXPECT_TRUE(s.log.empty()) << s.log.front();
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
+}
+
+TEST(Stopped, RanksAreNamedTogetherAndLeftAlone) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    for (uint32_t rank : {2u, 3u}) s.look(rank, true);
+    s.pass(Time(1000));
+    EXPECT_TRUE(s.log.empty()) << "once may be a step that is being resumed";
+    for (int i = 0; i < 3; ++i) {
+        for (uint32_t rank : {2u, 3u}) s.look(rank, true);
+        s.pass(Time(1000));
+    }
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0],
+              "ranks 2-3 on gpu1 stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); left alone");
+    s.look(2, false);
+    s.pass(Time(200));
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(s.log[1], "rank 2 on gpu1 going on");
     for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
 }
 

@@ -79,7 +79,7 @@ TEST_F(MetricsServerTest, AnswersWithTheStepsStatus) {
     say(client, "\r\n");
     ASSERT_TRUE(run([&] { return asked.size() == 1; }));
     wire::ToRank message;
-    message.mutable_status()->set_world_size(3);
+    message.mutable_status()->add_ranks_by_state(3);
     server.answer(asked[0], message);
     const std::string got = receive(client);
     EXPECT_EQ(got.rfind("HTTP/1.1 200 OK\r\n", 0), 0u) << got;

@@ -23,8 +23,8 @@ class NcclCommunicator final : public Communicator {
 
     ~NcclCommunicator() override {
         // Destroying waits for the peers; where something has failed already they may be gone, so abort.
-        if (dp_nccl_release(comm_) == 0) return;
-        if (failed_ || !device_.status()) {
+        const bool ended = dp_nccl_release(comm_) == 0;
+        if (ended || failed_ || !device_.status()) {
             ncclCommAbort(comm_);
             return;
         }
