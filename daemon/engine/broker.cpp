@@ -101,7 +101,7 @@ void Broker::dead(const std::string& reason, Patience patience, const std::vecto
                   Time now) {
     if (!config_.report_failures) return abort(reason, patience, ranks);
     if (aborted_) return;
-    if (untold_.reason().empty()) untold_.set_reason(reason);
+    if (untold_causes_++ == 0) untold_.set_reason(reason);
     for (uint32_t rank : ranks) untold_.add_ranks(rank);
     if (now >= quiet_until_) tell_deaths(now);
     for (uint32_t rank : ranks) deliver(meetings_.ended(rank));
@@ -111,7 +111,7 @@ void Broker::dead(const std::string& reason, Patience patience, const std::vecto
 void Broker::tell_deaths(Time now) {
     std::vector<uint32_t> ranks(untold_.ranks().begin(), untold_.ranks().end());
     std::sort(ranks.begin(), ranks.end());
-    if (ranks.size() > 1 && quiet_until_ > Time(0))
+    if (std::exchange(untold_causes_, 0) > 1)
         untold_.set_reason(name_ranks(ranks) + " (" + members_.hosts_of(ranks) + ") died, too; first " +
                            untold_.reason());
     out_.log.push_back(untold_.reason() + "; the others go on (--dp-on-failure=report)");

@@ -124,6 +124,7 @@ class Broker {
     std::optional<Time> say_stopped_at_;
     // With --dp-on-failure=report.
     wire::Deaths untold_;
+    size_t untold_causes_ = 0;
     wire::Deaths all_deaths_;  // for nodes that come later
     Time quiet_until_{};
 

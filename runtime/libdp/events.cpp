@@ -20,7 +20,7 @@ void Events::forget(uint64_t watch) {
     callbacks_.erase(watch);
 }
 
-void Events::happen(StepEvent event) {
+void Events::happen(const StepEvent& event) {
     std::lock_guard guard(mutex_);
     if (!history_.empty() && history_.back().kind != DP_EVENT_DEATHS) return;
     history_.push_back(event);

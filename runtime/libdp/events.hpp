@@ -29,7 +29,7 @@ class Events {
     // When this returns the call-back is not running, unless this is called from inside of it.
     void forget(uint64_t watch);
     // Tells all. Nothing that happens after the end is news.
-    void happen(StepEvent event);
+    void happen(const StepEvent& event);
 
  private:
     std::recursive_mutex mutex_;  // held while call-backs run; they may add and forget

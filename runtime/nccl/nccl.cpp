@@ -217,6 +217,11 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
     return dp_agree(context, group, facts, std::size(facts), timeout_ms);
 }
 
+dp_status aborted(std::string what, const std::string& why) {
+    what.append(": ").append(why);
+    return dp_internal_fail(DP_ERROR_ABORTED, what.c_str());
+}
+
 dp_status broken(ncclComm_t comm, uint32_t rank, dp_status status) {
     AbortGuard guard([comm] { ncclCommAbort(comm); }, [rank] { give_up(rank); }, kAbortPatience);
     guard.fire();
@@ -271,7 +276,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
         result = ncclCommGetAsyncError(made, &state);
         if (result == ncclSuccess && state == ncclSuccess) break;
         if (const std::string why = watched->ended(); !why.empty())
-            return broken(made, world.rank, dp_internal_fail(DP_ERROR_ABORTED, (what + ": " + why).c_str()));
+            return broken(made, world.rank, aborted(what, why));
         const bool late = Clock::now() > deadline;
         if (result != ncclSuccess || state != ncclInProgress || late) {
             const auto reason = result != ncclSuccess ? result : state;
