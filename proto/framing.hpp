@@ -19,10 +19,12 @@ inline constexpr size_t kMaxFrame = 3 * 1024 * 1024;
 // All that an unproven peer may send: a nonce, a proof and a few bytes.
 inline constexpr size_t kMaxHandshakeFrame = 256;
 
+// `following`: bytes that the caller sends behind it as the rest of the frame. protobuf reads the messages in
+// both as one, merged: what many receivers get need not be written for each of them.
 template <typename Message>
-std::string to_frame(const Message& message) {
+std::string to_frame(const Message& message, size_t following = 0) {
     std::string body = message.SerializeAsString();
-    const auto n = static_cast<uint32_t>(body.size());
+    const auto n = static_cast<uint32_t>(body.size() + following);
     const char header[kFrameHeader] = {static_cast<char>(n >> 24), static_cast<char>(n >> 16),
                                        static_cast<char>(n >> 8), static_cast<char>(n)};
     return body.insert(0, header, kFrameHeader);

@@ -29,14 +29,16 @@ void Broker::send(uint32_t node, wire::ToNode message) {
     out_.sends.emplace_back(node, std::move(message));
 }
 
-void Broker::to_all(const wire::ToNode& message) {
+void Broker::to_all(wire::ToNode message) {
+    const auto common = std::make_shared<const wire::ToNode>(std::move(message));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const auto& state = members_.nodes()[node];
-        if (state.joined && !state.left && !state.lost) send(node, message);
+        if (state.joined && !state.left && !state.lost)
+            out_.sends.emplace_back(node, Parts<wire::ToNode>({}, common));
     }
 }
 
-// One message a node, however many of its ranks the answer is for.
+// One message a node, however many of its ranks the answer is for, and the answer itself once for all.
 void Broker::deliver(const std::vector<Answer>& answers) {
     for (const auto& a : answers) {
         std::map<uint32_t, wire::ToNode> by_node;
@@ -47,10 +49,10 @@ void Broker::deliver(const std::vector<Answer>& answers) {
             target->set_rank(caller.rank);
             target->set_id(caller.id);
         }
-        for (auto& [node, message] : by_node) {
-            *message.mutable_reply()->mutable_reply() = a.reply;
-            send(node, std::move(message));
-        }
+        const auto common = std::make_shared<wire::ToNode>();
+        *common->mutable_reply()->mutable_reply() = a.reply;
+        for (auto& [node, targets] : by_node)
+            out_.sends.emplace_back(node, Parts<wire::ToNode>(std::move(targets), common));
     }
 }
 

@@ -19,6 +19,7 @@
 #include "engine/ending.hpp"
 #include "engine/meetings.hpp"
 #include "engine/membership.hpp"
+#include "engine/parts.hpp"
 #include "engine/silence.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
@@ -40,9 +41,9 @@ inline constexpr size_t kMaxStatus = size_t{2} << 20;
 inline constexpr Time kStoppedTogether{100};
 
 // Deaths that follow a first one are told together, so often (--dp-on-failure=report).
-inline constexpr Time kDeathsTogether{200};
+inline constexpr Time kDeathsTogether{50};
 
-// A connection that closed without goodbye is most oftena death whose exit code is still on its way: this
+// A connection that closed without goodbye is most often a death whose exit code is still on its way: this
 // long it may take until calls that wait for the rank fail without it.
 inline constexpr Time kExitFollows{500};
 
@@ -62,7 +63,7 @@ struct BrokerConfig {
 };
 
 struct BrokerActions {
-    std::vector<std::pair<uint32_t, wire::ToNode>> sends;  // node rank, message
+    std::vector<std::pair<uint32_t, Parts<wire::ToNode>>> sends;  // node rank, message
     std::vector<uint32_t> refused;            // nodes whose join was refused: close the connection
     std::vector<Vouching::Verdict> verdicts;  // on connections of on_connection
     std::vector<std::string> log;             // lines for the user's standard error
@@ -130,7 +131,7 @@ class Broker {
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
-    void to_all(const wire::ToNode& message);
+    void to_all(wire::ToNode message);
     void deliver(const std::vector<Answer>& answers);
     void join(uint32_t node, const wire::Join& join, Time now);
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);

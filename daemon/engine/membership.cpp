@@ -42,9 +42,11 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
                plural(nodes_.size(), "node");
     Node& node = nodes_[join.node_rank()];
     if (node.joined) return "node rank " + std::to_string(join.node_rank()) + " has joined before";
+    std::set<uint32_t> seen;
     for (uint32_t rank : join.ranks()) {
         if (rank >= ranks_.size())
             return "rank " + std::to_string(rank) + " of a world of " + std::to_string(ranks_.size());
+        if (!seen.insert(rank).second) return "rank " + std::to_string(rank) + " twice";
         if (ranks_[rank].node) return "rank " + std::to_string(rank) + " is on " + host_of(rank) + " already";
     }
     node.joined = true;

@@ -34,9 +34,15 @@ NodeActions Node::take() {
 
 void Node::tell_broker(wire::FromNode message) {
     if (broker_gone_) return;
-    // The hellos come before all that follows from them.
+    // In the order in which it happened.
+    tell_good_news();
     if (tell_hellos_at_) tell_hellos();
     (joined_ ? out_.to_broker : queued_).push_back(std::move(message));
+}
+
+void Node::tell_good_news() {
+    tell_good_news_at_.reset();
+    for (auto& message : std::exchange(good_news_, {})) tell_broker(std::move(message));
 }
 
 void Node::tell_hellos() {
@@ -58,6 +64,14 @@ void Node::rank_event(uint32_t rank, auto&& fill) {
     message.mutable_rank()->set_rank(rank);
     fill(*message.mutable_rank());
     tell_broker(std::move(message));
+}
+
+void Node::good_news(uint32_t rank, Time now, auto&& fill) {
+    if (tell_hellos_at_) tell_hellos();
+    auto& message = good_news_.emplace_back();
+    message.mutable_rank()->set_rank(rank);
+    fill(*message.mutable_rank());
+    if (!tell_good_news_at_) tell_good_news_at_ = now + kGoodNews;
 }
 
 void Node::reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why) {
@@ -104,10 +118,13 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
                                      message.plan().table()};
             }
             break;
-        case wire::ToNode::kReply:
+        case wire::ToNode::kReply: {
+            std::vector<Caller> callers;
             for (const auto& target : message.reply().targets())
-                answer({target.rank(), target.id()}, message.reply().reply());
+                callers.push_back({target.rank(), target.id()});
+            answer(callers, message.reply().reply());
             break;
+        }
         case wire::ToNode::kAbort:
             abort(message.abort(), now);
             break;
@@ -122,6 +139,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
         }
         case wire::ToNode::kStatus: {
+            if (asking_.erase(message.status().connection()) == 0) break;
             wire::ToRank told;
             *told.mutable_status() = message.status().status();
             out_.to_ranks.emplace_back(message.status().connection(), std::move(told));
@@ -131,6 +149,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
             listen_no_more();
+            end_questions("the rendezvous daemon on " + config_.broker_host + " has left");
             end_calls("the rendezvous daemon on " + config_.broker_host +
                       " has left (rank 0's node has finished)");
             if (told_) finished_ = true;
@@ -167,6 +186,7 @@ void Node::lose_broker(const std::string& why, Time now) {
     if (broker_gone_) return;
     broker_gone_ = true;
     listen_no_more();
+    end_questions("the rendezvous daemon on " + config_.broker_host + " is gone: " + why);
     if (ending_) {
         if (told_) finished_ = true;
         return;
@@ -188,8 +208,18 @@ void Node::lose_broker(const std::string& why, Time now) {
     abort(reason, kBroken, now);
 }
 
-void Node::tell_ranks(const wire::ToRank& message) {
-    for (const auto& [connection, rank] : rank_of_) out_.to_ranks.emplace_back(connection, message);
+// The same for those who wait for a status.
+void Node::end_questions(const std::string& why) {
+    for (ConnectionId connection : std::exchange(asking_, {})) {
+        reply(connection, 0, wire::LOST, why);
+        out_.close.push_back(connection);
+    }
+}
+
+void Node::tell_ranks(wire::ToRank message) {
+    const auto common = std::make_shared<const wire::ToRank>(std::move(message));
+    for (const auto& [connection, rank] : rank_of_)
+        out_.to_ranks.emplace_back(connection, Parts<wire::ToRank>({}, common));
 }
 
 // Ranks that come later hear of it, too.
@@ -198,19 +228,22 @@ void Node::tell_deaths(const wire::Deaths& deaths) {
     deaths_.mutable_ranks()->MergeFrom(deaths.ranks());
     wire::ToRank told;
     *told.mutable_deaths() = deaths;
-    tell_ranks(told);
+    tell_ranks(std::move(told));
 }
 
-void Node::answer(Caller caller, const wire::Reply& reply) {
-    if (reply.status() != wire::OK) gatherings_.failed(caller);
-    // What a process asked that is gone is not for the one that came after it.
-    if (waiting_.erase(caller) == 0) return;
-    auto found = connection_.find(caller.rank);
-    if (found == connection_.end()) return;
-    wire::ToRank message;
-    *message.mutable_reply() = reply;
-    message.mutable_reply()->set_id(caller.id);
-    out_.to_ranks.emplace_back(found->second, std::move(message));
+void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) {
+    const auto common = std::make_shared<wire::ToRank>();
+    *common->mutable_reply() = reply;
+    for (const Caller& caller : callers) {
+        if (reply.status() != wire::OK) gatherings_.failed(caller);
+        // What a process asked that is gone is not for the one that came after it.
+        if (waiting_.erase(caller) == 0) continue;
+        auto found = connection_.find(caller.rank);
+        if (found == connection_.end()) continue;
+        wire::ToRank own;
+        own.mutable_reply()->set_id(caller.id);
+        out_.to_ranks.emplace_back(found->second, Parts<wire::ToRank>(std::move(own), common));
+    }
 }
 
 // Nobody will answer them.
@@ -218,8 +251,7 @@ void Node::end_calls(const std::string& why) {
     wire::Reply reply;
     reply.set_status(wire::LOST);
     reply.set_error(why);
-    const std::set<Caller> calls = waiting_;
-    for (const Caller& caller : calls) answer(caller, reply);
+    answer({waiting_.begin(), waiting_.end()}, reply);
     gatherings_ = Gatherings(config_.ranks);
 }
 
@@ -243,7 +275,7 @@ void Node::abort(wire::Abort message, Time now) {
     }
     wire::ToRank told;
     *told.mutable_abort() = message;
-    tell_ranks(told);
+    tell_ranks(std::move(told));
     term_at_ = now + Time(message.term_after_ms());
     kill_at_ = now + Time(message.kill_after_ms());
 }
@@ -344,6 +376,7 @@ void Node::tell_status(ConnectionId connection, bool summary) {
     wire::FromNode message;
     message.mutable_status()->set_connection(connection);
     message.mutable_status()->set_summary(summary);
+    asking_.insert(connection);
     tell_broker(std::move(message));
 }
 
@@ -366,7 +399,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
     } else if (message.has_progress()) {
         steps_[known->second] = message.progress().step();
     } else if (message.has_goodbye()) {
-        rank_event(known->second, [](wire::RankEvent& e) { e.set_goodbye(true); });
+        good_news(known->second, now, [](wire::RankEvent& e) { e.set_goodbye(true); });
         forget(connection, now);
         out_.close.push_back(connection);
     }
@@ -375,6 +408,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
 
 NodeActions Node::on_rank_closed(ConnectionId connection, Time now) {
     refused_.erase(connection);
+    asking_.erase(connection);
     auto known = rank_of_.find(connection);
     if (known != rank_of_.end()) {
         rank_event(known->second, [](wire::RankEvent& e) { e.set_vanished(true); });
@@ -400,11 +434,15 @@ void Node::report_exit(uint32_t rank, Time now) {
     const Exit exit = found->second;
     exits_.erase(found);
     for (auto& arrived : gatherings_.give_up(rank, now)) tell_arrival(std::move(arrived));
-    rank_event(rank, [&](wire::RankEvent& e) {
+    auto fill = [&](wire::RankEvent& e) {
         e.set_exited(exit.status);
         e.set_cancelled(exit.cancelled);
         if (auto step = steps_.find(rank); step != steps_.end()) e.set_step(step->second);
-    });
+    };
+    if (exit.status == 0)
+        good_news(rank, now, fill);
+    else
+        rank_event(rank, fill);
     leave_if_all_told();
 }
 
@@ -509,6 +547,7 @@ NodeActions Node::tick(Time now) {
     for (const auto& [rank, exit] : exits_)
         if (now >= exit.deadline) overdue.push_back(rank);
     for (uint32_t rank : overdue) report_exit(rank, now);
+    if (tell_good_news_at_ && now >= *tell_good_news_at_) tell_good_news();
     if (tell_hellos_at_ && now >= *tell_hellos_at_) tell_hellos();
     for (auto& arrived : gatherings_.expire(now)) tell_arrival(std::move(arrived));
     check_silence(now);
@@ -525,7 +564,7 @@ NodeActions Node::tick(Time now) {
 
 std::optional<Time> Node::next_deadline() const {
     std::optional<Time> next = earlier(term_at_, kill_at_);
-    next = earlier(earlier(next, tell_hellos_at_), gatherings_.next_deadline());
+    next = earlier(earlier(next, tell_hellos_at_), earlier(tell_good_news_at_, gatherings_.next_deadline()));
     next = earlier(earlier(next, beat_at_), silence_.next_check());
     for (const auto& [rank, exit] : exits_) next = earlier(next, exit.deadline);
     if (!joined_ && !broker_gone_) next = earlier(next, started_ + config_.timeout);

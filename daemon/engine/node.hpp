@@ -17,6 +17,7 @@
 #include "dp.pb.h"
 #include "engine/ending.hpp"
 #include "engine/gatherings.hpp"
+#include "engine/parts.hpp"
 #include "engine/silence.hpp"
 #include "engine/time.hpp"
 #include "engine/vouching.hpp"
@@ -28,6 +29,10 @@ using ConnectionId = uint64_t;
 // How long the news of a rank's exit waits for the last words on its connection (they come by another way and
 // may be read later), where a child of the rank still holds the connection open.
 inline constexpr Time kLastWords{200};
+
+// Goodbyes and exits with code 0 wait this long for more of them, or for anything else to tell: the ranks of
+// a node end together.
+inline constexpr Time kGoodNews{50};
 
 struct NodeConfig {
     uint32_t node_rank = 0;
@@ -46,7 +51,7 @@ struct NodeConfig {
 };
 
 struct NodeActions {
-    std::vector<std::pair<ConnectionId, wire::ToRank>> to_ranks;
+    std::vector<std::pair<ConnectionId, Parts<wire::ToRank>>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
     std::vector<wire::FromNode> to_broker;
     std::optional<NodePlan> plan;        // publish it
@@ -102,6 +107,7 @@ class Node {
     std::map<ConnectionId, uint32_t> rank_of_;     // connections that said hello
     std::map<uint32_t, ConnectionId> connection_;  // the other way round
     std::set<ConnectionId> refused_;               // whose hello was not taken, until they close
+    std::set<ConnectionId> asking_;                // for a status that the broker has not told yet
     std::vector<bool> exited_;                     // by local rank
     std::vector<uint32_t> looks_;                  // by local rank: how often in a row it was seen stopped
     struct Exit {
@@ -112,6 +118,8 @@ class Node {
     std::map<uint32_t, Exit> exits_;      // waiting for last words, by rank
     std::map<uint32_t, uint64_t> steps_;  // how far the ranks' training is, where they say so
     std::vector<wire::FromNode> queued_;  // before the broker is there
+    std::vector<wire::FromNode> good_news_;
+    std::optional<Time> tell_good_news_at_;  // set while there is some
     Gatherings gatherings_;
     std::set<Caller> waiting_;  // calls that were not answered yet
     wire::Deaths deaths_;       // what those hear who come later
@@ -137,12 +145,15 @@ class Node {
     void tell_broker(wire::FromNode message);
     void tell_arrival(wire::NodeArrive arrive);
     void tell_hellos();
+    void tell_good_news();
     void rank_event(uint32_t rank, auto&& fill);
+    void good_news(uint32_t rank, Time now, auto&& fill);
     void abort(wire::Abort message, Time now);
     void abort(const std::string& reason, Patience patience, Time now);
-    void tell_ranks(const wire::ToRank& message);
+    void end_questions(const std::string& why);
+    void tell_ranks(wire::ToRank message);
     void tell_deaths(const wire::Deaths& deaths);
-    void answer(Caller caller, const wire::Reply& reply);
+    void answer(const std::vector<Caller>& callers, const wire::Reply& reply);
     void end_calls(const std::string& why);
     std::string too_large(const wire::Request& request) const;
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);

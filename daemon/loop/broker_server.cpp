@@ -145,8 +145,9 @@ Connection* BrokerServer::connection_of(uint32_t node) {
     return peer == peers_.end() ? nullptr : peer->second.connection.get();
 }
 
-void BrokerServer::send(uint32_t node, const wire::ToNode& message) {
-    if (Connection* connection = connection_of(node)) connection->send(to_frame(message));
+void BrokerServer::send(uint32_t node, const wire::ToNode& message, const SharedBytes& following) {
+    if (Connection* connection = connection_of(node))
+        connection->send(to_frame(message, following ? following->size() : 0), following);
 }
 
 void BrokerServer::close(uint32_t node) {

@@ -33,7 +33,8 @@ class BrokerServer {
     BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, StrangerLog& strangers,
                  OnMessage on_message, OnLost on_lost);
 
-    void send(uint32_t node, const wire::ToNode& message);
+    // `following`: the rest of the message, where many nodes get the same (to_frame).
+    void send(uint32_t node, const wire::ToNode& message, const SharedBytes& following = nullptr);
     // After what was sent has gone out.
     void close(uint32_t node);
     void close_all();

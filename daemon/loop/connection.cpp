@@ -22,8 +22,10 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
     bufferevent_enable(buffer_.get(), EV_READ | EV_WRITE);
 }
 
-void Connection::send(const std::string& frame) {
-    if (!finishing_) bufferevent_write(buffer_.get(), frame.data(), frame.size());
+void Connection::send(const std::string& frame, const SharedBytes& following) {
+    if (finishing_) return;
+    bufferevent_write(buffer_.get(), frame.data(), frame.size());
+    add_shared(bufferevent_get_output(buffer_.get()), following);
 }
 
 void Connection::send_last(const std::string& frame) const {

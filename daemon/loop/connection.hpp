@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "loop/shared_bytes.hpp"
+
 namespace dp {
 
 class Connection {
@@ -31,8 +33,8 @@ class Connection {
     void start(OnFrame on_frame, OnClosed on_closed);
     void set_frame_limit(size_t limit) { limit_ = limit; }
 
-    // `frame` as to_frame makes it.
-    void send(const std::string& frame);
+    // `frame` as to_frame makes it, with what follows it if anything does.
+    void send(const std::string& frame, const SharedBytes& following = nullptr);
     // As much of it as the socket takes now; for a connection that is over.
     void send_last(const std::string& frame) const;
     // Sends what is queued, then ends this direction; the peer still may send. on_closed comes when it

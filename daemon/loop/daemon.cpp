@@ -65,6 +65,10 @@ NodeConfig node_config(const DaemonConfig& c) {
     return n;
 }
 
+Time steady() {
+    return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
 BrokerConfig broker_config(const DaemonConfig& c) {
     BrokerConfig b;
     b.world_size = c.world_size;
@@ -85,13 +89,14 @@ BrokerConfig broker_config(const DaemonConfig& c) {
 }  // namespace
 
 Time Daemon::now() {
-    return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+    return clock_.at(steady());
 }
 
 Daemon::Daemon(DaemonConfig config, const std::string& secret)
     : config_(std::move(config)),
       base_(event_base_new()),
       strangers_(config_.host),
+      clock_(steady()),
       node_(node_config(config_), now()),
       ranks_(
           base_.get(), kFdRanks, strangers_,
@@ -219,6 +224,7 @@ void Daemon::signal_ranks(int signal) {
 
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
+    now();
     for (uint32_t local = 0; local < task_by_local_.size(); ++local)
         if (const pid_t task = task_by_local_[local]; task > 0 && tasks_.contains(task))
             perform(node_.on_look(local, is_stopped(task)));
@@ -236,11 +242,12 @@ void Daemon::perform(const NodeActions& actions) {
         if (auto done = publish_failure(kFdBoard, kFdReady, *actions.no_plan); !done)
             log_line(done.error().message);
     }
+    WrittenOnce<wire::ToRank> written;
     for (const auto& [connection, message] : actions.to_ranks) {
         if (connection & MetricsServer::kMark)
-            metrics_.answer(connection, message);
+            metrics_.answer(connection, message.whole());
         else
-            ranks_.send(connection, message);
+            ranks_.send(connection, message.own, written(message.common));
     }
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
@@ -257,11 +264,12 @@ void Daemon::perform(const NodeActions& actions) {
 
 void Daemon::perform(const BrokerActions& actions) {
     for (const auto& line : actions.log) log_line(line);
+    WrittenOnce<wire::ToNode> written;
     for (const auto& [node, message] : actions.sends) {
         if (node == config_.node_rank)
-            to_node_.push_back(message);
+            to_node_.push_back(message.whole());
         else if (broker_server_)
-            broker_server_->send(node, message);
+            broker_server_->send(node, message.own, written(message.common));
     }
     for (const auto& verdict : actions.verdicts)
         if (torch_server_) torch_server_->decide(verdict);

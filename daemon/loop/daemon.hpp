@@ -14,6 +14,7 @@
 #include "common/daemon_config.hpp"
 #include "engine/broker.hpp"
 #include "engine/node.hpp"
+#include "engine/step_clock.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/broker_server.hpp"
 #include "loop/log.hpp"
@@ -26,7 +27,7 @@ namespace dp {
 
 // How long a leaving daemon waits for its last messages to be taken.
 inline constexpr Time kLeavePatience{1000};
-// How often the local ranks are looked at for being stopped.
+// How often the local ranks are looked at for being stopped, and the clock with them.
 inline constexpr Time kLookEvery{1000};
 
 class Daemon {
@@ -48,6 +49,7 @@ class Daemon {
     DaemonConfig config_;
     std::unique_ptr<event_base, FreeBase> base_;
     StrangerLog strangers_;
+    StepClock clock_;
     Node node_;
     std::optional<Broker> broker_;
 
@@ -70,7 +72,7 @@ class Daemon {
     std::deque<wire::FromNode> to_broker_;
     std::deque<wire::ToNode> to_node_;
 
-    static Time now();
+    Time now();
     void watch_signals();
     void watch_control();
     void read_control_packets();

@@ -72,8 +72,8 @@ void MetricsServer::accept(Fd socket) {
     client.server = this;
     client.id = id;
     client.buffer.reset(bufferevent_socket_new(base_, socket.release(), BEV_OPT_CLOSE_ON_FREE));
-    const timeval patience{kHttpPatienceSeconds, 0};
-    bufferevent_set_timeouts(client.buffer.get(), &patience, &patience);
+    client.deadline = std::make_unique<Timer>(base_, [this, id] { over_.insert(id); });
+    client.deadline->after(kHttpPatience);
     bufferevent_setwatermark(client.buffer.get(), EV_READ, 0, kMaxHttpRequest);
     bufferevent_setcb(
         client.buffer.get(),
@@ -84,8 +84,10 @@ void MetricsServer::accept(Fd socket) {
             auto* written = static_cast<Client*>(self);
             if (written->answered) written->server->over_.insert(written->id);
         },
-        [](bufferevent*, short, void* self) {
+        [](bufferevent*, short what, void* self) {
             auto* ended = static_cast<Client*>(self);
+            // Who has asked may say that this was all, and still reads.
+            if ((what & BEV_EVENT_EOF) != 0 && ended->asked) return;
             ended->server->over_.insert(ended->id);
         },
         &client);

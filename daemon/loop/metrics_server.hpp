@@ -7,6 +7,7 @@
 
 #include <event2/bufferevent.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,12 +20,14 @@
 #include "dp.pb.h"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"
+#include "loop/timer.hpp"
 
 namespace dp {
 
 inline constexpr size_t kMaxMetricsClients = 16;
 inline constexpr size_t kMaxHttpRequest = 4096;
-inline constexpr int kHttpPatienceSeconds = 5;
+// From the accept to the last byte of the answer.
+inline constexpr std::chrono::seconds kHttpPatience{5};
 
 // The name, without '@', of the socket of a step whose ranks' one is `ranks_socket`: "slurm-dp/12.0/5f" ->
 // "slurm-dp-metrics/12.0".
@@ -55,6 +58,7 @@ class MetricsServer {
         bool asked = false;
         bool answered = false;
         std::unique_ptr<bufferevent, FreeBuffer> buffer;
+        std::unique_ptr<Timer> deadline;
     };
 
     event_base* base_;

@@ -62,9 +62,10 @@ void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why) {
     on_closed_(id);
 }
 
-void RankServer::send(ConnectionId connection, const wire::ToRank& message) {
+void RankServer::send(ConnectionId connection, const wire::ToRank& message, const SharedBytes& following) {
     auto found = connections_.find(connection);
-    if (found != connections_.end() && !over_.contains(connection)) found->second->send(to_frame(message));
+    if (found == connections_.end() || over_.contains(connection)) return;
+    found->second->send(to_frame(message, following ? following->size() : 0), following);
 }
 
 void RankServer::close(ConnectionId connection) {

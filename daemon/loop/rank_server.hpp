@@ -24,7 +24,8 @@ class RankServer {
     RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
                OnClosed on_closed);
 
-    void send(ConnectionId connection, const wire::ToRank& message);
+    // `following`: the rest of the message, where many ranks get the same (to_frame).
+    void send(ConnectionId connection, const wire::ToRank& message, const SharedBytes& following = nullptr);
     void close(ConnectionId connection);
 
     // Frees connections that are over. Called by the loop when no call-back of theirs is running.

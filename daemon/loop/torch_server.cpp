@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "loop/peer_address.hpp"
+#include "loop/shared_bytes.hpp"
 
 namespace dp {
 namespace {
@@ -117,16 +118,8 @@ void TorchServer::write(const TorchSend& send) {
     bufferevent* buffer = found->second.buffer.get();
     evbuffer* output = bufferevent_get_output(buffer);
     evbuffer_add(output, send.head.data(), send.head.size());
-    if (send.value && !send.value->empty()) {
-        // Not copied: all that get a value share it, and an old one lives until the last has read it.
-        auto* share = new std::shared_ptr<const std::string>(send.value);
-        evbuffer_add_reference(
-            output, send.value->data(), send.value->size(),
-            [](const void*, size_t, void* pointer) {
-                delete static_cast<std::shared_ptr<const std::string>*>(pointer);
-            },
-            share);
-    }
+    // All that get a value share it, and an old one lives until the last has read it.
+    add_shared(output, send.value);
     if (unsent(buffer) > kMaxTorchUnsent) {
         mention(found->second.address, "it does not read what it asked for");
         drop(send.client);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/awake.hpp"
 #include "common/text.hpp"
 
 namespace dp {
@@ -62,23 +63,25 @@ Try<void> publish_failure(int board, int ready_write, const std::string& why) {
 }
 
 Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds timeout) {
-    const auto deadline = Clock::now() + timeout;
-    for (;;) {
-        auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-        pollfd entry{ready_read, POLLIN, 0};
-        int n = poll(&entry, 1, static_cast<int>(std::clamp<long>(left, 0, 1 << 30)));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail(std::string("cannot wait for the plan: ") + std::strerror(errno));
-        if (n == 0)
-            return fail("this node's rendezvous daemon had no plan within " +
-                        std::to_string(timeout.count() / 1000) +
-                        " s: is dp-rendezvousd stopped there, or the node overloaded?");
-        if (entry.revents & POLLIN) break;
+    pollfd entry{ready_read, POLLIN, 0};
+    int n = 0;
+    wait_awake(timeout, [&](std::chrono::milliseconds slice) {
+        const auto end = Clock::now() + slice;
+        do {
+            auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+            n = poll(&entry, 1, static_cast<int>(std::max<long>(left, 0)));
+        } while (n < 0 && errno == EINTR);
+        return n != 0;
+    });
+    if (n < 0) return fail(std::string("cannot wait for the plan: ") + std::strerror(errno));
+    if (n == 0)
+        return fail("this node's rendezvous daemon had no plan within " +
+                    std::to_string(timeout.count() / 1000) +
+                    " s: is dp-rendezvousd stopped there, or the node overloaded?");
+    if (!(entry.revents & POLLIN))
         return fail(
             "this node's rendezvous daemon died before it had a plan: was it killed (the job's memory is "
-            "used "
-            "up?), or is its file damaged? install it again");
-    }
+            "used up?), or is its file damaged? install it again");
     auto fields = read_board(board);
     if (!fields) return tl::make_unexpected(fields.error());
     if (std::string why = field(*fields, "failure"); !why.empty()) return fail(why);

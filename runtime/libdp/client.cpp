@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "common/awake.hpp"
 #include "common/errno_text.hpp"
 #include "framing.hpp"
 #include "socket_io.hpp"
@@ -22,6 +23,7 @@ namespace {
 constexpr std::chrono::milliseconds kProgressEvery{10};
 // The daemon answers every call at its deadline; this much later it is taken for dead.
 constexpr std::chrono::milliseconds kDaemonPatience{5000};
+constexpr const char* kDaemonGone = "this node's rendezvous daemon is gone: its connection closed";
 // A daemon that does not read for this long is hung, and no call of a rank may hang with it.
 constexpr int kWritePatienceSeconds = 10;
 
@@ -66,6 +68,13 @@ dp_status status_of(wire::Status status) {
 
 }  // namespace
 
+bool Client::answered_within(std::chrono::milliseconds time, Pending& pending,
+                             std::unique_lock<std::mutex>& lock) {
+    return wait_awake(time, [&](std::chrono::milliseconds slice) {
+        return pending.done.wait_for(lock, slice, [&] { return pending.answered; });
+    });
+}
+
 Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const std::string shown = "@" + world.socket;
     sockaddr_un address{};
@@ -97,33 +106,43 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
                                         std::to_string(peer.uid) + ", not to this step");
 
     client->owner_ = getpid();
-    // The welcome is the reply to call 0.
-    Pending welcome;
-    client->pending_[0] = &welcome;
+    if (auto greeted = client->greet(world, shown); !greeted) return tl::make_unexpected(greeted.error());
+    const BlockedSignals blocked;
+    client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
+    return client;
+}
+
+// Hello and its answer, on the calling thread: the one that reads need not be woken for them.
+Call<void> Client::greet(const WorldEnvironment& world, const std::string& shown) {
     wire::FromRank hello;
     hello.mutable_hello()->set_protocol(kProtocol);
     hello.mutable_hello()->set_rank(world.rank);
     hello.mutable_hello()->set_pid(getpid());
     hello.mutable_hello()->set_world_size(world.size);
-    if (!client->write_frame(to_frame(hello)))
+    if (!write_frame(to_frame(hello)))
         return error(DP_ERROR_LOST,
                      std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));
-    {
-        const BlockedSignals blocked;
-        client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
+    timeval patience{kDaemonPatience.count() / 1000, 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    for (bool welcome = false; !welcome;) {
+        errno = 0;
+        const auto body = receive_frame(socket_.get(), kMaxFrame);
+        const bool silent = errno == EAGAIN || errno == EWOULDBLOCK;
+        const auto message = body ? parse_message<wire::ToRank>(*body) : std::nullopt;
+        if (!message)
+            return error(DP_ERROR_LOST,
+                         silent ? "the rendezvous daemon at " + shown +
+                                      " does not answer: is dp-rendezvousd stopped, or this node overloaded?"
+                                : kDaemonGone);
+        if (message->has_reply())
+            return error(status_of(message->reply().status()), message->reply().error());
+        if (message->has_abort()) return error(DP_ERROR_ABORTED, message->abort().reason());
+        welcome = message->has_welcome();
+        if (!welcome) deliver(*message);
     }
-
-    std::unique_lock lock(client->mutex_);
-    const bool answered = welcome.done.wait_for(lock, kDaemonPatience, [&] { return welcome.answered; });
-    client->pending_.erase(0);
-    lock.unlock();
-    if (!answered)
-        return error(DP_ERROR_LOST,
-                     "the rendezvous daemon at " + shown +
-                         " does not answer: is dp-rendezvousd stopped, or this node overloaded?");
-    if (welcome.reply.status() != wire::OK)
-        return error(status_of(welcome.reply.status()), welcome.reply.error());
-    return client;
+    patience = {};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return {};
 }
 
 Client::~Client() {
@@ -186,8 +205,7 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
 
     lock.lock();
     bool answered = pending.answered;
-    if (sent && !answered)
-        answered = pending.done.wait_for(lock, timeout + kDaemonPatience, [&] { return pending.answered; });
+    if (sent && !answered) answered = answered_within(timeout + kDaemonPatience, pending, lock);
     pending_.erase(id);
     if (--calls_ == 0) idle_.notify_all();
     lock.unlock();
@@ -239,7 +257,7 @@ void Client::read_loop() {
         if (!message) break;
         deliver(*message);
     }
-    end_all(DP_EVENT_LOST, "this node's rendezvous daemon is gone: its connection closed", {});
+    end_all(DP_EVENT_LOST, kDaemonGone, {});
 }
 
 void Client::deliver(const wire::ToRank& message) {
@@ -255,9 +273,9 @@ void Client::deliver(const wire::ToRank& message) {
         return;
     }
     std::lock_guard guard(mutex_);
-    auto found = pending_.find(message.has_reply() ? message.reply().id() : 0);
+    auto found = pending_.find(message.reply().id());
     if (found == pending_.end() || found->second->answered) return;
-    if (message.has_reply()) found->second->reply = message.reply();
+    found->second->reply = message.reply();
     found->second->answered = true;
     found->second->done.notify_all();
 }
@@ -269,7 +287,6 @@ void Client::end_all(dp_event_kind kind, const std::string& reason, std::vector<
     if (!aborted) lost_ = true;
     for (auto& [id, pending] : pending_) {
         if (pending->answered) continue;
-        // The welcome is not withdrawn by an abort that follows it.
         pending->reply.set_status(aborted ? wire::ABORTED : wire::LOST);
         pending->reply.set_error(reason);
         pending->answered = true;

@@ -56,6 +56,9 @@ class Client {
         bool answered = false;
         wire::Reply reply;
     };
+    // `lock` holds mutex_.
+    static bool answered_within(std::chrono::milliseconds time, Pending& pending,
+                                std::unique_lock<std::mutex>& lock);
 
     Fd socket_;
     pid_t owner_ = 0;
@@ -76,6 +79,7 @@ class Client {
     Events events_;
 
     Client() = default;
+    Call<void> greet(const WorldEnvironment& world, const std::string& shown);
     bool write_frame(const std::string& frame);
     void read_loop();
     void deliver(const wire::ToRank& message);

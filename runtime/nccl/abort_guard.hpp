@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace dp {
@@ -22,22 +23,22 @@ class AbortGuard {
     AbortGuard(const AbortGuard&) = delete;
     AbortGuard& operator=(const AbortGuard&) = delete;
 
-    // Begins to abort and returns at once. After release: nothing.
+    // Begins to abort and returns at once; where the system has no thread for it, it gives up at once. After
+    // release: nothing.
     void fire() {
         std::lock_guard lock(mutex_);
-        if (released_ || aborting_.joinable()) return;
-        aborting_ = std::thread([this] {
-            abort_();
-            std::lock_guard done_lock(mutex_);
-            aborted_ = true;
-            done_.notify_all();
-        });
-        watching_ = std::thread([this] {
-            std::unique_lock watch_lock(mutex_);
-            if (done_.wait_for(watch_lock, patience_, [this] { return aborted_; })) return;
-            watch_lock.unlock();
-            give_up_();
-        });
+        if (released_ || watching_.joinable()) return;
+        try {
+            watching_ = std::thread([this] { watch(); });
+            aborting_ = std::thread([this] {
+                abort_();
+                std::lock_guard done_lock(mutex_);
+                aborted_ = true;
+                done_.notify_all();
+            });
+        } catch (const std::system_error&) {
+            if (!watching_.joinable()) give_up_();  // else it does, when its patience ends
+        }
     }
 
     // From now on `abort` does not begin any more, and one that has begun has ended. → whether there was
@@ -53,6 +54,13 @@ class AbortGuard {
     }
 
  private:
+    void watch() {
+        std::unique_lock lock(mutex_);
+        if (done_.wait_for(lock, patience_, [this] { return aborted_; })) return;
+        lock.unlock();
+        give_up_();
+    }
+
     std::function<void()> abort_;
     std::function<void()> give_up_;
     std::chrono::milliseconds patience_;

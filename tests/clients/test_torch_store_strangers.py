@@ -3,9 +3,11 @@
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
+from localcluster.names import USERS
 from localcluster.torch_client import CLIENT, REFUSED, SERVED
 
 PYTHON = "/usr/bin/python3"
@@ -64,6 +66,38 @@ def test_the_same_user_elsewhere_gets_nothing(cluster, store):
     done = cluster.run([PYTHON, "-c", CLIENT, address, port], check=True)  # on the head
     assert done.stdout.strip() == REFUSED
     assert "no node of this step has that address" in end_and_read(step)
+
+
+NETWORK = """
+ip link add inner netns {pid} type veth peer name outer
+ip addr add 192.168.77.1/24 dev outer && ip link set outer up && sysctl -qw net.ipv4.ip_forward=1
+nft 'table ip dp_test {{ chain out {{ type nat hook postrouting priority 100; ip saddr 192.168.77.0/24 masquerade; }}; }}'
+nsenter --net=/proc/{pid}/ns/net sh -ec 'ip addr add 192.168.77.2/24 dev inner; ip link set inner up; ip route add default via 192.168.77.1'
+"""
+
+
+def test_the_same_user_in_a_network_of_his_own_gets_nothing(cluster, store):
+    """As in a container: he speaks with the node's address, but its kernel does not know his socket."""
+    step, address, port = store
+    node = f"--net=/proc/{cluster.processes(['node02'], everyone=True)[0]['pid']}/ns/net"
+    alice = ["setpriv", f"--reuid={USERS['alice']}", f"--regid={USERS['alice']}", "--clear-groups"]
+    inside = subprocess.Popen(["nsenter", node, "unshare", "--net", "sleep", "600"])
+    try:
+        while os.readlink(f"/proc/{inside.pid}/ns/net") == os.readlink(node[len("--net="):]) or not os.path.exists(f"/proc/{inside.pid}"):
+            time.sleep(0.02)
+        subprocess.run(["nsenter", node, "sh", "-ec", NETWORK.format(pid=inside.pid)], check=True)
+        done = subprocess.run(["nsenter", f"--net=/proc/{inside.pid}/ns/net", *alice, PYTHON, "-c", CLIENT, address, port],
+                              capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.strip() == REFUSED
+        # From the node itself he is served.
+        done = subprocess.run(["nsenter", node, *alice, PYTHON, "-c", CLIENT, address, port], capture_output=True, text=True, timeout=60,
+                              check=True)
+        assert done.stdout.strip() == SERVED
+    finally:
+        subprocess.run(["nsenter", node, "sh", "-c", "nft delete table ip dp_test; sysctl -qw net.ipv4.ip_forward=0"], check=False)
+        inside.kill()
+        inside.wait()
+    assert re.search(r"slurm-dp: closed a connection from \S+ to PyTorch's store \(MASTER_PORT\): ", end_and_read(step))
 
 
 def test_a_node_that_does_not_answer_vouches_for_nobody(cluster, store):

@@ -174,6 +174,18 @@ def test_a_suspended_step_goes_on_where_it_was(another_cluster):
     assert not [line for _, line in training.lines if " is lost" in line or "ending" in line], training.lines
 
 
+def test_a_suspended_step_misses_no_deadline(cluster):
+    """Its ranks wait for one that comes late, with less than a suspension left until the step's deadline."""
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=7", RANK, "late", "3", "4"])
+    time.sleep(1)
+    job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
+    cluster.run(["scontrol", "suspend", job], user="root", check=True)
+    time.sleep(9)
+    cluster.run(["scontrol", "resume", job], user="root", check=True)
+    out, err = step.communicate(timeout=60)
+    assert step.returncode == 0 and out.count(" met\n") == 4, err
+
+
 def test_stopped_ranks_are_named_and_left_alone(world):
     training = world(seconds=6)
     pids = training.ranks("node02")

@@ -72,12 +72,13 @@ def waiting_world(cluster):
     step.communicate(timeout=30)
 
 
-@pytest.mark.parametrize("how, count", [("silent", 1000), ("garbage", 50), ("wrong-secret", 50)])
-def test_a_stranger_on_the_brokers_port_gets_nothing(cluster, waiting_world, how, count):
+@pytest.mark.parametrize("how, count, where", [("silent", 1000, "node01"), ("garbage", 50, "node01"), ("wrong-secret", 50, "node01"),
+                                               ("wrong-secret", 50, "head")])
+def test_a_stranger_on_the_brokers_port_gets_nothing(cluster, waiting_world, how, count, where):
     step, port = waiting_world
     began = time.monotonic()
-    done = cluster.run(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", STRANGER, how, "node01", str(port),
-                        str(count)], user="bob", timeout=60)
+    there = [] if where == "head" else ["srun", "-w", where, "-n1", "--overlap"]
+    done = cluster.run([*there, "/usr/bin/python3", "-c", STRANGER, how, "node01", str(port), str(count)], user="bob", timeout=60)
     assert done.returncode == 0, done.stderr
     assert "answers ['closed']" in done.stdout, done.stdout
     assert int(done.stdout.split()[-1]) <= 80  # a challenge at most, and no proof of the broker's
@@ -116,6 +117,123 @@ def test_another_user_on_the_same_node_gets_nothing_from_its_socket(cluster, wai
     assert re.search(r"slurm-dp: closed a local connection of user id 1002 \(pid \d+\)", err), err
 
 
+def test_root_gets_nothing_from_a_nodes_socket_either(cluster, waiting_world):
+    step, _ = waiting_world
+    done = cluster.node("node01", ["/usr/bin/python3", "-c", LOCAL_STRANGER], check=True)
+    assert done.stdout.splitlines() == ["got 0 bytes"], done.stdout
+    _, err = step.communicate(timeout=60)
+    assert step.returncode == 0
+    assert re.search(r"slurm-dp: closed a local connection of user id 0 \(pid \d+\)", err), err
+
+
+FOREIGN_LISTENER = r"""
+import socket
+s = socket.socket(socket.AF_UNIX)
+s.bind("\0slurm-dp/foreign"); s.listen()
+print("listens", flush=True)
+peer = s.accept()[0]
+print("heard", len(peer.recv(100)), "bytes", flush=True)
+"""
+
+
+def test_a_rank_says_nothing_to_somebody_elses_socket(cluster):
+    foreign = cluster.popen(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", FOREIGN_LISTENER], user="bob")
+    try:
+        assert foreign.stdout.readline() == "listens\n"
+        done = cluster.run(["srun", "-w", "node01", "-n1", "--overlap", "--dp-world=auto", "sh", "-c",
+                            f"DP_SOCKET=@slurm-dp/foreign exec {RANK} world"], timeout=60)
+        assert done.returncode != 0
+        assert f"the socket @slurm-dp/foreign belongs to user id {USERS['bob']}, not to this step" in done.stdout + done.stderr
+        assert foreign.communicate(timeout=30)[0] == "heard 0 bytes\n"
+    finally:
+        foreign.kill()
+
+
+def as_user(user, command):
+    """On this machine, which sees all processes of its nodes. → what it printed."""
+    uid = USERS[user]
+    return subprocess.run(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "sh", "-c", command],
+                          capture_output=True, text=True, check=True).stdout
+
+
+# What a process shows to those who may read or trace it.
+READ_IT = "cd /proc/{pid} && for f in environ mem maps fd/3; do cat $f >/dev/null 2>&1 && echo read $f; done; ls fd 2>/dev/null; true"
+
+
+def test_another_user_cannot_touch_the_daemon_or_the_ranks(cluster, waiting_world):
+    step, _ = waiting_world
+    ours = [p for p in cluster.processes() if p["uid"] == USERS["alice"] and not p["command"].startswith("slurmstepd")]
+    assert len([p for p in ours if p["command"].startswith("dp-rendezvousd")]) == 2 and len(ours) == 6, ours
+    for process in ours:
+        pid = process["pid"]
+        assert as_user("bob", READ_IT.format(pid=pid)) == "", process
+        assert as_user("bob", f"kill -KILL {pid} 2>/dev/null && echo killed; true") == "", process
+    out, err = step.communicate(timeout=60)
+    assert step.returncode == 0 and out.count(" met\n") == 4, err
+
+
+def test_a_task_keeps_slurms_memory_to_itself_until_its_program_starts(cluster):
+    """It has the step's secret until then."""
+    with cluster.cut_off("node02", "node01"):
+        step = cluster.popen(["srun", "-N2", "-n2", "--dp-timeout=30", RANK, "world"])
+        try:
+            waiting = []
+            end = time.monotonic() + 10
+            while not waiting:
+                assert time.monotonic() < end
+                waiting = [p["pid"] for p in cluster.processes(["node02"])
+                           if p["uid"] == USERS["alice"] and p["command"].startswith("slurmstepd")]
+                time.sleep(0.02)
+            for user in ("alice", "bob"):
+                assert as_user(user, READ_IT.format(pid=waiting[0])) == ""
+            assert os.path.exists(f"/proc/{waiting[0]}")
+        finally:
+            step.send_signal(signal.SIGKILL)
+            cluster.run(["scancel", "-u", "alice"])
+            step.communicate(timeout=60)
+    cluster.assert_idle(deadline=30)
+
+
+def test_the_secret_is_in_no_prolog_table_or_log(cluster):
+    """Only srun's own prolog has it, which is how this test knows it."""
+    home = cluster.host_path("/home/alice")
+    names = ("prolog", "task-prolog", "task-epilog")
+    for name in names:
+        path = os.path.join(home, f"{name}.sh")
+        with open(path, "w", encoding="ascii") as script:
+            script.write(f"#!/bin/sh\nenv >> /home/alice/{name}.env; echo end >> /home/alice/{name}.env\n")
+        os.chmod(path, 0o755)
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-verbose", "--prolog=/home/alice/prolog.sh",
+                          "--task-prolog=/home/alice/task-prolog.sh", "--task-epilog=/home/alice/task-epilog.sh", RANK, "late", "3", "3"])
+    texts = {}
+    try:
+        end = time.monotonic() + 10
+        while len([p for p in cluster.processes() if p["command"].startswith(RANK)]) < 4:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        texts["scontrol"] = cluster.run("scontrol -dd show job; scontrol -dd show step; squeue -o %all; squeue -s -o %all", user="root",
+                                        check=True).stdout
+        for process in cluster.processes(everyone=True):
+            for file in ("environ", "cmdline"):
+                try:
+                    with open(f"/proc/{process['pid']}/{file}", "rb") as data:
+                        texts[f"{file} of {process['command']}"] = data.read().decode(errors="replace")
+                except OSError:
+                    continue
+    finally:
+        texts["stdout"], texts["stderr"] = step.communicate(timeout=60)
+    assert step.returncode == 0, texts["stderr"]
+    for name in names:
+        with open(os.path.join(home, f"{name}.env"), encoding="utf-8") as text:
+            texts[name] = text.read()
+    for log in ("slurmctld.log", "slurmd-node01.log", "slurmd-node02.log"):
+        texts[log] = cluster.log(log)
+    secret = re.search("^SLURM_DP_SECRET=([0-9a-f]{64})$", texts.pop("prolog"), re.M).group(1)
+    assert texts["task-prolog"].count("end\n") == texts["task-epilog"].count("end\n") == 4
+    assert "StepId=" in texts["scontrol"] and "DP_RANK=" in texts["task-prolog"] and len(texts) > 16
+    assert [name for name, text in texts.items() if secret in text or secret.upper() in text] == []
+
+
 def test_the_daemon_keeps_its_memory_to_itself(cluster, waiting_world):
     """Nothing in ps, and nothing for another process of the same user: no variable, no descriptor, no memory, no core."""
     step, _ = waiting_world
@@ -123,10 +241,7 @@ def test_the_daemon_keeps_its_memory_to_itself(cluster, waiting_world):
         daemon = next(p["pid"] for p in cluster.processes([node]) if p["command"].startswith("dp-rendezvousd"))
         with open(f"/proc/{daemon}/cmdline", "rb") as words, open(f"/proc/{daemon}/environ", "rb") as variables:
             assert (words.read(), variables.read()) == (b"dp-rendezvousd\0", b"")
-        look = f"cd /proc/{daemon} && for f in environ mem maps fd/3; do cat $f >/dev/null 2>&1 && echo read $f; done; ls fd 2>/dev/null; true"
-        done = subprocess.run(["setpriv", f"--reuid={USERS['alice']}", f"--regid={USERS['alice']}", "--clear-groups", "sh", "-c", look],
-                              capture_output=True, text=True, check=True)
-        assert done.stdout == "", done.stdout
+        assert as_user("alice", READ_IT.format(pid=daemon)) == ""
     out, err = step.communicate(timeout=60)
     assert step.returncode == 0 and out.count(" met\n") == 4, err
 

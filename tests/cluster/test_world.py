@@ -38,7 +38,7 @@ def test_every_task_is_a_rank_and_knows_its_place(cluster):
 
 
 def test_the_usual_variables_are_there_and_no_secret_is(cluster):
-    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=4", "sh", "-c", "env; cat /proc/$PPID/cmdline 2>/dev/null | tr '\\0' ' '"],
+    done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=4", "sh", "-c", "env; cat /proc/$PPID/cmdline 2>/dev/null | tr '\\0' ' '; echo"],
                        check=True)
     for name in ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
                  "GROUP_WORLD_SIZE", "DP_SOCKET", "DP_RANK", "DP_WORLD_SIZE", "DP_GENERATION"]:

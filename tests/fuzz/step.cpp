@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A step of three nodes with two ranks each: joins, starts, hellos, calls, exits, cut connections and time in
-// any order, and any bytes in the place of a message. Nothing crashes, and what the broker says goes to nodes
-// that are there.
+// any order, and any bytes in the place of a message. Nothing crashes, what the broker says goes to nodes
+// that are there, and as long as nobody lies every call of a rank that is there has an answer in time.
 #include "engine/simulation.hpp"
 #include "target.hpp"
 
@@ -12,6 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     constexpr uint32_t kRanks = 6;
     fuzz::Bytes bytes(data, size);
     Simulation step(kNodes, kRanks / kNodes, Time(10000), bytes.byte() % 2 == 1, bytes.byte() % 2 == 1);
+    std::set<std::pair<uint32_t, uint64_t>> calls;  // rank, id
+    std::set<uint32_t> gone;                        // ranks that hear nothing any more
+    bool honest = true;
     for (unsigned moves = 0; !bytes.empty() && moves < 300; ++moves) {
         const uint8_t what = bytes.byte();
         const uint32_t rank = bytes.byte() % kRanks;
@@ -31,39 +34,56 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 break;
             case 4:
                 step.goodbye(rank);
+                gone.insert(rank);
                 break;
             case 5:
                 step.vanish(rank);
+                gone.insert(rank);
                 break;
             case 6:
                 step.exit(rank, bytes.byte() << 8 | bytes.byte());
+                gone.insert(rank);
                 break;
             case 7:
                 step.end(node);
+                for (uint32_t local : {0, 1}) gone.insert(node * 2 + local);
                 break;
             case 8:
-                step.cut(node);
-                break;
             case 9:
+                if (node == 0) break;  // there the two are one process
+                step.cut(node);
                 step.lose_broker(node);
                 break;
             case 10:
                 step.pass(Time(bytes.byte() * 4));
                 break;
-            case 11:
-                step.arrive(rank, bytes.byte(), "world", {}, std::string(bytes.take(4)), bytes.byte() % 4,
+            case 11: {
+                const uint64_t id = bytes.byte();
+                if (step.ranks[rank].welcome && !gone.contains(rank)) calls.emplace(rank, id);
+                step.arrive(rank, id, "world", {}, std::string(bytes.take(4)), bytes.byte() % 4,
                             Time(bytes.byte() * 10), bytes.byte() % 3);
                 break;
+            }
             case 12:
+                honest = false;
                 if (auto message = parse_message<wire::FromNode>(bytes.take(bytes.byte())))
                     step.from_node(node, *message);
                 break;
             default:
+                honest = false;
                 if (auto message = parse_message<wire::FromRank>(bytes.take(bytes.byte())))
                     step.from_rank(rank, *message);
                 break;
         }
         step.broker->next_deadline();
+    }
+    if (!honest) return 0;
+    fuzz::must(step.messages_to_nobody == 0, "the broker speaks to nodes that are there");
+    if (!calls.empty()) step.pass(Time(15000));  // the longest of all deadlines is the step's own
+    for (const auto& [rank, id] : calls) {
+        const auto& view = step.ranks[rank];
+        fuzz::must(view.replies.contains(id) || !view.aborted.empty() || gone.contains(rank),
+                   "every call is answered");
     }
     return 0;
 }

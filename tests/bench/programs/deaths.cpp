@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "engine/broker.hpp"
 #include "failing.hpp"
 #include "latencies.hpp"
 #include "real_broker.hpp"
@@ -57,10 +58,10 @@ int run(const std::string& daemon, const StepShape& shape, size_t rounds) {
     const uint32_t world = shape.world();
     RealBroker broker(daemon, shape);
     News news(world, shape.ranks_per_node);
-    SimulatedNodes others(shape, broker, [&](uint32_t rank, const wire::ToRank& message) {
-        if (message.has_deaths())
-            news.tell(rank, message.deaths().reason(),
-                      {message.deaths().ranks().begin(), message.deaths().ranks().end()});
+    SimulatedNodes others(shape, broker, [&](uint32_t rank, const Parts<wire::ToRank>& message) {
+        if (!message.common || !message.common->has_deaths()) return;
+        const wire::Deaths& deaths = message.common->deaths();
+        news.tell(rank, deaths.reason(), {deaths.ranks().begin(), deaths.ranks().end()});
     });
     others.join();
     broker.wait_for_plan();
@@ -84,6 +85,9 @@ int run(const std::string& daemon, const StepShape& shape, size_t rounds) {
         for (uint32_t rank = 0; rank < world; ++rank)
             if (!dead.contains(rank)) ms.push_back(news.ms(rank));
         print_round(std::move(ms));
+        // What follows at once is told together with others (kDeathsTogether); this is about each by itself.
+        const auto next = Clock::now() + 2 * kDeathsTogether;
+        others.run_until([&] { return Clock::now() >= next; });
     }
     clients.clear();
     others.leave();

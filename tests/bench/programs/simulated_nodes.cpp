@@ -66,7 +66,8 @@ void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
     if (actions.plan) ++planned_;
     for (const auto& message : actions.to_broker) node.link->send(message);
     for (const auto& [connection, message] : actions.to_ranks) {
-        if (message.has_abort()) die("the step was aborted: " + message.abort().reason());
+        if (message.common && message.common->has_abort())
+            die("the step was aborted: " + message.common->abort().reason());
         told_(node.first_rank + static_cast<uint32_t>(connection), message);
     }
 }

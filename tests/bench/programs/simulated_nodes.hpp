@@ -21,7 +21,8 @@ namespace dp::bench {
 
 class SimulatedNodes {
  public:
-    using Told = std::function<void(uint32_t rank, const wire::ToRank&)>;
+    // In the parts in which it goes to the rank's socket.
+    using Told = std::function<void(uint32_t rank, const Parts<wire::ToRank>&)>;
 
     SimulatedNodes(const StepShape& shape, const RealBroker& broker, Told told);
 

@@ -172,6 +172,7 @@ class Simulation {
     std::vector<std::pair<uint32_t, SocketEnds>> lookups;
     std::vector<Vouching::Verdict> verdicts;
     size_t messages_to_nodes = 0;
+    size_t messages_to_nobody = 0;  // to nodes that have not joined or are lost
     size_t messages_to_broker = 0;
     size_t largest_to_broker = 0;  // in bytes
 
@@ -195,7 +196,8 @@ class Simulation {
         if (actions.plan) plans[node] = actions.plan;
         if (actions.no_plan) no_plans[node] = actions.no_plan;
         if (actions.signal_ranks) signals[node].emplace_back(now, *actions.signal_ranks);
-        for (const auto& [connection, message] : actions.to_ranks) {
+        for (const auto& [connection, parts] : actions.to_ranks) {
+            const wire::ToRank message = parts.whole();
             RankView& rank = ranks[connection - 1];
             if (message.has_welcome()) rank.welcome = true;
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
@@ -217,9 +219,11 @@ class Simulation {
     void perform(BrokerActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
         verdicts.insert(verdicts.end(), actions.verdicts.begin(), actions.verdicts.end());
-        for (auto& [node, message] : actions.sends) {
+        for (const auto& [node, message] : actions.sends) {
             ++messages_to_nodes;
-            down_.emplace_back(node, std::move(message));
+            const auto& there = broker->membership().nodes().at(node);
+            if (!there.joined || there.lost) ++messages_to_nobody;
+            down_.emplace_back(node, message.whole());
         }
         settle();
     }

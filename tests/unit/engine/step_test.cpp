@@ -291,6 +291,7 @@ TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
     s.arrive(0, 1);
     s.goodbye(1);
     s.exit(1, 0);
+    s.pass(kGoodNews);
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
     EXPECT_NE(s.ranks[0].replies[1].error().find("cannot meet; gpu1: rank 1 exited with code 0"),
               std::string::npos);
@@ -582,6 +583,7 @@ TEST(Death, AnExitWithoutGoodbyeIsNamedAndEndsNobody) {
     s.hello_all();
     s.vanish(1);
     s.exit(1, 0);
+    s.pass(kGoodNews);
     EXPECT_TRUE(s.logged("rank 1 on gpu0 exited with code 0 without goodbye"));
     s.pass(Time(5000));
     EXPECT_TRUE(s.signals[0].empty());
@@ -769,6 +771,25 @@ TEST(End, AGoodbyeIsNoDeath) {
     EXPECT_TRUE(s.signals[1].empty());
 }
 
+TEST(End, GoodNewsOfRanksTravelTogetherAndBadOnesDoNotWait) {
+    Simulation s(2, 4);
+    s.join_all();
+    s.hello_all();
+    const size_t before = s.messages_to_broker;
+    for (uint32_t rank : {4u, 5u, 6u}) {
+        s.goodbye(rank);
+        s.exit(rank, 0);
+    }
+    EXPECT_EQ(s.messages_to_broker, before);
+    EXPECT_EQ(s.nodes[1]->next_deadline(), s.now + kGoodNews);
+    // What comes after them does not overtake them.
+    s.exit(7, kCode3);
+    EXPECT_EQ(s.messages_to_broker, before + 8);  // and that its connection closed
+    EXPECT_TRUE(s.logged("rank 7 on gpu1 exited with code 3"));
+    for (uint32_t rank : {4u, 5u, 6u})
+        EXPECT_EQ(s.broker->membership().ranks()[rank].state, Membership::RankState::exited);
+}
+
 TEST(End, TheBrokerLeavesWithTheLastNode) {
     Simulation s(2, 1);
     s.join_all();
@@ -848,6 +869,18 @@ TEST(Patience, FollowsTheStatus) {
                        {SIGINT, kTold},          {3 << 8, kFailed},          {1 << 8, kFailed},
                        {(128 + 15) << 8, kTold}, {(128 + 11) << 8, kBroken}, {(128 + 9) << 8, kBroken}};
     for (const auto& c : cases) EXPECT_EQ(patience_after(c.status), c.patience) << c.status;
+}
+
+TEST(Status, WhoHasAskedIsToldWhenTheBrokerGoes) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.frozen = {0};
+    wire::FromRank ask;
+    ask.mutable_status();
+    s.from_rank(1, ask);
+    EXPECT_TRUE(s.ranks[1].replies.empty());
+    s.lose_broker(1);
+    EXPECT_EQ(s.ranks[1].replies[0].status(), wire::LOST);
 }
 
 TEST(Status, IsDescribedInWords) {

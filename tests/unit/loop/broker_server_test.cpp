@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ class Network : public testing::Test {
     BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}), "a test");
     std::vector<uint32_t> joined;  // node ranks whose Join the broker has read
     std::vector<uint32_t> lost;
-    uint32_t other_version = 0;  // as a relay saw it
+    uint32_t other_version = 0;      // as a relay saw it
+    std::vector<wire::ToNode> told;  // to any relay
     BrokerServer server{base.get(),
                         port.socket.get(),
                         secret,
@@ -58,7 +60,8 @@ class Network : public testing::Test {
                                    message.mutable_join()->set_node_rank(node);
                                    links[index]->send(message);
                                },
-                               [](const wire::ToNode&) {}, [](const std::string&) {},
+                               [this](const wire::ToNode& message) { told.push_back(message); },
+                               [](const std::string&) {},
                                [this](uint32_t protocol) { other_version = protocol; }});
         return *links[index];
     }
@@ -90,16 +93,21 @@ class Network : public testing::Test {
         return got.substr(std::min(got.size(), kFrameHeader));
     }
 
+    // The answer of one who knows the secret.
+    wire::Response response_to(const wire::Challenge& challenge, uint32_t node) const {
+        wire::Response response;
+        response.set_nonce(make_nonce());
+        response.set_node_rank(node);
+        response.set_proof(
+            make_proof(secret, {Prover::relay, challenge.nonce(), response.nonce(), node, port.port, kHere}));
+        return response;
+    }
+
     // A connection that has gone through the handshake as this node.
     Fd proven(uint32_t node) {
         Fd fd = stranger();
         const auto challenge = parse_message<wire::Challenge>(receive(fd));
-        wire::Response response;
-        response.set_nonce(make_nonce());
-        response.set_node_rank(node);
-        response.set_proof(make_proof(
-            secret, {Prover::relay, challenge->nonce(), response.nonce(), node, port.port, kHere}));
-        const std::string frame = to_frame(response);
+        const std::string frame = to_frame(response_to(*challenge, node));
         EXPECT_EQ(send(fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(frame.size()));
         EXPECT_EQ(parse_message<wire::Accept>(receive(fd))->proof().size(), kProofBytes);
@@ -156,6 +164,96 @@ TEST_F(Network, APortWhereSomebodyElseListensIsPassedOver) {
     ASSERT_TRUE(silent);
     relay(1, secret, {silent->port, port.port});
     EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
+}
+
+// What many nodes get is written once: each gets its own part and that, as one message.
+TEST_F(Network, ASharedPartArrivesWhole) {
+    for (uint32_t node = 0; node < 3; ++node) relay(node, secret);
+    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 3; }));
+    wire::ToNode common;
+    common.mutable_reply()->mutable_reply()->set_value(std::string(100000, 'v'));
+    auto bytes = std::make_shared<const std::string>(common.SerializeAsString());
+    const std::weak_ptr<const std::string> kept = bytes;
+    for (uint32_t node = 0; node < 3; ++node) {
+        wire::ToNode own;
+        own.mutable_reply()->add_targets()->set_rank(node);
+        server.send(node, own, bytes);
+    }
+    bytes.reset();
+    EXPECT_FALSE(kept.expired());
+    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return told.size() == 3; }));
+    std::set<uint32_t> ranks;
+    for (const auto& message : told) {
+        EXPECT_EQ(message.reply().reply().value(), std::string(100000, 'v'));
+        ASSERT_EQ(message.reply().targets_size(), 1);
+        ranks.insert(message.reply().targets(0).rank());
+    }
+    EXPECT_EQ(ranks, (std::set<uint32_t>{0, 1, 2}));
+    EXPECT_TRUE(kept.expired());  // sent: nobody holds it any longer
+}
+
+// Somebody who speaks the protocol and does not know the secret: he sees one proof of the relay's, over his
+// own nonce and a fresh one, and neither that nor anything else makes him the broker.
+TEST_F(Network, ABrokerThatCannotProveItselfIsPassedOver) {
+    auto other = listen_on_first_free(candidate_ports({80, 1, 0, ""}), "a test");
+    ASSERT_TRUE(other);
+    std::vector<std::unique_ptr<Connection>> pretending;
+    std::vector<wire::Response> seen;
+    Listener listener(
+        base.get(), other->socket.get(),
+        [&](Fd fd) {
+            auto* connection =
+                pretending
+                    .emplace_back(std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame))
+                    .get();
+            connection->start(
+                [&, connection](std::string_view body) {
+                    const auto response = parse_message<wire::Response>(body);
+                    if (!response) return true;
+                    seen.push_back(*response);
+                    wire::Accept accept;  // the relay's own proof given back, then anything
+                    accept.set_proof(seen.size() == 1 ? response->proof() : make_nonce());
+                    connection->send(to_frame(accept));
+                    return true;
+                },
+                [](const std::string&) {});
+            wire::Challenge challenge;
+            challenge.set_protocol(kProtocol);
+            challenge.set_nonce(std::string(kNonceBytes, 'n'));
+            connection->send(to_frame(challenge));
+        },
+        [](int) {});
+    relay(1, secret, {other->port});
+    ASSERT_TRUE(run(std::chrono::seconds(10), [&] { return seen.size() >= 2; }));
+    EXPECT_TRUE(joined.empty());
+    EXPECT_NE(seen[0].nonce(), seen[1].nonce());
+    EXPECT_NE(seen[0].proof(), seen[1].proof());
+    for (const auto& response : seen) EXPECT_EQ(response.proof().size(), kProofBytes);
+    // Beside the real one he keeps nobody.
+    relay(2, secret, {other->port, port.port});
+    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{2}; }));
+}
+
+TEST_F(Network, ASecondConnectionForANodeAndOneForANodeThatIsNotThereAreDropped) {
+    relay(3, secret);
+    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 1; }));
+    for (const uint32_t node : {3u, 64u, 4000000000u}) {
+        const Fd fd = stranger();
+        const auto challenge = parse_message<wire::Challenge>(receive(fd));
+        ASSERT_TRUE(challenge);
+        const std::string answer = to_frame(response_to(*challenge, node));
+        EXPECT_EQ(send(fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(answer.size()));
+        char byte;
+        ssize_t got = -1;
+        EXPECT_TRUE(run(std::chrono::seconds(5), [&] {
+            got = recv(fd.get(), &byte, 1, MSG_DONTWAIT);
+            return got == 0;
+        })) << node;  // closed without a proof of the broker's
+    }
+    EXPECT_TRUE(lost.empty());
+    server.send(3, wire::ToNode());
+    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return told.size() == 1; }));  // the first is still there
 }
 
 TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
@@ -304,12 +402,15 @@ TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
         EXPECT_EQ(said, std::string("slurm-dp: closed a connection from 127.0.0.1: ") + why + "\n");
     }
     // Half a frame is waited for, no longer than kHandshakeSeconds, and one that leaves is nobody's concern.
+    testing::internal::CaptureStderr();
     {
         const Fd fd = stranger();
         run(std::chrono::milliseconds(30), [] { return false; });
         EXPECT_EQ(send(fd.get(), "\0\0", 2, MSG_NOSIGNAL), 2);
     }
+    stranger();  // connects and goes
     run(std::chrono::milliseconds(30), [] { return false; });
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
     EXPECT_TRUE(lost.empty());
     wire::FromNode again;
     again.mutable_join()->set_node_rank(2);

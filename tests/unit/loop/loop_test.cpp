@@ -80,6 +80,22 @@ TEST(Frames, CarryTheirLengthAndAreLimitedBeforeAnythingIsRead) {
     EXPECT_FALSE(parse_message<wire::Challenge>("\xff\xff\xff"));
 }
 
+TEST(Frames, WhatFollowsIsReadAsPartOfTheMessage) {
+    wire::ToNode own;
+    own.mutable_reply()->add_targets()->set_rank(7);
+    wire::ToNode common;
+    common.mutable_reply()->mutable_reply()->set_value("for all");
+    const std::string rest = common.SerializeAsString();
+    const std::string frame = to_frame(own, rest.size()) + rest;
+    const auto length = frame_length(reinterpret_cast<const unsigned char*>(frame.data()), kMaxFrame);
+    ASSERT_EQ(frame.size(), kFrameHeader + length.value_or(0));
+    const auto read = parse_message<wire::ToNode>(std::string_view(frame).substr(kFrameHeader));
+    ASSERT_TRUE(read);
+    ASSERT_EQ(read->reply().targets_size(), 1);
+    EXPECT_EQ(read->reply().targets(0).rank(), 7u);
+    EXPECT_EQ(read->reply().reply().value(), "for all");
+}
+
 TEST(Processes, AStepsCgroupIsFoundInBothVersionsAndNoOther) {
     const std::string step = step_cgroup(7, 1);
     for (const char* text : {"11:memory:/slurm_n1/uid_1001/job_7/step_1/task_3\n0::/\n",

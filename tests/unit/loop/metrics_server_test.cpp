@@ -2,6 +2,7 @@
 #include "loop/metrics_server.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -31,6 +32,8 @@ class MetricsServerTest : public testing::Test {
     std::unique_ptr<event_base, FreeBase> base{event_base_new()};
     StrangerLog strangers;
     std::string step = "unit" + std::to_string(getpid()) + ".0";
+    void SetUp() override { signal(SIGPIPE, SIG_IGN); }  // as the daemon does
+
     Fd ranks = listening("slurm-dp/" + step + "/5f");
     std::vector<uint64_t> asked;
     MetricsServer server{base.get(), ranks.get(), strangers, [this](uint64_t id) { asked.push_back(id); }};
@@ -97,6 +100,34 @@ TEST_F(MetricsServerTest, SaysWhyThereAreNone) {
     const std::string got = receive(client);
     EXPECT_EQ(got.rfind("HTTP/1.1 503 ", 0), 0u) << got;
     EXPECT_NE(got.find("the broker is gone"), std::string::npos);
+}
+
+TEST_F(MetricsServerTest, WhoHasSaidAllStillGetsAnAnswer) {
+    const Fd client = connected();
+    say(client, "GET /metrics HTTP/1.1\r\n\r\n");
+    shutdown(client.get(), SHUT_WR);
+    ASSERT_TRUE(run([&] { return asked.size() == 1; }));
+    run([] { return false; }, std::chrono::milliseconds(50));
+    wire::ToRank message;
+    message.mutable_status()->add_ranks_by_state(3);
+    server.answer(asked[0], message);
+    EXPECT_EQ(receive(client).rfind("HTTP/1.1 200 OK\r\n", 0), 0u);
+}
+
+// One byte at a time does not keep a place, and neither does an answer that does not come.
+TEST_F(MetricsServerTest, NobodyStaysLongerThanItsTime) {
+    const Fd slow = connected();
+    const Fd waiting = connected();
+    say(waiting, "GET /metrics HTTP/1.1\r\n\r\n");
+    const auto began = Clock::now();
+    char byte;
+    EXPECT_TRUE(run([&] {
+        send(slow.get(), "G", 1, MSG_NOSIGNAL);
+        return recv(slow.get(), &byte, 1, 0) == 0 || (errno == EPIPE || errno == ECONNRESET);
+    }));
+    EXPECT_EQ(receive(waiting), "");
+    EXPECT_GE(Clock::now() - began, kHttpPatience - std::chrono::seconds(1));
+    EXPECT_EQ(asked.size(), 1u);
 }
 
 TEST_F(MetricsServerTest, WhatIsNoSuchRequestIsToldSo) {
