@@ -15,6 +15,7 @@
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
+#include "environment.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -23,25 +24,11 @@ namespace {
 // Batch, interactive and extern steps have numbers from here on (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
 
-std::optional<std::string> job_environment(spank_t spank, const char* name) {
-    std::string value(256, '\0');
-    for (;;) {
-        spank_err_t rc = spank_getenv(spank, name, value.data(), static_cast<int>(value.size()));
-        if (rc == ESPANK_NOSPACE && value.size() < (size_t{1} << 22)) {
-            value.resize(value.size() * 4);
-            continue;
-        }
-        if (rc != ESPANK_SUCCESS) return std::nullopt;
-        value.resize(value.find('\0'));
-        return value;
-    }
-}
-
 std::string host_name(spank_t spank, const StepFacts& facts) {
     auto hosts = expand_hostlist(facts.node_list);
     // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
     if (hosts && !facts.heterogeneous && facts.node_rank < hosts->size()) return (*hosts)[facts.node_rank];
-    if (auto name = job_environment(spank, "SLURMD_NODENAME"); name && !name->empty()) return *name;
+    if (auto name = environment_value(spank, "SLURMD_NODENAME"); name && !name->empty()) return *name;
     char name[256] = {};
     gethostname(name, sizeof name - 1);
     return name;
@@ -80,7 +67,7 @@ Try<StepFacts> gather(spank_t spank) {
     f.leader_job_id = f.job_id;
     uint16_t cpus = 0;
     if (spank_get_item(spank, S_JOB_NCPUS, &cpus) == ESPANK_SUCCESS) f.cpus = cpus;
-    auto text = [&](const char* name) { return job_environment(spank, name).value_or(""); };
+    auto text = [&](const char* name) { return environment_value(spank, name).value_or(""); };
     auto number = [&](const char* name) { return parse_number<uint32_t>(text(name)); };
     // S_SLURM_RESTART_COUNT is always 0 in a step: slurmstepd never fills it in (slurmstepd_job.c).
     f.restart = number("SLURM_RESTART_COUNT").value_or(0);
@@ -151,7 +138,7 @@ class Loan {
 void node_post_options(spank_t spank) {
     State& s = state();
     uint32_t step_id = 0;
-    if (job_environment(spank, kSecretVariable).value_or("").empty()) return;
+    if (environment_value(spank, kSecretVariable).value_or("").empty()) return;
     if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
         return;
     s.active = true;
@@ -161,7 +148,7 @@ void node_post_options(spank_t spank) {
 void node_user_init(spank_t spank) {
     State& s = state();
     if (!s.active || s.failure) return;
-    const std::string step = job_environment(spank, kStepVariable).value_or("");
+    const std::string step = environment_value(spank, kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
     if (s.refused) return s.shelf.abandon();
     s.settings = read_settings(step);
@@ -183,7 +170,14 @@ void node_user_init(spank_t spank) {
         if (verdict.decision != Verdict::apply) return s.shelf.abandon();
     }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
-    if (prepared) return;
+    if (prepared) {
+        // In a heterogeneous step the node's place is not known yet.
+        if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
+        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0),
+                                         [&](const char* name) { return environment_value(spank, name); });
+        change_environment(spank, s.environment.changes);
+        return;
+    }
     s.failure = prepared.error().message;
     s.node = NodeSetup();
     s.shelf.abandon();

@@ -17,6 +17,7 @@ extern "C" {
 #include "common/interfaces.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
+#include "common/task_environment.hpp"
 #include "shelf.hpp"
 #include "site.hpp"
 
@@ -65,6 +66,7 @@ struct State {
     bool own_options = false;  // some of them were given to this srun itself
     StepFacts facts;
     NodeSetup node;
+    NodeEnvironment environment;  // already in the one that the tasks inherit
     Shelf shelf;
     std::optional<InterfaceAddress> interface;  // with --dp-interface
     // What went wrong before there was a task to tell it. An error returned there would drain the node
@@ -78,6 +80,10 @@ struct State {
 };
 
 State& state();
+
+// Of a task that is about to start; without its CPUs.
+TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
+
 
 // ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----
 void allocator_post_options();

@@ -20,6 +20,7 @@ extern "C" {
 #include "common/daemon_config.hpp"
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
+#include "environment.hpp"
 #include "network.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
@@ -94,14 +95,8 @@ void end_step(const StepFacts& facts) {
     kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
-std::optional<std::string> task_environment_value(spank_t spank, const char* name) {
-    char value[1024];
-    if (spank_getenv(spank, name, value, sizeof value) != ESPANK_SUCCESS) return std::nullopt;
-    return std::string(value);
-}
-
 uint32_t task_number(spank_t spank, const char* name, uint32_t otherwise) {
-    return parse_number<uint32_t>(task_environment_value(spank, name).value_or("")).value_or(otherwise);
+    return parse_number<uint32_t>(environment_value(spank, name).value_or("")).value_or(otherwise);
 }
 
 // slurmstepd of 24.05 and later catches these, and a task keeps its handlers until the exec, which sets them
@@ -129,6 +124,25 @@ void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
 }
 
 }  // namespace
+
+TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
+    TaskFacts facts;
+    facts.rank = rank;
+    facts.world_size = s.facts.world_size;
+    facts.local_rank = local_rank;
+    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
+    facts.node_rank = s.facts.node_rank;
+    facts.nodes = s.facts.nodes;
+    facts.generation = s.facts.restart;
+    facts.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
+    facts.sizes = ModelParallel::of_world(s.facts.world_size, s.settings.tensor.value_or(1),
+                                          s.settings.pipeline.value_or(1));
+    facts.torch_store = s.settings.store == StoreKind::torch;
+    if (s.interface) facts.interface = s.interface->interface;
+    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
+    facts.socket = s.node.socket_name;
+    return facts;
+}
 
 void task_init(spank_t spank) {
     State& s = state();
@@ -182,32 +196,13 @@ void task_init(spank_t spank) {
     auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
 
-    TaskFacts facts;
-    facts.rank = rank;
-    facts.world_size = s.facts.world_size;
-    facts.local_rank = static_cast<uint32_t>(local);
-    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
-    facts.node_rank = s.facts.node_rank;
-    facts.nodes = s.facts.nodes;
-    facts.generation = s.facts.restart;
-    facts.timeout_seconds = static_cast<uint32_t>(timeout.count());
-    const auto local_tasks = static_cast<uint32_t>(s.facts.ranks.size());
-    facts.cpus =
-        cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0), bound_cpus(), s.facts.cpus, local_tasks);
-    facts.sizes = ModelParallel::of_world(s.facts.world_size, s.settings.tensor.value_or(1),
-                                          s.settings.pipeline.value_or(1));
-    facts.torch_store = s.settings.store == StoreKind::torch;
-    if (s.interface) facts.interface = s.interface->interface;
-    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
-    facts.socket = s.node.socket_name;
-    const TaskEnvironment environment =
-        task_environment(facts, *plan, [&](const char* name) { return task_environment_value(spank, name); });
-    for (const auto& change : environment.changes) {
-        if (change.value)
-            spank_setenv(spank, change.name.c_str(), change.value->c_str(), 1);
-        else
-            spank_unsetenv(spank, change.name.c_str());
-    }
+    TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
+    facts.cpus = cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0), bound_cpus(), s.facts.cpus,
+                              facts.local_world_size);
+    const TaskEnvironment environment = task_environment(facts, *plan, [&](const char* name) {
+        return s.environment.get(name, [&](const char* n) { return environment_value(spank, n); });
+    });
+    change_environment(spank, s.environment.left_of(environment.changes));
     const bool dry_run = s.settings.dry_run.value_or(false);
     if (rank == 0) {
         for (const auto& warning : environment.warnings)

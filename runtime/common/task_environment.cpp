@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "common/text.hpp"
 
@@ -194,6 +195,42 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
     write_own(w, facts, plan);
     for (const char* name : kLauncherVariables) w.remove(name);
     return w.finish();
+}
+
+std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
+    auto found = before.find(name);
+    return found == before.end() ? inherited(name) : found->second;
+}
+
+std::vector<EnvironmentChange> NodeEnvironment::left_of(
+    const std::vector<EnvironmentChange>& changes_of_task) const {
+    std::vector<EnvironmentChange> left;
+    std::set<std::string> decided;
+    for (const auto& change : changes_of_task) {
+        decided.insert(change.name);
+        if (std::find(changes.begin(), changes.end(), change) == changes.end()) left.push_back(change);
+    }
+    for (const auto& [name, value] : before)
+        if (!decided.contains(name)) left.push_back({name, value});
+    return left;
+}
+
+// What comes out the same for two tasks that differ in all in which tasks of a node can, under two plans.
+NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get) {
+    TaskFacts first = any;
+    first.rank = first.local_rank = 0;
+    TaskFacts last = any;
+    last.rank = any.world_size - 1;
+    last.local_rank = any.local_world_size - 1;
+    const auto here = task_environment(first, {"here", 1, 2, "here too", ""}, get).changes;
+    const auto there = task_environment(last, {"there", 3, 4, "there too", ""}, get).changes;
+    NodeEnvironment node;
+    for (const auto& change : here) {
+        if (std::find(there.begin(), there.end(), change) == there.end()) continue;
+        node.changes.push_back(change);
+        node.before.emplace(change.name, get(change.name.c_str()));
+    }
+    return node;
 }
 
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,6 +49,20 @@ struct TaskEnvironment {
 // one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it
 // stands in DP_INJECTED, as NAME=VALUE and separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
+
+// The part of it that is the same for every task of a node and needs no plan: made once, in the environment from which the
+// node's tasks inherit (each change there costs Slurm as much as in a task). `any` may be any task of the node, without
+// `cpus`; `get` reads that environment.
+struct NodeEnvironment {
+    std::vector<EnvironmentChange> changes;
+    std::map<std::string, std::optional<std::string>> before;  // what stood at their names
+
+    // For task_environment in a task that inherits: what was there without it.
+    std::optional<std::string> get(const char* name, const GetVariable& inherited) const;
+    // Which of a task's changes are left to be made.
+    std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task) const;
+};
+NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get);
 
 // The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
 // is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of

@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (!honest) return 0;
     fuzz::must(step.messages_to_nobody == 0, "the broker speaks to nodes that are there");
-    if (!calls.empty()) step.pass(Time(15000));  // the longest of all deadlines is the step's own
+    if (!calls.empty()) step.pass(Time(15000), Time(500));  // the longest of all deadlines is the step's own
     for (const auto& [rank, id] : calls) {
         const auto& view = step.ranks[rank];
         fuzz::must(view.replies.contains(id) || !view.aborted.empty() || gone.contains(rank),

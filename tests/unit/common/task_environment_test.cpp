@@ -60,7 +60,7 @@ TEST(TaskEnvironment, HasTheFieldsNames) {
 }
 
 TEST(TaskEnvironment, IsWhatLibdpReads) {
-    auto [env, warnings] = task_with({});
+    const Variables env = task_with({}).first;
     auto world = world_from_environment([&](const char* name) -> std::optional<std::string> {
         auto found = env.find(name);
         return found == env.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -249,6 +249,64 @@ TEST(World, ABrokenEnvironmentIsNamed) {
         })) << name
             << "=" << value;
     }
+}
+
+// What is made once for a node and then what is left in each task comes out as if all had been made in the task.
+TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
+    const Variables befores[] = {
+        {},
+        {{"WORLD_SIZE", "4"}, {"NODE_RANK", "7"}, {"ROLE_NAME", "mine"}, {"PATH", "/bin"}},
+        {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29000"}, {"TORCHELASTIC_RUN_ID", ""}},
+        {{"DP_INJECTED", "WORLD_SIZE=16 NODE_RANK=3 NCCL_SOCKET_IFNAME=old"},
+         {"WORLD_SIZE", "16"},
+         {"NODE_RANK", "3"},
+         {"NCCL_SOCKET_IFNAME", "old"},
+         {"DP_NODES", "4"},
+         {kSecretVariable, "5ec7e7"}},
+    };
+    for (const bool torch_store : {false, true})
+        for (const bool with_interface : {false, true})
+            for (const Variables& before : befores) {
+                TaskFacts any = rank_5_of_8();
+                any.cpus = 0;
+                any.torch_store = torch_store;
+                if (with_interface) any.interface = "hsn0";
+                auto reading = [](const Variables& from) {
+                    return [&from](const char* name) -> std::optional<std::string> {
+                        auto found = from.find(name);
+                        return found == from.end() ? std::nullopt
+                                                   : std::optional<std::string>(found->second);
+                    };
+                };
+                auto change = [](Variables& env, const std::vector<EnvironmentChange>& changes) {
+                    for (const auto& c : changes) {
+                        if (c.value)
+                            env[c.name] = *c.value;
+                        else
+                            env.erase(c.name);
+                    }
+                };
+                const NodeEnvironment node = node_environment(any, reading(before));
+                EXPECT_GT(node.changes.size(), 20u);
+                Variables inherited = before;
+                change(inherited, node.changes);
+                for (uint32_t local = 0; local < 4; ++local) {
+                    TaskFacts task = any;
+                    task.local_rank = local;
+                    task.rank = 4 + local;
+                    task.cpus = 2;
+                    const auto [expected, warnings] = task_with(before, task);
+                    const auto there = reading(inherited);
+                    const auto out = task_environment(
+                        task, kPlan, [&](const char* name) { return node.get(name, there); });
+                    const auto left = node.left_of(out.changes);
+                    EXPECT_LT(left.size(), 22u);
+                    Variables env = inherited;
+                    change(env, left);
+                    EXPECT_EQ(env, expected);
+                    EXPECT_EQ(out.warnings, warnings);
+                }
+            }
 }
 
 }  // namespace

@@ -139,10 +139,10 @@ class Simulation {
     }
     void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed", now)); }
 
-    void pass(Time time) {
-        // In steps, as deadlines would wake a loop.
+    // In steps, as deadlines would wake a loop.
+    void pass(Time time, Time step = Time(50)) {
         for (Time end = now + time; now < end;) {
-            now = std::min(end, now + Time(50));
+            now = std::min(end, now + step);
             for (uint32_t n = 0; n < nodes.size(); ++n)
                 if (!frozen.contains(n)) perform(n, nodes[n]->tick(clock(n)));
             if (!frozen.contains(0)) perform(broker->tick(now));

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "environment.hpp"
+
+namespace dp::plugin {
+
+std::optional<std::string> environment_value(spank_t spank, const char* name) {
+    std::string value(256, '\0');
+    for (;;) {
+        spank_err_t rc = spank_getenv(spank, name, value.data(), static_cast<int>(value.size()));
+        if (rc == ESPANK_NOSPACE && value.size() < (size_t{1} << 22)) {
+            value.resize(value.size() * 4);
+            continue;
+        }
+        if (rc != ESPANK_SUCCESS) return std::nullopt;
+        value.resize(value.find('\0'));
+        return value;
+    }
+}
+
+void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes) {
+    for (const auto& change : changes) {
+        if (change.value)
+            spank_setenv(spank, change.name.c_str(), change.value->c_str(), 1);
+        else
+            spank_unsetenv(spank, change.name.c_str());
+    }
+}
+
+}  // namespace dp::plugin

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The environment that Slurm keeps for a step's tasks, read and changed through SPANK: in user_init the node's, from
+// which all its tasks inherit, in task_init one task's own.
+#pragma once
+
+extern "C" {
+#include <slurm/spank.h>
+}
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/task_environment.hpp"
+
+namespace dp::plugin {
+
+std::optional<std::string> environment_value(spank_t spank, const char* name);
+
+void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);
+
+}  // namespace dp::plugin
