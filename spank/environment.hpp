@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The environment that Slurm keeps for a step's tasks, read and changed through SPANK: in user_init the node's, from
-// which all its tasks inherit, in task_init one task's own.
+// The environment that Slurm keeps for a step's tasks, read and changed through SPANK: in user_init the
+// node's, from which all its tasks inherit, in task_init one task's own.
 #pragma once
 
 extern "C" {

@@ -84,7 +84,6 @@ State& state();
 // Of a task that is about to start; without its CPUs.
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
 
-
 // ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----
 void allocator_post_options();
 void launcher_post_options();

@@ -50,9 +50,9 @@ struct TaskEnvironment {
 // stands in DP_INJECTED, as NAME=VALUE and separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
 
-// The part of it that is the same for every task of a node and needs no plan: made once, in the environment from which the
-// node's tasks inherit (each change there costs Slurm as much as in a task). `any` may be any task of the node, without
-// `cpus`; `get` reads that environment.
+// The part of it that is the same for every task of a node and needs no plan: made once, in the environment
+// from which the node's tasks inherit (each change there costs Slurm as much as in a task). `any` may be any
+// task of the node, without `cpus`; `get` reads that environment.
 struct NodeEnvironment {
     std::vector<EnvironmentChange> changes;
     std::map<std::string, std::optional<std::string>> before;  // what stood at their names

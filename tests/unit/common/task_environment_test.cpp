@@ -251,7 +251,8 @@ TEST(World, ABrokenEnvironmentIsNamed) {
     }
 }
 
-// What is made once for a node and then what is left in each task comes out as if all had been made in the task.
+// What is made once for a node and then what is left in each task comes out as if all had been made in the
+// task.
 TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
     const Variables befores[] = {
         {},
@@ -274,8 +275,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                 auto reading = [](const Variables& from) {
                     return [&from](const char* name) -> std::optional<std::string> {
                         auto found = from.find(name);
-                        return found == from.end() ? std::nullopt
-                                                   : std::optional<std::string>(found->second);
+                        return found == from.end() ? std::nullopt : std::optional<std::string>(found->second);
                     };
                 };
                 auto change = [](Variables& env, const std::vector<EnvironmentChange>& changes) {
