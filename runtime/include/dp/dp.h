@@ -11,7 +11,9 @@
  * char *` belong to the context (or, for dp_last_error, to the calling thread) and must not be freed. Time:
  * timeouts are milliseconds; DP_TIMEOUT_DEFAULT means the step's --dp-timeout. No call waits longer; time in
  * which the step is stopped (scontrol suspend) does not count. Errors: a dp_status; dp_last_error() then
- * holds one line that says what was tried, who is missing, what to do. Since:     0.1
+ * holds one line that says what was tried, who is missing, what to do.
+ *
+ * Since:     0.1
  */
 #ifndef DP_DP_H
 #define DP_DP_H
