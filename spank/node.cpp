@@ -133,21 +133,8 @@ class Loan {
     State& s_;
 };
 
-}  // namespace
-
-void node_post_options(spank_t spank) {
-    State& s = state();
-    uint32_t step_id = 0;
-    if (environment_value(spank, kSecretVariable).value_or("").empty()) return;
-    if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
-        return;
-    s.active = true;
-    if (auto built = s.shelf.build(); !built) s.failure = built.error().message;
-}
-
-void node_user_init(spank_t spank) {
-    State& s = state();
-    if (!s.active || s.failure) return;
+// What a node needs before its tasks are forked; where that cannot be, the reason for task_init.
+void take_up_step(spank_t spank, State& s) {
     const std::string step = environment_value(spank, kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
     if (s.refused) return s.shelf.abandon();
@@ -159,7 +146,6 @@ void node_user_init(spank_t spank) {
         return s.shelf.abandon();
     }
     s.facts = std::move(*facts);
-    // Neither task nor prolog nor epilog of a task gets to see it from here on.
     spank_unsetenv(spank, kSecretVariable);
     if (s.facts.heterogeneous) {
         // srun knows one component; it has judged every other step before it launched it.
@@ -181,6 +167,26 @@ void node_user_init(spank_t spank) {
     s.failure = prepared.error().message;
     s.node = NodeSetup();
     s.shelf.abandon();
+}
+
+}  // namespace
+
+void node_post_options(spank_t spank) {
+    State& s = state();
+    uint32_t step_id = 0;
+    if (environment_value(spank, kSecretVariable).value_or("").empty()) return;
+    if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
+        return;
+    s.active = true;
+    if (auto built = s.shelf.build(); !built) s.failure = built.error().message;
+}
+
+void node_user_init(spank_t spank) {
+    State& s = state();
+    if (!s.active) return;
+    if (!s.failure) take_up_step(spank, s);
+    // Neither task nor prolog nor epilog of a task gets to see it, whatever became of the step.
+    spank_unsetenv(spank, kSecretVariable);
 }
 
 void node_task_forked(spank_t spank) {

@@ -44,7 +44,7 @@ void Broker::deliver(const std::vector<Answer>& answers) {
         std::map<uint32_t, wire::ToNode> by_node;
         for (const Caller& caller : a.callers) {
             const auto& node = members_.ranks()[caller.rank].node;
-            if (!node) continue;
+            if (!node || members_.nodes()[*node].lost) continue;
             auto* target = by_node[*node].mutable_reply()->add_targets();
             target->set_rank(caller.rank);
             target->set_id(caller.id);
@@ -181,6 +181,8 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             break;
         }
         case wire::FromNode::kAlive:
+            members_.set_clock(node, message.alive().clock_ms(), now);
+            break;
         case wire::FromNode::KIND_NOT_SET:
             break;
     }

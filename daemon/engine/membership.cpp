@@ -63,6 +63,11 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
     return std::nullopt;
 }
 
+void Membership::set_clock(uint32_t node, int64_t clock_ms, Time now) {
+    if (node < nodes_.size() && nodes_[node].joined && clock_ms > 0)
+        nodes_[node].clock_ahead = clamped(clock_ms) - now;
+}
+
 // What a node's clock said, by the broker's.
 Time Membership::by_broker(uint32_t rank, int64_t at_ms) const {
     return clamped(at_ms) - nodes_[*ranks_[rank].node].clock_ahead;

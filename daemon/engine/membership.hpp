@@ -46,6 +46,7 @@ class Membership {
 
     // nullopt: accepted; else why not.
     std::optional<std::string> join(const wire::Join& join, Time now);
+    void set_clock(uint32_t node, int64_t clock_ms, Time now);
     void note(const wire::RankEvent& event);
     void hello(const wire::Hellos::Rank& said);
     void note_id(uint32_t rank, Time now);

@@ -42,7 +42,9 @@ void Node::tell_broker(wire::FromNode message) {
 
 void Node::tell_good_news() {
     tell_good_news_at_.reset();
-    for (auto& message : std::exchange(good_news_, {})) tell_broker(std::move(message));
+    // Not through tell_broker: the hellos that wait now came after them.
+    for (auto& message : std::exchange(good_news_, {}))
+        if (!broker_gone_) (joined_ ? out_.to_broker : queued_).push_back(std::move(message));
 }
 
 void Node::tell_hellos() {
@@ -516,7 +518,7 @@ void Node::check_silence(Time now) {
     if (beat_at_ && now >= *beat_at_) {
         beat_at_ = now + kBeat;
         wire::FromNode message;
-        message.mutable_alive();
+        message.mutable_alive()->set_clock_ms(now.count());
         tell_broker(std::move(message));
     }
     if (auto next = silence_.next_check(); !next || now < *next) return;

@@ -65,10 +65,6 @@ NodeConfig node_config(const DaemonConfig& c) {
     return n;
 }
 
-Time steady() {
-    return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
-
 BrokerConfig broker_config(const DaemonConfig& c) {
     BrokerConfig b;
     b.world_size = c.world_size;
@@ -89,14 +85,14 @@ BrokerConfig broker_config(const DaemonConfig& c) {
 }  // namespace
 
 Time Daemon::now() {
-    return clock_.at(steady());
+    return clock_.at(steady_now());
 }
 
 Daemon::Daemon(DaemonConfig config, const std::string& secret)
     : config_(std::move(config)),
       base_(event_base_new()),
       strangers_(config_.host),
-      clock_(steady()),
+      clock_(steady_now()),
       node_(node_config(config_), now()),
       ranks_(
           base_.get(), kFdRanks, strangers_,

@@ -11,10 +11,10 @@
 #include <set>
 #include <string>
 
+#include "common/awake.hpp"
 #include "common/daemon_config.hpp"
 #include "engine/broker.hpp"
 #include "engine/node.hpp"
-#include "engine/step_clock.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/broker_server.hpp"
 #include "loop/log.hpp"
@@ -49,7 +49,7 @@ class Daemon {
     DaemonConfig config_;
     std::unique_ptr<event_base, FreeBase> base_;
     StrangerLog strangers_;
-    StepClock clock_;
+    AwakeClock clock_;
     Node node_;
     std::optional<Broker> broker_;
 

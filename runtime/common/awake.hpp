@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waiting in time that this process has lived through: while it is stopped (scontrol suspend, SIGSTOP) no
-// deadline comes nearer.
+// Time that this process has lived through: while it is stopped (scontrol suspend, SIGSTOP) no deadline comes
+// nearer. Stops that are shorter than kStoodStill look like a slow machine and do count.
 #pragma once
 
 #include <algorithm>
@@ -9,17 +9,41 @@
 
 namespace dp {
 
-// A stop falls into one such part of the wait, and costs no more than that.
+inline constexpr std::chrono::milliseconds kStoodStill{3000};
 inline constexpr std::chrono::milliseconds kAwakeSlice{1000};
 
-// `wait` waits at most as long as it is told and says whether what it waits for is there. → the same of the
-// whole.
-template <typename Wait>
-bool wait_awake(std::chrono::milliseconds time, Wait wait) {
+// A clock that is asked at least every second while the process lives; who has not asked for kStoodStill was
+// stopped.
+class AwakeClock {
+ public:
+    explicit AwakeClock(std::chrono::milliseconds steady) : last_(steady) {}
+
+    // `steady`: of the system's steady clock, never less than before.
+    std::chrono::milliseconds at(std::chrono::milliseconds steady) {
+        if (steady - last_ >= kStoodStill) stopped_ += steady - last_;
+        last_ = steady;
+        return steady - stopped_;
+    }
+
+ private:
+    std::chrono::milliseconds last_;
+    std::chrono::milliseconds stopped_{};
+};
+
+inline std::chrono::milliseconds steady_now() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now().time_since_epoch());
+}
+
+// `wait` waits at most as long as it is told and says whether what it waits for is there. -> the same of the
+// whole. A slice that took kStoodStill longer than it should does not count.
+template <typename Wait, typename Now = std::chrono::milliseconds (*)()>
+bool wait_awake(std::chrono::milliseconds time, Wait wait, Now now = steady_now) {
     for (;;) {
         const auto slice = std::min(time, kAwakeSlice);
+        const auto begin = now();
         if (wait(slice)) return true;
-        time -= slice;
+        if (now() - begin < slice + kStoodStill) time -= slice;
         if (time <= std::chrono::milliseconds(0)) return false;
     }
 }

@@ -106,8 +106,9 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
                                         std::to_string(peer.uid) + ", not to this step");
 
     client->owner_ = getpid();
-    if (auto greeted = client->greet(world, shown); !greeted) return tl::make_unexpected(greeted.error());
+    // Also so that no signal makes the wait for the welcome begin anew.
     const BlockedSignals blocked;
+    if (auto greeted = client->greet(world, shown); !greeted) return tl::make_unexpected(greeted.error());
     client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
     return client;
 }

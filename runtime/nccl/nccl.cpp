@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/awake.hpp"
 #include "libdp/internal.h"
 #include "nccl/abort_guard.hpp"
 #include "nccl/device.hpp"
@@ -264,20 +265,22 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
     if (dp_status s = watched->begin(); s != DP_OK) return s;
     const std::string what = "NCCL could not connect rank " + std::to_string(place) + " of " +
                              std::to_string(size) + " at " + world.node_addr;
-    const auto deadline = timeout_ms >= 0 ? start + milliseconds(timeout_ms) : Clock::now() + kInitTimeout;
+    const milliseconds patience = timeout_ms >= 0 ? milliseconds(left()) : kInitTimeout;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // else a peer that dies now would hold this rank for ever
     ncclComm_t made = nullptr;
     ncclResult_t result = begin_communicator(&made, size, ids, place, &config);
     if (result != ncclSuccess && result != ncclInProgress)
         return backend(DP_ERROR_BACKEND, what, result, made);
+    const milliseconds began = dp::steady_now();
+    dp::AwakeClock clock(began);
     while (true) {
         ncclResult_t state = ncclSuccess;
         result = ncclCommGetAsyncError(made, &state);
         if (result == ncclSuccess && state == ncclSuccess) break;
         if (const std::string why = watched->ended(); !why.empty())
             return broken(made, world.rank, aborted(what, why));
-        const bool late = Clock::now() > deadline;
+        const bool late = clock.at(dp::steady_now()) > began + patience;
         if (result != ncclSuccess || state != ncclInProgress || late) {
             const auto reason = result != ncclSuccess ? result : state;
             return broken(made, world.rank,

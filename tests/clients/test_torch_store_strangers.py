@@ -83,7 +83,11 @@ def test_the_same_user_in_a_network_of_his_own_gets_nothing(cluster, store):
     alice = ["setpriv", f"--reuid={USERS['alice']}", f"--regid={USERS['alice']}", "--clear-groups"]
     inside = subprocess.Popen(["nsenter", node, "unshare", "--net", "sleep", "600"])
     try:
-        while os.readlink(f"/proc/{inside.pid}/ns/net") == os.readlink(node[len("--net="):]) or not os.path.exists(f"/proc/{inside.pid}"):
+        # It begins in this process's network, enters the node's, and then has its own.
+        others = {os.readlink("/proc/self/ns/net"), os.readlink(node[len("--net="):])}
+        end = time.monotonic() + 10
+        while os.readlink(f"/proc/{inside.pid}/ns/net") in others:
+            assert time.monotonic() < end
             time.sleep(0.02)
         subprocess.run(["nsenter", node, "sh", "-ec", NETWORK.format(pid=inside.pid)], check=True)
         done = subprocess.run(["nsenter", f"--net=/proc/{inside.pid}/ns/net", *alice, PYTHON, "-c", CLIENT, address, port],
@@ -94,7 +98,7 @@ def test_the_same_user_in_a_network_of_his_own_gets_nothing(cluster, store):
                               check=True)
         assert done.stdout.strip() == SERVED
     finally:
-        subprocess.run(["nsenter", node, "sh", "-c", "nft delete table ip dp_test; sysctl -qw net.ipv4.ip_forward=0"], check=False)
+        subprocess.run(["nsenter", node, "sh", "-c", "nft delete table ip dp_test; ip link del outer; sysctl -qw net.ipv4.ip_forward=0"], check=False)
         inside.kill()
         inside.wait()
     assert re.search(r"slurm-dp: closed a connection from \S+ to PyTorch's store \(MASTER_PORT\): ", end_and_read(step))

@@ -34,8 +34,9 @@ class GlooStore : public ::gloo::rendezvous::Store {
 
 // A full mesh of the whole world over TCP. Every rank calls, with the same name; a name serves once. Listens
 // on the node's own address (dp_world.node_addr). `timeout` bounds the connecting and becomes the mesh's
-// collective timeout. When the step is being ended, what waits in the mesh fails at once (gloo::IoException).
-// The context must outlive the mesh.
+// collective timeout (Gloo counts the time of a suspended step, too; 30 minutes without one). When the step
+// is being ended, what waits in the mesh fails at once (gloo::IoException). The context must outlive the
+// mesh.
 Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,
                                                         Timeout timeout = {});
 

@@ -34,5 +34,34 @@ TEST(Awake, WaitsInSlicesUntilTheTimeIsUpOrItIsThere) {
     }
 }
 
+TEST(Awake, ASliceInWhichTheProcessWasStoppedDoesNotCount) {
+    milliseconds clock(0);
+    int slices = 0;
+    // Ten minutes of scontrol suspend in the second of three slices.
+    EXPECT_FALSE(wait_awake(
+        milliseconds(3000),
+        [&](milliseconds slice) {
+            clock += ++slices == 2 ? milliseconds(600000) : slice;
+            return false;
+        },
+        [&] { return clock; }));
+    EXPECT_EQ(slices, 4);
+}
+
+TEST(AwakeClock, StandsStillWhileItsProcessDoes) {
+    AwakeClock clock(milliseconds(1000));
+    const struct {
+        int steady;
+        int lived;
+    } steps[] = {
+        {1500, 1500},   {4400, 4400},    // a slow machine
+        {604400, 4400},                  // ten minutes of scontrol suspend
+        {604500, 4500}, {607499, 7499},  // just within
+        {610499, 7499}, {610499, 7499}, {610500, 7500},
+    };
+    for (const auto& step : steps)
+        EXPECT_EQ(clock.at(milliseconds(step.steady)), milliseconds(step.lived)) << step.steady;
+}
+
 }  // namespace
 }  // namespace dp

@@ -790,6 +790,42 @@ TEST(End, GoodNewsOfRanksTravelTogetherAndBadOnesDoNotWait) {
         EXPECT_EQ(s.broker->membership().ranks()[rank].state, Membership::RankState::exited);
 }
 
+TEST(End, ARanksNextProgramDoesNotOvertakeItsGoodbye) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello(0);
+    s.goodbye(0);
+    s.pass(Time(40));
+    s.hello(0);
+    s.pass(Time(200));
+    EXPECT_EQ(s.broker->membership().ranks()[0].state, Membership::RankState::hello);
+}
+
+TEST(Meeting, WhatALostNodesRanksWaitForIsNotSentThere) {
+    Simulation s(2, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.arrive(2, 1, "tail", {2, 3});
+    s.cut(1);
+    s.pass(Time(1000));
+    EXPECT_EQ(s.messages_to_nobody, 0u);
+}
+
+TEST(Hello, ComesNoEarlierWhereANodesClockStoodStill) {
+    Simulation s(2, 1, Time(10000));
+    s.clock_ahead[1] = Time(4000);
+    s.join_all();
+    s.hello(0);
+    s.frozen = {1};  // stopped for four seconds, and its clock with it
+    s.pass(Time(4000));
+    s.clock_ahead[1] = Time(0);
+    s.frozen.clear();
+    s.pass(Time(500));
+    s.hello(1);
+    s.pass(Time(100));
+    EXPECT_GE(*s.broker->membership().ranks()[1].greeted, s.now - Time(200));
+}
+
 TEST(End, TheBrokerLeavesWithTheLastNode) {
     Simulation s(2, 1);
     s.join_all();
