@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The local cluster itself: that it is a Slurm as the other tests need one."""
+import collections
 import glob
 import os
 import re
@@ -9,7 +10,7 @@ import time
 
 import pytest
 from conftest import cluster_name
-from localcluster.harness import SCRIPT, Left, TestCluster
+from localcluster.harness import SCRIPT, Left, TestCluster, until
 from localcluster.names import BASE, CHECKOUT
 
 # Connects and says "reached" or the error's name; a closed port would be reached all the same (ConnectionRefusedError).
@@ -67,13 +68,14 @@ def test_a_signal_to_exec_reaches_the_command_once(cluster):
 def test_a_command_goes_with_a_front_end_that_is_killed(cluster):
     running = cluster.popen("echo ready; exec sleep 987")
     assert running.stdout.readline() == "ready\n"
-    assert any("sleep 987" in p["command"] for p in cluster.processes(["head"]))
+
+    def sleeping():
+        return any("sleep 987" in p["command"] for p in cluster.processes(["head"]))
+
+    until(sleeping, 5, "sleep runs")
     running.kill()
     running.wait()
-    deadline = time.monotonic() + 2
-    while any("sleep 987" in p["command"] for p in cluster.processes(["head"])):
-        assert time.monotonic() < deadline, "sleep is still there 2 s after its front end was killed"
-        time.sleep(0.02)
+    until(lambda: not sleeping(), 2, "sleep went with its front end")
 
 
 def test_a_gpu_that_the_step_does_not_own_is_forbidden(cluster):
@@ -130,17 +132,11 @@ def test_two_users_share_the_nodes(cluster):
     two = cluster.popen("srun -N2 --ntasks-per-node=4 sleep 30", user="bob")
     try:
         wanted = {(node, uid): 4 for node in cluster.nodes for uid in (1001, 1002)}
-        deadline = time.monotonic() + 10
-        while True:
-            seen = {}
-            for process in cluster.processes():
-                if process["command"].endswith("sleep 30"):
-                    key = (process["node"], process["uid"])
-                    seen[key] = seen.get(key, 0) + 1
-            if seen == wanted:
-                break
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.05)
+
+        def sleeping():
+            return collections.Counter((p["node"], p["uid"]) for p in cluster.processes() if p["command"].endswith("sleep 30"))
+
+        until(lambda: sleeping() == wanted, 10, f"{wanted}")
         with pytest.raises(Left, match="node01: .*sleep 30"):
             cluster.assert_nothing_left(deadline=0)
         with pytest.raises(Left, match="node02"):
@@ -211,9 +207,9 @@ def test_a_killed_node_is_gone_at_once_and_can_be_started_again(cluster):
     assert watcher.stdout.readline() == "open\n"
     running = cluster.popen(["srun", "-N2", "--ntasks-per-node=1", "sh", "-c", "echo $(hostname); exec sleep 300"])
     assert sorted([running.stdout.readline(), running.stdout.readline()]) == ["node01\n", "node02\n"]
-    assert [p for p in cluster.processes(["node02"]) if p["command"].endswith("sleep 300")]
-    cluster.kill("node02")
     try:
+        until(lambda: [p for p in cluster.processes(["node02"]) if p["command"] == "sleep 300"], 5, "node02's task sleeps")
+        cluster.kill("node02")
         assert cluster.processes(["node02"], everyone=True) == []
         assert cluster.node("node02", "true").returncode != 0
         assert "is not running" in cluster.node("node02", "true").stderr

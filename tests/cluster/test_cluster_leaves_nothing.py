@@ -10,7 +10,7 @@ import time
 
 import pytest
 from conftest import cluster_name
-from localcluster.harness import SCRIPT, TestCluster
+from localcluster.harness import SCRIPT, TestCluster, until
 from localcluster.names import BASE
 
 
@@ -29,6 +29,10 @@ def traces(name):
     found += glob.glob(f"/sys/fs/cgroup/*/slurm-dp.{name}")
     found += glob.glob(f"{BASE}/{name}")
     return found
+
+
+def sleeping(cluster):
+    return len([p for p in cluster.processes() if p["command"].endswith("sleep 300")])
 
 
 def namespaces(name=None):
@@ -58,10 +62,7 @@ def test_down_leaves_nothing(cluster):
         assert traces(second.name)
         # Two clusters, one machine: each has a node01, and a job here is not seen there.
         job = second.popen("srun -N3 sleep 300")
-        deadline = time.monotonic() + 10
-        while len([p for p in second.processes() if p["command"].endswith("sleep 300")]) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: sleeping(second) == 3, 10, "three tasks sleep")
         assert cluster.run("squeue -h", check=True).stdout == ""
     finally:
         second.down()
@@ -80,15 +81,10 @@ def test_down_ends_a_suspended_job(another_cluster):
     # A frozen process does not even die of SIGKILL before it is thawed.
     third = another_cluster()
     job = third.popen("srun -N2 sleep 300")
-    deadline = time.monotonic() + 10
-    while len([p for p in third.processes() if p["command"].endswith("sleep 300")]) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: sleeping(third) == 2, 10, "two tasks sleep")
     third.run("scontrol suspend 1", user="root", check=True)
     frozen = glob.glob(f"/sys/fs/cgroup/freezer/slurm-dp.{third.name}/node*/slurm_*/uid_*/job_*/step_0/freezer.state")
-    while any(open(state, encoding="ascii").read() != "FROZEN\n" for state in frozen):
-        assert time.monotonic() < deadline + 10
-        time.sleep(0.05)
+    until(lambda: all(open(state, encoding="ascii").read() == "FROZEN\n" for state in frozen), 10, "the job is frozen")
     third.down()
     job.communicate(timeout=10)
     assert frozen and traces(third.name) == []

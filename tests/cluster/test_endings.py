@@ -7,18 +7,9 @@ import signal
 import time
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 
 RANK = os.path.join(BUILD, "tests/rank")
-
-
-def until(condition, deadline, what):
-    end = time.monotonic() + deadline
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {deadline} s: {what}")
 
 
 def job_of(cluster, user="alice"):

@@ -8,9 +8,8 @@ import signal
 import time
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 from localcluster.names import CHECKOUT
-from test_endings import until
 
 RANK = os.path.join(BUILD, "tests/rank")
 STEP = ["srun", "-N2", "-n4", "--ntasks-per-node=2"]

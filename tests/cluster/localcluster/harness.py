@@ -193,6 +193,17 @@ class TestCluster:
             raise Left(f"left after {deadline} s: " + "; ".join(f"{p['node']}: {p['command']} ({p['pid']})" for p in left))
 
 
+def until(condition, deadline, what):
+    """What condition() gave when it was true at last. What is started is not there at once: a process that is between two programs
+    (in exec) has neither the one's words nor the other's."""
+    end = time.monotonic() + deadline
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {deadline} s: {what}")
+
+
 def _words(command):
     return ["sh", "-c", command] if isinstance(command, str) else list(command)
 
