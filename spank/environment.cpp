@@ -17,12 +17,29 @@ std::optional<std::string> environment_value(spank_t spank, const char* name) {
     }
 }
 
+namespace {
+
+void make(spank_t spank, const EnvironmentChange& change) {
+    if (change.value)
+        spank_setenv(spank, change.name.c_str(), change.value->c_str(), 1);
+    else
+        spank_unsetenv(spank, change.name.c_str());
+}
+
+}  // namespace
+
 void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes) {
+    for (const auto& change : changes) make(spank, change);
+}
+
+// Slurm allocates and clears 256 KiB for each variable that it sets (setenvf). The task has its environment,
+// a copy of slurmstepd's, to itself: what fits is written into it.
+void change_task_environment(spank_t spank, const std::vector<EnvironmentChange>& changes) {
+    char** environment = nullptr;
     for (const auto& change : changes) {
-        if (change.value)
-            spank_setenv(spank, change.name.c_str(), change.value->c_str(), 1);
-        else
-            spank_unsetenv(spank, change.name.c_str());
+        // Anew each time: setting a variable may move the list.
+        const bool readable = spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS && environment;
+        if (!readable || !write_over(environment, change)) make(spank, change);
     }
 }
 

@@ -18,6 +18,10 @@ namespace dp::plugin {
 
 std::optional<std::string> environment_value(spank_t spank, const char* name);
 
+// The node's, in user_init.
 void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);
+
+// A task's own, in task_init.
+void change_task_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);
 
 }  // namespace dp::plugin

@@ -202,7 +202,7 @@ void task_init(spank_t spank) {
     const TaskEnvironment environment = task_environment(facts, *plan, [&](const char* name) {
         return s.environment.get(name, [&](const char* n) { return environment_value(spank, n); });
     });
-    change_environment(spank, s.environment.left_of(environment.changes));
+    change_task_environment(spank, s.environment.left_of(environment.changes));
     const bool dry_run = s.settings.dry_run.value_or(false);
     if (rank == 0) {
         for (const auto& warning : environment.warnings)

@@ -2,6 +2,7 @@
 #include "common/task_environment.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -215,22 +216,42 @@ std::vector<EnvironmentChange> NodeEnvironment::left_of(
     return left;
 }
 
-// What comes out the same for two tasks that differ in all in which tasks of a node can, under two plans.
+// The same is what comes out the same for two tasks that differ in all in which tasks of a node can, under
+// two plans.
 NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get) {
     TaskFacts first = any;
     first.rank = first.local_rank = 0;
+    first.cpus = 1;
     TaskFacts last = any;
     last.rank = any.world_size - 1;
     last.local_rank = any.local_world_size - 1;
+    last.cpus = 2;
     const auto here = task_environment(first, {"here", 1, 2, "here too", ""}, get).changes;
     const auto there = task_environment(last, {"there", 3, 4, "there too", ""}, get).changes;
     NodeEnvironment node;
     for (const auto& change : here) {
-        if (std::find(there.begin(), there.end(), change) == there.end()) continue;
-        node.changes.push_back(change);
+        const bool same = std::find(there.begin(), there.end(), change) != there.end();
+        if (!same && (!change.value || change.value->size() > kRoomInBlank)) continue;
+        if (same)
+            node.changes.push_back(change);
+        else
+            node.changes.push_back({change.name, std::string(kRoomInBlank, ' ')});
         node.before.emplace(change.name, get(change.name.c_str()));
     }
     return node;
+}
+
+bool write_over(char** environment, const EnvironmentChange& change) {
+    if (!change.value) return false;
+    const size_t name = change.name.size();
+    for (char** entry = environment; *entry != nullptr; ++entry) {
+        if (std::strncmp(*entry, change.name.c_str(), name) != 0 || (*entry)[name] != '=') continue;
+        char* const value = *entry + name + 1;
+        if (std::strlen(value) < change.value->size()) return false;
+        std::memcpy(value, change.value->c_str(), change.value->size() + 1);
+        return true;
+    }
+    return false;
 }
 
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {

@@ -50,9 +50,10 @@ struct TaskEnvironment {
 // stands in DP_INJECTED, as NAME=VALUE and separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
 
-// The part of it that is the same for every task of a node and needs no plan: made once, in the environment
-// from which the node's tasks inherit (each change there costs Slurm as much as in a task). `any` may be any
-// task of the node, without `cpus`; `get` reads that environment.
+// The part of it that can be made once, in the environment from which a node's tasks inherit: what is the
+// same for all of them and needs no plan, and for the rest a blank value with room for the task's own. (A
+// variable that is set anew costs Slurm the same there and in each task; one that is written over costs
+// nothing.) `any` may be any task of the node, whatever its `cpus`; `get` reads that environment.
 struct NodeEnvironment {
     std::vector<EnvironmentChange> changes;
     std::map<std::string, std::optional<std::string>> before;  // what stood at their names
@@ -63,6 +64,13 @@ struct NodeEnvironment {
     std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task) const;
 };
 NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get);
+
+// Room for a number, an address, an address with a port.
+inline constexpr size_t kRoomInBlank = 64;
+
+// Writes a change over the value that stands in an environment ("NAME=value" each, then null), shorter or as
+// long. False: there is none, or no room, or the change is to unset it; nothing was written.
+bool write_over(char** environment, const EnvironmentChange& change);
 
 // The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
 // is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of
