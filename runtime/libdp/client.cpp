@@ -2,14 +2,17 @@
 #include "libdp/client.hpp"
 
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "common/awake.hpp"
 #include "common/errno_text.hpp"
@@ -106,14 +109,12 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
                                         std::to_string(peer.uid) + ", not to this step");
 
     client->owner_ = getpid();
-    // Also so that no signal makes the wait for the welcome begin anew.
+    // No signal makes the wait for the welcome begin anew.
     const BlockedSignals blocked;
     if (auto greeted = client->greet(world, shown); !greeted) return tl::make_unexpected(greeted.error());
-    client->reader_ = std::thread([raw = client.get()] { raw->read_loop(); });
     return client;
 }
 
-// Hello and its answer, on the calling thread: the one that reads need not be woken for them.
 Call<void> Client::greet(const WorldEnvironment& world, const std::string& shown) {
     wire::FromRank hello;
     hello.mutable_hello()->set_protocol(kProtocol);
@@ -181,15 +182,15 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
         return error(
             DP_ERROR_INVALID,
             "this process is a fork of the rank that opened the world; only the rank itself may use it");
-    // The thread that brings the answers would wait for itself.
-    if (std::this_thread::get_id() == reader_.get_id())
-        return error(DP_ERROR_INVALID,
-                     "a call-back of dp_on_event cannot wait; let another thread make this call");
     Pending pending;
     request.set_timeout_ms(timeout.count());
     wire::FromRank message;
     *message.mutable_request() = std::move(request);
     std::unique_lock lock(mutex_);
+    // The thread that brings the answers would wait for itself.
+    if (std::this_thread::get_id() == reader_.get_id())
+        return error(DP_ERROR_INVALID,
+                     "a call-back of dp_on_event cannot wait; let another thread make this call");
     if (!abort_reason_.empty()) return error(DP_ERROR_ABORTED, abort_reason_);
     if (lost_) return error(DP_ERROR_LOST, lost_reason_);
     const uint64_t id = next_id_++;
@@ -201,12 +202,24 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
                      "a request of " + std::to_string(frame.size()) + " bytes is too large");
     pending_[id] = &pending;
     ++calls_;
+    const bool alone = !reading_ && !reader_.joinable();
+    if (alone)
+        reading_ = true;
+    else if (!reader_.joinable())
+        start_reader();
     lock.unlock();
     const bool sent = write_frame(frame);
+    bool answered = false;
+    // Where it could not be sent, what is to be read says why.
+    if (alone) answered = read_answer(timeout + kDaemonPatience, pending);
 
     lock.lock();
-    bool answered = pending.answered;
-    if (sent && !answered) answered = answered_within(timeout + kDaemonPatience, pending, lock);
+    if (alone) {
+        reading_ = false;
+        turn_.notify_all();
+    }
+    if (!alone && sent) answered = answered_within(timeout + kDaemonPatience, pending, lock);
+    answered = answered || pending.answered;
     pending_.erase(id);
     if (--calls_ == 0) idle_.notify_all();
     lock.unlock();
@@ -248,17 +261,53 @@ uint64_t Client::next_sequence(const std::string& group, const std::vector<uint3
     return sequences_[{group, members}]++;
 }
 
-// ---- the reading thread ----
+// ---- reading ----
 
-void Client::read_loop() {
-    for (;;) {
-        const auto body = receive_frame(socket_.get(), kMaxFrame);
-        if (!body) break;
-        auto message = parse_message<wire::ToRank>(*body);
-        if (!message) break;
-        deliver(*message);
+bool Client::read_answer(std::chrono::milliseconds time, Pending& pending) {
+    return wait_awake(time, [&](std::chrono::milliseconds slice) {
+        for (const auto end = steady_now() + slice;;) {
+            {
+                std::lock_guard guard(mutex_);
+                if (pending.answered) return true;
+            }
+            const auto left = end - steady_now();
+            if (left <= std::chrono::milliseconds(0)) return false;
+            read_some(static_cast<int>(left.count()));
+        }
+    });
+}
+
+// Delivers what comes within that time (-1: whenever something comes). False: the conversation is over, and
+// all calls know it.
+bool Client::read_some(int timeout_ms) {
+    pollfd readable{socket_.get(), POLLIN, 0};
+    const int ready = poll(&readable, 1, timeout_ms);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return true;
+    std::array<char, 8192> chunk;
+    const ssize_t n = recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n > 0) {
+        input_.append(chunk.data(), static_cast<size_t>(n));
+        if (deliver_input()) return true;
     }
     end_all(DP_EVENT_LOST, kDaemonGone, {});
+    return false;
+}
+
+// False: it is not what a daemon sends.
+bool Client::deliver_input() {
+    std::string_view left = input_;
+    while (left.size() >= kFrameHeader) {
+        const auto length = frame_length(reinterpret_cast<const unsigned char*>(left.data()), kMaxFrame);
+        if (!length) return false;
+        if (left.size() < kFrameHeader + *length) break;
+        const auto message = parse_message<wire::ToRank>(left.substr(kFrameHeader, *length));
+        if (!message) return false;
+        deliver(*message);
+        left.remove_prefix(kFrameHeader + *length);
+    }
+    input_.erase(0, input_.size() - left.size());
+    return true;
 }
 
 void Client::deliver(const wire::ToRank& message) {
@@ -268,9 +317,9 @@ void Client::deliver(const wire::ToRank& message) {
         return;
     }
     if (message.has_deaths()) {
-        events_.happen({DP_EVENT_DEATHS,
-                        message.deaths().reason(),
-                        {message.deaths().ranks().begin(), message.deaths().ranks().end()}});
+        tell({DP_EVENT_DEATHS,
+              message.deaths().reason(),
+              {message.deaths().ranks().begin(), message.deaths().ranks().end()}});
         return;
     }
     std::lock_guard guard(mutex_);
@@ -295,7 +344,66 @@ void Client::end_all(dp_event_kind kind, const std::string& reason, std::vector<
     }
     if (closing_) return;
     lock.unlock();
-    events_.happen({kind, reason, std::move(dead)});
+    tell({kind, reason, std::move(dead)});
+}
+
+// ---- what the daemon tells unasked ----
+
+void Client::tell(StepEvent event) {
+    {
+        std::lock_guard guard(mutex_);
+        if (std::this_thread::get_id() != reader_.get_id()) {
+            news_.push_back(std::move(event));
+            turn_.notify_all();
+            return;
+        }
+    }
+    events_.happen(event);
+}
+
+Events& Client::listen() {
+    std::unique_lock lock(mutex_);
+    while (!reader_.joinable() && getpid() == owner_) {
+        // Nobody has read what came since the last call.
+        if (!reading_) {
+            reading_ = true;
+            lock.unlock();
+            read_some(0);
+            lock.lock();
+            reading_ = false;
+        }
+        if (news_.empty()) {
+            start_reader();
+            break;
+        }
+        const auto before = std::exchange(news_, {});
+        lock.unlock();
+        for (const StepEvent& event : before) events_.happen(event);
+        lock.lock();
+    }
+    return events_;
+}
+
+// mutex_ is held.
+void Client::start_reader() {
+    const BlockedSignals blocked;
+    reader_ = std::thread([this] { read_for_all(); });
+}
+
+void Client::read_for_all() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        turn_.wait(lock, [&] { return !reading_ || !news_.empty(); });
+        if (news_.empty()) break;
+        const auto news = std::exchange(news_, {});
+        lock.unlock();
+        for (const StepEvent& event : news) events_.happen(event);
+        lock.lock();
+    }
+    reading_ = true;
+    lock.unlock();
+    while (read_some(-1)) {
+    }
 }
 
 }  // namespace dp

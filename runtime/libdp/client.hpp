@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's conversation with its node's daemon: one socket, one reading thread, any number of calls at once.
-// The C face (libdp.cpp) is a thin layer over this.
+// A rank's conversation with its node's daemon: one socket, any number of calls at once. The C face
+// (libdp.cpp) is a thin layer over this.
+//
+// Who reads: a call that is alone reads for itself, so that no other thread must be started and woken for it
+// (a rank that only wants an id has no thread of libdp's). From the first dp_on_event or the second call at
+// once, a thread of the client's does; only there call-backs run.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,8 +49,10 @@ class Client {
     // How far its training is. Waits for nothing: where the daemon reads slowly it is left out.
     void tell_progress(uint64_t step);
 
-    // What the daemon tells unasked.
-    Events& events() { return events_; }
+    // What the daemon tells unasked, from now on also while no call is made. What it has told so far is told
+    // on the calling thread.
+    Events& listen();
+    void forget(uint64_t watch) { events_.forget(watch); }
 
     // The number of the next meeting of a group, counted in this rank.
     uint64_t next_sequence(const std::string& group, const std::vector<uint32_t>& members);
@@ -56,14 +63,14 @@ class Client {
         bool answered = false;
         wire::Reply reply;
     };
-    // `lock` holds mutex_.
-    static bool answered_within(std::chrono::milliseconds time, Pending& pending,
-                                std::unique_lock<std::mutex>& lock);
-
     Fd socket_;
     pid_t owner_ = 0;
+    std::string input_;  // of a frame that is not whole yet; only for who reads
+    std::mutex mutex_;   // guards what follows
     std::thread reader_;
-    std::mutex mutex_;  // guards what follows
+    bool reading_ = false;          // by a call that is alone, or for good by reader_
+    std::condition_variable turn_;  // for reader_: the call has read, or there are news
+    std::deque<StepEvent> news_;    // read by a call, not told yet
     std::map<uint64_t, Pending*> pending_;
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     // Not used before by an earlier process of this task, whose answers may still be on their way.
@@ -81,9 +88,18 @@ class Client {
     Client() = default;
     Call<void> greet(const WorldEnvironment& world, const std::string& shown);
     bool write_frame(const std::string& frame);
-    void read_loop();
+    // Waits until another thread has read the answer; `lock` holds mutex_.
+    static bool answered_within(std::chrono::milliseconds time, Pending& pending,
+                                std::unique_lock<std::mutex>& lock);
+    // Reads until it is there; for who has made reading_ true.
+    bool read_answer(std::chrono::milliseconds time, Pending& pending);
+    bool read_some(int timeout_ms);
+    bool deliver_input();
     void deliver(const wire::ToRank& message);
     void end_all(dp_event_kind kind, const std::string& reason, std::vector<uint32_t> dead);
+    void tell(StepEvent event);
+    void start_reader();
+    void read_for_all();
 };
 
 }  // namespace dp

@@ -247,7 +247,7 @@ dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* use
     return guarded([&] {
         if (!context) return no_context();
         if (!callback) return fail(DP_ERROR_INVALID, "dp_on_event wants a call-back");
-        const uint64_t made = context->client->events().add([callback, user](const dp::StepEvent& event) {
+        const uint64_t made = context->client->listen().add([callback, user](const dp::StepEvent& event) {
             const dp_event told{event.kind, event.reason.c_str(), event.ranks.data(), event.ranks.size()};
             callback(user, &told);
         });
@@ -257,7 +257,7 @@ dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* use
 }
 
 void dp_forget_event(dp_context* context, uint64_t watch) {
-    if (context) context->client->events().forget(watch);
+    if (context) context->client->forget(watch);
 }
 
 void dp_at_step(dp_context* context, uint64_t step) {

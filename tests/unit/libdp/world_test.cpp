@@ -10,6 +10,8 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -209,6 +211,68 @@ int body_hears_of_a_death() {
     return c->barrier({"survivors", {0, 1, 3}}) ? 0 : 14;
 }
 
+size_t threads_here() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// A rank that makes one call at a time gets no thread of libdp's; one that wants to hear of deaths gets one.
+int body_has_no_thread() {
+    const size_t before = threads_here();
+    auto c = Context::open();
+    if (!c || !c->barrier() || !c->set("k", std::string("v")) || !c->get("k")) return 10;
+    if (threads_here() != before) return 11;
+    auto first = c->on_event([](const Event&) {});
+    auto second = c->on_event([](const Event&) {});
+    if (!first || !second || threads_here() != before + 1) return 12;
+    return c->barrier() ? 0 : 13;
+}
+
+// What came while nobody read is told inside of on_event, on the thread that calls it.
+int body_hears_what_was() {
+    auto c = Context::open();
+    if (!c || !c->barrier()) return 10;
+    if (c->world().rank == 2) abort();
+    auto met = c->barrier();
+    if (met) return 11;
+    usleep(300000);
+    bool told = false;
+    const auto here = std::this_thread::get_id();
+    auto watch = c->on_event([&](const Event& event) {
+        told = std::this_thread::get_id() == here && is_death_of_rank_2(event, DP_EVENT_DEATHS);
+    });
+    return told ? 0 : 12;
+}
+
+// A call that is alone reads for itself, the death, too; who hears of it does on libdp's thread, at once.
+int body_hears_beside_a_call() {
+    Heard heard;
+    auto c = Context::open();
+    if (!c || !c->barrier()) return 10;
+    std::thread alone([raw = c->get()] {
+        char value[8];
+        size_t size = 0;
+        dp_get(raw, "never", value, sizeof value, &size, 60000);
+    });
+    usleep(200000);
+    bool elsewhere = false;
+    const std::thread::id others[] = {std::this_thread::get_id(), alone.get_id()};
+    auto watch = c->on_event([&](const Event& event) {
+        elsewhere = std::this_thread::get_id() != others[0] && std::this_thread::get_id() != others[1];
+        heard(event);
+    });
+    if (c->world().rank == 2) {
+        usleep(300000);
+        abort();
+    }
+    const bool told = is_death_of_rank_2(heard.first(), DP_EVENT_DEATHS);
+    const bool goes_on = static_cast<bool>(c->barrier({"survivors", {0, 1, 3}}));
+    { EventWatch forgotten = std::move(*watch); }
+    { Context closing = std::move(*c); }
+    alone.join();
+    return told && elsewhere && goes_on ? 0 : 11;
+}
+
 int body_late() {
     if (std::string(std::getenv("RANK")) == "1") sleep(60);
     auto c = Context::open();
@@ -301,6 +365,9 @@ const std::pair<const char*, int (*)()> kBodies[] = {
     {"dies", body_one_dies},
     {"hears-end", body_hears_of_the_end},
     {"hears-death", body_hears_of_a_death},
+    {"has-no-thread", body_has_no_thread},
+    {"hears-what-was", body_hears_what_was},
+    {"hears-beside-a-call", body_hears_beside_a_call},
     {"late", body_late},
     {"close", body_close_while_waiting},
     {"fork", body_fork_then_call},
@@ -351,6 +418,15 @@ TEST(World, ADeathEndsAllCallsAndIsTheResult) {
 TEST(World, ADeathIsHeardWithoutACall) {
     EXPECT_EQ(launch(4, "hears-end"), 128 + SIGABRT);
     EXPECT_EQ(launch(4, "hears-death", "--on-failure=report"), 128 + SIGABRT);
+}
+TEST(World, ARankThatCallsHasNoThreadOfLibdps) {
+    EXPECT_EQ(launch(4, "has-no-thread"), 0);
+}
+TEST(World, ADeathThatNobodyReadIsHeardLater) {
+    EXPECT_EQ(launch(4, "hears-what-was", "--on-failure=report"), 128 + SIGABRT);
+}
+TEST(World, ADeathThatACallReadsIsHeard) {
+    EXPECT_EQ(launch(4, "hears-beside-a-call", "--on-failure=report"), 128 + SIGABRT);
 }
 TEST(World, ALateRankEndsTheWorldInTime) {
     EXPECT_NE(launch(3, "late", "--timeout 1"), 0);
