@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/gres.hpp"
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+constexpr std::string_view kNoIndices = "N/A";
+
+tl::unexpected<Failure> malformed(std::string_view part, const std::string& why) {
+    return tl::make_unexpected(
+        Failure{"Slurm says of this node's gres \"" + printable(part) + "\", where " + why});
+}
+
+// "0,2-5": ascending, none twice.
+Try<std::vector<uint32_t>> parse_indices(std::string_view list, std::string_view part) {
+    std::vector<uint32_t> out;
+    if (list == kNoIndices) return out;
+    for (std::string_view range : split(list, ',')) {
+        const size_t dash = range.find('-');
+        const auto first = parse_number<uint32_t>(range.substr(0, dash));
+        const auto last =
+            dash == std::string_view::npos ? first : parse_number<uint32_t>(range.substr(dash + 1));
+        if (!first || !last || *last < *first)
+            return malformed(part, "\"" + printable(range, 40) + "\" is no index and no range of them");
+        if (*last > kMaxGresIndex)
+            return malformed(part, "an index is over " + std::to_string(kMaxGresIndex));
+        if (!out.empty() && *first <= out.back()) return malformed(part, "the indices do not ascend");
+        for (uint32_t index = *first; index <= *last; ++index) out.push_back(index);
+    }
+    if (out.empty()) return malformed(part, "no index stands behind IDX");
+    return out;
+}
+
+// "gpu", "gpu:a100", and where a count stands in it, "gpu:2", "gpu:a100:2".
+Try<GresUnits> parse_name(std::string_view text, bool with_count, std::string_view part) {
+    GresUnits units;
+    if (with_count) {
+        const size_t colon = text.rfind(':');
+        const auto count =
+            colon == std::string_view::npos ? std::nullopt : parse_number<uint64_t>(text.substr(colon + 1));
+        if (!count) return malformed(part, "no count stands before the bracket");
+        units.count = *count;
+        text = text.substr(0, colon);
+    }
+    const size_t colon = text.find(':');
+    units.name = text.substr(0, colon);
+    if (colon != std::string_view::npos) units.type = text.substr(colon + 1);
+    if (units.name.empty()) return malformed(part, "the name is missing");
+    if (part.substr(0, part.find('(')).find(',') != std::string_view::npos)
+        return malformed(part, "neither (IDX:...) nor (CNT:...) follows the first name");
+    return units;
+}
+
+Try<GresUnits> parse_units(std::string_view part) {
+    const size_t open = part.find('(');
+    if (open == std::string_view::npos || part.back() != ')')
+        return malformed(part, "neither (IDX:...) nor (CNT:...) follows");
+    const std::string_view name = part.substr(0, open);
+    const std::string_view inside = part.substr(open + 1, part.size() - open - 2);
+    if (inside.starts_with("IDX:")) {
+        auto units = parse_name(name, true, part);
+        if (!units) return units;
+        auto indices = parse_indices(inside.substr(4), part);
+        if (!indices) return tl::make_unexpected(indices.error());
+        units->indices = std::move(*indices);
+        return units;
+    }
+    if (!inside.starts_with("CNT:")) return malformed(part, "neither IDX: nor CNT: stands in the bracket");
+    auto units = parse_name(name, false, part);
+    if (!units) return units;
+    const auto count = parse_number<uint64_t>(inside.substr(4));
+    if (!count) return malformed(part, "the count is no number");
+    units->count = *count;
+    return units;
+}
+
+}  // namespace
+
+Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text) {
+    std::vector<GresUnits> given;
+    while (!text.empty()) {
+        // A comma inside of the bracket belongs to the indices.
+        const size_t close = text.find(')');
+        const size_t end = close == std::string_view::npos ? text.size() : close + 1;
+        auto units = parse_units(text.substr(0, end));
+        if (!units) return tl::make_unexpected(units.error());
+        given.push_back(std::move(*units));
+        text.remove_prefix(end);
+        if (text.empty()) break;
+        if (text[0] != ',' || text.size() == 1) return malformed(text, "a comma and one more should follow");
+        text.remove_prefix(1);
+    }
+    return given;
+}
+
+std::string gres_detail(const std::vector<GresUnits>& given) {
+    std::string text;
+    for (const GresUnits& units : given) {
+        if (!text.empty()) text += ',';
+        text += units.name;
+        if (!units.type.empty()) text += ":" + units.type;
+        if (!units.indices) {
+            text += "(CNT:" + std::to_string(units.count) + ")";
+            continue;
+        }
+        const auto& indices = *units.indices;
+        text += ":" + std::to_string(units.count) + "(IDX:";
+        text += indices.empty() ? std::string(kNoIndices) : compress_ranks(indices);
+        text += ")";
+    }
+    return text;
+}
+
+}  // namespace dp

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a job or a step was given of a node's generic resources, as Slurm writes it for people (`scontrol show
+// job -d`) and in gres_detail_str of its API: "gpu:a100:2(IDX:0,3),rdu_tile:4(IDX:8-11),license(CNT:2)".
+// Source of the form: gres_ctld_job_build_details of Slurm's src/slurmctld/gres_ctld.c.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.hpp"
+
+namespace dp {
+
+// Highest index that is taken for one: a guard against "IDX:0-4294967295".
+inline constexpr uint32_t kMaxGresIndex = 65535;
+
+struct GresUnits {
+    std::string name;  // "gpu"
+    std::string type;  // "a100"; "" where it has none
+    uint64_t count = 0;
+    // Which ones, ascending; nullopt where Slurm counts them only (no File= in gres.conf). May be fewer than
+    // `count` where several units share one (shard, mps).
+    std::optional<std::vector<uint32_t>> indices;
+
+    bool operator==(const GresUnits&) const = default;
+};
+
+// Of one node. An empty text is nothing given; "N/A" for indices is none of them.
+Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text);
+
+// The same as text again.
+std::string gres_detail(const std::vector<GresUnits>& given);
+
+}  // namespace dp

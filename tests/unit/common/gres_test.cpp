@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/gres.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dp {
+namespace {
+
+using Indices = std::vector<uint32_t>;
+
+TEST(Gres, IsReadAsSlurmWritesIt) {
+    struct {
+        const char* text;
+        std::vector<GresUnits> given;
+    } const cases[] = {
+        {"", {}},
+        {"gpu:2(IDX:0-1)", {{"gpu", "", 2, Indices{0, 1}}}},
+        {"gpu:a100:3(IDX:0,2-3)", {{"gpu", "a100", 3, Indices{0, 2, 3}}}},
+        {"gpu:a100:1(IDX:0),gpu:h100:1(IDX:4),rdu:2(IDX:6-7)",
+         {{"gpu", "a100", 1, Indices{0}}, {"gpu", "h100", 1, Indices{4}}, {"rdu", "", 2, Indices{6, 7}}}},
+        {"rdu_tile:4(IDX:8-11)", {{"rdu_tile", "", 4, Indices{8, 9, 10, 11}}}},
+        // A type of MIG has points and more; without File= in gres.conf there are counts only.
+        {"gpu:1g.10gb:1(IDX:5)", {{"gpu", "1g.10gb", 1, Indices{5}}}},
+        {"rdu(CNT:1)", {{"rdu", "", 1, std::nullopt}}},
+        {"tile:sn30:64(IDX:0-63),license(CNT:2)",
+         {{"tile", "sn30", 64,
+           [] {
+               Indices all(64);
+               for (uint32_t i = 0; i < 64; ++i) all[i] = i;
+               return all;
+           }()},
+          {"license", "", 2, std::nullopt}}},
+        // Several shares of one GPU.
+        {"shard:8(IDX:0)", {{"shard", "", 8, Indices{0}}}},
+        {"gpu:0(IDX:N/A)", {{"gpu", "", 0, Indices{}}}},
+    };
+    for (const auto& c : cases) {
+        const auto given = parse_gres_detail(c.text);
+        ASSERT_TRUE(given) << c.text << ": " << given.error().message;
+        EXPECT_EQ(*given, c.given) << c.text;
+        EXPECT_EQ(gres_detail(*given), c.text);
+    }
+}
+
+TEST(Gres, WhatSlurmDoesNotWriteIsRefusedWithTheReason) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"gpu", "neither (IDX:...) nor (CNT:...)"},
+        {"gpu:2", "neither (IDX:...) nor (CNT:...)"},
+        {"gpu:2(IDX:0-1", "neither (IDX:...) nor (CNT:...)"},
+        {"gpu:2()", "neither IDX: nor CNT:"},
+        {"gpu:2(S:0-1)", "neither IDX: nor CNT:"},
+        {"gpu,rdu(CNT:1)", "neither (IDX:...) nor (CNT:...)"},
+        {"gpu(IDX:0)", "no count"},
+        {"gpu:x(IDX:0)", "no count"},
+        {":2(IDX:0)", "the name is missing"},
+        {"(CNT:1)", "the name is missing"},
+        {"gpu(CNT:)", "no number"},
+        {"gpu(CNT:-1)", "no number"},
+        {"gpu:1(IDX:)", "no index"},
+        {"gpu:1(IDX:a)", "no index"},
+        {"gpu:1(IDX:0,)", "no index"},
+        {"gpu:2(IDX:1-0)", "no index"},
+        {"gpu:2(IDX:1,0)", "do not ascend"},
+        {"gpu:2(IDX:0,0)", "do not ascend"},
+        {"gpu:2(IDX:0-4294967295)", "over 65535"},
+        {"gpu:2(IDX:0-99999999999)", "no index"},
+        {"gpu:1(IDX:0);rdu:1(IDX:0)", "a comma"},
+        {"gpu:1(IDX:0),", "a comma"},
+    };
+    for (const auto& [text, why] : cases) {
+        const auto given = parse_gres_detail(text);
+        ASSERT_FALSE(given) << text;
+        EXPECT_NE(given.error().message.find(why), std::string::npos)
+            << text << ": " << given.error().message;
+    }
+}
+
+}  // namespace
+}  // namespace dp
