@@ -17,6 +17,7 @@ _shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_shared)
 pytest_collection_modifyitems = _shared.pytest_collection_modifyitems
 pytest_configure = _shared.pytest_configure
+pytest_runtest_makereport = _shared.pytest_runtest_makereport
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 sys.dont_write_bytecode = True  # run as root in somebody's checkout
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
-from localcluster.harness import VERSION, TestCluster  # noqa: E402
+from localcluster.harness import VERSION, Left, TestCluster  # noqa: E402
 
 
 def pytest_configure(config):
@@ -39,6 +39,20 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
     if reason:
         raise pytest.UsageError(f"the cluster tests cannot run: {reason}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What a failed test left running must not fail the tests behind it, too."""
+    outcome = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if call.when != "call" or not cluster or not outcome.get_result().failed:
+        return
+    print("\ncancelled after the failure:", cluster.run("squeue -h; squeue -h -o %A | xargs -r scancel", user="root").stdout)
+    try:
+        cluster.assert_idle(deadline=40)
+    except Left as left:
+        print(left)
 
 
 @pytest.fixture(scope="session")

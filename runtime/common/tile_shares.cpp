@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tile_shares.hpp"
+
+#include <algorithm>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+// The free tiles of one device.
+struct Device {
+    Tiles free;
+
+    Tiles take(size_t count) {
+        const auto end = free.begin() + static_cast<std::ptrdiff_t>(std::min(count, free.size()));
+        Tiles taken(free.begin(), end);
+        free.erase(free.begin(), end);
+        return taken;
+    }
+};
+
+std::vector<Device> devices_of(const Tiles& owned, uint32_t tiles_per_device) {
+    std::vector<Device> devices;
+    uint32_t last = 0;
+    for (uint32_t tile : owned) {
+        const uint32_t device = tile / tiles_per_device;
+        if (devices.empty() || device != last) devices.emplace_back();
+        devices.back().free.push_back(tile);
+        last = device;
+    }
+    return devices;
+}
+
+// From the first device that has enough of them free; else from those that have most, so that it needs few.
+Tiles take_from(std::vector<Device>& devices, size_t count) {
+    for (Device& device : devices)
+        if (device.free.size() >= count) return device.take(count);
+    Tiles taken;
+    while (taken.size() < count) {
+        const size_t missing = count - taken.size();
+        auto enough = std::find_if(devices.begin(), devices.end(),
+                                   [&](const Device& d) { return d.free.size() >= missing; });
+        auto from = enough != devices.end() ? enough
+                                            : std::max_element(devices.begin(), devices.end(),
+                                                               [](const Device& a, const Device& b) {
+                                                                   return a.free.size() < b.free.size();
+                                                               });
+        const Tiles more = from->take(missing);
+        taken.insert(taken.end(), more.begin(), more.end());
+    }
+    std::sort(taken.begin(), taken.end());
+    return taken;
+}
+
+}  // namespace
+
+Try<Tiles> owned_tiles(const std::vector<GresUnits>& given, const TileLayout& layout) {
+    Tiles owned;
+    for (const GresUnits& units : given) {
+        if (units.name != layout.gres || units.count == 0) continue;
+        if (!units.indices)
+            return fail("Slurm counts the gres " + layout.gres + " of this node only (" +
+                        gres_detail({units}) +
+                        "), so nobody knows which tiles are this job's; give it File= in gres.conf");
+        if (units.indices->size() != units.count)
+            return fail("several units of the gres " + printable(gres_detail({units}), 80) +
+                        " share one: they are no tiles");
+        for (uint32_t index : *units.indices) {
+            const uint64_t end = (uint64_t{index} + 1) * layout.tiles_per_unit;
+            if (end > layout.tiles)
+                return fail("Slurm has given " + layout.gres + " " + std::to_string(index) +
+                            ", but of the node's " + plural(layout.tiles, "tile") + " at " +
+                            std::to_string(layout.tiles_per_unit) + " each there are only " +
+                            plural(layout.tiles / std::max(1u, layout.tiles_per_unit), "such unit") +
+                            "; correct tiles.conf or gres.conf");
+            for (uint64_t tile = end - layout.tiles_per_unit; tile < end; ++tile)
+                owned.push_back(static_cast<uint32_t>(tile));
+        }
+    }
+    std::sort(owned.begin(), owned.end());
+    if (std::adjacent_find(owned.begin(), owned.end()) != owned.end())
+        return fail("Slurm has given a unit of the gres " + layout.gres + " twice");
+    return owned;
+}
+
+Try<std::vector<Tiles>> share_tiles(const Tiles& owned, uint32_t tiles_per_device, uint32_t ranks,
+                                    uint32_t per_rank) {
+    const auto owns = [&] { return "the step owns " + plural(owned.size(), "tile") + " on this node"; };
+    if (ranks == 0) return std::vector<Tiles>();
+    if (per_rank == 0) {
+        if (owned.empty() || owned.size() % ranks != 0)
+            return fail(owns() + ", which do not divide evenly among " + plural(ranks, "rank") +
+                        (owned.size() < ranks ? "; ask for more of them, or start fewer ranks a node"
+                                              : "; give --dp-tiles=" + std::to_string(owned.size() / ranks) +
+                                                    ", and some stay unused"));
+        per_rank = static_cast<uint32_t>(owned.size() / ranks);
+    }
+    const uint64_t wanted = uint64_t{ranks} * per_rank;
+    if (wanted > owned.size())
+        return fail("--dp-tiles=" + std::to_string(per_rank) + " for " + plural(ranks, "rank") + " needs " +
+                    plural(wanted, "tile") + ", and " + owns() +
+                    "; ask Slurm for more, or start fewer ranks");
+    auto devices = devices_of(owned, std::max(1u, tiles_per_device));
+    std::vector<Tiles> shares;
+    shares.reserve(ranks);
+    for (uint32_t rank = 0; rank < ranks; ++rank) shares.push_back(take_from(devices, per_rank));
+    return shares;
+}
+
+std::string tile_mask(const Tiles& tiles) {
+    if (tiles.empty()) return "0x0";
+    std::string digits(tiles.back() / 4 + 1, '0');
+    std::vector<unsigned> nibbles(digits.size(), 0);
+    for (uint32_t tile : tiles) nibbles[tile / 4] |= 1u << (tile % 4);
+    for (size_t i = 0; i < digits.size(); ++i) digits[digits.size() - 1 - i] = "0123456789abcdef"[nibbles[i]];
+    return "0x" + digits;
+}
+
+}  // namespace dp

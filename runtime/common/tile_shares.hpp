@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From what a step owns of a node's accelerators to the tiles of each of its ranks there: pure. A tile is the
+// smallest part of an accelerator that can be given to one rank: a SambaNova RDU tile, an Intel stack, a GPU
+// or MIG instance. A node's tiles are numbered 0, 1, ... through all its devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/gres.hpp"
+#include "common/result.hpp"
+
+namespace dp {
+
+using Tiles = std::vector<uint32_t>;  // ascending, none twice
+
+// How a node's tiles lie, as far as sharing them out needs it.
+struct TileLayout {
+    std::string gres;               // the units of which gres are tiles: "gpu", "rdu", "tile"
+    uint32_t tiles_per_unit = 1;    // of that gres: index i stands for the tiles i*n ... i*n+n-1
+    uint32_t tiles_per_device = 1;  // tiles that share one device; neighbours in number
+    uint32_t tiles = 0;             // on the node
+};
+
+// The tiles that were given. Fails where Slurm counts that gres only or shares its units, and where it has
+// given more than the node has; never falls back to all tiles.
+Try<Tiles> owned_tiles(const std::vector<GresUnits>& given, const TileLayout& layout);
+
+// Those of each of a node's ranks, in the order of their local ranks: disjoint, of the owned ones, as many
+// ranks as can be within one device, the lowest first. `per_rank` 0 divides them evenly.
+Try<std::vector<Tiles>> share_tiles(const Tiles& owned, uint32_t tiles_per_device, uint32_t ranks,
+                                    uint32_t per_rank);
+
+// As a hexadecimal number, tile 0 the lowest bit: {12,13,14,15} -> "0xf000". As many digits as it takes.
+std::string tile_mask(const Tiles& tiles);
+
+}  // namespace dp
