@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tiles_conf.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+constexpr std::array<std::string_view, 9> kKeys = {
+    "nodes", "vendor", "devices", "tiles-per-device", "gres", "tiles-per-unit", "numa", "cpus", "files"};
+constexpr std::array<std::pair<std::string_view, Vendor>, 4> kVendors = {{{"sambanova", Vendor::sambanova},
+                                                                          {"intel", Vendor::intel},
+                                                                          {"nvidia", Vendor::nvidia},
+                                                                          {"amd", Vendor::amd}}};
+
+using Words = std::map<std::string_view, std::string_view>;
+
+Try<Words> read_words(std::string_view line) {
+    Words words;
+    for (std::string_view rest = line; !rest.empty();) {
+        const size_t begin = rest.find_first_not_of(" \t\r");
+        if (begin == std::string_view::npos) break;
+        rest.remove_prefix(begin);
+        const std::string_view word = rest.substr(0, rest.find_first_of(" \t\r"));
+        rest.remove_prefix(word.size());
+        const size_t equals = word.find('=');
+        const std::string_view name = word.substr(0, equals);
+        if (equals == std::string_view::npos || std::find(kKeys.begin(), kKeys.end(), name) == kKeys.end()) {
+            std::string known;
+            for (std::string_view key : kKeys) known += (known.empty() ? "" : ", ") + std::string(key) + "=";
+            return fail("\"" + printable(word, 60) + "\" is not understood; there are " + known);
+        }
+        if (!words.emplace(name, word.substr(equals + 1)).second)
+            return fail(std::string(name) + "= stands there twice");
+    }
+    return words;
+}
+
+std::string_view value_of(const Words& words, std::string_view name) {
+    const auto found = words.find(name);
+    return found == words.end() ? std::string_view() : found->second;
+}
+
+// A number from 1 to kMaxTiles; `otherwise` where the word is not there and 0 is not given for it.
+Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t otherwise) {
+    const bool given = words.contains(name);
+    if (!given && otherwise > 0) return otherwise;
+    const auto number = parse_number<uint32_t>(value_of(words, name));
+    if (!number || *number == 0 || *number > kMaxTiles)
+        return fail(std::string(name) + "=" + (given ? printable(value_of(words, name), 40) : "...") +
+                    (given ? "" : " is missing") + ": give a number from 1 to " + std::to_string(kMaxTiles));
+    return *number;
+}
+
+Try<std::vector<uint32_t>> read_cpus(std::string_view list) {
+    // The same form as a bracket of a node list.
+    auto texts = expand_hostlist("[" + std::string(list) + "]");
+    if (!texts || list.empty())
+        return fail("cpus: \"" + printable(list, 60) + "\" is no list of CPUs, such as 0-15,32-47");
+    std::vector<uint32_t> cpus;
+    for (const auto& text : *texts) {
+        const auto cpu = parse_number<uint32_t>(text);
+        if (!cpu) return fail("cpus: \"" + printable(list, 60) + "\" is no list of CPUs, such as 0-15,32-47");
+        cpus.push_back(*cpu);
+    }
+    return cpus;
+}
+
+tl::unexpected<Failure> not_for_each(std::string_view name, size_t found, uint32_t devices) {
+    return fail(std::string(name) + "= speaks of " + plural(found, "device") + ", devices= of " +
+                std::to_string(devices));
+}
+
+Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
+    std::vector<TileDevice> devices(count);
+    if (words.contains("numa")) {
+        const auto parts = split(value_of(words, "numa"), ',');
+        if (parts.size() != count) return not_for_each("numa", parts.size(), count);
+        for (size_t i = 0; i < count; ++i) {
+            devices[i].numa = parse_number<uint32_t>(parts[i]);
+            if (!devices[i].numa)
+                return fail("numa: \"" + printable(parts[i], 40) + "\" is no number of a NUMA node");
+        }
+    }
+    if (words.contains("cpus")) {
+        const auto parts = split(value_of(words, "cpus"), '/');
+        if (parts.size() != count) return not_for_each("cpus", parts.size(), count);
+        for (size_t i = 0; i < count; ++i) {
+            auto cpus = read_cpus(parts[i]);
+            if (!cpus) return tl::make_unexpected(cpus.error());
+            devices[i].cpus = std::move(*cpus);
+        }
+    }
+    if (words.contains("files")) {
+        auto files = expand_hostlist(value_of(words, "files"));
+        if (!files) return fail("files: " + files.error().message);
+        if (files->size() != count) return not_for_each("files", files->size(), count);
+        for (size_t i = 0; i < count; ++i) {
+            if ((*files)[i][0] != '/')
+                return fail("files: \"" + printable((*files)[i], 60) + "\" is no absolute path");
+            devices[i].file = std::move((*files)[i]);
+        }
+    }
+    return devices;
+}
+
+Try<TileInventory> read_inventory(const Words& words) {
+    TileInventory inventory;
+    const auto vendor = std::find_if(kVendors.begin(), kVendors.end(),
+                                     [&](const auto& v) { return v.first == value_of(words, "vendor"); });
+    if (vendor == kVendors.end())
+        return fail("vendor=" + printable(value_of(words, "vendor"), 40) +
+                    ": give sambanova, intel, nvidia or amd");
+    inventory.vendor = vendor->second;
+    const auto devices = number_of(words, "devices", 0);
+    if (!devices) return tl::make_unexpected(devices.error());
+    const auto per_device = number_of(words, "tiles-per-device", 1);
+    if (!per_device) return tl::make_unexpected(per_device.error());
+    const uint64_t tiles = uint64_t{*devices} * *per_device;
+    if (tiles > kMaxTiles)
+        return fail(std::to_string(*devices) + " devices of " + plural(*per_device, "tile") + " are " +
+                    std::to_string(tiles) + " tiles, and a node has at most " + std::to_string(kMaxTiles));
+    TileLayout& layout = inventory.layout;
+    layout.gres = value_of(words, "gres");
+    if (layout.gres.empty()) layout.gres = inventory.vendor == Vendor::sambanova ? "rdu" : "gpu";
+    layout.tiles = static_cast<uint32_t>(tiles);
+    layout.tiles_per_device = *per_device;
+    const bool counts_tiles = layout.gres == "tile" || layout.gres == "rdu_tile";
+    const auto per_unit = number_of(words, "tiles-per-unit", counts_tiles ? 1 : *per_device);
+    if (!per_unit) return tl::make_unexpected(per_unit.error());
+    layout.tiles_per_unit = *per_unit;
+    if (layout.tiles % layout.tiles_per_unit != 0)
+        return fail("a node's " + plural(layout.tiles, "tile") + " do not make whole units of gres " +
+                    layout.gres + " with " + plural(layout.tiles_per_unit, "tile") + " each");
+    auto read = read_devices(words, *devices);
+    if (!read) return tl::make_unexpected(read.error());
+    inventory.devices = std::move(*read);
+    return inventory;
+}
+
+}  // namespace
+
+Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const std::string& path,
+                                                  std::string_view node) {
+    std::optional<TileInventory> found;
+    std::map<std::string, size_t> line_of;  // node: where it stands
+    size_t number = 0;
+    for (std::string_view line : split(text, '\n')) {
+        ++number;
+        const std::string where = path + " line " + std::to_string(number);
+        const auto words = read_words(line.substr(0, line.find('#')));
+        if (!words) return fail(where + ": " + words.error().message);
+        if (words->empty()) continue;
+        auto nodes = expand_hostlist(value_of(*words, "nodes"));
+        if (!nodes) return fail(where + ": nodes: " + nodes.error().message);
+        if (nodes->empty()) return fail(where + ": nodes= is missing: give the nodes that have these tiles");
+        auto inventory = read_inventory(*words);
+        if (!inventory) return fail(where + ": " + inventory.error().message);
+        for (auto& name : *nodes) {
+            const bool wanted = name == node;
+            const auto [before, fresh] = line_of.emplace(std::move(name), number);
+            if (!fresh)
+                return fail(where + ": " + printable(before->first, 60) + " stands in line " +
+                            std::to_string(before->second) + " already");
+            if (!wanted) continue;
+            found = std::move(*inventory);
+            found->source = where;
+        }
+    }
+    return found;
+}
+
+}  // namespace dp
