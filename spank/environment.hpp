@@ -10,6 +10,8 @@ extern "C" {
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "common/task_environment.hpp"
@@ -17,6 +19,16 @@ extern "C" {
 namespace dp::plugin {
 
 std::optional<std::string> environment_value(spank_t spank, const char* name);
+
+// The whole of it at once, for who reads many; valid until the environment is changed.
+class Variables {
+ public:
+    explicit Variables(spank_t spank);
+    std::optional<std::string> operator()(const char* name) const;
+
+ private:
+    std::unordered_map<std::string_view, std::string_view> values_;
+};
 
 // The node's, in user_init.
 void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);

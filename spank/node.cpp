@@ -159,9 +159,8 @@ void take_up_step(spank_t spank, State& s) {
     if (prepared) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
-        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0),
-                                         [&](const char* name) { return environment_value(spank, name); });
-        change_environment(spank, s.environment.changes);
+        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), Variables(spank));
+        change_environment(spank, s.environment.changes());
         return;
     }
     s.failure = prepared.error().message;
@@ -201,6 +200,7 @@ void node_task_forked(spank_t spank) {
                      {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
     // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
     if (++s.forked < s.facts.ranks.size()) return;
+    change_environment(spank, s.environment.without_blanks(Variables(spank)));
     drop_daemon_ends(s.node);
     s.node.board.reset();
     s.node.ready_read.reset();

@@ -179,10 +179,14 @@ int slurm_spank_task_post_fork(spank_t spank, int, char*[]) {
 }
 
 int slurm_spank_task_init(spank_t spank, int, char*[]) {
-    return guarded("task_init", -1, [&] {
+    const int done = guarded("task_init", -1, [&] {
         task_init(spank);
         return 0;
     });
+    // Slurm ignores the error where plugstack.conf says `optional`: the program would run outside of every
+    // world.
+    if (done != 0 && state().active) _exit(1);
+    return done;
 }
 
 int slurm_spank_task_exit(spank_t spank, int, char*[]) {

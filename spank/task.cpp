@@ -199,10 +199,10 @@ void task_init(spank_t spank) {
     TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
     facts.cpus = cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0), bound_cpus(), s.facts.cpus,
                               facts.local_world_size);
-    const TaskEnvironment environment = task_environment(facts, *plan, [&](const char* name) {
-        return s.environment.get(name, [&](const char* n) { return environment_value(spank, n); });
-    });
-    change_task_environment(spank, s.environment.left_of(environment.changes));
+    const GetVariable inherited = Variables(spank);
+    const TaskEnvironment environment =
+        task_environment(facts, *plan, [&](const char* name) { return s.environment.get(name, inherited); });
+    change_task_environment(spank, s.environment.left_of(environment.changes, inherited));
     const bool dry_run = s.settings.dry_run.value_or(false);
     if (rank == 0) {
         for (const auto& warning : environment.warnings)

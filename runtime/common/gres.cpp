@@ -17,7 +17,7 @@ tl::unexpected<Failure> malformed(std::string_view part, const std::string& why)
 // "0,2-5": ascending, none twice.
 Try<std::vector<uint32_t>> parse_indices(std::string_view list, std::string_view part) {
     std::vector<uint32_t> out;
-    if (list == kNoIndices) return out;
+    if (list.empty() || list == kNoIndices) return out;
     for (std::string_view range : split(list, ',')) {
         const size_t dash = range.find('-');
         const auto first = parse_number<uint32_t>(range.substr(0, dash));
@@ -30,7 +30,6 @@ Try<std::vector<uint32_t>> parse_indices(std::string_view list, std::string_view
         if (!out.empty() && *first <= out.back()) return malformed(part, "the indices do not ascend");
         for (uint32_t index = *first; index <= *last; ++index) out.push_back(index);
     }
-    if (out.empty()) return malformed(part, "no index stands behind IDX");
     return out;
 }
 
@@ -68,6 +67,10 @@ Try<GresUnits> parse_units(std::string_view part) {
         units->indices = std::move(*indices);
         return units;
     }
+    // Of each unit that several jobs share (shard, mps), how much: "1/4,0/4".
+    if (inside.find('/') != std::string_view::npos &&
+        inside.find_first_not_of("0123456789/,") == std::string_view::npos)
+        return parse_name(name, true, part);
     if (!inside.starts_with("CNT:")) return malformed(part, "neither IDX: nor CNT: stands in the bracket");
     auto units = parse_name(name, false, part);
     if (!units) return units;
@@ -81,12 +84,16 @@ Try<GresUnits> parse_units(std::string_view part) {
 
 Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text) {
     std::vector<GresUnits> given;
+    size_t indices = 0;
     while (!text.empty()) {
         // A comma inside of the bracket belongs to the indices.
         const size_t close = text.find(')');
         const size_t end = close == std::string_view::npos ? text.size() : close + 1;
         auto units = parse_units(text.substr(0, end));
         if (!units) return tl::make_unexpected(units.error());
+        if (units->indices) indices += units->indices->size();
+        if (indices > kMaxGresIndex + 1)
+            return malformed(text, "there are more than " + std::to_string(kMaxGresIndex + 1) + " indices");
         given.push_back(std::move(*units));
         text.remove_prefix(end);
         if (text.empty()) break;

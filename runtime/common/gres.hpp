@@ -22,14 +22,15 @@ struct GresUnits {
     std::string name;  // "gpu"
     std::string type;  // "a100"; "" where it has none
     uint64_t count = 0;
-    // Which ones, ascending; nullopt where Slurm counts them only (no File= in gres.conf). May be fewer than
-    // `count` where several units share one (shard, mps).
+    // Which ones, ascending; nullopt where Slurm counts them only (no File= in gres.conf), or says only how
+    // much of each is given (shard and mps since 23.11: "shard:2(1/4,1/4)"; before, fewer indices than
+    // `count`). Slurm cuts the list at 127 characters: then, too, they are fewer.
     std::optional<std::vector<uint32_t>> indices;
 
     bool operator==(const GresUnits&) const = default;
 };
 
-// Of one node. An empty text is nothing given; "N/A" for indices is none of them.
+// Of one node. An empty text is nothing given; "" and "N/A" for indices are none of them.
 Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text);
 
 // The same as text again.

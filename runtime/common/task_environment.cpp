@@ -12,6 +12,8 @@ namespace dp {
 namespace {
 
 constexpr const char* kInjected = "DP_INJECTED";
+// With room for a number, an address, an address with a port.
+const std::string kBlank(64, ' ');
 
 std::string text(uint32_t number) {
     return std::to_string(number);
@@ -198,22 +200,37 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
     return w.finish();
 }
 
-std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
-    auto found = before.find(name);
-    return found == before.end() ? inherited(name) : found->second;
+std::vector<EnvironmentChange> NodeEnvironment::changes() const {
+    std::vector<EnvironmentChange> all;
+    for (const auto& [name, made] : made_) all.push_back({name, made.now});
+    return all;
 }
 
-std::vector<EnvironmentChange> NodeEnvironment::left_of(
-    const std::vector<EnvironmentChange>& changes_of_task) const {
+std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
+    auto there = inherited(name);
+    const auto found = made_.find(std::string_view(name));
+    return found != made_.end() && there == found->second.now ? found->second.before : there;
+}
+
+std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<EnvironmentChange>& changes_of_task,
+                                                        const GetVariable& inherited) const {
     std::vector<EnvironmentChange> left;
-    std::set<std::string> decided;
+    std::set<std::string_view> decided;
     for (const auto& change : changes_of_task) {
         decided.insert(change.name);
-        if (std::find(changes.begin(), changes.end(), change) == changes.end()) left.push_back(change);
+        if (inherited(change.name.c_str()) != change.value) left.push_back(change);
     }
-    for (const auto& [name, value] : before)
-        if (!decided.contains(name)) left.push_back({name, value});
+    for (const auto& [name, made] : made_)
+        if (!decided.contains(name) && made.now != made.before && inherited(name.c_str()) == made.now)
+            left.push_back({name, made.before});
     return left;
+}
+
+std::vector<EnvironmentChange> NodeEnvironment::without_blanks(const GetVariable& get) const {
+    std::vector<EnvironmentChange> back;
+    for (const auto& [name, made] : made_)
+        if (made.now == kBlank && get(name.c_str()) == made.now) back.push_back({name, made.before});
+    return back;
 }
 
 // The same is what comes out the same for two tasks that differ in all in which tasks of a node can, under
@@ -231,12 +248,8 @@ NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get) {
     NodeEnvironment node;
     for (const auto& change : here) {
         const bool same = std::find(there.begin(), there.end(), change) != there.end();
-        if (!same && (!change.value || change.value->size() > kRoomInBlank)) continue;
-        if (same)
-            node.changes.push_back(change);
-        else
-            node.changes.push_back({change.name, std::string(kRoomInBlank, ' ')});
-        node.before.emplace(change.name, get(change.name.c_str()));
+        if (!same && (!change.value || change.value->size() > kBlank.size())) continue;
+        node.made_[change.name] = {same ? change.value : kBlank, get(change.name.c_str())};
     }
     return node;
 }

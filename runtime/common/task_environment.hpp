@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -54,19 +55,27 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 // same for all of them and needs no plan, and for the rest a blank value with room for the task's own. (A
 // variable that is set anew costs Slurm the same there and in each task; one that is written over costs
 // nothing.) `any` may be any task of the node, whatever its `cpus`; `get` reads that environment.
-struct NodeEnvironment {
-    std::vector<EnvironmentChange> changes;
-    std::map<std::string, std::optional<std::string>> before;  // what stood at their names
-
-    // For task_environment in a task that inherits: what was there without it.
+//
+// `inherited` below reads what a task has inherited: what another plugin has set since is not the node's.
+class NodeEnvironment {
+ public:
+    std::vector<EnvironmentChange> changes() const;
+    // For task_environment in a task: what would be there without the node's changes.
     std::optional<std::string> get(const char* name, const GetVariable& inherited) const;
-    // Which of a task's changes are left to be made.
-    std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task) const;
+    // What is left to do there so that all of the task's changes are made.
+    std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task,
+                                           const GetVariable& inherited) const;
+    // What takes the blanks away again where the tasks inherited from, for the epilogs.
+    std::vector<EnvironmentChange> without_blanks(const GetVariable& get) const;
+
+ private:
+    struct Made {
+        std::optional<std::string> now, before;
+    };
+    std::map<std::string, Made, std::less<>> made_;
+    friend NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get);
 };
 NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get);
-
-// Room for a number, an address, an address with a port.
-inline constexpr size_t kRoomInBlank = 64;
 
 // Writes a change over the value that stands in an environment ("NAME=value" each, then null), shorter or as
 // long. False: there is none, or no room, or the change is to unset it; nothing was written.

@@ -65,8 +65,9 @@ Try<Tiles> owned_tiles(const std::vector<GresUnits>& given, const TileLayout& la
                         gres_detail({units}) +
                         "), so nobody knows which tiles are this job's; give it File= in gres.conf");
         if (units.indices->size() != units.count)
-            return fail("several units of the gres " + printable(gres_detail({units}), 80) +
-                        " share one: they are no tiles");
+            return fail("Slurm names fewer units than it has given of the gres " +
+                        printable(gres_detail({units}), 80) +
+                        ": several share one and are no tiles, or its list was too long for it");
         for (uint32_t index : *units.indices) {
             const uint64_t end = (uint64_t{index} + 1) * layout.tiles_per_unit;
             if (end > layout.tiles)

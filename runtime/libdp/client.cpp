@@ -3,15 +3,19 @@
 
 #include <linux/sockios.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "common/awake.hpp"
@@ -71,13 +75,6 @@ dp_status status_of(wire::Status status) {
 
 }  // namespace
 
-bool Client::answered_within(std::chrono::milliseconds time, Pending& pending,
-                             std::unique_lock<std::mutex>& lock) {
-    return wait_awake(time, [&](std::chrono::milliseconds slice) {
-        return pending.done.wait_for(lock, slice, [&] { return pending.answered; });
-    });
-}
-
 Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const std::string shown = "@" + world.socket;
     sockaddr_un address{};
@@ -88,7 +85,8 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + world.socket.size());
 
     std::unique_ptr<Client> client(new Client);
-    client->socket_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    client->take_over_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (client->take_over_) client->socket_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     // Bounds the connect on a full backlog, too.
     const timeval patience{kWritePatienceSeconds, 0};
     if (client->socket_)
@@ -171,18 +169,39 @@ bool Client::write_frame(const std::string& frame) {
     std::lock_guard guard(write_mutex_);
     if (!send_all(socket_.get(), frame)) {
         // Half a frame would be completed by the next one: this conversation is over.
+        const int why = errno;
         shutdown(socket_.get(), SHUT_RDWR);
+        errno = why;
         return false;
     }
     return true;
 }
+
+// A call that waits for its answer, however it ends. Made with mutex_ held.
+class Client::InProgress {
+ public:
+    InProgress(Client& client, uint64_t id, Pending& pending) : client_(client), id_(id) {
+        client_.pending_[id] = &pending;
+        ++client_.calls_;
+    }
+    ~InProgress() {
+        std::lock_guard guard(client_.mutex_);
+        client_.pending_.erase(id_);
+        if (--client_.calls_ == 0) client_.idle_.notify_all();
+    }
+    InProgress(const InProgress&) = delete;
+    InProgress& operator=(const InProgress&) = delete;
+
+ private:
+    Client& client_;
+    uint64_t id_;
+};
 
 Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds timeout) {
     if (getpid() != owner_)
         return error(
             DP_ERROR_INVALID,
             "this process is a fork of the rank that opened the world; only the rank itself may use it");
-    Pending pending;
     request.set_timeout_ms(timeout.count());
     wire::FromRank message;
     *message.mutable_request() = std::move(request);
@@ -193,6 +212,7 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
                      "a call-back of dp_on_event cannot wait; let another thread make this call");
     if (!abort_reason_.empty()) return error(DP_ERROR_ABORTED, abort_reason_);
     if (lost_) return error(DP_ERROR_LOST, lost_reason_);
+    if (closing_) return error(DP_ERROR_LOST, "the context is being closed (dp_close)");
     const uint64_t id = next_id_++;
     message.mutable_request()->set_id(id);
     const std::string frame = to_frame(message);
@@ -200,32 +220,15 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
     if (frame.size() > kMaxFrame - 64)
         return error(DP_ERROR_TOO_LARGE,
                      "a request of " + std::to_string(frame.size()) + " bytes is too large");
-    pending_[id] = &pending;
-    ++calls_;
-    const bool alone = !reading_ && !reader_.joinable();
-    if (alone)
-        reading_ = true;
-    else if (!reader_.joinable())
-        start_reader();
+    Pending pending;
+    const InProgress progress(*this, id, pending);
     lock.unlock();
     const bool sent = write_frame(frame);
-    bool answered = false;
-    // Where it could not be sent, what is to be read says why.
-    if (alone) answered = read_answer(timeout + kDaemonPatience, pending);
-
-    lock.lock();
-    if (alone) {
-        reading_ = false;
-        turn_.notify_all();
-    }
-    if (!alone && sent) answered = answered_within(timeout + kDaemonPatience, pending, lock);
-    answered = answered || pending.answered;
-    pending_.erase(id);
-    if (--calls_ == 0) idle_.notify_all();
-    lock.unlock();
-    if (!answered)
-        return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (" +
-                                        std::string(sent ? "no reply" : "it takes no request") + ")");
+    if (!sent && errno == EAGAIN)
+        return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (it takes no request)");
+    // Where it could not be sent, the end of what is to be read says why.
+    if (!wait_for(pending, timeout + kDaemonPatience))
+        return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (no reply)");
     if (pending.reply.status() != wire::OK)
         return error(status_of(pending.reply.status()), pending.reply.error());
     return std::move(pending.reply);
@@ -263,32 +266,61 @@ uint64_t Client::next_sequence(const std::string& group, const std::vector<uint3
 
 // ---- reading ----
 
-bool Client::read_answer(std::chrono::milliseconds time, Pending& pending) {
+bool Client::wait_for(Pending& pending, std::chrono::milliseconds time) {
     return wait_awake(time, [&](std::chrono::milliseconds slice) {
-        for (const auto end = steady_now() + slice;;) {
-            {
-                std::lock_guard guard(mutex_);
-                if (pending.answered) return true;
+        const auto end = steady_now() + slice;
+        std::unique_lock lock(mutex_);
+        if (pending.answered) return true;
+        if (!reader_.joinable() && !alone_) {
+            alone_ = true;
+            lock.unlock();
+            read_for(pending, end);
+            lock.lock();
+            alone_ = false;
+        } else if (!reader_.joinable() && !closing_) {
+            try {
+                start_reader();
+            } catch (const std::system_error&) {
+                // No thread to be had: the call that reads brings this answer, too, or this one reads next.
             }
-            const auto left = end - steady_now();
-            if (left <= std::chrono::milliseconds(0)) return false;
-            read_some(static_cast<int>(left.count()));
         }
+        return pending.done.wait_for(lock, std::max(end - steady_now(), std::chrono::milliseconds(0)),
+                                     [&] { return pending.answered; });
     });
 }
 
-// Delivers what comes within that time (-1: whenever something comes). False: the conversation is over, and
-// all calls know it.
-bool Client::read_some(int timeout_ms) {
-    pollfd readable{socket_.get(), POLLIN, 0};
-    const int ready = poll(&readable, 1, timeout_ms);
-    if (ready == 0 || (ready < 0 && errno == EINTR)) return true;
-    std::array<char, 8192> chunk;
-    const ssize_t n = recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+// Until it is answered, the time is over, or a thread reads for all.
+void Client::read_for(Pending& pending, std::chrono::milliseconds end) {
+    for (;;) {
+        {
+            std::lock_guard guard(mutex_);
+            if (pending.answered || reader_.joinable()) return;
+        }
+        const auto left = end - steady_now();
+        if (left <= std::chrono::milliseconds(0)) return;
+        pollfd ready[] = {{socket_.get(), POLLIN, 0}, {take_over_.get(), POLLIN, 0}};
+        const int n = poll(ready, std::size(ready), static_cast<int>(left.count()));
+        if (n < 0 && errno != EINTR) return;  // no memory in the kernel
+        if (n > 0) receive_alone();
+    }
+}
+
+// Delivers what has come, unless a thread does that.
+void Client::receive_alone() {
+    std::lock_guard reading(read_mutex_);
+    if (!has_reader()) receive(MSG_DONTWAIT);
+}
+
+// Delivers what comes next. False: the conversation is over, and all calls know it.
+bool Client::receive(int flags) {
+    std::array<char, 16384> chunk;
+    const ssize_t n = recv(socket_.get(), chunk.data(), chunk.size(), flags);
     if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (n > 0) {
         input_.append(chunk.data(), static_cast<size_t>(n));
         if (deliver_input()) return true;
+        input_.clear();
+        shutdown(socket_.get(), SHUT_RDWR);
     }
     end_all(DP_EVENT_LOST, kDaemonGone, {});
     return false;
@@ -333,6 +365,7 @@ void Client::deliver(const wire::ToRank& message) {
 void Client::end_all(dp_event_kind kind, const std::string& reason, std::vector<uint32_t> dead) {
     const bool aborted = kind == DP_EVENT_ENDING;
     std::unique_lock lock(mutex_);
+    if (lost_) return;
     (aborted ? abort_reason_ : lost_reason_) = reason;
     if (!aborted) lost_ = true;
     for (auto& [id, pending] : pending_) {
@@ -354,55 +387,53 @@ void Client::tell(StepEvent event) {
         std::lock_guard guard(mutex_);
         if (std::this_thread::get_id() != reader_.get_id()) {
             news_.push_back(std::move(event));
-            turn_.notify_all();
             return;
         }
     }
     events_.happen(event);
 }
 
-Events& Client::listen() {
-    std::unique_lock lock(mutex_);
-    while (!reader_.joinable() && getpid() == owner_) {
-        // Nobody has read what came since the last call.
-        if (!reading_) {
-            reading_ = true;
-            lock.unlock();
-            read_some(0);
-            lock.lock();
-            reading_ = false;
-        }
-        if (news_.empty()) {
-            start_reader();
-            break;
-        }
-        const auto before = std::exchange(news_, {});
-        lock.unlock();
-        for (const StepEvent& event : before) events_.happen(event);
-        lock.lock();
+void Client::tell_news() {
+    std::lock_guard telling(telling_);
+    std::deque<StepEvent> news;
+    {
+        std::lock_guard guard(mutex_);
+        news.swap(news_);
     }
+    for (const StepEvent& event : news) events_.happen(event);
+}
+
+// There are no call-backs before there is a thread for them: what is told here only becomes what has
+// happened.
+Events& Client::listen() {
+    if (getpid() != owner_ || has_reader()) return events_;
+    std::lock_guard telling(telling_);
+    if (has_reader()) return events_;
+    receive_alone();
+    tell_news();
+    std::lock_guard guard(mutex_);
+    if (!reader_.joinable() && !closing_) start_reader();
     return events_;
+}
+
+bool Client::has_reader() {
+    std::lock_guard guard(mutex_);
+    return reader_.joinable();
 }
 
 // mutex_ is held.
 void Client::start_reader() {
     const BlockedSignals blocked;
     reader_ = std::thread([this] { read_for_all(); });
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(take_over_.get(), &one, sizeof one);
 }
 
 void Client::read_for_all() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        turn_.wait(lock, [&] { return !reading_ || !news_.empty(); });
-        if (news_.empty()) break;
-        const auto news = std::exchange(news_, {});
-        lock.unlock();
-        for (const StepEvent& event : news) events_.happen(event);
-        lock.lock();
-    }
-    reading_ = true;
-    lock.unlock();
-    while (read_some(-1)) {
+    // Who read before has delivered it now, and nobody else begins to.
+    { std::lock_guard reading(read_mutex_); }
+    tell_news();
+    while (receive(0)) {
     }
 }
 

@@ -4,8 +4,8 @@
 // (libdp.cpp) is a thin layer over this.
 //
 // Who reads: a call that is alone reads for itself, so that no other thread must be started and woken for it
-// (a rank that only wants an id has no thread of libdp's). From the first dp_on_event or the second call at
-// once, a thread of the client's does; only there call-backs run.
+// (a rank that only wants an id has no thread of libdp's). With the first dp_on_event or the second call at
+// once a thread takes over for good; only there call-backs run.
 #pragma once
 
 #include <chrono>
@@ -63,14 +63,18 @@ class Client {
         bool answered = false;
         wire::Reply reply;
     };
+    class InProgress;
+
     Fd socket_;
+    Fd take_over_;  // an eventfd: a call that is alone shall leave the reading to reader_
     pid_t owner_ = 0;
-    std::string input_;  // of a frame that is not whole yet; only for who reads
-    std::mutex mutex_;   // guards what follows
+    std::recursive_mutex telling_;  // news are told in their order; before mutex_
+    std::mutex read_mutex_;         // of who reads: guards input_; before mutex_
+    std::string input_;             // of a frame that is not whole yet
+    std::mutex mutex_;              // guards what follows
     std::thread reader_;
-    bool reading_ = false;          // by a call that is alone, or for good by reader_
-    std::condition_variable turn_;  // for reader_: the call has read, or there are news
-    std::deque<StepEvent> news_;    // read by a call, not told yet
+    bool alone_ = false;          // a call reads for itself
+    std::deque<StepEvent> news_;  // read by a call, not told yet
     std::map<uint64_t, Pending*> pending_;
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     // Not used before by an earlier process of this task, whose answers may still be on their way.
@@ -88,16 +92,16 @@ class Client {
     Client() = default;
     Call<void> greet(const WorldEnvironment& world, const std::string& shown);
     bool write_frame(const std::string& frame);
-    // Waits until another thread has read the answer; `lock` holds mutex_.
-    static bool answered_within(std::chrono::milliseconds time, Pending& pending,
-                                std::unique_lock<std::mutex>& lock);
-    // Reads until it is there; for who has made reading_ true.
-    bool read_answer(std::chrono::milliseconds time, Pending& pending);
-    bool read_some(int timeout_ms);
+    bool wait_for(Pending& pending, std::chrono::milliseconds time);
+    void read_for(Pending& pending, std::chrono::milliseconds end);
+    void receive_alone();
+    bool receive(int flags);
     bool deliver_input();
     void deliver(const wire::ToRank& message);
     void end_all(dp_event_kind kind, const std::string& reason, std::vector<uint32_t> dead);
     void tell(StepEvent event);
+    void tell_news();
+    bool has_reader();
     void start_reader();
     void read_for_all();
 };

@@ -10,10 +10,11 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 LAYOUT = ["-N2", "-n4", "--ntasks-per-node=2"]
 
 
-@pytest.mark.parametrize("mpi, compiler", [("pmix", "mpicc.openmpi"), ("pmi2", "mpicc.mpich")])
+# MPICH 4.0 on UCX hangs in MPI_Finalize in one of ten steps, also where no --dp option is given: its program leaves without.
+@pytest.mark.parametrize("mpi, compiler", [("pmix", ["mpicc.openmpi"]), ("pmi2", ["mpicc.mpich", "-DWITHOUT_FINALIZE"])])
 def test_an_mpi_program_runs_as_before(cluster, tmp_path, mpi, compiler):
     program = str(tmp_path / "mpi_hello")
-    subprocess.run([compiler, "-o", program, os.path.join(HERE, "programs/mpi_hello.c")], check=True)
+    subprocess.run([*compiler, "-o", program, os.path.join(HERE, "programs/mpi_hello.c")], check=True)
     with open(program, "rb") as binary:
         there = cluster.host_path(f"/home/alice/mpi_hello_{mpi}")
         with open(there, "wb") as copy:

@@ -42,6 +42,14 @@ TEST(Gres, IsReadAsSlurmWritesIt) {
     }
 }
 
+TEST(Gres, WhatHasNoIndicesIsOnlyCounted) {
+    const auto given = parse_gres_detail("shard:2(1/4,1/4),gpu:0(IDX:),gpu:1(IDX:1)");
+    ASSERT_TRUE(given) << given.error().message;
+    const std::vector<GresUnits> expected = {
+        {"shard", "", 2, std::nullopt}, {"gpu", "", 0, Indices{}}, {"gpu", "", 1, Indices{1}}};
+    EXPECT_EQ(*given, expected);
+}
+
 TEST(Gres, WhatSlurmDoesNotWriteIsRefusedWithTheReason) {
     const std::pair<const char*, const char*> cases[] = {
         {"gpu", "neither (IDX:...) nor (CNT:...)"},
@@ -56,7 +64,7 @@ TEST(Gres, WhatSlurmDoesNotWriteIsRefusedWithTheReason) {
         {"(CNT:1)", "the name is missing"},
         {"gpu(CNT:)", "no number"},
         {"gpu(CNT:-1)", "no number"},
-        {"gpu:1(IDX:)", "no index"},
+        {"a:1(IDX:0-65535),b:1(IDX:0)", "more than 65536 indices"},
         {"gpu:1(IDX:a)", "no index"},
         {"gpu:1(IDX:0,)", "no index"},
         {"gpu:2(IDX:1-0)", "no index"},

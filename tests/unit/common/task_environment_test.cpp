@@ -280,8 +280,33 @@ TEST(WriteOver, WritesWhereThereIsRoomAndNowhereElse) {
     }
 }
 
-// What is made once for a node and then what is left in each task comes out as if all had been made in the
-// task.
+// ---- what is made once for a node ----
+
+GetVariable reading(const Variables& from) {
+    return [&from](const char* name) -> std::optional<std::string> {
+        auto found = from.find(name);
+        return found == from.end() ? std::nullopt : std::optional<std::string>(found->second);
+    };
+}
+
+void change(Variables& env, const std::vector<EnvironmentChange>& changes) {
+    for (const auto& c : changes) {
+        if (c.value)
+            env[c.name] = *c.value;
+        else
+            env.erase(c.name);
+    }
+}
+
+TaskFacts task_of_node(uint32_t local, uint32_t cpus) {
+    TaskFacts task = rank_5_of_8();
+    task.local_rank = local;
+    task.rank = 4 + local;
+    task.cpus = cpus;
+    return task;
+}
+
+// And then what is left in each task comes out as if all had been made in the task.
 TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
     const Variables befores[] = {
         {},
@@ -294,54 +319,62 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
          {"DP_NODES", "4"},
          {kSecretVariable, "5ec7e7"}},
     };
+    // Set by another plugin after the node's, before a task's.
+    const Variables others[] = {
+        {}, {{"MASTER_ADDR", "10.9.9.9"}, {"OMP_NUM_THREADS", "7"}, {"RANK", "9"}, {"DP_NODES", "77"}}};
     for (const bool torch_store : {false, true})
         for (const bool with_interface : {false, true})
-            for (const Variables& before : befores) {
-                TaskFacts any = rank_5_of_8();
-                any.cpus = 0;
-                any.torch_store = torch_store;
-                if (with_interface) any.interface = "hsn0";
-                auto reading = [](const Variables& from) {
-                    return [&from](const char* name) -> std::optional<std::string> {
-                        auto found = from.find(name);
-                        return found == from.end() ? std::nullopt : std::optional<std::string>(found->second);
-                    };
-                };
-                auto change = [](Variables& env, const std::vector<EnvironmentChange>& changes) {
-                    for (const auto& c : changes) {
-                        if (c.value)
-                            env[c.name] = *c.value;
-                        else
-                            env.erase(c.name);
+            for (const Variables& before : befores)
+                for (const Variables& other : others) {
+                    TaskFacts any = task_of_node(0, 0);
+                    any.torch_store = torch_store;
+                    if (with_interface) any.interface = "hsn0";
+                    const NodeEnvironment node = node_environment(any, reading(before));
+                    EXPECT_GT(node.changes().size(), 20u);
+                    Variables inherited = before;
+                    change(inherited, node.changes());
+                    Variables without = before;
+                    for (const auto& [name, value] : other) inherited[name] = without[name] = value;
+                    for (uint32_t local = 0; local < 4; ++local) {
+                        TaskFacts task = task_of_node(local, local < 3 ? 2 : 0);
+                        task.torch_store = any.torch_store;
+                        task.interface = any.interface;
+                        const auto [expected, warnings] = task_with(without, task);
+                        const auto there = reading(inherited);
+                        const auto out = task_environment(
+                            task, kPlan, [&](const char* name) { return node.get(name, there); });
+                        const auto left = node.left_of(out.changes, there);
+                        // Set anew in each task: only what is too long for a blank.
+                        for (const auto& c : left) {
+                            const auto found = inherited.find(c.name);
+                            const bool has_room = found != inherited.end() && c.value &&
+                                                  c.value->size() <= found->second.size();
+                            EXPECT_TRUE(has_room || !c.value || c.name == "DP_INJECTED" || !other.empty())
+                                << c.name;
+                        }
+                        Variables env = inherited;
+                        change(env, left);
+                        EXPECT_EQ(env, expected);
+                        EXPECT_EQ(out.warnings, warnings);
                     }
-                };
-                const NodeEnvironment node = node_environment(any, reading(before));
-                EXPECT_GT(node.changes.size(), 20u);
-                Variables inherited = before;
-                change(inherited, node.changes);
-                for (uint32_t local = 0; local < 4; ++local) {
-                    TaskFacts task = any;
-                    task.local_rank = local;
-                    task.rank = 4 + local;
-                    task.cpus = local < 3 ? 2 : 0;
-                    const auto [expected, warnings] = task_with(before, task);
-                    const auto there = reading(inherited);
-                    const auto out = task_environment(
-                        task, kPlan, [&](const char* name) { return node.get(name, there); });
-                    const auto left = node.left_of(out.changes);
-                    // Set anew in each task: only what is too long for a blank.
-                    Variables env = inherited;
-                    for (const auto& c : left) {
-                        const auto found = inherited.find(c.name);
-                        const bool has_room =
-                            found != inherited.end() && c.value && c.value->size() <= found->second.size();
-                        EXPECT_TRUE(has_room || !c.value || c.name == "DP_INJECTED") << c.name;
-                    }
-                    change(env, left);
-                    EXPECT_EQ(env, expected);
-                    EXPECT_EQ(out.warnings, warnings);
                 }
-            }
+}
+
+TEST(NodeEnvironment, LeavesNoBlankBehind) {
+    const Variables before = {{"RANK", "of the user"}, {"MASTER_ADDR", "10.0.0.1"}, {"PATH", "/bin"}};
+    const NodeEnvironment node = node_environment(task_of_node(0, 0), reading(before));
+    Variables there = before;
+    change(there, node.changes());
+    EXPECT_EQ(there["RANK"].find_first_not_of(' '), std::string::npos);
+    there["LOCAL_RANK"] = "another plugin's";
+    const Variables inherited = there;
+    change(there, node.without_blanks(reading(inherited)));
+    EXPECT_EQ(there["RANK"], "of the user");
+    EXPECT_EQ(there["LOCAL_RANK"], "another plugin's");
+    EXPECT_EQ(there["WORLD_SIZE"], "8");
+    EXPECT_FALSE(there.contains("MASTER_PORT"));
+    for (const auto& [name, value] : there)
+        EXPECT_NE(value.find_first_not_of(' '), std::string::npos) << name;
 }
 
 }  // namespace

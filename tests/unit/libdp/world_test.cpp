@@ -3,13 +3,17 @@
 // libdp against the real daemon: `dpctl launch` gives each test a world of processes, and each rank's
 // findings come back as its exit code.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <mutex>
@@ -17,7 +21,9 @@
 #include <thread>
 #include <vector>
 
+#include "dp.pb.h"
 #include "dp/dp.hpp"
+#include "socket_io.hpp"
 
 extern "C" int c_face_smoke(void);  // c_face.c
 
@@ -273,6 +279,30 @@ int body_hears_beside_a_call() {
     return told && elsewhere && goes_on ? 0 : 11;
 }
 
+// The first on_event and calls of other threads, all at once, a hundred times.
+int body_begins_to_listen_beside_calls() {
+    for (int round = 0; round < 100; ++round) {
+        auto c = Context::open();
+        if (!c) return 10;
+        std::vector<int> wrong(6, 0);
+        std::vector<std::thread> threads;
+        for (size_t t = 0; t < wrong.size(); ++t)
+            threads.emplace_back([&, t] {
+                if (t % 2 == 0) {
+                    auto watch = c->on_event([](const Event&) {});
+                    if (!watch) wrong[t] = 1;
+                } else if (!c->set("k" + std::to_string(t), std::string("v")) ||
+                           !c->get("k" + std::to_string(t))) {
+                    wrong[t] = 2;
+                }
+            });
+        for (auto& thread : threads) thread.join();
+        for (int w : wrong)
+            if (w) return 10 + w;
+    }
+    return 0;
+}
+
 int body_late() {
     if (std::string(std::getenv("RANK")) == "1") sleep(60);
     auto c = Context::open();
@@ -304,6 +334,13 @@ int body_close_while_waiting() {
 int body_fork_then_call() {
     auto c = Context::open();
     if (!c) return 10;
+    // A call that waits, and libdp's thread beside it.
+    std::thread waiting([raw = c->get()] {
+        char value[8];
+        size_t size = 0;
+        dp_get(raw, "never", value, sizeof value, &size, 2000);
+    });
+    auto watch = c->on_event([](const Event&) {});
     pid_t child = fork();
     if (child == 0) {
         const dp_status status = dp_set(c->get(), "k", "v", 1, 1000);
@@ -313,6 +350,7 @@ int body_fork_then_call() {
     }
     int status = 0;
     waitpid(child, &status, 0);
+    waiting.join();
     if (status != 0) return 11;
     return c->barrier() ? 0 : 12;
 }
@@ -368,6 +406,7 @@ const std::pair<const char*, int (*)()> kBodies[] = {
     {"has-no-thread", body_has_no_thread},
     {"hears-what-was", body_hears_what_was},
     {"hears-beside-a-call", body_hears_beside_a_call},
+    {"begins-to-listen", body_begins_to_listen_beside_calls},
     {"late", body_late},
     {"close", body_close_while_waiting},
     {"fork", body_fork_then_call},
@@ -428,6 +467,9 @@ TEST(World, ADeathThatNobodyReadIsHeardLater) {
 TEST(World, ADeathThatACallReadsIsHeard) {
     EXPECT_EQ(launch(4, "hears-beside-a-call", "--on-failure=report"), 128 + SIGABRT);
 }
+TEST(World, ListeningMayBeginBesideCalls) {
+    EXPECT_EQ(launch(1, "begins-to-listen"), 0);
+}
 TEST(World, ALateRankEndsTheWorldInTime) {
     EXPECT_NE(launch(3, "late", "--timeout 1"), 0);
 }
@@ -448,17 +490,80 @@ TEST(World, NullArgumentsAreErrors) {
     dp_close(nullptr);
 }
 
-TEST(World, ADaemonThatIsGoneIsSaid) {
-    setenv("DP_SOCKET", "@slurm-dp/nowhere", 1);
+// As a rank of a world of its own whose daemon is behind the abstract socket.
+void be_rank_of(const std::string& socket) {
+    setenv("DP_SOCKET", ("@" + socket).c_str(), 1);
     for (const char* name : {"DP_RANK", "DP_LOCAL_RANK", "DP_NODE_RANK", "DP_GENERATION", "DP_MASTER_PORT"})
         setenv(name, "0", 1);
     for (const char* name : {"DP_WORLD_SIZE", "DP_LOCAL_WORLD_SIZE", "DP_NODES", "DP_TENSOR_SIZE",
                              "DP_DATA_SIZE", "DP_PIPELINE_SIZE"})
         setenv(name, "1", 1);
+}
+
+TEST(World, ADaemonThatIsGoneIsSaid) {
+    be_rank_of("slurm-dp/nowhere");
     auto context = Context::open();
     ASSERT_FALSE(context);
     EXPECT_EQ(context.error().status, DP_ERROR_LOST);
     unsetenv("DP_SOCKET");
+}
+
+// Welcomes one rank, and is gone.
+class ShortLivedDaemon {
+ public:
+    explicit ShortLivedDaemon(const std::string& name) : listener_(socket(AF_UNIX, SOCK_STREAM, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path + 1, name.data(), name.size());
+        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+        if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 1) != 0)
+            ADD_FAILURE() << "cannot listen at @" << name;
+        thread_ = std::thread([this] {
+            const int rank = accept(listener_, nullptr, nullptr);
+            const auto hello = receive_frame(rank, kMaxFrame);
+            wire::ToRank welcome;
+            welcome.mutable_welcome();
+            send_all(rank, to_frame(welcome));
+            close(rank);
+        });
+    }
+    ~ShortLivedDaemon() {
+        gone();
+        close(listener_);
+    }
+    void gone() {
+        if (thread_.joinable()) thread_.join();
+    }
+
+ private:
+    int listener_;
+    std::thread thread_;
+};
+
+TEST(World, ADaemonThatEndsIsHeardHoweverLateOneListens) {
+    const std::string name = "slurm-dp/short-lived/" + std::to_string(getpid());
+    for (const bool calls_first : {false, true}) {
+        ShortLivedDaemon daemon(name);
+        be_rank_of(name);
+        auto context = Context::open();
+        ASSERT_TRUE(context) << context.error().message;
+        daemon.gone();
+        if (calls_first) {
+            const auto met = context->barrier();
+            ASSERT_FALSE(met);
+            EXPECT_EQ(met.error().status, DP_ERROR_LOST) << met.error().message;
+            EXPECT_NE(met.error().message.find("is gone"), std::string::npos) << met.error().message;
+        }
+        for (int listener = 0; listener < 2; ++listener) {
+            Heard heard;
+            auto watch = context->on_event([&](const Event& event) { heard(event); });
+            ASSERT_TRUE(watch);
+            const auto event = heard.first();
+            ASSERT_TRUE(event);
+            EXPECT_EQ(event->kind, DP_EVENT_LOST);
+        }
+        unsetenv("DP_SOCKET");
+    }
 }
 
 }  // namespace
