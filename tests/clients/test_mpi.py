@@ -10,6 +10,17 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 LAYOUT = ["-N2", "-n4", "--ntasks-per-node=2"]
 
 
+def run(cluster, command):
+    """Slurm 22.05's own plugin for PMIx now and then ends a step because it cannot reach its fellow on the other node ("exceeded the retry
+    limit"), also where no --dp option is given: that step gets a second try."""
+    done = cluster.run(command)
+    if done.returncode != 0 and "pmixp_" in done.stderr:
+        print(done.stderr)
+        done = cluster.run(command)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 # MPICH 4.0 on UCX hangs in MPI_Finalize in one of ten steps, also where no --dp option is given: its program leaves without.
 @pytest.mark.parametrize("mpi, compiler", [("pmix", ["mpicc.openmpi"]), ("pmi2", ["mpicc.mpich", "-DWITHOUT_FINALIZE"])])
 def test_an_mpi_program_runs_as_before(cluster, tmp_path, mpi, compiler):
@@ -23,18 +34,18 @@ def test_an_mpi_program_runs_as_before(cluster, tmp_path, mpi, compiler):
     command = ["srun", *LAYOUT, f"--mpi={mpi}"]
     expected = [f"mpi {rank} of 4, sum 6" for rank in range(4)]
     for options in ([], ["--dp-world=auto"]):
-        done = cluster.run([*command, *options, f"/home/alice/mpi_hello_{mpi}"], check=True)
+        done = run(cluster, [*command, *options, f"/home/alice/mpi_hello_{mpi}"])
         assert sorted(done.stdout.splitlines()) == expected
         assert done.stderr == ""
     # MPI's rank and ours are the same task's.
-    done = cluster.run([*command, "--dp-world=auto", "sh", "-c", f"echo rank=$RANK; exec /home/alice/mpi_hello_{mpi}"], check=True)
+    done = run(cluster, [*command, "--dp-world=auto", "sh", "-c", f"echo rank=$RANK; exec /home/alice/mpi_hello_{mpi}"])
     assert sorted(done.stdout.splitlines()) == expected + [f"rank={rank}" for rank in range(4)]
 
 
 @pytest.mark.parametrize("mpi", ["pmix", "pmi2"])
 def test_mpis_variables_are_slurms_own(cluster, mpi):
     def names(*options):
-        text = cluster.run(["srun", *LAYOUT, f"--mpi={mpi}", *options, "env"], check=True).stdout
+        text = run(cluster, ["srun", *LAYOUT, f"--mpi={mpi}", *options, "env"]).stdout
         return sorted(re.findall("^((?:PMI|PMIX|OMPI|MPI|MV2|I_MPI)[A-Z0-9_]*)=", text, re.M))
 
     assert names() == names("--dp-world=auto") != []
