@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 sys.dont_write_bytecode = True  # run as root in somebody's checkout
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
-from localcluster.harness import VERSION, Left, TestCluster  # noqa: E402
+from localcluster.harness import VERSION, TestCluster  # noqa: E402
 
 
 def pytest_configure(config):
@@ -48,10 +49,10 @@ def pytest_runtest_makereport(item, call):
     cluster = getattr(item, "funcargs", {}).get("cluster")
     if call.when != "call" or not cluster or not outcome.get_result().failed:
         return
-    print("\ncancelled after the failure:", cluster.run("squeue -h; squeue -h -o %A | xargs -r scancel", user="root").stdout)
     try:
+        print("\ncancelled after the failure:", cluster.run("squeue -h; squeue -h -o %A | xargs -r scancel", user="root").stdout)
         cluster.assert_idle(deadline=40)
-    except Left as left:
+    except (AssertionError, subprocess.SubprocessError) as left:
         print(left)
 
 
