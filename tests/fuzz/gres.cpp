@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What Slurm says of a node's gres: whatever is understood can be written, and means the same again.
-#include "common/gres.hpp"
+#include "tiles/gres.hpp"
 
 #include "target.hpp"
 

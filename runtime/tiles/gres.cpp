@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/gres.hpp"
+#include "tiles/gres.hpp"
 
 #include "common/hostlist.hpp"
 #include "common/text.hpp"

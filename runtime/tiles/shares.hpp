@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/gres.hpp"
 #include "common/result.hpp"
+#include "tiles/gres.hpp"
 
 namespace dp {
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/tiles_conf.hpp"
+#include "tiles/conf.hpp"
 
 #include <gtest/gtest.h>
+
+#include "tiles/vendor.hpp"
 
 namespace dp {
 namespace {
@@ -16,7 +18,7 @@ nodes=sn10-8 vendor=sambanova gres=rdu_tile devices=8 tiles-per-device=4 numa=0,
 TEST(TilesConf, SaysWhatANodeHas) {
     const auto sn30 = read_tiles_conf(kExample, "tiles.conf", "sn30-02");
     ASSERT_TRUE(sn30 && *sn30);
-    EXPECT_EQ((*sn30)->vendor, Vendor::sambanova);
+    EXPECT_EQ((*sn30)->vendor, &kSambanova);
     EXPECT_EQ((*sn30)->layout.gres, "rdu");
     EXPECT_EQ((*sn30)->layout.tiles, 64u);
     EXPECT_EQ((*sn30)->layout.tiles_per_device, 8u);
@@ -35,8 +37,8 @@ TEST(TilesConf, SaysWhatANodeHas) {
     ASSERT_TRUE(dawn && *dawn);
     EXPECT_EQ((*dawn)->layout.gres, "gpu");
     EXPECT_EQ((*dawn)->layout.tiles_per_unit, 2u);
-    const std::vector<TileDevice> devices = {{"/dev/dri/renderD128", 0, {0, 1, 2, 3, 8}},
-                                             {"/dev/dri/renderD129", 1, {4, 5, 6, 7}}};
+    const std::vector<TileDevice> devices = {{"", "/dev/dri/renderD128", 0, {0, 1, 2, 3, 8}},
+                                             {"", "/dev/dri/renderD129", 1, {4, 5, 6, 7}}};
     EXPECT_EQ((*dawn)->devices, devices);
 
     const auto other = read_tiles_conf(kExample, "tiles.conf", "login1");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/tiles_conf.hpp"
+#include "tiles/conf.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,17 +8,13 @@
 
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
+#include "tiles/vendor.hpp"
 
 namespace dp {
 namespace {
 
 constexpr std::array<std::string_view, 9> kKeys = {
     "nodes", "vendor", "devices", "tiles-per-device", "gres", "tiles-per-unit", "numa", "cpus", "files"};
-constexpr std::array<std::pair<std::string_view, Vendor>, 4> kVendors = {{{"sambanova", Vendor::sambanova},
-                                                                          {"intel", Vendor::intel},
-                                                                          {"nvidia", Vendor::nvidia},
-                                                                          {"amd", Vendor::amd}}};
-
 using Words = std::map<std::string_view, std::string_view>;
 
 Try<Words> read_words(std::string_view line) {
@@ -112,12 +108,13 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
 
 Try<TileInventory> read_inventory(const Words& words) {
     TileInventory inventory;
-    const auto vendor = std::find_if(kVendors.begin(), kVendors.end(),
-                                     [&](const auto& v) { return v.first == value_of(words, "vendor"); });
-    if (vendor == kVendors.end())
-        return fail("vendor=" + printable(value_of(words, "vendor"), 40) +
-                    ": give sambanova, intel, nvidia or amd");
-    inventory.vendor = vendor->second;
+    const std::string_view name = value_of(words, "vendor");
+    std::string known;
+    for (const Vendor* vendor : kVendors) {
+        if (vendor->name == name) inventory.vendor = vendor;
+        known += (known.empty() ? "" : vendor == kVendors.back() ? " or " : ", ") + std::string(vendor->name);
+    }
+    if (!inventory.vendor) return fail("vendor=" + printable(name, 40) + ": give " + known);
     const auto devices = number_of(words, "devices", 0);
     if (!devices) return tl::make_unexpected(devices.error());
     const auto per_device = number_of(words, "tiles-per-device", 1);
@@ -128,7 +125,7 @@ Try<TileInventory> read_inventory(const Words& words) {
                     std::to_string(tiles) + " tiles, and a node has at most " + std::to_string(kMaxTiles));
     TileLayout& layout = inventory.layout;
     layout.gres = value_of(words, "gres");
-    if (layout.gres.empty()) layout.gres = inventory.vendor == Vendor::sambanova ? "rdu" : "gpu";
+    if (layout.gres.empty()) layout.gres = inventory.vendor->default_gres;
     layout.tiles = static_cast<uint32_t>(tiles);
     layout.tiles_per_device = *per_device;
     const bool counts_tiles = layout.gres == "tile" || layout.gres == "rdu_tile";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/tile_shares.hpp"
+#include "tiles/shares.hpp"
 
 #include <algorithm>
 

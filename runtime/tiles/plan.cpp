@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiles/plan.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+using UnitNames = std::vector<std::pair<uint32_t, std::string>>;
+
+// The units of a step on this node and what it calls them.
+struct Owned {
+    std::vector<uint32_t> units;
+    UnitNames names;
+    bool by_task = false;  // they are this task's alone
+};
+
+Tiles tiles_of(const std::vector<uint32_t>& units, uint32_t per_unit) {
+    Tiles tiles;
+    for (uint32_t unit : units)
+        for (uint32_t i = 0; i < per_unit; ++i) tiles.push_back(unit * per_unit + i);
+    return tiles;
+}
+
+UnitNames pair_names(const std::vector<uint32_t>& units, const std::string& names) {
+    const auto words = split(names, ',');
+    UnitNames out;
+    if (words.size() == units.size())
+        for (size_t i = 0; i < units.size(); ++i) out.emplace_back(units[i], words[i]);
+    return out;
+}
+
+// Which of the units' devices the task may open, as far as their files are known.
+struct Access {
+    std::vector<uint32_t> open;    // units
+    std::vector<uint32_t> closed;  // by the device cgroup
+};
+Access look_at(const TileFacts& facts, const std::vector<uint32_t>& units) {
+    const TileInventory& inventory = *facts.inventory;
+    Access access;
+    for (uint32_t unit : units) {
+        bool closed = false;
+        for (uint32_t device : inventory.devices_of(tiles_of({unit}, inventory.layout.tiles_per_unit))) {
+            const std::string& file = inventory.devices[device].file;
+            closed |= !file.empty() && facts.open_error(file) == EPERM;
+        }
+        (closed ? access.closed : access.open).push_back(unit);
+    }
+    return access;
+}
+
+// What Slurm says, checked against the node's inventory, as units.
+Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const TileLayout& layout) {
+    auto tiles = owned_tiles(given, layout);
+    if (!tiles) return tl::make_unexpected(tiles.error());
+    std::vector<uint32_t> units;
+    for (size_t i = 0; i < tiles->size(); i += layout.tiles_per_unit)
+        units.push_back((*tiles)[i] / layout.tiles_per_unit);
+    return units;
+}
+
+// Slurm has bound this task to some of the step's units. In a device cgroup it finds just these, counted from
+// 0; without, Slurm names them by their number on the node.
+Try<Owned> owned_by_task(const TileFacts& facts, const std::vector<uint32_t>& of_step) {
+    Owned owned{{}, {}, true};
+    const size_t count = split(facts.task_names, ',').size();
+    const Access access = look_at(facts, of_step);
+    if (!access.closed.empty() && access.open.size() == count) {
+        owned.units = access.open;
+    } else {
+        const std::string gres =
+            facts.inventory->layout.gres + ":" + std::to_string(count) + "(IDX:" + facts.task_names + ")";
+        auto named = parse_gres_detail(gres);
+        if (named) {
+            auto units = units_of(*named, facts.inventory->layout);
+            if (units && std::includes(of_step.begin(), of_step.end(), units->begin(), units->end()))
+                owned.units = std::move(*units);
+        }
+        const bool files_known =
+            std::none_of(facts.inventory->devices.begin(), facts.inventory->devices.end(),
+                         [](const TileDevice& d) { return d.file.empty(); });
+        if (owned.units.empty() || (!files_known && of_step.size() != count))
+            return fail("Slurm has bound rank " + std::to_string(facts.rank) + " to the " +
+                        facts.inventory->layout.gres + " that it calls \"" + printable(facts.task_names, 60) +
+                        "\", and nothing tells which of the step's " + compress_ranks(of_step) +
+                        " that is; leave out --gpus-per-task and --gpu-bind (--dp-tiles gives each rank its "
+                        "own), or have files= put into tiles.conf (" +
+                        facts.inventory->source + ")");
+    }
+    owned.names = pair_names(owned.units, facts.task_names);
+    return owned;
+}
+
+Try<Owned> owned_units(const TileFacts& facts) {
+    const TileLayout& layout = facts.inventory->layout;
+    const bool gpus = layout.gres == "gpu";
+    const bool told = gpus && !facts.step_units.empty();
+    std::vector<GresUnits> given = facts.given;
+    if (told) {
+        const size_t count = split(facts.step_units, ',').size();
+        auto units = parse_gres_detail("gpu:" + std::to_string(count) + "(IDX:" + facts.step_units + ")");
+        if (!units) return tl::make_unexpected(units.error());
+        given = std::move(*units);
+    }
+    auto units = units_of(given, layout);
+    if (!units) return tl::make_unexpected(units.error());
+    if (units->empty())
+        return fail("the job owns no " + layout.gres + " on this node, of which --dp-tiles shares out (" +
+                    facts.inventory->source + "); ask Slurm for some, as with --gres=" + layout.gres + ":1");
+    if (gpus && facts.task_names != facts.step_names) return owned_by_task(facts, *units);
+    Owned owned{*units, pair_names(*units, facts.step_names), false};
+    if (!gpus) owned.names.clear();
+    if (told) return owned;
+    // A step may own less than its job, and of a gres without a plugin of its own only the device cgroup
+    // knows.
+    const Access access = look_at(facts, *units);
+    if (access.open.empty()) return owned;  // refused by name below
+    owned.units = access.open;
+    return owned;
+}
+
+// Of each rank the first tile, then of each the second, ...: LOCAL_RANK is the number of one of its own.
+Tiles in_rank_order(const std::vector<Tiles>& shares) {
+    Tiles order;
+    for (size_t place = 0; !shares.empty() && place < shares.front().size(); ++place)
+        for (const Tiles& share : shares) order.push_back(share[place]);
+    return order;
+}
+
+Try<void> require_access(const TileFacts& facts, const Tiles& own) {
+    for (uint32_t device : facts.inventory->devices_of(own)) {
+        const std::string& file = facts.inventory->devices[device].file;
+        if (file.empty()) continue;
+        const int error = facts.open_error(file);
+        if (error == 0) continue;
+        return fail("rank " + std::to_string(facts.rank) + " may not open " + file + ", its device " +
+                    std::to_string(device) + ": " + std::strerror(error) + "; " +
+                    (error == EPERM
+                         ? "Slurm's device cgroup keeps it from it: gres.conf and tiles.conf disagree"
+                     : error == ENOENT ? "correct files= in tiles.conf"
+                                       : "give the job's users access to it") +
+                    " (" + facts.inventory->source + ")");
+    }
+    return {};
+}
+
+std::vector<TileVariable> variables_of(const TileInventory& inventory, const TileView& view) {
+    VendorVariables vendors = inventory.vendor->variables(view);
+    std::vector<std::string> list;
+    for (uint32_t tile : view.own) list.push_back(std::to_string(tile));
+    std::vector<TileVariable> out = {{"DP_TILE_MASK", tile_mask(view.own)},
+                                     {"DP_TILE_LIST", join(list)},
+                                     {"DP_TILE_COUNT", std::to_string(view.own.size())},
+                                     {"DP_TILE_DEVICE", std::to_string(vendors.device)}};
+    const auto devices = inventory.devices_of(view.own);
+    if (!devices.empty() && inventory.devices[devices.front()].numa)
+        out.push_back({"DP_TILE_NUMA", std::to_string(*inventory.devices[devices.front()].numa)});
+    out.insert(out.end(), vendors.variables.begin(), vendors.variables.end());
+    return out;
+}
+
+}  // namespace
+
+Try<TilePlan> plan_tiles(const TileFacts& facts) {
+    const TileLayout& layout = facts.inventory->layout;
+    auto owned = owned_units(facts);
+    if (!owned) return tl::make_unexpected(owned.error());
+    const Tiles tiles = tiles_of(owned->units, layout.tiles_per_unit);
+    TilePlan plan;
+    auto shares =
+        share_tiles(tiles, layout.tiles_per_device, owned->by_task ? 1 : facts.local_ranks, facts.per_rank);
+    if (!shares) return tl::make_unexpected(shares.error());
+    plan.own = (*shares)[owned->by_task ? 0 : facts.local_rank];
+    if (auto may = require_access(facts, plan.own); !may) return tl::make_unexpected(may.error());
+    TileView view{*facts.inventory, plan.own, {}, owned->names, facts.get};
+    view.visible = facts.own_only || owned->by_task ? plan.own : in_rank_order(*shares);
+    plan.variables = variables_of(*facts.inventory, view);
+    if (!owned->by_task) plan.shares = std::move(*shares);
+    return plan;
+}
+
+std::vector<uint32_t> cpus_near(const TileInventory& inventory, const Tiles& tiles,
+                                const std::function<std::vector<uint32_t>(uint32_t)>& cpus_of_numa) {
+    std::vector<uint32_t> near;
+    for (uint32_t device : inventory.devices_of(tiles)) {
+        const TileDevice& d = inventory.devices[device];
+        const std::vector<uint32_t> cpus = !d.cpus.empty() || !d.numa ? d.cpus : cpus_of_numa(*d.numa);
+        if (cpus.empty()) return {};
+        near.insert(near.end(), cpus.begin(), cpus.end());
+    }
+    std::sort(near.begin(), near.end());
+    near.erase(std::unique(near.begin(), near.end()), near.end());
+    return near;
+}
+
+}  // namespace dp

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiles/vendor.hpp"
+
+#include <algorithm>
+
+#include "common/text.hpp"
+
+namespace dp {
+
+std::string TileView::unit_name(uint32_t tile) const {
+    const uint32_t unit = tile / inventory.layout.tiles_per_unit;
+    for (const auto& [number, name] : unit_names)
+        if (number == unit) return name;
+    return std::to_string(unit);
+}
+
+uint32_t TileView::number_in_task(uint32_t tile) const {
+    const uint32_t per_unit = inventory.layout.tiles_per_unit;
+    const auto unit = parse_number<uint32_t>(unit_name(tile));
+    return unit ? *unit * per_unit + tile % per_unit : tile;
+}
+
+std::string join(const std::vector<std::string>& words, char separator) {
+    std::string text;
+    for (const auto& word : words) {
+        if (!text.empty()) text += separator;
+        text += word;
+    }
+    return text;
+}
+
+VendorVariables visible_units(const TileView& view, std::vector<std::string>& names) {
+    VendorVariables out;
+    for (uint32_t tile : view.visible) {
+        const std::string name = view.unit_name(tile);
+        const auto there = std::find(names.begin(), names.end(), name);
+        if (!view.own.empty() && tile == view.own.front())
+            out.device = static_cast<uint32_t>(there - names.begin());
+        if (there == names.end()) names.push_back(name);
+    }
+    return out;
+}
+
+}  // namespace dp

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What differs from one maker of accelerators to the next: which variables show a task its tiles, and how a
+// node's devices are found. A vendor is one file in vendors/ and its name in the list at the end.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/environment.hpp"
+#include "common/result.hpp"
+#include "tiles/inventory.hpp"
+
+namespace dp {
+
+struct TileVariable {
+    enum class Whose {
+        task,   // each task's own: ours, whatever stood there; a warning where the user had set it
+        slurm,  // the same, but Slurm sets it as well, so that what stood there says nothing of the user
+        job     // the user's is kept
+    };
+    std::string name;
+    std::string value;
+    Whose whose = Whose::task;
+
+    bool operator==(const TileVariable&) const = default;
+};
+
+// What a task is to see. "Unit" is one of the gres that Slurm hands out.
+struct TileView {
+    const TileInventory& inventory;
+    Tiles own;      // the rank's
+    Tiles visible;  // what the program may name, in the order of its numbers; the rank's own among them
+    // How Slurm numbers or names each unit for this task (a device cgroup renumbers them): "0", "MIG-..."; a
+    // unit that is not in it is called by its number.
+    std::vector<std::pair<uint32_t, std::string>> unit_names;
+    GetVariable get = [](const char*) { return std::nullopt; };  // the task's environment until now
+
+    std::string unit_name(uint32_t tile) const;
+    // Tiles as one after the other in the task's own numbering of devices, tiles_per_device each; their own
+    // number where a unit's name is none.
+    uint32_t number_in_task(uint32_t tile) const;
+};
+
+struct VendorVariables {
+    std::vector<TileVariable> variables;
+    uint32_t device = 0;  // DP_TILE_DEVICE: by which number the program finds the first of its own tiles
+};
+
+struct Vendor {
+    std::string_view name;          // in tiles.conf
+    std::string_view default_gres;  // whose units Slurm hands out
+    VendorVariables (*variables)(const TileView&);
+    // What of this vendor is in the machine, nullopt where nothing; without vendor and source. nullptr: its
+    // devices cannot be found, only written down.
+    Try<std::optional<TileInventory>> (*detect)(const std::string& root);
+};
+
+extern const Vendor kSambanova, kIntel, kNvidia, kAmd;
+inline constexpr std::array<const Vendor*, 4> kVendors = {&kSambanova, &kIntel, &kNvidia, &kAmd};
+
+// ---- for vendors' files ----
+
+std::string join(const std::vector<std::string>& words, char separator = ',');
+
+// The names of the visible tiles' units, each once; the position of the first own one among them.
+VendorVariables visible_units(const TileView& view, std::vector<std::string>& names);
+
+}  // namespace dp
