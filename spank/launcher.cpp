@@ -6,6 +6,10 @@ extern "C" {
 #include <slurm/slurm.h>
 }
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -13,8 +17,10 @@ extern "C" {
 #include <string_view>
 
 #include "common/environment.hpp"
+#include "common/fd.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
+#include "common/text.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -44,6 +50,22 @@ void leave_step_alone() {
     for (const char* name : kLauncherVariables)
         if (std::getenv(name)) setenv(name, "", 1);
     state().active = false;
+}
+
+// Whether srun was given --cpu-bind. Slurm tells nobody whether a binding was asked for or is its own choice,
+// so we look at srun's words before those of the program.
+bool is_given_cpu_binding(int words_of_program) {
+    const Fd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+    std::string text;
+    char part[4096];
+    for (ssize_t size = 0; file && (size = read(file.get(), part, sizeof part)) > 0;)
+        text.append(part, static_cast<size_t>(size));
+    auto words = split(text, '\0');
+    const size_t behind = static_cast<size_t>(words_of_program) + 1;  // an empty one behind the last \0
+    words.resize(words.size() - std::min(words.size(), behind));
+    return std::any_of(words.begin(), words.end(), [](std::string_view word) {
+        return word.starts_with("--cpu-b") || word.starts_with("--cpu_b");
+    });
 }
 
 // An MPI library's own launcher is no program of the user's: the ranks are its children.
@@ -103,6 +125,8 @@ void launcher_post_options() {
 
     s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
     if (auto why = contradiction(s.command_line)) refuse(*why);
+    if (s.command_line.visible && !s.settings.tiles)
+        refuse("--dp-visible says which of a node's devices a task sees under --dp-tiles; give that, too");
     if (!s.settings.world) s.settings.world = 0;
     if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
     if (s.secret.empty()) {
@@ -149,6 +173,14 @@ void launcher_step_created(spank_t spank) {
         auto host = rank_zero_host(job_id, step_id);
         if (!host) return refuse_step(host.error().message);
         set_environment(kRankZeroHostVariable, *host);
+    }
+    if (s.settings.tiles) {
+        auto gres = given_gres(job_id, step_id);
+        if (!gres) return refuse_step(gres.error().message);
+        set_environment(kGresVariable, gres->job);
+        set_environment(kStepGresVariable, gres->step);
+        if (is_given_cpu_binding(argc))
+            set_environment(kStepVariable, std::string(std::getenv(kStepVariable)) + " " + kOwnCpuBinding);
     }
 }
 

@@ -140,6 +140,7 @@ void take_up_step(spank_t spank, State& s) {
     if (s.refused) return s.shelf.abandon();
     s.settings = read_settings(step);
     s.own_options = step.find(kOwnOptions) != std::string::npos;
+    s.own_cpu_binding = step.find(kOwnCpuBinding) != std::string::npos;
     auto facts = gather(spank);
     if (!facts) {
         s.failure = facts.error().message;
@@ -155,11 +156,25 @@ void take_up_step(spank_t spank, State& s) {
         if (verdict.decision == Verdict::leave_alone) s.active = false;
         if (verdict.decision != Verdict::apply) return s.shelf.abandon();
     }
+    if (s.settings.tiles) {
+        auto tiles = gather_tiles(s, Variables(spank));
+        if (!tiles) {
+            s.failure = tiles.error().message;
+            return s.shelf.abandon();
+        }
+        s.tiles = std::move(*tiles);
+    }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
     if (prepared) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
-        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), Variables(spank));
+        const GetVariable get = Variables(spank);
+        // As far as it can be known here; where it cannot, each task says why.
+        const TilesOf tiles_of = [&](uint32_t local) {
+            auto plan = s.tiles ? plan_tiles(tile_facts(s, local, get)) : fail("");
+            return plan ? plan->variables : std::vector<TaskVariable>();
+        };
+        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), tiles_of, get);
         change_environment(spank, s.environment.changes());
         return;
     }

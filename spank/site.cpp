@@ -10,7 +10,8 @@ namespace {
 
 // The options for which a site may have a default: those that do not turn on the size of a step.
 bool is_default(std::string_view name) {
-    return name == "interface" || name == "on-failure" || name == "store" || name == "timeout";
+    return name == "interface" || name == "on-failure" || name == "store" || name == "timeout" ||
+           name == "visible";
 }
 
 bool is_host_suffix(std::string_view text) {
@@ -41,6 +42,11 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
                         ": give what makes a host name one of the fast network, -ib0 or .hsn for instance");
             else
                 site.host_suffix = value;
+        } else if (name == "tiles-conf") {
+            if (value.empty() || value[0] != '/')
+                mistake("tiles-conf=" + printable(value, 80) + ": give the absolute path of tiles.conf");
+            else
+                site.tiles_conf = value;
         } else if (name == "dead-after") {
             const auto seconds = parse_number<uint32_t>(value);
             if (!seconds || *seconds == 0 || *seconds > kMaxTimeoutSeconds)
@@ -56,7 +62,9 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
             mistake(
                 "\"" + printable(word, 80) +
                 "\" is no setting of slurm-dp; there are daemon=PATH, dead-after=SECONDS, host-suffix=TEXT, "
-                "interface=NAME|CIDR, on-failure=abort|report, store=hold|torch and timeout=SECONDS");
+                "interface=NAME|CIDR, on-failure=abort|report, store=hold|torch, tiles-conf=PATH, "
+                "timeout=SECONDS "
+                "and visible=node|own");
         }
     }
     return site;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/options.hpp"
+#include "tiles/inventory.hpp"
 
 namespace dp::plugin {
 
@@ -18,8 +19,9 @@ struct Site {
     // What makes a node's name the name of its address on the fast network: "-ib0"; "" where it needs
     // nothing.
     std::string host_suffix;
-    uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0: the daemon's default
-    Settings defaults;                // weaker than the environment; never turn the plugin on by themselves
+    std::string tiles_conf = kTilesConf;  // absolute path
+    uint32_t dead_after_seconds = 0;      // how long a silent node is waited for; 0: the daemon's default
+    Settings defaults;  // weaker than the environment; never turn the plugin on by themselves
     // A line for each word that is no setting, for slurmd's log. The other words hold all the same: users'
     // jobs still run.
     std::vector<std::string> mistakes;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In what Slurm's C interface differs from one version to the next: the one file for that in C++. For
-// task.cpp.
+// task.cpp
+// and tiles.cpp.
 #pragma once
 
 extern "C" {
@@ -24,6 +25,19 @@ inline int kill_step(uint32_t job_id, uint32_t step_id, uint16_t signal) {
     return slurm_kill_job_step(job_id, step_id, signal, 0);
 #else
     return slurm_kill_job_step(job_id, step_id, signal);
+#endif
+}
+
+// The step as slurmctld knows it; to be freed.
+inline int get_step(uint32_t job_id, uint32_t step_id, job_step_info_response_msg_t** steps) {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+    slurm_step_id_t id{};
+    id.job_id = job_id;
+    id.step_id = step_id;
+    id.step_het_comp = NO_VAL;
+    return slurm_get_job_steps(&id, steps, SHOW_ALL);
+#else
+    return slurm_get_job_steps(0, job_id, step_id, steps, SHOW_ALL);
 #endif
 }
 

@@ -20,6 +20,7 @@ extern "C" {
 #include "common/task_environment.hpp"
 #include "shelf.hpp"
 #include "site.hpp"
+#include "tiles.hpp"
 
 namespace dp::plugin {
 
@@ -63,10 +64,12 @@ struct State {
     bool active = false;
     bool refused = false;  // by the launcher, which has said why: the tasks end without a word
     Settings settings;
-    bool own_options = false;  // some of them were given to this srun itself
+    bool own_options = false;      // some of them were given to this srun itself
+    bool own_cpu_binding = false;  // srun was given --cpu-bind
     StepFacts facts;
     NodeSetup node;
-    NodeEnvironment environment;  // already in the one that the tasks inherit
+    std::optional<NodeTiles> tiles;  // with --dp-tiles
+    NodeEnvironment environment;     // already in the one that the tasks inherit
     Shelf shelf;
     std::optional<InterfaceAddress> interface;  // with --dp-interface
     // What went wrong before there was a task to tell it. An error returned there would drain the node

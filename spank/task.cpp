@@ -71,6 +71,20 @@ Try<DaemonConfig> daemon_config(const State& s) {
     return c;
 }
 
+// This task's, where there are to be tiles. What fails is the node's failure, told by its first task; where
+// Slurm has bound each task to tiles of its own, it is this task's.
+std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
+    if (!s.tiles || s.failure) return std::nullopt;
+    TileFacts facts = tile_facts(s, local_rank, get);
+    facts.open_error = open_error;
+    auto plan = plan_tiles(facts);
+    if (plan) return std::move(*plan);
+    if (local_rank > 0 && is_bound_by_slurm(facts))
+        slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), plan.error().message.c_str());
+    s.failure = plan.error().message;
+    return std::nullopt;
+}
+
 Try<void> start_daemon(State& s) {
     auto config = daemon_config(s);
     if (!config) return tl::make_unexpected(config.error());
@@ -185,6 +199,9 @@ void task_init(spank_t spank) {
             s.failure = s.broker_failure;
         s.facts.leader_job_id = task_number(spank, "SLURM_JOB_ID", s.facts.job_id);
     }
+    const GetVariable inherited = Variables(spank);
+    const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
+    const auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s); !started) s.failure = started.error().message;
     }
@@ -197,16 +214,19 @@ void task_init(spank_t spank) {
     if (!plan) refuse(plan.error().message);
 
     TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
+    std::vector<std::string> warnings;
+    if (tiles) {
+        facts.tiles = tiles->variables;
+        if (!s.own_cpu_binding) warnings = bind_near(s, *tiles, static_cast<uint32_t>(local));
+    }
     facts.cpus = cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0), bound_cpus(), s.facts.cpus,
                               facts.local_world_size);
-    const GetVariable inherited = Variables(spank);
-    const TaskEnvironment environment =
-        task_environment(facts, *plan, [&](const char* name) { return s.environment.get(name, inherited); });
+    const TaskEnvironment environment = task_environment(facts, *plan, before);
     change_task_environment(spank, s.environment.left_of(environment.changes, inherited));
     const bool dry_run = s.settings.dry_run.value_or(false);
+    if (rank == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
+    for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
     if (rank == 0) {
-        for (const auto& warning : environment.warnings)
-            std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
         if (s.settings.tensor || s.settings.pipeline)
             std::fprintf(stderr, "%s\n", model_parallel_line(facts.world_size, facts.sizes).c_str());
         if (!plan->table.empty()) print_table(*plan, facts, dry_run);

@@ -124,6 +124,33 @@ Try<void> set_size(std::optional<uint32_t>& field, std::string_view value) {
     return {};
 }
 
+Try<void> set_tiles(Settings& s, std::string_view value) {
+    if (value == "auto") {
+        s.tiles = 0;
+        return {};
+    }
+    const auto tiles = parse_number<uint32_t>(value);
+    if (!tiles || *tiles == 0 || *tiles > kMaxTilesPerRank)
+        return wrong(
+            "not a number of tiles; give auto (what the step owns on the node, divided evenly) or a number "
+            "from 1 to " +
+            std::to_string(kMaxTilesPerRank));
+    s.tiles = *tiles;
+    return {};
+}
+
+Try<void> set_visible(Settings& s, std::string_view value) {
+    if (value == "node")
+        s.visible = Visible::node;
+    else if (value == "own")
+        s.visible = Visible::own;
+    else
+        return wrong(
+            "no such view; give node (a task sees the devices of all the step's ranks on its node) or own "
+            "(its own alone)");
+    return {};
+}
+
 Try<void> set_flag(std::optional<bool>& field, std::string_view value) {
     auto on = read_flag(value);
     if (!on) return tl::make_unexpected(on.error());
@@ -167,6 +194,16 @@ const std::vector<OptionSpec>& option_specs() {
         {"dp-pipeline", "SLURM_DP_PIPELINE", "N", "pipeline-parallel size; the world divides by it",
          [](Settings& s, std::string_view value) { return set_size(s.pipeline, value); },
          [](const Settings& s) { return number_text(s.pipeline); }},
+        {"dp-tiles", "SLURM_DP_TILES", "auto|N",
+         "accelerator tiles a rank: N, or what the step owns on the node divided evenly (auto)", set_tiles,
+         [](const Settings& s) { return auto_text(s.tiles); }},
+        {"dp-visible", "SLURM_DP_VISIBLE", "node|own",
+         "with --dp-tiles: tasks see the devices of all ranks of the node (default), or their own",
+         set_visible,
+         [](const Settings& s) -> std::optional<std::string> {
+             if (!s.visible) return std::nullopt;
+             return *s.visible == Visible::own ? "own" : "node";
+         }},
         {"dp-verbose", "SLURM_DP_VERBOSE", nullptr, "print ranks, nodes, addresses and ports, then launch",
          [](Settings& s, std::string_view value) { return set_flag(s.verbose, value); },
          [](const Settings& s) { return flag_text(s.verbose); }},

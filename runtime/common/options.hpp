@@ -21,11 +21,15 @@ inline constexpr uint32_t kDefaultTimeoutSeconds = 300;
 inline constexpr uint32_t kMaxTimeoutSeconds = 86400;
 inline constexpr uint32_t kMaxWorldSize = 1 << 20;
 inline constexpr uint16_t kLowestPort = 1024;
+// On one node; what a step really owns is known there.
+inline constexpr uint32_t kMaxTilesPerRank = 4096;
 
 // What stands on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
 enum class StoreKind { hold, torch };
 // What the first rank that dies means for the others.
 enum class FailureAction { abort, report };
+// Which devices a task sees: those of all the step's ranks on its node, in rank order, or its own alone.
+enum class Visible { node, own };
 
 // What one source says; what it leaves open is empty.
 struct Settings {
@@ -37,6 +41,8 @@ struct Settings {
     std::optional<FailureAction> on_failure;
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
+    std::optional<uint32_t> tiles;  // a rank's; 0: auto. Left open, tiles are not looked at
+    std::optional<Visible> visible;
     std::optional<bool> verbose;
     std::optional<bool> dry_run;
 

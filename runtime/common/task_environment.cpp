@@ -69,12 +69,13 @@ class Writer {
     }
 
     // A task's own, which no job-wide value can be right for.
-    void own(const char* name, uint32_t value, bool warn) {
+    void own(const char* name, const std::string& value, bool warn) {
         if (warn && of_user(name))
             same_for_all_ +=
                 (same_for_all_.empty() ? "" : ", ") + std::string(name) + "=" + printable(*get_(name), 20);
-        inject(name, text(value));
+        inject(name, value);
     }
+    void own(const char* name, uint32_t value, bool warn) { own(name, text(value), warn); }
 
     void remove(const char* name) { out_.changes.push_back({name, std::nullopt}); }
 
@@ -187,6 +188,23 @@ void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_PIPELINE_SIZE", text(sizes.pipeline));
 }
 
+void write_tiles(Writer& w, const TaskFacts& facts) {
+    for (const TaskVariable& variable : facts.tiles) {
+        const char* name = variable.name.c_str();
+        switch (variable.whose) {
+            case TaskVariable::Whose::job:
+                w.offer(name, variable.value);
+                break;
+            case TaskVariable::Whose::task:
+                w.own(name, variable.value, true);
+                break;
+            case TaskVariable::Whose::slurm:
+                w.set(name, variable.value);
+                break;
+        }
+    }
+}
+
 }  // namespace
 
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get) {
@@ -196,6 +214,7 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
     write_slurm_readers(w, facts, plan);
     write_node(w, facts);
     write_own(w, facts, plan);
+    write_tiles(w, facts);
     for (const char* name : kLauncherVariables) w.remove(name);
     return w.finish();
 }
@@ -235,14 +254,16 @@ std::vector<EnvironmentChange> NodeEnvironment::without_blanks(const GetVariable
 
 // The same is what comes out the same for two tasks that differ in all in which tasks of a node can, under
 // two plans.
-NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get) {
+NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get) {
     TaskFacts first = any;
     first.rank = first.local_rank = 0;
     first.cpus = 1;
+    first.tiles = tiles_of(first.local_rank);
     TaskFacts last = any;
     last.rank = any.world_size - 1;
     last.local_rank = any.local_world_size - 1;
     last.cpus = 2;
+    last.tiles = tiles_of(last.local_rank);
     const auto here = task_environment(first, {"here", 1, 2, "here too", ""}, get).changes;
     const auto there = task_environment(last, {"there", 3, 4, "there too", ""}, get).changes;
     NodeEnvironment node;

@@ -14,6 +14,7 @@
 #include "common/board.hpp"
 #include "common/environment.hpp"
 #include "common/model_parallel.hpp"
+#include "common/task_variable.hpp"
 
 namespace dp {
 
@@ -27,12 +28,13 @@ struct TaskFacts {
     uint32_t nodes = 0;
     uint32_t generation = 0;
     uint32_t timeout_seconds = 0;
-    uint32_t cpus = 0;         // of this task; 0 where the launcher cannot tell
-    ModelParallel sizes;       // tensor x data x pipeline = world_size
-    bool torch_store = false;  // the broker serves PyTorch's store on MASTER_PORT
-    std::string interface;     // the chosen one (--dp-interface); "" where none was
-    std::string run;           // names this step among all: "12.0"
-    std::string socket;        // DP_SOCKET
+    uint32_t cpus = 0;                // of this task; 0 where the launcher cannot tell
+    ModelParallel sizes;              // tensor x data x pipeline = world_size
+    bool torch_store = false;         // the broker serves PyTorch's store on MASTER_PORT
+    std::string interface;            // the chosen one (--dp-interface); "" where none was
+    std::string run;                  // names this step among all: "12.0"
+    std::string socket;               // DP_SOCKET
+    std::vector<TaskVariable> tiles;  // with --dp-tiles: those of its tiles (tiles/plan.hpp)
 };
 
 struct EnvironmentChange {
@@ -54,9 +56,11 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 // The part of it that can be made once, in the environment from which a node's tasks inherit: what is the
 // same for all of them and needs no plan, and for the rest a blank value with room for the task's own. (A
 // variable that is set anew costs Slurm the same there and in each task; one that is written over costs
-// nothing.) `any` may be any task of the node, whatever its `cpus`; `get` reads that environment.
+// nothing.) `any` may be any task of the node, whatever its `cpus`; `tiles_of` yields the `tiles` of any by
+// their local rank; `get` reads that environment.
 //
 // `inherited` below reads what a task has inherited: what another plugin has set since is not the node's.
+using TilesOf = std::function<std::vector<TaskVariable>(uint32_t local_rank)>;
 class NodeEnvironment {
  public:
     std::vector<EnvironmentChange> changes() const;
@@ -73,9 +77,10 @@ class NodeEnvironment {
         std::optional<std::string> now, before;
     };
     std::map<std::string, Made, std::less<>> made_;
-    friend NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get);
+    friend NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of,
+                                            const GetVariable& get);
 };
-NodeEnvironment node_environment(const TaskFacts& any, const GetVariable& get);
+NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get);
 
 // Writes a change over the value that stands in an environment ("NAME=value" each, then null), shorter or as
 // long. False: there is none, or no room, or the change is to unset it; nothing was written.
@@ -90,10 +95,17 @@ uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";
 inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
 inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
+// What the job was given of its nodes' gres (tiles/gres.hpp).
+inline constexpr const char* kGresVariable = "SLURM_DP_GRES";
+// What the step was given of them on each node, as Slurm writes a request.
+inline constexpr const char* kStepGresVariable = "SLURM_DP_STEP_GRES";
 // In kStepVariable: the launcher has refused the step and said why.
 inline constexpr const char* kRefusedStep = "refused";
-// There, too: some of the settings were given to this srun itself, so that the step insists on a world.
+// There, too: srun was given --cpu-bind.
+inline constexpr const char* kOwnCpuBinding = "cpus=bound";
+// And: some of the settings were given to this srun itself, so that the step insists on a world.
 inline constexpr const char* kOwnOptions = "own=1";
-inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable};
+inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable,
+                                                  kGresVariable, kStepGresVariable};
 
 }  // namespace dp

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles/gres.hpp"
 
+#include <algorithm>
+
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
 
@@ -119,6 +121,43 @@ std::string gres_detail(const std::vector<GresUnits>& given) {
         text += ")";
     }
     return text;
+}
+
+std::string write_job_gres(const std::vector<NodeGres>& nodes) {
+    std::string text;
+    for (size_t i = 0; i < nodes.size();) {
+        std::vector<std::string> same;
+        const std::string& detail = nodes[i].detail;
+        for (; i < nodes.size() && nodes[i].detail == detail; ++i) same.push_back(nodes[i].node);
+        if (!detail.empty())
+            text.append(text.empty() ? "" : ";").append(compress_hostlist(same)).append("=").append(detail);
+    }
+    return text;
+}
+
+Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node) {
+    for (std::string_view part : split(job_gres, ';')) {
+        const size_t equals = part.find('=');
+        auto nodes = expand_hostlist(part.substr(0, equals));
+        if (!nodes || equals == std::string_view::npos)
+            return fail("srun's plugin says of the job's gres \"" + printable(part) +
+                        "\", which is no NODES=GRES");
+        if (std::find(nodes->begin(), nodes->end(), node) != nodes->end())
+            return std::string(part.substr(equals + 1));
+    }
+    return std::string();
+}
+
+std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres) {
+    std::optional<uint64_t> units;
+    for (std::string_view word : split(tres, ',')) {
+        if (!word.starts_with("gres:") && !word.starts_with("gres/")) continue;
+        const auto parts = split(word.substr(5), ':');
+        if (parts.empty() || parts.front() != gres) continue;
+        const auto count = parts.size() > 1 ? parse_number<uint64_t>(parts.back()) : std::nullopt;
+        units = units.value_or(0) + count.value_or(1);
+    }
+    return units;
 }
 
 }  // namespace dp

@@ -36,4 +36,19 @@ Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text);
 // The same as text again.
 std::string gres_detail(const std::vector<GresUnits>& given);
 
+// What the nodes of a job were given, as one line that the launcher sends them: neighbours with the same
+// together, "gpu[01-02]=gpu:4(IDX:0-3);gpu03=gpu:2(IDX:0-1)". Nodes without any are left out.
+struct NodeGres {
+    std::string node;
+    std::string detail;
+};
+std::string write_job_gres(const std::vector<NodeGres>& nodes);
+
+// The detail of one node in it; "" where it is not there.
+Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node);
+
+// How many units of one gres a step's request names ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2"),
+// of all types; nullopt where it does not name the gres.
+std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres);
+
 }  // namespace dp

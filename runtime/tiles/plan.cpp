@@ -86,7 +86,7 @@ Try<Owned> owned_by_task(const TileFacts& facts, const std::vector<uint32_t>& of
             std::none_of(facts.inventory->devices.begin(), facts.inventory->devices.end(),
                          [](const TileDevice& d) { return d.file.empty(); });
         if (owned.units.empty() || (!files_known && of_step.size() != count))
-            return fail("Slurm has bound rank " + std::to_string(facts.rank) + " to the " +
+            return fail("Slurm has bound rank " + std::to_string(facts.ranks[facts.local_rank]) + " to the " +
                         facts.inventory->layout.gres + " that it calls \"" + printable(facts.task_names, 60) +
                         "\", and nothing tells which of the step's " + compress_ranks(of_step) +
                         " that is; leave out --gpus-per-task and --gpu-bind (--dp-tiles gives each rank its "
@@ -113,15 +113,14 @@ Try<Owned> owned_units(const TileFacts& facts) {
     if (units->empty())
         return fail("the job owns no " + layout.gres + " on this node, of which --dp-tiles shares out (" +
                     facts.inventory->source + "); ask Slurm for some, as with --gres=" + layout.gres + ":1");
-    if (gpus && facts.task_names != facts.step_names) return owned_by_task(facts, *units);
+    if (is_bound_by_slurm(facts)) return owned_by_task(facts, *units);
     Owned owned{*units, pair_names(*units, facts.step_names), false};
     if (!gpus) owned.names.clear();
-    if (told) return owned;
-    // A step may own less than its job, and of a gres without a plugin of its own only the device cgroup
-    // knows.
-    const Access access = look_at(facts, *units);
-    if (access.open.empty()) return owned;  // refused by name below
-    owned.units = access.open;
+    if (!told && facts.step_count && *facts.step_count < units->size())
+        return fail("this step was given " + std::to_string(*facts.step_count) + " of its job's " +
+                    std::to_string(units->size()) + " " + layout.gres +
+                    " on this node, and Slurm tells nobody which; give the step all of them (leave out its "
+                    "--gres; steps one after the other), or start each step as a job of its own");
     return owned;
 }
 
@@ -133,13 +132,13 @@ Tiles in_rank_order(const std::vector<Tiles>& shares) {
     return order;
 }
 
-Try<void> require_access(const TileFacts& facts, const Tiles& own) {
+Try<void> require_access(const TileFacts& facts, const Tiles& own, uint32_t rank) {
     for (uint32_t device : facts.inventory->devices_of(own)) {
         const std::string& file = facts.inventory->devices[device].file;
         if (file.empty()) continue;
         const int error = facts.open_error(file);
         if (error == 0) continue;
-        return fail("rank " + std::to_string(facts.rank) + " may not open " + file + ", its device " +
+        return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
                     std::to_string(device) + ": " + std::strerror(error) + "; " +
                     (error == EPERM
                          ? "Slurm's device cgroup keeps it from it: gres.conf and tiles.conf disagree"
@@ -150,11 +149,11 @@ Try<void> require_access(const TileFacts& facts, const Tiles& own) {
     return {};
 }
 
-std::vector<TileVariable> variables_of(const TileInventory& inventory, const TileView& view) {
+std::vector<TaskVariable> variables_of(const TileInventory& inventory, const TileView& view) {
     VendorVariables vendors = inventory.vendor->variables(view);
     std::vector<std::string> list;
     for (uint32_t tile : view.own) list.push_back(std::to_string(tile));
-    std::vector<TileVariable> out = {{"DP_TILE_MASK", tile_mask(view.own)},
+    std::vector<TaskVariable> out = {{"DP_TILE_MASK", tile_mask(view.own)},
                                      {"DP_TILE_LIST", join(list)},
                                      {"DP_TILE_COUNT", std::to_string(view.own.size())},
                                      {"DP_TILE_DEVICE", std::to_string(vendors.device)}};
@@ -167,17 +166,25 @@ std::vector<TileVariable> variables_of(const TileInventory& inventory, const Til
 
 }  // namespace
 
+bool is_bound_by_slurm(const TileFacts& facts) {
+    return facts.inventory->layout.gres == "gpu" && facts.task_names != facts.step_names;
+}
+
 Try<TilePlan> plan_tiles(const TileFacts& facts) {
     const TileLayout& layout = facts.inventory->layout;
     auto owned = owned_units(facts);
     if (!owned) return tl::make_unexpected(owned.error());
     const Tiles tiles = tiles_of(owned->units, layout.tiles_per_unit);
     TilePlan plan;
-    auto shares =
-        share_tiles(tiles, layout.tiles_per_device, owned->by_task ? 1 : facts.local_ranks, facts.per_rank);
+    auto shares = share_tiles(tiles, layout.tiles_per_device,
+                              owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank);
     if (!shares) return tl::make_unexpected(shares.error());
     plan.own = (*shares)[owned->by_task ? 0 : facts.local_rank];
-    if (auto may = require_access(facts, plan.own); !may) return tl::make_unexpected(may.error());
+    for (uint32_t i = 0; i < shares->size(); ++i)
+        if (auto may =
+                require_access(facts, (*shares)[i], facts.ranks[owned->by_task ? facts.local_rank : i]);
+            !may)
+            return tl::make_unexpected(may.error());
     TileView view{*facts.inventory, plan.own, {}, owned->names, facts.get};
     view.visible = facts.own_only || owned->by_task ? plan.own : in_rank_order(*shares);
     plan.variables = variables_of(*facts.inventory, view);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,11 @@ struct TileFacts {
     std::string step_units = {};
     std::string step_names = {};
     std::string task_names = {};
-    uint32_t rank = 0;
+    // How many units of the gres the step was given on a node, as far as Slurm says it. Of others than gpu
+    // nobody learns which, so where they are fewer than the job's, there is no plan.
+    std::optional<uint64_t> step_count = std::nullopt;
+    std::vector<uint32_t> ranks = {};  // the node's, by local rank
     uint32_t local_rank = 0;
-    uint32_t local_ranks = 0;
     uint32_t per_rank = 0;  // --dp-tiles; 0: auto
     bool own_only = false;  // --dp-visible=own
     // 0, or the errno with which this task would fail to open a device's file. EPERM is a device cgroup's.
@@ -39,11 +42,14 @@ struct TilePlan {
     Tiles own;
     // By local rank; empty where Slurm has bound each task to tiles of its own.
     std::vector<Tiles> shares;
-    std::vector<TileVariable> variables;
+    std::vector<TaskVariable> variables;
 };
 
-// Fails where the step does not own what is asked for, where nobody can tell what it owns, and where this
-// task may not open a device of its own; never takes a tile that the step does not own.
+// Whether Slurm has bound each task to GPUs of its own. Then a failure is one task's, else the node's.
+bool is_bound_by_slurm(const TileFacts& facts);
+
+// Fails where the step does not own what is asked for, where nobody can tell what it owns, and where a
+// rank may not open its devices; never takes a tile that the step does not own.
 Try<TilePlan> plan_tiles(const TileFacts& facts);
 
 // The CPUs near the devices of these tiles, ascending; none where one of them is near nothing in particular.

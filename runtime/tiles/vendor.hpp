@@ -12,22 +12,10 @@
 
 #include "common/environment.hpp"
 #include "common/result.hpp"
+#include "common/task_variable.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
-
-struct TileVariable {
-    enum class Whose {
-        task,   // each task's own: ours, whatever stood there; a warning where the user had set it
-        slurm,  // the same, but Slurm sets it as well, so that what stood there says nothing of the user
-        job     // the user's is kept
-    };
-    std::string name;
-    std::string value;
-    Whose whose = Whose::task;
-
-    bool operator==(const TileVariable&) const = default;
-};
 
 // What a task is to see. "Unit" is one of the gres that Slurm hands out.
 struct TileView {
@@ -46,7 +34,7 @@ struct TileView {
 };
 
 struct VendorVariables {
-    std::vector<TileVariable> variables;
+    std::vector<TaskVariable> variables;
     uint32_t device = 0;  // DP_TILE_DEVICE: by which number the program finds the first of its own tiles
 };
 
@@ -57,6 +45,8 @@ struct Vendor {
     // What of this vendor is in the machine, nullopt where nothing; without vendor and source. nullptr: its
     // devices cannot be found, only written down.
     Try<std::optional<TileInventory>> (*detect)(const std::string& root);
+    // In which Slurm lists what it calls the units of gres gpu, for a step and for a task; nullptr: in none.
+    const char* slurm_variable = nullptr;
 };
 
 extern const Vendor kSambanova, kIntel, kNvidia, kAmd;

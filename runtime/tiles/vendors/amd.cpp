@@ -14,13 +14,13 @@ VendorVariables variables(const TileView& view) {
     VendorVariables out = visible_units(view, names);
     for (size_t i = 0; i < names.size(); ++i) among.push_back(std::to_string(i));
     // HIP reads CUDA_VISIBLE_DEVICES, too, where its own is missing, and Slurm may have set that one.
-    out.variables = {{"ROCR_VISIBLE_DEVICES", join(names), TileVariable::Whose::slurm},
+    out.variables = {{"ROCR_VISIBLE_DEVICES", join(names), TaskVariable::Whose::slurm},
                      {"HIP_VISIBLE_DEVICES", join(among)}};
     return out;
 }
 
 }  // namespace
 
-const Vendor kAmd = {"amd", "gpu", variables, nullptr};
+const Vendor kAmd = {"amd", "gpu", variables, nullptr, "ROCR_VISIBLE_DEVICES"};
 
 }  // namespace dp

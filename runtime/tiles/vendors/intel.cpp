@@ -29,14 +29,14 @@ VendorVariables variables(const TileView& view) {
         names.push_back(composite ? std::to_string(device) + "." + std::to_string(number % per_device)
                                   : std::to_string(number));
     }
-    out.variables = {{"ZE_AFFINITY_MASK", join(names), TileVariable::Whose::slurm},
-                     {"ZE_FLAT_DEVICE_HIERARCHY", "FLAT", TileVariable::Whose::job},
-                     {"ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1", TileVariable::Whose::job}};
+    out.variables = {{"ZE_AFFINITY_MASK", join(names), TaskVariable::Whose::slurm},
+                     {"ZE_FLAT_DEVICE_HIERARCHY", "FLAT", TaskVariable::Whose::job},
+                     {"ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1", TaskVariable::Whose::job}};
     return out;
 }
 
 }  // namespace
 
-const Vendor kIntel = {"intel", "gpu", variables, nullptr};
+const Vendor kIntel = {"intel", "gpu", variables, nullptr, "ZE_AFFINITY_MASK"};
 
 }  // namespace dp

@@ -19,14 +19,14 @@ VendorVariables variables(const TileView& view) {
         names = {names[out.device]};
         out.device = 0;
     }
-    out.variables = {{"CUDA_VISIBLE_DEVICES", join(names), TileVariable::Whose::slurm},
+    out.variables = {{"CUDA_VISIBLE_DEVICES", join(names), TaskVariable::Whose::slurm},
                      // Slurm counts by the device files; CUDA would put the fastest first.
-                     {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", TileVariable::Whose::job}};
+                     {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", TaskVariable::Whose::job}};
     return out;
 }
 
 }  // namespace
 
-const Vendor kNvidia = {"nvidia", "gpu", variables, nullptr};
+const Vendor kNvidia = {"nvidia", "gpu", variables, nullptr, "CUDA_VISIBLE_DEVICES"};
 
 }  // namespace dp

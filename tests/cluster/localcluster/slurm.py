@@ -10,6 +10,7 @@ from . import enter, kernel
 from .machine import GPUS, RDUS, TILES
 from .names import HEAD, USERS, ClusterError
 
+COUNTED = 8  # of a gres without device files, of which Slurm gives numbers and no indices
 CPUS = 16  # claimed by each node, however many this machine has
 
 
@@ -36,7 +37,8 @@ def write_etc(cluster, nodes, plugstack, root=None, conf=()):
            "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=yes\nConstrainCores=no\nConstrainRAMSpace=no\n")
     _write(os.path.join(slurm, "gres.conf"),
            "AutoDetect=off\n" + "".join(f"Name={kind} File=/dev/{kind}[0-{count - 1}]\n"
-                                        for kind, count in (("gpu", GPUS), ("rdu", RDUS), ("tile", TILES))))
+                                        for kind, count in (("gpu", GPUS), ("rdu", RDUS), ("tile", TILES)))
+           + f"Name=counted Count={COUNTED}\n")
     _write(os.path.join(slurm, "plugstack.conf"), plugstack)
     _write(os.path.join(cluster.state, "munge", "munge.key"), os.urandom(128), 0o600)
 
@@ -59,7 +61,7 @@ TaskPlugin=task/cgroup
 SchedulerParameters=bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-GresTypes=gpu,rdu,tile
+GresTypes=gpu,rdu,tile,counted
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/none
@@ -73,7 +75,7 @@ SlurmctldLogFile={cluster.log('slurmctld.log')}
 SlurmdDebug=info
 SlurmdLogFile={cluster.log('slurmd-%n.log')}
 SlurmdParameters=config_overrides
-NodeName={','.join(nodes)} CPUs={CPUS} Boards=1 SocketsPerBoard=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory=64000 Gres=gpu:{GPUS},rdu:{RDUS},tile:{TILES} State=UNKNOWN
+NodeName={','.join(nodes)} CPUs={CPUS} Boards=1 SocketsPerBoard=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory=64000 Gres=gpu:{GPUS},rdu:{RDUS},tile:{TILES},counted:{COUNTED} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=YES State=UP
 """
 

@@ -33,6 +33,10 @@ TEST(Options, TakeWhatIsDocumented) {
                        {"dp-on-failure", "report", "report"},
                        {"dp-tensor", "2", "2"},
                        {"dp-pipeline", "4", "4"},
+                       {"dp-tiles", "4", "4"},
+                       {"dp-tiles", "auto", "auto"},
+                       {"dp-visible", "node", "node"},
+                       {"dp-visible", "own", "own"},
                        {"dp-verbose", "", "1"},
                        {"dp-dry-run", "1", "1"}};
     for (const auto& c : cases) {
@@ -56,6 +60,8 @@ TEST(Options, RefuseTheRestWithTheValueAndARemedy) {
         {"dp-on-failure", {"", "0", "-1", "ignore", "99999999999"}},
         {"dp-tensor", {"", "0", "-2", "two", "1.5", "99999999999"}},
         {"dp-pipeline", {"", "0", "-2", "two", "1.5", "99999999999"}},
+        {"dp-tiles", {"", "0", "-1", "all", "4097", "1.5", "99999999999"}},
+        {"dp-visible", {"", "0", "all", "Own", "99999999999"}},
         {"dp-verbose", {"x", "2", "-1", "99999999999"}},
         {"dp-dry-run", {"x", "2", "-1", "99999999999"}}};
     for (const auto& spec : option_specs())

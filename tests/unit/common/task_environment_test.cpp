@@ -10,6 +10,10 @@
 namespace dp {
 namespace {
 
+std::vector<TaskVariable> no_tiles(uint32_t) {
+    return {};
+}
+
 using Variables = std::map<std::string, std::string>;
 
 TaskFacts rank_5_of_8() {
@@ -329,7 +333,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                     TaskFacts any = task_of_node(0, 0);
                     any.torch_store = torch_store;
                     if (with_interface) any.interface = "hsn0";
-                    const NodeEnvironment node = node_environment(any, reading(before));
+                    const NodeEnvironment node = node_environment(any, no_tiles, reading(before));
                     EXPECT_GT(node.changes().size(), 20u);
                     Variables inherited = before;
                     change(inherited, node.changes());
@@ -362,7 +366,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
 
 TEST(NodeEnvironment, LeavesNoBlankBehind) {
     const Variables before = {{"RANK", "of the user"}, {"MASTER_ADDR", "10.0.0.1"}, {"PATH", "/bin"}};
-    const NodeEnvironment node = node_environment(task_of_node(0, 0), reading(before));
+    const NodeEnvironment node = node_environment(task_of_node(0, 0), no_tiles, reading(before));
     Variables there = before;
     change(there, node.changes());
     EXPECT_EQ(there["RANK"].find_first_not_of(' '), std::string::npos);

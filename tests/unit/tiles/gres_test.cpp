@@ -83,5 +83,27 @@ TEST(Gres, WhatSlurmDoesNotWriteIsRefusedWithTheReason) {
     }
 }
 
+TEST(Gres, OfAJobIsSentToItsNodes) {
+    const std::vector<NodeGres> nodes = {{"gpu01", "gpu:4(IDX:0-3),rdu:1(IDX:0)"},
+                                         {"gpu02", "gpu:4(IDX:0-3),rdu:1(IDX:0)"},
+                                         {"gpu03", ""},
+                                         {"x", "gpu:2(IDX:1,3)"}};
+    const std::string text = write_job_gres(nodes);
+    EXPECT_EQ(text, "gpu[01-02]=gpu:4(IDX:0-3),rdu:1(IDX:0);x=gpu:2(IDX:1,3)");
+    for (const auto& node : nodes) EXPECT_EQ(gres_of_node(text, node.node), node.detail);
+    EXPECT_EQ(gres_of_node("", "gpu01"), "");
+    EXPECT_FALSE(gres_of_node("gpu[01", "gpu01"));
+}
+
+TEST(Gres, ThatAStepAskedFor) {
+    EXPECT_EQ(requested_units("gres:rdu:2", "rdu"), 2u);
+    EXPECT_EQ(requested_units("gres/rdu:2", "rdu"), 2u);
+    EXPECT_EQ(requested_units("cpu:2,gres:gpu:a100:1,gres:gpu:h100:3,gres:rdu", "gpu"), 4u);
+    EXPECT_EQ(requested_units("cpu:2,gres:gpu:a100:1,gres:rdu", "rdu"), 1u);
+    EXPECT_EQ(requested_units("gres:gpu:a100", "gpu"), 1u);
+    EXPECT_EQ(requested_units("gres:rdu_tile:4", "rdu"), std::nullopt);
+    EXPECT_EQ(requested_units("", "rdu"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace dp

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "tiles/conf.hpp"
@@ -21,6 +22,12 @@ TileInventory inventory(const std::string& words) {
 
 std::vector<GresUnits> given(const std::string& detail) {
     return *parse_gres_detail(detail);
+}
+
+std::vector<uint32_t> ranks_from(uint32_t first, uint32_t count) {
+    std::vector<uint32_t> ranks(count);
+    std::iota(ranks.begin(), ranks.end(), first);
+    return ranks;
 }
 
 std::string value_of(const TilePlan& plan, const std::string& name) {
@@ -44,7 +51,7 @@ TEST(TilePlan, OfTheSeedsSn30) {
     for (uint32_t local = 0; local < 16; ++local) {
         TileFacts facts{&kSn30, given("rdu:1(IDX:0)")};
         facts.local_rank = local;
-        facts.local_ranks = 16;
+        facts.ranks = ranks_from(0, 16);
         facts.per_rank = 4;
         const auto plan = plan_tiles(facts);
         ASSERT_TRUE(plan) << plan.error().message;
@@ -62,7 +69,7 @@ TEST(TilePlan, OfTheSeedsSn30) {
 
 TEST(TilePlan, MoreThanTheStepOwnsIsRefusedWithBothNumbers) {
     TileFacts facts{&kSn10, given("rdu:2(IDX:6-7)")};
-    facts.local_ranks = 2;
+    facts.ranks = ranks_from(0, 2);
     facts.per_rank = 4;
     EXPECT_EQ(value_of(*plan_tiles(facts), "DP_TILE_MASK"), "0xf000000");
     facts.per_rank = 5;
@@ -76,9 +83,9 @@ TEST(TilePlan, MoreThanTheStepOwnsIsRefusedWithBothNumbers) {
 }
 
 TEST(TilePlan, OfAStepThatOwnsLessThanItsJob) {
-    // Of gres gpu Slurm tells it; of others the device cgroup.
+    // Of gres gpu Slurm tells it; of others nobody.
     TileFacts gpus{&kFourGpus, given("gpu:4(IDX:0-3)"), "2,3", "0,1", "0,1"};
-    gpus.local_ranks = 2;
+    gpus.ranks = ranks_from(0, 2);
     gpus.local_rank = 1;
     gpus.open_error = only({"/dev/gpu2", "/dev/gpu3"});
     auto plan = plan_tiles(gpus);
@@ -88,15 +95,12 @@ TEST(TilePlan, OfAStepThatOwnsLessThanItsJob) {
     EXPECT_EQ(value_of(*plan, "DP_TILE_DEVICE"), "1");
 
     TileFacts rdus{&kSn10, given("rdu:4(IDX:4-7)")};
-    rdus.local_ranks = 2;
-    rdus.local_rank = 1;
-    rdus.open_error = only({"/dev/rdu5", "/dev/rdu6"});
-    plan = plan_tiles(rdus);
-    ASSERT_TRUE(plan) << plan.error().message;
-    EXPECT_EQ(value_of(*plan, "DP_TILE_MASK"), "0xf000000");
-    rdus.open_error = only({});
-    EXPECT_NE(plan_tiles(rdus).error().message.find("rank 0 may not open /dev/rdu"), std::string::npos)
-        << plan_tiles(rdus).error().message;
+    rdus.ranks = ranks_from(0, 2);
+    rdus.step_count = 4;
+    ASSERT_TRUE(plan_tiles(rdus));
+    rdus.step_count = 2;
+    EXPECT_NE(plan_tiles(rdus).error().message.find("this step was given 2 of its job's 4 rdu on this node"),
+              std::string::npos);
 }
 
 TEST(TilePlan, DevicesInTheOrderOfTheRanks) {
@@ -119,7 +123,7 @@ TEST(TilePlan, DevicesInTheOrderOfTheRanks) {
     };
     for (const auto& c : cases) {
         TileFacts facts{&kFourGpus, {}, c.step_units, c.names, c.names};
-        facts.local_ranks = c.ranks;
+        facts.ranks = ranks_from(0, c.ranks);
         facts.local_rank = c.local;
         facts.per_rank = c.per_rank;
         facts.own_only = c.own_only;
@@ -134,9 +138,8 @@ TEST(TilePlan, DevicesInTheOrderOfTheRanks) {
 TEST(TilePlan, WhereSlurmHasBoundEachTask) {
     // --gpus-per-task=1 with ConstrainDevices: each task calls its own 0.
     TileFacts facts{&kFourGpus, {}, "0,1,2", "0,1,2", "0"};
-    facts.local_ranks = 3;
+    facts.ranks = ranks_from(4, 3);
     facts.local_rank = 1;
-    facts.rank = 5;
     facts.open_error = only({"/dev/gpu2"});
     auto plan = plan_tiles(facts);
     ASSERT_TRUE(plan) << plan.error().message;
@@ -165,7 +168,7 @@ TEST(TilePlan, WhereSlurmHasBoundEachTask) {
 TEST(TilePlan, OfDawnInBothHierarchies) {
     for (uint32_t local = 0; local < 8; ++local) {
         TileFacts facts{&kDawn, {}, "0,1,2,3", "0,1,2,3", "0,1,2,3"};
-        facts.local_ranks = 8;
+        facts.ranks = ranks_from(0, 8);
         facts.local_rank = local;
         facts.own_only = true;
         auto plan = plan_tiles(facts);
@@ -195,7 +198,7 @@ TEST(TilePlan, OfDawnInBothHierarchies) {
 TEST(TilePlan, AmdCountsTwice) {
     const TileInventory amd = inventory("vendor=amd devices=8");
     TileFacts facts{&amd, {}, "4,5,6,7", "4,5,6,7", "4,5,6,7"};
-    facts.local_ranks = 4;
+    facts.ranks = ranks_from(0, 4);
     facts.local_rank = 2;
     auto plan = plan_tiles(facts);
     EXPECT_EQ(value_of(*plan, "ROCR_VISIBLE_DEVICES"), "4,5,6,7");
@@ -209,7 +212,7 @@ TEST(TilePlan, AmdCountsTwice) {
 TEST(TilePlan, AGpuThatIsSharedAsTilesIsListedOnce) {
     const TileInventory shared = inventory("vendor=nvidia devices=2 tiles-per-device=4");
     TileFacts facts{&shared, {}, "0,1", "0,1", "0,1"};
-    facts.local_ranks = 8;
+    facts.ranks = ranks_from(0, 8);
     facts.local_rank = 5;
     const auto plan = plan_tiles(facts);
     EXPECT_EQ(value_of(*plan, "CUDA_VISIBLE_DEVICES"), "0,1");
@@ -219,9 +222,7 @@ TEST(TilePlan, AGpuThatIsSharedAsTilesIsListedOnce) {
 
 TEST(TilePlan, ADeviceThatTheRankMayNotOpenIsNamed) {
     TileFacts facts{&kFourGpus, {}, "0,1,2,3", "0,1,2,3", "0,1,2,3"};
-    facts.local_ranks = 4;
-    facts.local_rank = 2;
-    facts.rank = 6;
+    facts.ranks = ranks_from(4, 4);
     const std::pair<int, const char*> cases[] = {
         {EACCES,
          "rank 6 may not open /dev/gpu2, its device 2: Permission denied; give the job's users access"},

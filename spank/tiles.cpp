@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiles.hpp"
+
+extern "C" {
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+}
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/hostlist.hpp"
+#include "common/task_environment.hpp"
+#include "slurm_versions.hpp"
+#include "state.hpp"
+#include "tiles/gres.hpp"
+#include "tiles/vendor.hpp"
+
+namespace dp::plugin {
+
+namespace {
+
+tl::unexpected<Failure> cannot_ask(const char* what) {
+    return fail(std::string("--dp-tiles: cannot ask slurmctld which gres the ") + what +
+                " owns: " + slurm_strerror(errno));
+}
+
+Try<std::vector<NodeGres>> gres_of_job(uint32_t job_id) {
+    job_info_msg_t* jobs = nullptr;
+    if (slurm_load_job(&jobs, job_id, SHOW_DETAIL) != SLURM_SUCCESS) return cannot_ask("job");
+    std::vector<NodeGres> nodes;
+    Try<void> read;
+    for (uint32_t i = 0; i < jobs->record_count && read; ++i) {
+        const job_info_t& job = jobs->job_array[i];
+        if (job.job_id != job_id) continue;
+        auto names = expand_hostlist(job.nodes ? job.nodes : "");
+        if (!names) read = tl::make_unexpected(names.error());
+        for (uint32_t node = 0; names && node < names->size() && node < job.gres_detail_cnt; ++node)
+            nodes.push_back({(*names)[node], job.gres_detail_str[node] ? job.gres_detail_str[node] : ""});
+    }
+    slurm_free_job_info_msg(jobs);
+    if (!read) return tl::make_unexpected(read.error());
+    return nodes;
+}
+
+Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
+    job_step_info_response_msg_t* steps = nullptr;
+    if (get_step(job_id, step_id, &steps) != SLURM_SUCCESS) return cannot_ask("step");
+    std::string gres;
+    for (uint32_t i = 0; i < steps->job_step_count; ++i)
+        if (steps->job_steps[i].step_id.step_id == step_id && steps->job_steps[i].tres_per_node)
+            gres = steps->job_steps[i].tres_per_node;
+    slurm_free_job_step_info_response_msg(steps);
+    return gres;
+}
+
+}  // namespace
+
+Try<GivenGres> given_gres(uint32_t job_id, uint32_t step_id) {
+    auto nodes = gres_of_job(job_id);
+    if (!nodes) return tl::make_unexpected(nodes.error());
+    GivenGres given{write_job_gres(*nodes), ""};
+    const bool gpus_alone = std::all_of(nodes->begin(), nodes->end(), [](const NodeGres& node) {
+        auto units = parse_gres_detail(node.detail);
+        return units && std::all_of(units->begin(), units->end(),
+                                    [](const GresUnits& u) { return u.name == "gpu" || u.count == 0; });
+    });
+    if (gpus_alone) return given;
+    auto step = gres_of_step(job_id, step_id);
+    if (!step) return tl::make_unexpected(step.error());
+    given.step = std::move(*step);
+    return given;
+}
+
+Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
+    auto inventory = read_inventory(s.site.tiles_conf, s.facts.host);
+    if (!inventory) return tl::make_unexpected(inventory.error());
+    if (!*inventory)
+        return fail("--dp-tiles: no accelerator was found here, and " + s.site.tiles_conf +
+                    " does not name node " + s.facts.host +
+                    "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
+    NodeTiles tiles{std::move(**inventory), {}, {}, {}, {}};
+    auto detail = gres_of_node(get(kGresVariable).value_or(""), s.facts.host);
+    if (!detail) return tl::make_unexpected(detail.error());
+    auto given = parse_gres_detail(*detail);
+    if (!given) return tl::make_unexpected(given.error());
+    tiles.given = std::move(*given);
+    tiles.step_count = requested_units(get(kStepGresVariable).value_or(""), tiles.inventory.layout.gres);
+    tiles.step_units = get("SLURM_STEP_GPUS").value_or("");
+    if (const char* names = tiles.inventory.vendor->slurm_variable)
+        tiles.step_names = get(names).value_or("");
+    return tiles;
+}
+
+TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get) {
+    TileFacts facts;
+    facts.inventory = &s.tiles->inventory;
+    facts.given = s.tiles->given;
+    facts.step_count = s.tiles->step_count;
+    facts.step_units = s.tiles->step_units;
+    facts.step_names = s.tiles->step_names;
+    facts.task_names = facts.step_names;
+    if (const char* names = facts.inventory->vendor->slurm_variable)
+        facts.task_names = get(names).value_or("");
+    facts.ranks = s.facts.ranks;
+    facts.local_rank = local_rank;
+    facts.per_rank = s.settings.tiles.value_or(0);
+    facts.own_only = s.settings.visible == Visible::own;
+    facts.get = get;
+    return facts;
+}
+
+int open_error(const std::string& file) {
+    // The kernel asks the device cgroup here, too, and nothing is opened.
+    return access(file.c_str(), R_OK | W_OK) == 0 ? 0 : errno;
+}
+
+std::vector<std::string> bind_near(const State&, const TilePlan&, uint32_t) {
+    return {};
+}
+
+}  // namespace dp::plugin

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// With --dp-tiles: gathers what plan_tiles (tiles/plan.hpp) decides from, and binds a task near its tiles.
+#pragma once
+
+extern "C" {
+#include <slurm/spank.h>
+}
+
+#include <string>
+#include <vector>
+
+#include "common/environment.hpp"
+#include "common/result.hpp"
+#include "tiles/inventory.hpp"
+#include "tiles/plan.hpp"
+
+namespace dp::plugin {
+
+struct State;
+
+// What a node knows before its tasks are forked.
+struct NodeTiles {
+    TileInventory inventory;
+    std::vector<GresUnits> given;  // as in TileFacts
+    std::optional<uint64_t> step_count;
+    std::string step_units;
+    std::string step_names;
+};
+
+// In srun, for its nodes: what the job was given of their gres (kGresVariable), and of others than gpu how
+// many the step has of these on a node (kStepGresVariable). One or two questions to slurmctld for the whole
+// step.
+struct GivenGres {
+    std::string job;
+    std::string step;
+};
+Try<GivenGres> given_gres(uint32_t job_id, uint32_t step_id);
+
+// In user_init.
+Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
+
+// Of one of the node's tasks. `get` reads its environment, without what slurm-dp has put there for the node.
+// In user_init any task is planned as if it might open every device.
+TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get);
+
+// In task_init: 0, or the errno with which this process could not open the file.
+int open_error(const std::string& file);
+
+// In task_init: binds this task to its share of the CPUs near its tiles, and prefers their memory. Where that
+// cannot be, everything stays as Slurm had it, and what is returned is a warning for the user.
+std::vector<std::string> bind_near(const State& s, const TilePlan& plan, uint32_t local_rank);
+
+}  // namespace dp::plugin
