@@ -15,7 +15,7 @@ from localcluster import cleanroot
 from localcluster.harness import TestCluster
 from localcluster.names import CHECKOUT
 
-pytestmark = pytest.mark.packages
+pytestmark = [pytest.mark.packages, pytest.mark.long]
 PACKAGING = os.path.join(CHECKOUT, "packaging")
 PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm-wlm/spank_dp.so"
 THE_LINE = "include /usr/share/slurm-dp/plugstack.conf\n"
@@ -199,7 +199,6 @@ def test_lintian_has_nothing_to_say(debs):
 # The rest is for `tests/run all`.
 
 
-@pytest.mark.long
 def test_from_source_it_works_below_any_prefix(site, tmp_path):
     prefix = "/opt/slurm-dp"
     run("cmake", "-S", CHECKOUT, "-B", str(tmp_path), "-G", "Ninja", f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DDP_TESTS=OFF", "-DDP_CUDA=OFF")
@@ -220,14 +219,12 @@ def rpms():
     return sorted(glob.glob(os.path.join(folder, "RPMS/*/*.rpm")))
 
 
-@pytest.mark.long
 def test_rpmlint_has_nothing_to_say(rpms):
     folder = os.path.join(CHECKOUT, "build/rpm")
     done = run("rpmlint", "--config", f"{PACKAGING}/rpm/rpmlint.toml", *rpms, *glob.glob(f"{folder}/SRPMS/*.rpm"), f"{folder}/SPECS/slurm-dp.spec")
     assert "7 packages and 1 specfiles checked; 0 errors, 0 warnings" in done.stdout
 
 
-@pytest.mark.long
 def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
     """But for what the two kinds of system call differently."""
     def of_rpm(name):
@@ -246,7 +243,6 @@ def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
         assert {name for name in missing if "lintian" not in name and name != ours} == set(), ours
 
 
-@pytest.mark.long
 def test_two_builds_are_equal(debs, tmp_path, monkeypatch):
     monkeypatch.setenv("CCACHE_DISABLE", "1")
 
