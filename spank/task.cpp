@@ -7,7 +7,6 @@ extern "C" {
 #include <slurm/slurm.h>
 }
 
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@ extern "C" {
 #include <cstdlib>
 #include <thread>
 
+#include "binding.hpp"
 #include "common/board.hpp"
 #include "common/daemon_config.hpp"
 #include "common/task_environment.hpp"
@@ -122,13 +122,6 @@ void end_on_signals() {
     }
 }
 
-uint32_t bound_cpus() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    // More CPUs than cpu_set_t holds (1024): unknown.
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 0;
-}
-
 void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
     std::fprintf(dry_run ? stdout : stderr,
                  "slurm-dp: MASTER_ADDR=%s MASTER_PORT=%u WORLD_SIZE=%u nodes=%u generation=%u\n%s",
@@ -217,10 +210,13 @@ void task_init(spank_t spank) {
     std::vector<std::string> warnings;
     if (tiles) {
         facts.tiles = tiles->variables;
-        if (!s.own_cpu_binding) warnings = bind_near(s, *tiles, static_cast<uint32_t>(local));
+        if (!s.own_cpu_binding)
+            if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
+                warnings.push_back(*warning);
     }
-    facts.cpus = cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0), bound_cpus(), s.facts.cpus,
-                              facts.local_world_size);
+    facts.cpus =
+        cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0),
+                     static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus, facts.local_world_size);
     const TaskEnvironment environment = task_environment(facts, *plan, before);
     change_task_environment(spank, s.environment.left_of(environment.changes, inherited));
     const bool dry_run = s.settings.dry_run.value_or(false);

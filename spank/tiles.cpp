@@ -6,6 +6,7 @@ extern "C" {
 #include <slurm/slurm_errno.h>
 }
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,12 +114,11 @@ TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get
 }
 
 int open_error(const std::string& file) {
-    // The kernel asks the device cgroup here, too, and nothing is opened.
-    return access(file.c_str(), R_OK | W_OK) == 0 ? 0 : errno;
-}
-
-std::vector<std::string> bind_near(const State&, const TilePlan&, uint32_t) {
-    return {};
+    // The kernel asks the device cgroup here, too, and nothing is opened. Some devices (a MIG instance's
+    // capability) nobody can write.
+    struct stat status {};
+    const bool read_only = stat(file.c_str(), &status) == 0 && (status.st_mode & 0222) == 0;
+    return access(file.c_str(), read_only ? R_OK : R_OK | W_OK) == 0 ? 0 : errno;
 }
 
 }  // namespace dp::plugin

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// With --dp-tiles: gathers what plan_tiles (tiles/plan.hpp) decides from, and binds a task near its tiles.
+// With --dp-tiles: gathers what plan_tiles (tiles/plan.hpp) decides from.
 #pragma once
 
 extern "C" {
@@ -46,9 +46,5 @@ TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get
 
 // In task_init: 0, or the errno with which this process could not open the file.
 int open_error(const std::string& file);
-
-// In task_init: binds this task to its share of the CPUs near its tiles, and prefers their memory. Where that
-// cannot be, everything stays as Slurm had it, and what is returned is a warning for the user.
-std::vector<std::string> bind_near(const State& s, const TilePlan& plan, uint32_t local_rank);
 
 }  // namespace dp::plugin

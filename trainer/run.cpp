@@ -86,7 +86,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (auto schedule = make_schedule(settings, data->train.count, world->size()); !schedule) {
         return tl::make_unexpected(schedule.error());
     }
-    auto opened = open_device(options.device, here.local_rank, threads_for(here));
+    auto opened = open_device(options.device, here.gpu, threads_for(here));
     if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) report.line(*opened->note);
     Device& device = *opened->device;

@@ -14,7 +14,7 @@ import time
 
 from torch.distributed import TCPStore
 
-STILL = 0.5  # as long as the ranks of the other cases: kStill in programs/start_line.hpp
+STILL = 0.5  # as long as the ranks of the other cases: kStaysStill in programs/start_line.hpp
 
 
 def append(path, text):

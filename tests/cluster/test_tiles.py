@@ -230,3 +230,36 @@ def test_random_jobs_at_once_never_share_a_tile(another_cluster, jobs):
     assert "TAKEN" not in said, said
     assert said.count("done ") == expected, said
     assert os.listdir(cluster.host_path("/home/shared/held")) == []
+
+
+def test_ranks_have_the_cpus_near_their_tiles(cluster):
+    """Two devices, one near each of this machine's first CPUs; ranks near the same one share it. OpenMP's threads follow."""
+    cpus = sorted(os.sched_getaffinity(0))
+    assert len(cpus) > 1
+    near = GPUS + f" cpus={cpus[0]}/{cpus[0]}/{cpus[1]}/{cpus[1]}"
+    step = ["srun", "-N1", "-n4", "--gres=gpu:4", "--dp-tiles=1"]
+    with tiles_conf(cluster, near):
+        done = cluster.run([*step, "sh", "-c", SHOW])
+        assert [task["cpus"] for task in shown(done)] == [str(cpu) for cpu in (cpus[0], cpus[0], cpus[1], cpus[1])]
+        assert done.stderr == "" and all(task["OMP_NUM_THREADS"] == "1" for task in shown(done))
+        # Asked for by the user, a binding is left alone; a word of the program's own is no such wish.
+        kept = {task["cpus"] for task in shown(cluster.run([*step, "--cpu-bind=none", "sh", "-c", SHOW]))}
+        assert len(kept) == 1 and kept != {str(cpus[0])}
+        alone = shown(cluster.run([*step, "sh", "-c", SHOW, "--cpu-bind=none"]))
+        assert alone[3]["cpus"] == str(cpus[1])
+        alone = shown(cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=1", "--dp-tiles=auto", "sh", "-c", SHOW]))
+        assert [task["cpus"] for task in alone] == [str(cpus[0])] * 2
+
+
+def test_where_no_cpu_is_near_slurms_binding_stays_with_a_warning(cluster):
+    with tiles_conf(cluster, GPUS + " cpus=9000/9000/9001/9001"):
+        done = cluster.run(["srun", "-N1", "-n4", "--gres=gpu:4", "--dp-tiles=1", "sh", "-c", SHOW])
+    assert len({task["cpus"] for task in shown(done)}) == 1
+    assert done.stderr.count("slurm-dp:") == 2, "one for each place"
+    assert "the tiles of rank 0 are near CPUs 9000, and Slurm gave it" in done.stderr
+
+
+def test_memory_near_the_tiles_is_preferred(cluster):
+    with tiles_conf(cluster, GPUS + " numa=0,0,0,0"):
+        done = cluster.run(["srun", "-N1", "-n1", "--gres=gpu:1", "--dp-tiles=1", "head", "-n", "1", "/proc/self/numa_maps"], check=True)
+    assert " prefer:0 " in done.stdout or " prefer (many):0 " in done.stdout, done.stdout

@@ -79,9 +79,9 @@ Result<const CudaModule*>& module() {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> open_cuda(int local_rank) {
+Result<std::unique_ptr<Device>> open_cuda(int gpu) {
     if (!module()) return tl::make_unexpected(module().error());
-    return (*module())->open(local_rank);
+    return (*module())->open(gpu);
 }
 
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device) {
@@ -89,9 +89,9 @@ Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device
     return (*module())->open_nccl(context.get(), device);
 }
 
-Result<OpenedDevice> open_device(DeviceChoice choice, int local_rank, int threads) {
+Result<OpenedDevice> open_device(DeviceChoice choice, int gpu, int threads) {
     if (choice == DeviceChoice::cpu) return OpenedDevice{open_cpu(threads), std::nullopt};
-    auto cuda = open_cuda(local_rank);
+    auto cuda = open_cuda(gpu);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
     if (choice == DeviceChoice::cuda) {
         return fail(Fault::device,

@@ -22,11 +22,11 @@ struct OpenedDevice {
     std::optional<std::string> note;  // why the CPU was taken where the choice was left to us
 };
 
-// `local_rank` picks the GPU: local_rank modulo the visible ones. `threads` are the CPU's.
-Result<OpenedDevice> open_device(DeviceChoice choice, int local_rank, int threads);
+// `gpu` modulo the number of the visible ones is the one that is opened. `threads` are the CPU's.
+Result<OpenedDevice> open_device(DeviceChoice choice, int gpu, int threads);
 
 // The CUDA device alone, or why there is none.
-Result<std::unique_ptr<Device>> open_cuda(int local_rank);
+Result<std::unique_ptr<Device>> open_cuda(int gpu);
 
 // NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it.
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device);

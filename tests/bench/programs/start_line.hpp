@@ -64,11 +64,11 @@ inline std::string hexadecimal(std::string_view bytes) {
 
 // Who has its id stays still for so long: writing that down, ending and being reaped would take the
 // processors from the ranks that still wait for theirs. The same for all cases (id_torch.py: STILL).
-inline constexpr timespec kStill = {0, 500000000};
+inline constexpr timespec kStaysStill = {0, 500000000};
 
 // The rank called at `begin` and had the id, here in hexadecimal, at `end`.
 inline void report(const std::string& folder, int64_t begin, int64_t end, const std::string& id) {
-    nanosleep(&kStill, nullptr);
+    nanosleep(&kStaysStill, nullptr);
     append(folder + "/times", std::to_string(slurm_rank()) + " " + std::to_string(begin) + " " +
                                   std::to_string(end) + " " + id + "\n");
 }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "binding.hpp"
+
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "common/hostlist.hpp"
+#include "state.hpp"
+#include "tiles/cpus.hpp"
+#include "tiles/sysfs.hpp"
+
+namespace dp::plugin {
+namespace {
+
+// More CPUs than any machine has: the kernel refuses a mask that is shorter than its own.
+constexpr size_t kMaskCpus = 1 << 16;
+
+struct FreeCpuSet {
+    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+};
+using CpuSet = std::unique_ptr<cpu_set_t, FreeCpuSet>;
+
+CpuSet empty_set() {
+    CpuSet set(CPU_ALLOC(kMaskCpus));
+    CPU_ZERO_S(CPU_ALLOC_SIZE(kMaskCpus), set.get());
+    return set;
+}
+
+Cpus cpu_list(const std::string& file) {
+    const auto text = read_word(file);
+    return text ? parse_cpu_list(*text).value_or(Cpus()) : Cpus();
+}
+
+Cpus cpus_of_numa(uint32_t node) {
+    return cpu_list("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist");
+}
+
+// The lowest of its hardware threads.
+uint32_t core_of(uint32_t cpu) {
+    const Cpus threads =
+        cpu_list("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+    return threads.empty() ? cpu : threads.front();
+}
+
+// By local rank. Where Slurm has bound each task to tiles of its own, nobody knows the others': as if all
+// were near the same.
+std::vector<Cpus> near_of_ranks(const State& s, const TilePlan& plan) {
+    const TileInventory& inventory = s.tiles->inventory;
+    if (plan.shares.empty()) return {s.facts.ranks.size(), cpus_near(inventory, plan.own, cpus_of_numa)};
+    std::vector<Cpus> near;
+    for (const Tiles& share : plan.shares) near.push_back(cpus_near(inventory, share, cpus_of_numa));
+    return near;
+}
+
+bool bind_to(const Cpus& cpus) {
+    const CpuSet set = empty_set();
+    for (uint32_t cpu : cpus) CPU_SET_S(cpu, CPU_ALLOC_SIZE(kMaskCpus), set.get());
+    return sched_setaffinity(0, CPU_ALLOC_SIZE(kMaskCpus), set.get()) == 0;
+}
+
+// Of the NUMA node that all the rank's devices are near, if they are near one: preferred, never demanded. The
+// C library has no call for it; set_mempolicy(2).
+void prefer_memory(const TileInventory& inventory, const Tiles& own) {
+    std::optional<uint32_t> numa;
+    for (uint32_t device : inventory.devices_of(own)) {
+        const auto here = inventory.devices[device].numa;
+        if (!here || (numa && numa != here)) return;
+        numa = here;
+    }
+    constexpr uint32_t kMostNodes = 1024;
+    constexpr size_t kBits = 8 * sizeof(unsigned long);
+    if (!numa || *numa >= kMostNodes) return;
+    unsigned long nodes[kMostNodes / kBits] = {};
+    nodes[*numa / kBits] = 1ul << (*numa % kBits);
+    syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, kMostNodes);
+}
+
+}  // namespace
+
+Cpus allowed_cpus() {
+    const CpuSet set = empty_set();
+    Cpus cpus;
+    if (sched_getaffinity(0, CPU_ALLOC_SIZE(kMaskCpus), set.get()) != 0) return cpus;
+    for (uint32_t cpu = 0; cpu < kMaskCpus; ++cpu)
+        if (CPU_ISSET_S(cpu, CPU_ALLOC_SIZE(kMaskCpus), set.get())) cpus.push_back(cpu);
+    return cpus;
+}
+
+std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan, uint32_t local_rank) {
+    prefer_memory(s.tiles->inventory, plan.own);
+    CpuFacts facts;
+    facts.near = near_of_ranks(s, plan);
+    const Cpus& near = facts.near[local_rank];
+    if (near.empty()) return std::nullopt;  // the site does not say
+    facts.allowed = allowed_cpus();
+    facts.local_rank = local_rank;
+    // Bound to more than its part of the step's CPUs here, a task has them together with others.
+    facts.shared = facts.allowed.size() * facts.near.size() > s.facts.cpus;
+    facts.core_of = core_of;
+    const Cpus mine = cpus_of_rank(facts);
+    const bool first_of_them =
+        std::find(facts.near.begin(), facts.near.end(), near) - facts.near.begin() == local_rank;
+    if (!mine.empty()) {
+        if (bind_to(mine) || !first_of_them) return std::nullopt;
+        return "node " + s.facts.host + ": cannot bind rank " + std::to_string(s.facts.ranks[local_rank]) +
+               " to CPUs " + compress_ranks(mine) + ": " + std::strerror(errno) +
+               "; its binding stays as it was";
+    }
+    if (!first_of_them) return std::nullopt;
+    return "node " + s.facts.host + ": the tiles of rank " + std::to_string(s.facts.ranks[local_rank]) +
+           " are near CPUs " + compress_ranks(near) + ", and Slurm gave it " + compress_ranks(facts.allowed) +
+           ", where it stays; with srun's --distribution=block:block ranks follow the sockets as tiles do";
+}
+
+}  // namespace dp::plugin

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A task's CPUs and memory near its tiles.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tiles/plan.hpp"
+
+namespace dp::plugin {
+
+struct State;
+
+// In task_init: binds this task to its share of the CPUs near its tiles, of those that it may use, and has it
+// prefer the memory there. Where that cannot be, everything stays as Slurm had it, and one rank of those
+// concerned on this node gets a warning for the user.
+std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan, uint32_t local_rank);
+
+// CPUs that this process may use, ascending; empty where the kernel does not say.
+std::vector<uint32_t> allowed_cpus();
+
+}  // namespace dp::plugin
