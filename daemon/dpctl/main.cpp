@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm; `dpctl status`
-// and `dpctl waterfall` say what a step's ranks are doing, and how they came up.
+// and `dpctl waterfall` say what a step's ranks are doing, and how they came up; `dpctl tiles` what
+// accelerators a node has.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -10,6 +11,7 @@
 #include "common/text.hpp"
 #include "dpctl/launch.hpp"
 #include "dpctl/status.hpp"
+#include "dpctl/tiles.hpp"
 #include "dpctl/waterfall.hpp"
 
 int main(int argc, char** argv) {
@@ -59,6 +61,16 @@ int main(int argc, char** argv) {
                            "median, worst, and whom to look at. On any node of the step, as its user.");
     waterfall_verb->add_option("step", waterfall.step, "JOB or JOB.STEP, as of status");
 
+    dp::TilesOptions tiles;
+    CLI::App* tiles_verb =
+        app.add_subcommand("tiles",
+                           "The accelerators of this node and how their tiles are numbered: what tiles.conf "
+                           "says of it,\nelse what is found in the machine.");
+    tiles_verb->add_option("--conf", tiles.conf, std::string("tiles.conf (default: ") + dp::kTilesConf + ")")
+        ->check(CLI::ExistingFile);
+    tiles_verb->add_option("--node", tiles.node, "another node: what tiles.conf says of it");
+    tiles_verb->add_flag("--json", tiles.json, "for machines");
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -66,10 +78,12 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "dpctl: %s; see dpctl %s\n", e.what(),
                      status_verb->parsed()      ? "status --help"
                      : waterfall_verb->parsed() ? "waterfall --help"
+                     : tiles_verb->parsed()     ? "tiles --help"
                      : verb->parsed()           ? "launch --help"
                                                 : "--help");
         return 2;
     }
     if (waterfall_verb->parsed()) return dp::show_waterfall(waterfall);
+    if (tiles_verb->parsed()) return dp::show_tiles(tiles);
     return status_verb->parsed() ? dp::show_status(status) : dp::launch(launch);
 }

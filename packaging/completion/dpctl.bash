@@ -8,8 +8,8 @@ _dpctl() {
         [[ ${COMP_WORDS[i]} != -- ]] || { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --daemon) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
-    -n | --ranks | --timeout | --tensor | --pipeline) return ;;
+    --daemon | --conf) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
+    -n | --ranks | --timeout | --tensor | --pipeline | --node) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report" ;;
@@ -18,8 +18,10 @@ _dpctl() {
             words="--ranks --port --store --timeout --on-failure --tensor --pipeline --verbose --daemon --help --"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == status ]]; then
             words="--json --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then
+            words="--conf --node --json --help"
         else
-            words="launch status waterfall --help --version"
+            words="launch status tiles waterfall --help --version"
         fi
         ;;
     esac

@@ -40,6 +40,9 @@ struct TileInventory {
 // else.
 Try<std::optional<TileInventory>> read_inventory(const std::string& tiles_conf, const std::string& node,
                                                  const std::string& root = "");
+// Its two halves.
+Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node);
+Try<std::optional<TileInventory>> found_inventory(const std::string& root = "");
 
 // Where tiles.conf is unless the site says another place. It need not be there.
 inline constexpr const char* kTilesConf = "/etc/slurm/tiles.conf";

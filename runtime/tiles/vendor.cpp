@@ -41,4 +41,13 @@ VendorVariables visible_units(const TileView& view, std::vector<std::string>& na
     return out;
 }
 
+std::optional<TileInventory> inventory_of_gpus(std::vector<TileDevice> devices, uint32_t tiles_per_device) {
+    if (devices.empty()) return std::nullopt;
+    TileInventory inventory;
+    inventory.layout = {"gpu", tiles_per_device, tiles_per_device,
+                        static_cast<uint32_t>(devices.size()) * tiles_per_device};
+    inventory.devices = std::move(devices);
+    return inventory;
+}
+
 }  // namespace dp

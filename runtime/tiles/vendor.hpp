@@ -59,4 +59,8 @@ std::string join(const std::vector<std::string>& words, char separator = ',');
 // The names of the visible tiles' units, each once; the position of the first own one among them.
 VendorVariables visible_units(const TileView& view, std::vector<std::string>& names);
 
+// Of devices that were found, each a unit of gres gpu; nullopt where there is none.
+std::optional<TileInventory> inventory_of_gpus(std::vector<TileDevice> devices,
+                                               uint32_t tiles_per_device = 1);
+
 }  // namespace dp

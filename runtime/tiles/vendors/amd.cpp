@@ -3,6 +3,15 @@
 // AMD's GPUs and their partitions (each XCD is a device in CPX mode). ROCR_VISIBLE_DEVICES is what the
 // runtime shows at all; HIP_VISIBLE_DEVICES counts among those: "GPU isolation techniques" of ROCm's
 // documentation.
+//
+// Found in the topology of the driver for computing (KFD), which has a node for each partition, in the order
+// of their PCI addresses, as Slurm's AutoDetect=rsmi counts them (src/plugins/gpu/rsmi/gpu_rsmi.c).
+#include <algorithm>
+#include <cstdio>
+#include <tuple>
+
+#include "common/text.hpp"
+#include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
@@ -19,8 +28,76 @@ VendorVariables variables(const TileView& view) {
     return out;
 }
 
+struct Gpu {
+    uint32_t domain = 0;
+    uint32_t location = 0;
+    uint32_t node = 0;
+    TileDevice device;
+};
+
+// `location` is bus<<8 | device<<3 | function. Linux puts a partition's number into the function
+// (kfd_topology_add_device of drivers/gpu/drm/amd/amdkfd/kfd_topology.c), where the bus knows 0 alone.
+std::string pci_address(uint32_t domain, uint32_t location, uint32_t function) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", domain, location >> 8 & 0xff, location >> 3 & 0x1f,
+                  function);
+    return text;
+}
+
+Try<Surroundings> surroundings_of_gpu(const std::string& root, const Gpu& gpu) {
+    auto own = surroundings_of(root, pci_address(gpu.domain, gpu.location, gpu.location & 7));
+    if (!own || own->numa || !own->cpus.empty()) return own;
+    return surroundings_of(root, pci_address(gpu.domain, gpu.location, 0));
+}
+
+// nullopt where the node is a processor. `node` is its folder.
+Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder, uint32_t node) {
+    const auto text = read_text(folder + "/properties");
+    // A process whose device cgroup keeps it from a GPU may not know where that is: node_show of
+    // kfd_topology.c.
+    if (!text)
+        return fail(text.error().message +
+                    "; where a device cgroup hides some of the GPUs, they cannot be counted: ask outside of "
+                    "the job, or write the node's devices into tiles.conf");
+    const std::string properties = text->value_or("");
+    const auto number = [&properties](std::string_view key) {
+        return parse_number<uint32_t>(value_behind(properties, key).value_or("")).value_or(0);
+    };
+    if (number("simd_count ") == 0) return std::nullopt;
+    Gpu gpu{number("domain "), number("location_id "), node, {}};
+    const auto name = read_word(folder + "/name");
+    if (!name) return tl::make_unexpected(name.error());
+    gpu.device.name = printable(*name, 80);
+    if (const uint32_t minor = number("drm_render_minor "); minor > 0)
+        gpu.device.file = "/dev/dri/renderD" + std::to_string(minor);
+    auto near = surroundings_of_gpu(root, gpu);
+    if (!near) return tl::make_unexpected(near.error());
+    gpu.device.numa = near->numa;
+    gpu.device.cpus = std::move(near->cpus);
+    return gpu;
+}
+
+Try<std::optional<TileInventory>> detect(const std::string& root) {
+    const std::string folder = root + "/sys/class/kfd/kfd/topology/nodes";
+    const auto nodes = list_numbered(folder, "");
+    if (!nodes) return tl::make_unexpected(nodes.error());
+    std::vector<Gpu> gpus;
+    for (uint32_t node : *nodes) {
+        auto gpu = read_gpu(root, folder + "/" + std::to_string(node), node);
+        if (!gpu) return tl::make_unexpected(gpu.error());
+        if (*gpu) gpus.push_back(std::move(**gpu));
+    }
+    std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) {
+        return std::tie(a.domain, a.location, a.node) < std::tie(b.domain, b.location, b.node);
+    });
+    std::vector<TileDevice> devices;
+    devices.reserve(gpus.size());
+    for (Gpu& gpu : gpus) devices.push_back(std::move(gpu.device));
+    return inventory_of_gpus(std::move(devices));
+}
+
 }  // namespace
 
-const Vendor kAmd = {"amd", "gpu", variables, nullptr, "ROCR_VISIBLE_DEVICES"};
+const Vendor kAmd = {"amd", "gpu", variables, detect, "ROCR_VISIBLE_DEVICES"};
 
 }  // namespace dp

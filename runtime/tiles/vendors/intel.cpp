@@ -3,8 +3,13 @@
 // Intel's GPUs and their stacks. What ZE_AFFINITY_MASK counts depends on ZE_FLAT_DEVICE_HIERARCHY: stacks
 // under FLAT (the default) and COMBINED ("0,1"), devices and their stacks under COMPOSITE ("0.0,0.1"): Level
 // Zero's specification, "Environment Variables". So the two are always set together.
+//
+// Found in /sys, in the order of their PCI addresses, as Slurm's AutoDetect=oneapi counts them: src/plugins/
+// gpu/oneapi/gpu_oneapi.c asks for COMPOSITE and ZE_ENABLE_PCI_ID_DEVICE_ORDER.
 #include <algorithm>
 
+#include "common/text.hpp"
+#include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
@@ -35,8 +40,82 @@ VendorVariables variables(const TileView& view) {
     return out;
 }
 
+struct Gpu {
+    std::string address;
+    uint32_t tiles = 1;
+    TileDevice device;
+};
+
+// A GPU for computing shows itself as a display or 3D controller without a screen (classes 0380 and 0302 of
+// pci.ids); one that is part of a processor is 0300, but 0380 as well where another card has the screen, and
+// always 00:02.0.
+bool is_for_computing(std::string_view pci_class, std::string_view address) {
+    return (pci_class.starts_with("0x0380") || pci_class.starts_with("0x0302")) && address != "0000:00:02.0";
+}
+
+// Stacks. The driver xe has a folder for each, and in it its GTs, of which one may be for media only:
+// "device/ tile#/gt#", xe_gt_freq.c of Linux. i915 has a GT for each: "gt/gt0", intel_gt_sysfs.c. An i915 of
+// before 5.18 has no such folder, and knows no second stack.
+Try<uint32_t> count_tiles(const std::string& card) {
+    const auto tiles = list_numbered(card + "/device", "tile");
+    if (!tiles) return tl::make_unexpected(tiles.error());
+    if (!tiles->empty()) return static_cast<uint32_t>(tiles->size());
+    const auto gts = list_numbered(card + "/gt", "gt");
+    if (!gts) return tl::make_unexpected(gts.error());
+    return static_cast<uint32_t>(std::max<size_t>(1, gts->size()));
+}
+
+// nullopt where the card is another one.
+Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& card) {
+    const auto vendor = read_word(card + "/device/vendor");
+    if (!vendor) return tl::make_unexpected(vendor.error());
+    if (*vendor != "0x8086") return std::nullopt;
+    const auto pci_class = read_word(card + "/device/class");
+    if (!pci_class) return tl::make_unexpected(pci_class.error());
+    Gpu gpu;
+    gpu.address = real_name(card + "/device");
+    if (!is_for_computing(*pci_class, gpu.address)) return std::nullopt;
+    const auto tiles = count_tiles(card);
+    if (!tiles) return tl::make_unexpected(tiles.error());
+    gpu.tiles = *tiles;
+    const auto files = list_numbered(card + "/device/drm", "renderD");
+    if (!files) return tl::make_unexpected(files.error());
+    if (!files->empty()) gpu.device.file = "/dev/dri/renderD" + std::to_string(files->front());
+    auto near = surroundings_of(root, gpu.address);
+    if (!near) return tl::make_unexpected(near.error());
+    gpu.device.numa = near->numa;
+    gpu.device.cpus = std::move(near->cpus);
+    return gpu;
+}
+
+Try<std::optional<TileInventory>> detect(const std::string& root) {
+    const std::string folder = root + "/sys/class/drm";
+    const auto cards = list_numbered(folder, "card");
+    if (!cards) return tl::make_unexpected(cards.error());
+    std::vector<Gpu> gpus;
+    for (uint32_t card : *cards) {
+        auto gpu = read_gpu(root, folder + "/card" + std::to_string(card));
+        if (!gpu) return tl::make_unexpected(gpu.error());
+        if (*gpu) gpus.push_back(std::move(**gpu));
+    }
+    if (gpus.empty()) return std::nullopt;
+    // A domain beyond ffff has a fifth digit.
+    std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) {
+        return std::pair(a.address.size(), a.address) < std::pair(b.address.size(), b.address);
+    });
+    std::vector<TileDevice> devices;
+    for (Gpu& gpu : gpus) {
+        if (gpu.tiles != gpus.front().tiles)
+            return fail("Intel's GPU " + gpu.address + " has " + plural(gpu.tiles, "tile") + " and " +
+                        gpus.front().address + " has " + std::to_string(gpus.front().tiles) +
+                        "; write into tiles.conf what of this node is to be given to ranks");
+        devices.push_back(std::move(gpu.device));
+    }
+    return inventory_of_gpus(std::move(devices), gpus.front().tiles);
+}
+
 }  // namespace
 
-const Vendor kIntel = {"intel", "gpu", variables, nullptr, "ZE_AFFINITY_MASK"};
+const Vendor kIntel = {"intel", "gpu", variables, detect, "ZE_AFFINITY_MASK"};
 
 }  // namespace dp

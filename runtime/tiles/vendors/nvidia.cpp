@@ -3,10 +3,24 @@
 // NVIDIA's GPUs and their MIG instances. CUDA_VISIBLE_DEVICES lists devices, or UUIDs of instances, of which
 // a process can use one alone: CUDA C++ Programming Guide, "CUDA Environment Variables"; MIG User Guide,
 // "CUDA Visible Devices".
+//
+// Found in /proc, without NVIDIA's library. The order is that of the device files, as of Slurm's
+// AutoDetect=nvidia and of File=/dev/nvidia[0-7] in gres.conf. AutoDetect=nvml counts whole GPUs by their PCI
+// addresses instead (_sort_gpu_by_links_order of Slurm's src/plugins/gres/gpu/gres_gpu.c); a site where that
+// is another order writes files= into tiles.conf.
+#include "tiles/vendors/nvidia.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "common/text.hpp"
+#include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
 namespace {
+
+constexpr const char* kWriteIt = "; write the node's devices into tiles.conf";
 
 bool is_instance(const std::string& name) {
     return name.rfind("MIG-", 0) == 0;
@@ -25,8 +39,93 @@ VendorVariables variables(const TileView& view) {
     return out;
 }
 
+struct Gpu {
+    uint32_t minor = 0;
+    std::string model;
+    Surroundings near;
+};
+
+// nullopt for one that the driver leaves alone. Source: nv_procfs_read_gpu_info of NVIDIA's
+// open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c.
+Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder) {
+    const std::string path = root + "/proc/driver/nvidia/gpus/" + folder + "/information";
+    const auto text = read_text(path);
+    if (!text) return tl::make_unexpected(text.error());
+    const std::string information = text->value_or("");
+    if (value_behind(information, "GPU Excluded:") == "Yes") return std::nullopt;
+    const auto minor = parse_number<uint32_t>(value_behind(information, "Device Minor:").value_or(""));
+    if (!minor) return fail(path + " does not say which /dev/nvidia* is this GPU's" + kWriteIt);
+    std::string address(value_behind(information, "Bus Location:").value_or(folder));
+    for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    auto near = surroundings_of(root, address);
+    if (!near) return tl::make_unexpected(near.error());
+    return Gpu{*minor, printable(value_behind(information, "Model:").value_or(""), 80), std::move(*near)};
+}
+
+// What can be used of a GPU's MIG instances are the compute instances; the folders are those of the instances
+// that there are. Source: MIG User Guide, "Device Nodes and Capabilities".
+Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& gpu) {
+    std::vector<TileDevice> found;
+    const std::string folder =
+        root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(gpu.minor) + "/mig";
+    const auto instances = list_numbered(folder, "gi");
+    if (!instances) return tl::make_unexpected(instances.error());
+    for (uint32_t gi : *instances) {
+        const auto computing = list_numbered(folder + "/gi" + std::to_string(gi), "ci");
+        if (!computing) return tl::make_unexpected(computing.error());
+        for (uint32_t ci : *computing) {
+            auto file = mig_file(root, {gpu.minor, gi, ci});
+            if (!file) return tl::make_unexpected(file.error());
+            const std::string name = gpu.model + " MIG gi" + std::to_string(gi) + "/ci" + std::to_string(ci);
+            found.push_back({name, std::move(*file), gpu.near.numa, gpu.near.cpus});
+        }
+    }
+    return found;
+}
+
+// Slurm hands out MIG instances in place of their GPU, as units of gres gpu; a GPU in MIG mode that has none
+// stays a unit (_get_system_gpu_list_nvml of Slurm's src/plugins/gpu/nvml/gpu_nvml.c). Instances come behind
+// all whole GPUs, since they have no links, and in the order of their files: /dev/nvidia0,
+// /dev/nvidia-caps/nvidia-cap12, ... (_merge_system_gres_conf of gres_gpu.c). The numbers of the latter rise
+// with gi and ci.
+Try<std::optional<TileInventory>> detect(const std::string& root) {
+    const auto folders = list_folder(root + "/proc/driver/nvidia/gpus");
+    if (!folders) return tl::make_unexpected(folders.error());
+    std::vector<Gpu> gpus;
+    for (const std::string& folder : *folders) {
+        auto gpu = read_gpu(root, folder);
+        if (!gpu) return tl::make_unexpected(gpu.error());
+        if (*gpu) gpus.push_back(std::move(**gpu));
+    }
+    std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) { return a.minor < b.minor; });
+    std::vector<TileDevice> devices;
+    std::vector<TileDevice> instances;
+    for (const Gpu& gpu : gpus) {
+        const auto parts = read_instances(root, gpu);
+        if (!parts) return tl::make_unexpected(parts.error());
+        instances.insert(instances.end(), parts->begin(), parts->end());
+        if (parts->empty())
+            devices.push_back(
+                {gpu.model, "/dev/nvidia" + std::to_string(gpu.minor), gpu.near.numa, gpu.near.cpus});
+    }
+    devices.insert(devices.end(), instances.begin(), instances.end());
+    return inventory_of_gpus(std::move(devices));
+}
+
 }  // namespace
 
-const Vendor kNvidia = {"nvidia", "gpu", variables, nullptr, "CUDA_VISIBLE_DEVICES"};
+Try<std::string> mig_file(const std::string& root, const MigInstance& instance) {
+    const std::string path = root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(instance.gpu) +
+                             "/mig/gi" + std::to_string(instance.gi) + "/ci" + std::to_string(instance.ci) +
+                             "/access";
+    const auto text = read_text(path);
+    if (!text) return tl::make_unexpected(text.error());
+    const auto minor =
+        parse_number<uint32_t>(value_behind(text->value_or(""), "DeviceFileMinor:").value_or(""));
+    if (!minor) return fail(path + " does not say which of /dev/nvidia-caps is this instance's" + kWriteIt);
+    return "/dev/nvidia-caps/nvidia-cap" + std::to_string(*minor);
+}
+
+const Vendor kNvidia = {"nvidia", "gpu", variables, detect, "CUDA_VISIBLE_DEVICES"};
 
 }  // namespace dp

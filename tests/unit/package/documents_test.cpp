@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The manual page, the completion and the administrators' guide know the options and settings that there are,
-// and no others. The tables are runtime/common/options.cpp and spank/site.cpp.
+// and no others. The tables are runtime/common/options.cpp and spank/site.cpp, and of tiles.conf
+// runtime/tiles/conf.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "common/options.hpp"
 #include "common/text.hpp"
 #include "site.hpp"
+#include "tiles/conf.hpp"
+#include "tiles/vendor.hpp"
 
 namespace dp {
 namespace {
@@ -28,8 +31,8 @@ std::string read(const std::string& name) {
 }
 
 // The page as words: without roff's backslashes (\- is a hyphen) and fonts.
-std::string manual_page() {
-    std::string page = std::regex_replace(read("man/slurm-dp.8.in"), std::regex("\\\\f[BIR]"), "");
+std::string manual_page(const std::string& name = "slurm-dp.8") {
+    std::string page = std::regex_replace(read("man/" + name + ".in"), std::regex("\\\\f[BIR]"), "");
     page.erase(std::remove(page.begin(), page.end(), '\\'), page.end());
     return page;
 }
@@ -98,6 +101,30 @@ TEST(Documents, TheGuideHasEverySiteSettingAndNoOptionThatThereIsNot) {
     EXPECT_EQ(all_of(guide, "\n\\| `([a-z-]+)="), setting_names());
     const auto options = option_names();
     for (const auto& name : all_of(guide, "--(dp-[a-z-]+)")) EXPECT_TRUE(options.contains(name)) << name;
+}
+
+// The line for a wrong word names all the right ones here, too.
+TEST(Documents, ThePageOfTilesConfHasEveryWordAndNoOther) {
+    const std::string page = manual_page("tiles.conf.5");
+    const auto wrong = read_tiles_conf("nonsense", "", "");
+    ASSERT_FALSE(wrong);
+    EXPECT_EQ(all_of(page, "\n\\.BR ([a-z-]+) ?="), all_of(wrong.error().message, "([a-z-]+)="));
+    for (const Vendor* vendor : kVendors)
+        EXPECT_NE(page.find(vendor->name), std::string::npos) << vendor->name;
+    EXPECT_NE(page.find(std::to_string(kMaxTiles)), std::string::npos);
+    EXPECT_NE(page.find(kTilesConf), std::string::npos);
+}
+
+// What it shows is taken as it stands.
+TEST(Documents, TheExamplesOfTilesConfAreGood) {
+    const std::string page = manual_page("tiles.conf.5");
+    const auto from = page.find(".nf\n") + 4;
+    const std::string examples = page.substr(from, page.find(".fi", from) - from);
+    for (const char* node : {"sn30-02", "dawn-256", "gpu01"}) {
+        const auto read = read_tiles_conf(examples, "tiles.conf", node);
+        ASSERT_TRUE(read) << read.error().message;
+        EXPECT_TRUE(*read) << node;
+    }
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What NVIDIA's management library (libnvidia-ml) knows of this node's GPUs and MIG instances that /proc does
+// not say: UUIDs, how busy they are, their memory. Opened at run time; a node need not have it. For dpctl
+// alone: what is in every step asks no library.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/result.hpp"
+
+namespace dp {
+
+struct NvmlDevice {
+    std::string file;        // in /dev, as inventories name it
+    std::string uuid;        // "GPU-..." or "MIG-..."
+    void* handle = nullptr;  // of the Nvml that told it, and as long as that
+};
+
+struct NvmlUse {
+    // Of the last moments, how long a kernel ran and how long memory was read or written; nullopt of a MIG
+    // instance.
+    std::optional<uint32_t> busy_percent;
+    std::optional<uint32_t> memory_busy_percent;
+    uint64_t memory_used = 0;  // bytes
+    uint64_t memory_total = 0;
+};
+
+class Nvml {
+ public:
+    // nullopt where the library is not there.
+    static Try<std::optional<Nvml>> open(const std::string& library = "libnvidia-ml.so.1");
+    Nvml(Nvml&& other) noexcept;
+    Nvml& operator=(Nvml&& other) noexcept;
+    ~Nvml();
+
+    // Those that this process may use: GPUs, and of a GPU in MIG mode its instances in its place. `root` is
+    // where the /proc lies that names the instances' files.
+    Try<std::vector<NvmlDevice>> devices(const std::string& root = "") const;
+    Try<NvmlUse> use_of(const NvmlDevice& device) const;
+
+ private:
+    struct Library;
+    explicit Nvml(std::unique_ptr<Library> library);
+    std::unique_ptr<Library> library_;
+};
+
+}  // namespace dp

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dpctl/tiles.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+#include "dpctl/nvml.hpp"
+#include "dpctl/query.hpp"
+#include "tiles/vendor.hpp"
+
+namespace dp {
+namespace {
+
+// What Slurm calls this node: several may run on one host, and slurmd tells each its name.
+std::string this_node() {
+    if (const char* name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const std::string whole = host.data();
+    return whole.substr(0, whole.find('.'));
+}
+
+std::string or_dash(const std::string& text) {
+    return text.empty() ? "-" : text;
+}
+
+Tiles tiles_of(const TileInventory& inventory, size_t device) {
+    const uint32_t each = inventory.layout.tiles_per_device;
+    Tiles tiles;
+    for (uint32_t i = 0; i < each; ++i) tiles.push_back(static_cast<uint32_t>(device) * each + i);
+    return tiles;
+}
+
+std::string to_table(const std::vector<std::vector<std::string>>& rows) {
+    std::vector<size_t> widths(rows.front().size(), 0);
+    for (const auto& row : rows)
+        for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    std::string out;
+    for (const auto& row : rows) {
+        for (size_t i = 0; i < row.size(); ++i) {
+            out += "  " + row[i];
+            if (i + 1 < row.size()) out.append(widths[i] - row[i].size(), ' ');
+        }
+        out += '\n';
+    }
+    return out;
+}
+
+// By device; all empty where nobody tells.
+Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const TilesOptions& options) {
+    std::vector<std::string> uuids(inventory.devices.size());
+    if (inventory.vendor != &kNvidia) return uuids;
+    const auto nvml = Nvml::open(options.nvml);
+    if (!nvml) return tl::make_unexpected(nvml.error());
+    if (!*nvml) return uuids;
+    const auto known = (*nvml)->devices(options.root);
+    if (!known) return tl::make_unexpected(known.error());
+    for (size_t i = 0; i < uuids.size(); ++i)
+        for (const NvmlDevice& device : *known)
+            if (device.file == inventory.devices[i].file) uuids[i] = device.uuid;
+    return uuids;
+}
+
+}  // namespace
+
+std::string tiles_text(const std::string& node, const TileInventory& inventory,
+                       const std::vector<std::string>& uuids) {
+    const TileLayout& layout = inventory.layout;
+    const bool with_uuids =
+        std::any_of(uuids.begin(), uuids.end(), [](const std::string& uuid) { return !uuid.empty(); });
+    std::vector<std::vector<std::string>> rows = {{"TILES", "DEVICE", "NAME", "FILE", "NUMA", "CPUS"}};
+    if (with_uuids) rows.front().emplace_back("UUID");
+    for (size_t i = 0; i < inventory.devices.size(); ++i) {
+        const TileDevice& device = inventory.devices[i];
+        rows.push_back({compress_ranks(tiles_of(inventory, i)), std::to_string(i),
+                        or_dash(printable(device.name)), or_dash(printable(device.file)),
+                        device.numa ? std::to_string(*device.numa) : "-",
+                        or_dash(compress_ranks(device.cpus))});
+        if (with_uuids) rows.back().push_back(or_dash(uuids[i]));
+    }
+    return node + ": " + plural(layout.tiles, "tile") + " on " + plural(inventory.devices.size(), "device") +
+           " of " + std::string(inventory.vendor->name) + ", a unit of gres " + layout.gres + " is " +
+           plural(layout.tiles_per_unit, "tile") + " (" + inventory.source + ")\n" + to_table(rows);
+}
+
+std::string tiles_json(const std::string& node, const TileInventory& inventory,
+                       const std::vector<std::string>& uuids) {
+    nlohmann::ordered_json out;
+    out["node"] = printable(node);
+    out["vendor"] = inventory.vendor->name;
+    out["gres"] = printable(inventory.layout.gres);
+    out["tiles"] = inventory.layout.tiles;
+    out["tiles_per_device"] = inventory.layout.tiles_per_device;
+    out["tiles_per_unit"] = inventory.layout.tiles_per_unit;
+    out["source"] = printable(inventory.source);
+    out["devices"] = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < inventory.devices.size(); ++i) {
+        const TileDevice& device = inventory.devices[i];
+        nlohmann::ordered_json one;
+        one["device"] = i;
+        one["tiles"] = tiles_of(inventory, i);
+        one["name"] = printable(device.name);
+        one["file"] = printable(device.file);
+        one["numa"] = nullptr;
+        if (device.numa) one["numa"] = *device.numa;
+        one["cpus"] = device.cpus;
+        one["uuid"] = uuids[i];
+        out["devices"].push_back(std::move(one));
+    }
+    return out.dump(2) + "\n";
+}
+
+int show_tiles(const TilesOptions& options) {
+    const bool other = !options.node.empty();
+    const std::string node = printable(other ? options.node : this_node(), 80);
+    auto inventory = written_inventory(options.conf, node);
+    if (!inventory) {
+        complain(inventory.error().message);
+        return 2;
+    }
+    if (!*inventory && other)
+        return complain(
+            options.conf + " says nothing of the node " + node +
+            "; write a line for it, see tiles.conf(5), or ask on that node, where its devices are");
+    if (!*inventory) inventory = found_inventory(options.root);
+    if (!inventory) return complain(inventory.error().message);
+    if (!*inventory)
+        return complain("no tiles are known of the node " + node + ": " + options.conf +
+                        " says nothing of it, and /sys and /proc show no accelerator that can be detected; "
+                        "write a line for it, see tiles.conf(5)");
+    std::vector<std::string> uuids((*inventory)->devices.size());
+    if (!other) {
+        auto known = uuids_of(**inventory, options);
+        if (known)
+            uuids = std::move(*known);
+        else
+            complain("UUIDs stay unknown: " + known.error().message);
+    }
+    return print(options.json ? tiles_json(node, **inventory, uuids) : tiles_text(node, **inventory, uuids));
+}
+
+}  // namespace dp

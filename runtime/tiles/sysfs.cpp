@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiles/sysfs.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+
+#include "common/errno_text.hpp"
+#include "common/fd.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+// Far above Linux's NR_CPUS: a guard against "0-4294967295".
+constexpr uint32_t kMaxCpu = 65535;
+
+std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view kBlanks = " \t\r\n";
+    const size_t begin = text.find_first_not_of(kBlanks);
+    if (begin == std::string_view::npos) return {};
+    return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+}  // namespace
+
+Try<std::optional<std::string>> read_text(const std::string& path, size_t longest,
+                                          std::string_view too_long) {
+    // Not to wait for a writer where somebody has put a pipe there.
+    const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!file && errno == ENOENT) return std::nullopt;
+    if (!file) return fail("cannot read " + path + ": " + errno_text(errno));
+    std::string text;
+    for (char part[4096];;) {
+        const ssize_t size = read(file.get(), part, sizeof part);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0) return fail("cannot read " + path + ": " + errno_text(errno));
+        if (size == 0) return text;
+        text.append(part, static_cast<size_t>(size));
+        if (text.size() > longest) return fail(path + " " + std::string(too_long));
+    }
+}
+
+Try<std::string> read_word(const std::string& path) {
+    auto text = read_text(path);
+    if (!text) return tl::make_unexpected(text.error());
+    return *text ? std::string(trimmed(**text)) : std::string();
+}
+
+std::optional<std::string_view> value_behind(std::string_view text, std::string_view key) {
+    for (std::string_view line : split(text, '\n'))
+        if (line.starts_with(key)) return trimmed(line.substr(key.size()));
+    return std::nullopt;
+}
+
+Try<std::vector<std::string>> list_folder(const std::string& path) {
+    std::vector<std::string> names;
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
+    if (!folder && errno == ENOENT) return names;
+    if (!folder) return fail("cannot list " + path + ": " + errno_text(errno));
+    for (;;) {
+        errno = 0;
+        const dirent* entry = readdir(folder.get());
+        if (!entry && errno != 0) return fail("cannot list " + path + ": " + errno_text(errno));
+        if (!entry) return names;
+        const std::string_view name = entry->d_name;
+        if (name != "." && name != "..") names.emplace_back(name);
+    }
+}
+
+Try<std::vector<uint32_t>> list_numbered(const std::string& folder, std::string_view prefix) {
+    const auto names = list_folder(folder);
+    if (!names) return tl::make_unexpected(names.error());
+    std::vector<uint32_t> numbers;
+    for (std::string_view name : *names) {
+        if (!name.starts_with(prefix)) continue;
+        if (const auto number = parse_number<uint32_t>(name.substr(prefix.size())))
+            numbers.push_back(*number);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    return numbers;
+}
+
+std::string real_name(const std::string& path) {
+    const std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), std::free);
+    if (!real) return "";
+    const std::string whole = real.get();
+    return whole.substr(whole.rfind('/') + 1);
+}
+
+std::optional<std::vector<uint32_t>> parse_cpu_list(std::string_view text) {
+    std::vector<uint32_t> cpus;
+    for (std::string_view part : split(trimmed(text), ',')) {
+        const size_t dash = part.find('-');
+        const auto first = parse_number<uint32_t>(part.substr(0, dash));
+        const auto last =
+            dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
+        if (!first || !last || *first > *last || *last > kMaxCpu) return std::nullopt;
+        for (uint32_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
+        if (cpus.size() > kMaxCpu) return std::nullopt;
+    }
+    std::sort(cpus.begin(), cpus.end());
+    cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+    return cpus;
+}
+
+// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 where the platform does not say;
+// local_cpulist then is all CPUs.
+Try<Surroundings> surroundings_of(const std::string& root, const std::string& pci_address) {
+    const std::string folder = root + "/sys/bus/pci/devices/" + pci_address;
+    const auto node = read_word(folder + "/numa_node");
+    if (!node) return tl::make_unexpected(node.error());
+    const auto list = read_word(folder + "/local_cpulist");
+    if (!list) return tl::make_unexpected(list.error());
+    auto cpus = parse_cpu_list(*list);
+    if (!cpus)
+        return fail(folder + "/local_cpulist is no list of CPUs: \"" + printable(*list, 60) +
+                    "\"; write the node's devices into tiles.conf");
+    return Surroundings{parse_number<uint32_t>(*node), std::move(*cpus)};
+}
+
+}  // namespace dp

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Against a made-up library, fake_nvml.c.
+#include "dpctl/nvml.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "../tiles/fake_tree.hpp"
+
+namespace dp {
+namespace {
+
+// The library's MIG instances as the driver shows them.
+void make_instances(const FakeTree& tree) {
+    tree.mig(0, 1, 0, 13);
+    tree.mig(0, 2, 0, 22);
+}
+
+TEST(Nvml, KnowsWhatThisProcessMayUseByItsFile) {
+    const FakeTree tree;
+    make_instances(tree);
+    const auto nvml = Nvml::open(DP_TEST_NVML);
+    ASSERT_TRUE(nvml && *nvml) << nvml.error().message;
+    const auto devices = (*nvml)->devices(tree.root());
+    ASSERT_TRUE(devices) << devices.error().message;
+    std::map<std::string, std::string> uuids;
+    for (const auto& device : *devices) uuids[device.file] = device.uuid;
+    const std::map<std::string, std::string> expected = {{"/dev/nvidia1", "GPU-b"},
+                                                         {"/dev/nvidia-caps/nvidia-cap13", "MIG-1-0"},
+                                                         {"/dev/nvidia-caps/nvidia-cap22", "MIG-2-0"}};
+    EXPECT_EQ(uuids, expected);
+}
+
+TEST(Nvml, SaysHowBusyAGpuIsAndOfAnInstanceItsMemory) {
+    const FakeTree tree;
+    make_instances(tree);
+    const auto nvml = Nvml::open(DP_TEST_NVML);
+    ASSERT_TRUE(nvml && *nvml) << nvml.error().message;
+    const auto devices = (*nvml)->devices(tree.root());
+    ASSERT_TRUE(devices);
+    for (const auto& device : *devices) {
+        const auto use = (*nvml)->use_of(device);
+        ASSERT_TRUE(use) << use.error().message;
+        const bool whole = device.file == "/dev/nvidia1";
+        EXPECT_EQ(use->busy_percent, whole ? std::optional(87u) : std::nullopt) << device.file;
+        EXPECT_EQ(use->memory_busy_percent, whole ? std::optional(12u) : std::nullopt);
+        EXPECT_EQ(use->memory_used, 5ull << 30);
+        EXPECT_EQ(use->memory_total, (whole ? 141ull : 18ull) << 30);
+    }
+}
+
+TEST(Nvml, NoLibraryIsNoError) {
+    const auto nvml = Nvml::open("libno-such-library.so.1");
+    ASSERT_TRUE(nvml) << nvml.error().message;
+    EXPECT_FALSE(*nvml);
+}
+
+TEST(Nvml, ALibraryOfAnotherKindIsNamed) {
+    const auto nvml = Nvml::open("libc.so.6");
+    ASSERT_FALSE(nvml);
+    EXPECT_EQ(nvml.error().message.find("libc.so.6 has no nvml"), 0u) << nvml.error().message;
+}
+
+TEST(Nvml, SaysWhyItDoesNotBegin) {
+    const auto nvml = Nvml::open(DP_TEST_NVML_WITHOUT_DRIVER);
+    ASSERT_FALSE(nvml);
+    EXPECT_NE(nvml.error().message.find(": nvmlInit_v2: Driver Not Loaded (9)"), std::string::npos)
+        << nvml.error().message;
+}
+
+}  // namespace
+}  // namespace dp
