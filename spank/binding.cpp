@@ -2,14 +2,14 @@
 #include "binding.hpp"
 
 #include <linux/mempolicy.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "common/hostlist.hpp"
 #include "state.hpp"
@@ -19,19 +19,11 @@
 namespace dp::plugin {
 namespace {
 
-// More CPUs than any machine has: the kernel refuses a mask that is shorter than its own.
-constexpr size_t kMaskCpus = 1 << 16;
-
-struct FreeCpuSet {
-    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
-};
-using CpuSet = std::unique_ptr<cpu_set_t, FreeCpuSet>;
-
-CpuSet empty_set() {
-    CpuSet set(CPU_ALLOC(kMaskCpus));
-    CPU_ZERO_S(CPU_ALLOC_SIZE(kMaskCpus), set.get());
-    return set;
-}
+// A mask as the kernel has them, for more CPUs than any machine has: it refuses one that is shorter than its
+// own. (cpu_set_t ends at 1024.)
+using Word = unsigned long;
+constexpr size_t kBits = 8 * sizeof(Word);
+using Mask = std::array<Word, (1 << 16) / kBits>;
 
 Cpus cpu_list(const std::string& file) {
     const auto text = read_word(file);
@@ -60,9 +52,9 @@ std::vector<Cpus> near_of_ranks(const State& s, const TilePlan& plan) {
 }
 
 bool bind_to(const Cpus& cpus) {
-    const CpuSet set = empty_set();
-    for (uint32_t cpu : cpus) CPU_SET_S(cpu, CPU_ALLOC_SIZE(kMaskCpus), set.get());
-    return sched_setaffinity(0, CPU_ALLOC_SIZE(kMaskCpus), set.get()) == 0;
+    Mask mask = {};
+    for (uint32_t cpu : cpus) mask.at(cpu / kBits) |= Word{1} << (cpu % kBits);
+    return syscall(SYS_sched_setaffinity, 0, sizeof mask, mask.data()) == 0;
 }
 
 // Of the NUMA node that all the rank's devices are near, if they are near one: preferred, never demanded. The
@@ -75,21 +67,21 @@ void prefer_memory(const TileInventory& inventory, const Tiles& own) {
         numa = here;
     }
     constexpr uint32_t kMostNodes = 1024;
-    constexpr size_t kBits = 8 * sizeof(unsigned long);
     if (!numa || *numa >= kMostNodes) return;
-    unsigned long nodes[kMostNodes / kBits] = {};
-    nodes[*numa / kBits] = 1ul << (*numa % kBits);
+    Word nodes[kMostNodes / kBits] = {};
+    nodes[*numa / kBits] = Word{1} << (*numa % kBits);
     syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, kMostNodes);
 }
 
 }  // namespace
 
 Cpus allowed_cpus() {
-    const CpuSet set = empty_set();
+    Mask mask;
     Cpus cpus;
-    if (sched_getaffinity(0, CPU_ALLOC_SIZE(kMaskCpus), set.get()) != 0) return cpus;
-    for (uint32_t cpu = 0; cpu < kMaskCpus; ++cpu)
-        if (CPU_ISSET_S(cpu, CPU_ALLOC_SIZE(kMaskCpus), set.get())) cpus.push_back(cpu);
+    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask.data());
+    for (size_t word = 0; bytes > 0 && word < static_cast<size_t>(bytes) / sizeof(Word); ++word)
+        for (Word left = mask[word]; left != 0; left &= left - 1)
+            cpus.push_back(static_cast<uint32_t>(word * kBits + static_cast<size_t>(std::countr_zero(left))));
     return cpus;
 }
 

@@ -13,6 +13,7 @@ extern "C" {
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -52,9 +53,9 @@ void leave_step_alone() {
     state().active = false;
 }
 
-// Whether srun was given --cpu-bind. Slurm tells nobody whether a binding was asked for or is its own choice,
-// so we look at srun's words before those of the program.
-bool is_given_cpu_binding(int words_of_program) {
+// Whether one of srun's own words, before those of the program, begins so. Slurm tells nobody whether a
+// binding was asked for or is its own choice, nor whether a step wants less than its job has.
+bool is_given(std::initializer_list<std::string_view> beginnings, int words_of_program) {
     const Fd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
     std::string text;
     char part[4096];
@@ -63,9 +64,27 @@ bool is_given_cpu_binding(int words_of_program) {
     auto words = split(text, '\0');
     const size_t behind = static_cast<size_t>(words_of_program) + 1;  // an empty one behind the last \0
     words.resize(words.size() - std::min(words.size(), behind));
-    return std::any_of(words.begin(), words.end(), [](std::string_view word) {
-        return word.starts_with("--cpu-b") || word.starts_with("--cpu_b");
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+        return std::any_of(beginnings.begin(), beginnings.end(),
+                           [&](std::string_view beginning) { return word.starts_with(beginning); });
     });
+}
+
+// Leaves for the nodes what they need to know of the step's tiles.
+Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
+    auto job = gres_of_job(job_id);
+    if (!job) return tl::make_unexpected(job.error());
+    set_environment(kGresVariable, *job);
+    const char* asked = std::getenv("SLURM_GRES");
+    if ((asked && *asked) || is_given({"--gre", "--tres"}, words_of_program)) {
+        auto step = gres_of_step(job_id, step_id);
+        if (!step) return tl::make_unexpected(step.error());
+        set_environment(kStepGresVariable, *step);
+    }
+    // As --cpu-bind and its older spelling.
+    if (is_given({"--cpu-b", "--cpu_b"}, words_of_program))
+        set_environment(kStepVariable, std::string(std::getenv(kStepVariable)) + " " + kOwnCpuBinding);
+    return {};
 }
 
 // An MPI library's own launcher is no program of the user's: the ranks are its children.
@@ -175,12 +194,7 @@ void launcher_step_created(spank_t spank) {
         set_environment(kRankZeroHostVariable, *host);
     }
     if (s.settings.tiles) {
-        auto gres = given_gres(job_id, step_id);
-        if (!gres) return refuse_step(gres.error().message);
-        set_environment(kGresVariable, gres->job);
-        set_environment(kStepGresVariable, gres->step);
-        if (is_given_cpu_binding(argc))
-            set_environment(kStepVariable, std::string(std::getenv(kStepVariable)) + " " + kOwnCpuBinding);
+        if (auto told = tell_of_tiles(job_id, step_id, argc); !told) refuse_step(told.error().message);
     }
 }
 

@@ -28,7 +28,9 @@ tl::unexpected<Failure> cannot_ask(const char* what) {
                 " owns: " + slurm_strerror(errno));
 }
 
-Try<std::vector<NodeGres>> gres_of_job(uint32_t job_id) {
+}  // namespace
+
+Try<std::string> gres_of_job(uint32_t job_id) {
     job_info_msg_t* jobs = nullptr;
     if (slurm_load_job(&jobs, job_id, SHOW_DETAIL) != SLURM_SUCCESS) return cannot_ask("job");
     std::vector<NodeGres> nodes;
@@ -43,7 +45,7 @@ Try<std::vector<NodeGres>> gres_of_job(uint32_t job_id) {
     }
     slurm_free_job_info_msg(jobs);
     if (!read) return tl::make_unexpected(read.error());
-    return nodes;
+    return write_job_gres(nodes);
 }
 
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
@@ -55,24 +57,6 @@ Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
             gres = steps->job_steps[i].tres_per_node;
     slurm_free_job_step_info_response_msg(steps);
     return gres;
-}
-
-}  // namespace
-
-Try<GivenGres> given_gres(uint32_t job_id, uint32_t step_id) {
-    auto nodes = gres_of_job(job_id);
-    if (!nodes) return tl::make_unexpected(nodes.error());
-    GivenGres given{write_job_gres(*nodes), ""};
-    const bool gpus_alone = std::all_of(nodes->begin(), nodes->end(), [](const NodeGres& node) {
-        auto units = parse_gres_detail(node.detail);
-        return units && std::all_of(units->begin(), units->end(),
-                                    [](const GresUnits& u) { return u.name == "gpu" || u.count == 0; });
-    });
-    if (gpus_alone) return given;
-    auto step = gres_of_step(job_id, step_id);
-    if (!step) return tl::make_unexpected(step.error());
-    given.step = std::move(*step);
-    return given;
 }
 
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {

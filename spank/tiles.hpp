@@ -28,14 +28,10 @@ struct NodeTiles {
     std::string step_names;
 };
 
-// In srun, for its nodes: what the job was given of their gres (kGresVariable), and of others than gpu how
-// many the step has of these on a node (kStepGresVariable). One or two questions to slurmctld for the whole
-// step.
-struct GivenGres {
-    std::string job;
-    std::string step;
-};
-Try<GivenGres> given_gres(uint32_t job_id, uint32_t step_id);
+// In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
+// (kGresVariable), and what the step has of these on a node (kStepGresVariable; left out, all of it).
+Try<std::string> gres_of_job(uint32_t job_id);
+Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 
 // In user_init.
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from typing import NamedTuple
 
 from allocation import Allocation
 from localcluster.harness import TestCluster
@@ -16,7 +17,6 @@ from localcluster.names import Cluster
 from measuring import difference, interleaved, machine, summary, table, verdict
 from programs import warn_if_busy
 
-TASKS_PER_NODE = 4
 FEWEST = 30  # rounds, for a verdict
 
 # name: (the plugin is in plugstack.conf, words of srun)
@@ -28,12 +28,29 @@ CASES = {
     "--mpi=pmi2": (False, ["--mpi=pmi2"]),
     "--mpi=pmix": (False, ["--mpi=pmix"]),
 }
-# (case, against, nodes, in what, at most)
-TARGETS = [
-    ("plugin, no option", "no plugin", 4, "percent", 2),
-    ("--dp-world=auto", "plugin, no option", 4, "ms", 15),
-    ("--dp-world=auto", "plugin, no option", 32, "percent", 10),
-]
+TILES = {
+    "no plugin": (False, []),
+    "--dp-world=auto": (True, ["--dp-world=auto"]),
+    "--dp-tiles=4": (True, ["--dp-tiles=4"]),
+}
+
+
+class Shape(NamedTuple):
+    nodes: int
+    tasks_per_node: int
+    cases: dict
+    targets: list  # (case, against, in what, at most)
+    salloc: tuple = ()  # words
+    tiles_conf: str = ""
+
+
+SHAPES = {
+    "4": Shape(4, 4, CASES, [("plugin, no option", "no plugin", "percent", 2), ("--dp-world=auto", "plugin, no option", "ms", 15)]),
+    "32": Shape(32, 4, CASES, [("--dp-world=auto", "plugin, no option", "percent", 10)]),
+    # A node is the seed's SN30: 64 tiles, 4 for each of 16 ranks.
+    "tiles": Shape(32, 16, TILES, [("--dp-tiles=4", "--dp-world=auto", "ms", 5)], ("--gres=tile:64",),
+                   "nodes=node[01-32] vendor=sambanova gres=tile devices=8 tiles-per-device=8\n"),
+}
 
 
 class Plugstack:
@@ -89,31 +106,34 @@ def check_swap(cluster, allocation, plugstack, nodes):
                              f"{found or 'nothing'}; the cases would not be what they say")
 
 
-def measure(nodes, rounds):
+def measure(shape, rounds):
     """→ {case: [seconds]}"""
+    nodes = shape.nodes
     with TestCluster(f"bench-{os.getpid()}", nodes=nodes) as cluster:
+        with open(os.path.join(Cluster(cluster.name).etc, "slurm", "tiles.conf"), "w", encoding="ascii") as conf:
+            conf.write(shape.tiles_conf)
         plugstack = Plugstack(cluster)
-        allocation = Allocation(cluster, nodes, TASKS_PER_NODE)
+        allocation = Allocation(cluster, nodes, shape.tasks_per_node, *shape.salloc)
         check_swap(cluster, allocation, plugstack, nodes)
 
         def run_once(case):
-            plugin, words = CASES[case]
+            plugin, words = shape.cases[case]
             plugstack.set(plugin)
-            allocation.start("srun", f"-N{nodes}", f"-n{nodes * TASKS_PER_NODE}", *words, "true")
+            allocation.start("srun", f"-N{nodes}", f"-n{nodes * shape.tasks_per_node}", *words, "true")
             return allocation.finish()
 
         def progress(done, of):
             if done and (done % 50 == 0 or done == of):
-                print(f"launch on {nodes} nodes: round {done} of {of}", file=sys.stderr, flush=True)
+                print(f"launch of {nodes} x {shape.tasks_per_node} tasks: round {done} of {of}", file=sys.stderr, flush=True)
 
-        times = interleaved(CASES, rounds, run_once, progress)
+        times = interleaved(shape.cases, rounds, run_once, progress)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
     return times
 
 
-def report(nodes, times):
+def report(shape, times):
     base = times["no plugin"]
     rows = [["case", "median", "p90", "more than no plugin", "95 % interval", "in %"]]
     found = {"summaries": {}, "differences": {}, "targets": []}
@@ -124,10 +144,8 @@ def report(nodes, times):
             d = found["differences"][case] = difference(values, base)
             row += [f"{d['median'] * 1e3:+.1f} ms", f"{d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}", f"{d['percent']:+.1f}"]
         rows.append(row + [""] * (len(rows[0]) - len(row)))
-    print(f"\nsrun -N{nodes} -n{nodes * TASKS_PER_NODE} true, {len(base)} rounds; differences are medians of pairs\n\n{table(rows)}\n")
-    for case, against, where, unit, limit in TARGETS:
-        if where != nodes:
-            continue
+    print(f"\nsrun -N{shape.nodes} -n{shape.nodes * shape.tasks_per_node} true, {len(base)} rounds; differences are medians of pairs\n\n{table(rows)}\n")
+    for case, against, unit, limit in shape.targets:
         d = difference(times[case], times[against])
         text = verdict(d, "percent", limit) if unit == "percent" else verdict(d, "median", limit / 1e3)
         if len(base) < FEWEST:
@@ -139,12 +157,12 @@ def report(nodes, times):
 
 
 def run(options):
-    sizes = options.nodes or [4, 32]
-    result = {"part": "launch", "rounds": options.rounds, "machine": machine(), "sizes": {}}
+    result = {"part": "launch", "rounds": options.rounds, "machine": machine(), "shapes": {}}
     warn_if_busy(result["machine"])
-    for nodes in sizes:
-        times = measure(nodes, options.rounds)
-        result["sizes"][nodes] = {"tasks_per_node": TASKS_PER_NODE, "seconds": times, **report(nodes, times)}
+    for name in options.shapes or SHAPES:
+        shape = SHAPES[name]
+        times = measure(shape, options.rounds)
+        result["shapes"][name] = {"nodes": shape.nodes, "tasks_per_node": shape.tasks_per_node, "seconds": times, **report(shape, times)}
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)
