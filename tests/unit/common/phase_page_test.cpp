@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The page between a rank that says what it is doing and a daemon that wants to know: what was written is
+// read, never half of it, and nothing that stands there does harm.
+#include "common/phase_page.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "common/fd.hpp"
+
+namespace dp {
+namespace {
+
+class SharedPage {
+ public:
+    SharedPage() : fd(memfd_create(kPhasePageName, MFD_CLOEXEC)) {
+        EXPECT_EQ(ftruncate(fd.get(), kPhasePageBytes), 0);
+        at_ = mmap(nullptr, kPhasePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    }
+    ~SharedPage() { munmap(at_, kPhasePageBytes); }
+    SharedPhasePage* operator->() { return static_cast<SharedPhasePage*>(at_); }
+    // As the daemon reads it.
+    std::optional<PhaseTimes> times(int64_t now_ns) const {
+        const auto page = read_phase_page(fd.get());
+        return page ? phase_times(*page, now_ns) : std::nullopt;
+    }
+    Fd fd;
+
+ private:
+    void* at_;
+};
+
+TEST(PhasePage, TimeGoesToThePhaseThatIsOn) {
+    SharedPage page;
+    EXPECT_FALSE(page.times(5)) << "nobody has written it";
+    page->begin(1, 1000);
+    EXPECT_EQ(page.times(1000), (PhaseTimes{0, 0, 0, 0, 0}));
+    EXPECT_EQ(page.times(1500), (PhaseTimes{0, 500, 0, 0, 0}));
+    page->enter(3, 1600);
+    page->enter(3, 1700);
+    EXPECT_EQ(page.times(2000), (PhaseTimes{0, 600, 0, 400, 0}));
+    page->enter(1, 2000);
+    page->enter(0, 2001);
+    EXPECT_EQ(page.times(2001), (PhaseTimes{0, 601, 0, 400, 0}));
+    EXPECT_EQ(page.times(1), (PhaseTimes{0, 1, 0, 1, 0})) << "a clock that is not the rank's";
+}
+
+TEST(PhasePage, GarbageIsNoPageOrHasTimesThatCanBe) {
+    std::mt19937_64 random(1);
+    size_t read = 0;
+    for (int i = 0; i < 100000; ++i) {
+        PhasePage page;
+        page.version = random() % 4 == 0 ? random() : kPhasePageVersion;
+        page.phase = random() % 4 == 0 ? random() : random() % 8;
+        page.since_ns = static_cast<int64_t>(random() >> random() % 64);
+        for (auto& total : page.total_ns) total = static_cast<int64_t>(random() >> random() % 64);
+        const auto now = static_cast<int64_t>(random() >> random() % 64);
+        const auto times = phase_times(page, now);
+        if (!times) continue;
+        ++read;
+        for (const int64_t time : *times) {
+            ASSERT_GE(time, 0);
+            ASSERT_LE(time, std::max<int64_t>(now, 0));
+        }
+    }
+    EXPECT_GT(read, 10000u);
+}
+
+TEST(PhasePage, AFileThatIsTooShortOrForEverBeingWrittenIsNone) {
+    SharedPage page;
+    page->begin(1, 1);
+    const uint64_t odd = 7;
+    ASSERT_EQ(pwrite(page.fd.get(), &odd, sizeof odd, offsetof(PhasePage, sequence)),
+              static_cast<ssize_t>(sizeof odd));
+    EXPECT_FALSE(page.times(5));
+    const Fd short_file(memfd_create("short", MFD_CLOEXEC));
+    ASSERT_EQ(ftruncate(short_file.get(), sizeof(PhasePage) - 1), 0);
+    EXPECT_FALSE(read_phase_page(short_file.get()));
+    EXPECT_FALSE(read_phase_page(-1));
+}
+
+// The writer's clock ticks once a change, so that the sum of all times is the number of changes.
+TEST(PhasePage, IsReadWholeWhileItIsWritten) {
+    SharedPage page;
+    page->begin(0, 0);
+    std::atomic<bool> stop = false;
+    std::thread writer([&] {
+        for (int64_t now = 1; !stop; ++now) page->enter(static_cast<uint64_t>(now) % kPhases, now);
+    });
+    int whole = 0;
+    for (int i = 0; i < 20000; ++i) {
+        const auto read = read_phase_page(page.fd.get());
+        if (!read) continue;
+        ++whole;
+        EXPECT_EQ(std::accumulate(read->total_ns.begin(), read->total_ns.end(), int64_t{0}), read->since_ns);
+        EXPECT_EQ(read->sequence, 2 * static_cast<uint64_t>(read->since_ns));
+    }
+    stop = true;
+    writer.join();
+    EXPECT_GT(whole, 0);
+}
+
+}  // namespace
+}  // namespace dp
