@@ -53,6 +53,9 @@ class Reader {
 std::string write_config(const DaemonConfig& c) {
     std::string addresses;
     for (const auto& a : c.broker_addresses) addresses += (addresses.empty() ? "" : ",") + a;
+    // Texts of one have commas.
+    std::string tiles;
+    for (size_t i = 0; i < c.tiles.size(); ++i) tiles += (i == 0 ? "" : ";") + c.tiles[i];
     return write_fields({{"version", std::to_string(kDaemonConfigVersion)},
                          {"job_id", std::to_string(c.job_id)},
                          {"step_id", std::to_string(c.step_id)},
@@ -63,6 +66,7 @@ std::string write_config(const DaemonConfig& c) {
                          {"node_rank", std::to_string(c.node_rank)},
                          {"host", c.host},
                          {"ranks", write_numbers(c.ranks)},
+                         {"tiles", tiles},
                          {"node_list", c.node_list},
                          {"timeout_seconds", std::to_string(c.timeout_seconds)},
                          {"dead_after_seconds", std::to_string(c.dead_after_seconds)},
@@ -97,6 +101,8 @@ Try<DaemonConfig> read_config(std::string_view text) {
     c.node_rank = reader.number<uint32_t>("node_rank");
     c.host = reader.text("host");
     c.ranks = reader.numbers<uint32_t>("ranks");
+    const std::string tiles = reader.text("tiles");
+    for (std::string_view one : split(tiles, ';')) c.tiles.emplace_back(one);
     c.node_list = reader.text("node_list");
     c.timeout_seconds = reader.number<uint32_t>("timeout_seconds");
     c.dead_after_seconds = reader.number<uint32_t>("dead_after_seconds");
@@ -116,6 +122,9 @@ Try<DaemonConfig> read_config(std::string_view text) {
         return fail("the daemon's configuration is malformed: " + reader.complaint());
     if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.ranks.empty())
         return fail("the daemon's configuration is incomplete");
+    if (!c.tiles.empty() && c.tiles.size() != c.ranks.size())
+        return fail("the daemon's configuration is malformed: tiles of " + std::to_string(c.tiles.size()) +
+                    " ranks, and the node has " + std::to_string(c.ranks.size()));
     return c;
 }
 

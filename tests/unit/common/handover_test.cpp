@@ -27,6 +27,7 @@ DaemonConfig example() {
     c.node_rank = 1;
     c.host = "gpu02";
     c.ranks = {4, 5, 6, 7};
+    c.tiles = {"0-3", "", "8-10,12", "13"};
     c.node_list = "gpu[01-02]";
     c.timeout_seconds = 300;
     c.secret = std::string(64, 'a');
@@ -50,6 +51,21 @@ TEST(DaemonConfig, SurvivesTheHandover) {
     auto back = read_config(write_config(example()));
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(*back, example());
+}
+
+TEST(DaemonConfig, TilesMayBeUnknownAndAreOneTextARank) {
+    DaemonConfig c = example();
+    c.tiles.clear();
+    EXPECT_EQ(read_config(write_config(c))->tiles, c.tiles);
+    std::string text = write_config(c);
+    text.erase(text.find("tiles=\n"), 7);
+    EXPECT_EQ(read_config(text)->tiles, c.tiles);
+    c.tiles = {"", "", "", ""};
+    EXPECT_EQ(read_config(write_config(c))->tiles, c.tiles);
+    c.tiles = {"0", "1"};
+    auto back = read_config(write_config(c));
+    ASSERT_FALSE(back);
+    EXPECT_NE(back.error().message.find("tiles of 2 ranks, and the node has 4"), std::string::npos);
 }
 
 TEST(DaemonConfig, AnotherVersionIsRefusedByName) {
