@@ -11,7 +11,7 @@
 
 namespace dp {
 
-inline constexpr uint32_t kProtocol = 3;
+inline constexpr uint32_t kProtocol = 4;
 
 inline constexpr size_t kFrameHeader = 4;
 // A value of DP_MAX_VALUE_BYTES and its key, twice (compare-set), and room for the rest.

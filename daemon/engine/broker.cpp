@@ -180,12 +180,19 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             send(node, std::move(told));
             break;
         }
+        case wire::FromNode::kAskUsage:
+            ask_usage({node, message.ask_usage().connection()}, now);
+            break;
+        case wire::FromNode::kUsage:
+            usage_.answer(node, message.usage(), members_);
+            break;
         case wire::FromNode::kAlive:
             members_.set_clock(node, message.alive().clock_ms(), now);
             break;
         case wire::FromNode::KIND_NOT_SET:
             break;
     }
+    tell_usage(now);
     return take();
 }
 
@@ -316,6 +323,7 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     const auto& state = members_.nodes()[node];
     if (finished_ || !state.joined || state.left || state.lost) return take();
     lose(node, why, kLostDelay, now);
+    tell_usage(now);
     return take();
 }
 
@@ -394,6 +402,55 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     return status;
 }
 
+// ---- what the ranks do with their time ----
+
+void Broker::ask_usage(UsageRounds::Asker asker, Time now) {
+    const auto is_here = [](const Membership::Node& node) { return node.joined && !node.left && !node.lost; };
+    if (!is_here(members_.nodes()[asker.node])) return;
+    std::vector<uint32_t> nodes;
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+        if (is_here(members_.nodes()[node])) nodes.push_back(node);
+    const auto asked = usage_.ask(asker, nodes, now);
+    if (!asked) {
+        wire::ToNode told;
+        told.mutable_usage()->set_connection(asker.connection);
+        told.mutable_usage()->mutable_usage()->set_problem("more than " + std::to_string(kMaxUsageAskers) +
+                                                           " want to know at once; ask again");
+        send(asker.node, std::move(told));
+        return;
+    }
+    for (uint32_t node : *asked) {
+        wire::ToNode message;
+        message.mutable_measure();
+        send(node, std::move(message));
+    }
+}
+
+// At the end of a round: the answer is written once for all.
+void Broker::tell_usage(Time now) {
+    auto end = usage_.end(
+        members_, [&](uint32_t node) { return why_not_measured(node, now); }, now);
+    if (!end) return;
+    end->usage.set_ending(abort_reason_);
+    const auto common = std::make_shared<wire::ToNode>();
+    common->mutable_usage()->mutable_usage()->Swap(&end->usage);
+    for (const auto& asker : end->askers) {
+        if (members_.nodes()[asker.node].lost) continue;
+        wire::ToNode own;
+        own.mutable_usage()->set_connection(asker.connection);
+        out_.sends.emplace_back(asker.node, Parts<wire::ToNode>(std::move(own), common));
+    }
+}
+
+std::string Broker::why_not_measured(uint32_t node, Time now) const {
+    const auto& state = members_.nodes()[node];
+    if (state.lost) return "lost";
+    if (state.left) return "has left";
+    if (!state.joined) return "not connected";
+    const Time silent = silence_.silent_for(node, now);
+    return silent > Time(0) ? "silent for " + words(silent) : "no answer";
+}
+
 void Broker::check_silence(Time now) {
     if (beat_at_ && now >= *beat_at_) {
         beat_at_ = now + kBeat;
@@ -419,6 +476,7 @@ void Broker::check_silence(Time now) {
 
 void Broker::forget_node(uint32_t node) {
     silence_.forget(node);
+    usage_.remove(node);
     for (auto& verdict : vouching_.remove_node(node)) out_.verdicts.push_back(std::move(verdict));
 }
 
@@ -504,13 +562,14 @@ BrokerActions Broker::tick(Time now) {
         message.mutable_farewell();
         to_all(message);
     }
+    tell_usage(now);
     return take();
 }
 
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
     if (!finished_) next = earlier(next, leave_at_);
-    next = earlier(next, vouching_.next_deadline());
+    next = earlier(earlier(next, vouching_.next_deadline()), usage_.next_deadline());
     next = earlier(earlier(next, beat_at_), silence_.next_check());
     if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
     if (!vanishing_.empty()) next = earlier(next, vanishing_.front().first);

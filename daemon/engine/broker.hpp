@@ -23,6 +23,7 @@
 #include "engine/silence.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
+#include "engine/usage.hpp"
 #include "engine/vouching.hpp"
 
 namespace dp {
@@ -95,6 +96,7 @@ class Broker {
     Meetings meetings_;
     Vouching vouching_;
     Silence silence_;
+    UsageRounds usage_;
     std::optional<Time> beat_at_;  // while there are other nodes
     BrokerActions out_;
 
@@ -156,6 +158,9 @@ class Broker {
     void say_who_stands_still();
     void say_stopped(const std::vector<uint32_t>& ranks, const std::string& what);
     wire::StepStatus status(bool summary, Time now) const;
+    void ask_usage(UsageRounds::Asker asker, Time now);
+    void tell_usage(Time now);
+    std::string why_not_measured(uint32_t node, Time now) const;
     std::string where(uint32_t rank) const;
 };
 

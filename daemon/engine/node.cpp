@@ -148,6 +148,17 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             out_.close.push_back(message.status().connection());
             break;
         }
+        case wire::ToNode::kMeasure:
+            measure();
+            break;
+        case wire::ToNode::kUsage: {
+            // Who asked may ask again.
+            if (asking_.erase(message.usage().connection()) == 0) break;
+            wire::ToRank told;
+            *told.mutable_usage() = message.usage().usage();
+            out_.to_ranks.emplace_back(message.usage().connection(), std::move(told));
+            break;
+        }
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
             listen_no_more();
@@ -175,6 +186,20 @@ NodeActions Node::on_owner(uint64_t connection, const SocketOwner& owner) {
         message.mutable_owner()->set_uid(*owner.uid);
     else
         message.mutable_owner()->set_problem(owner.problem);
+    tell_broker(std::move(message));
+    return take();
+}
+
+void Node::measure() {
+    auto& connections = out_.measure.emplace(config_.ranks.size());
+    for (size_t local = 0; local < config_.ranks.size(); ++local)
+        if (auto found = connection_.find(config_.ranks[local]); found != connection_.end())
+            connections[local] = found->second;
+}
+
+NodeActions Node::on_measured(wire::NodeUsage usage) {
+    wire::FromNode message;
+    *message.mutable_usage() = std::move(usage);
     tell_broker(std::move(message));
     return take();
 }
@@ -210,7 +235,7 @@ void Node::lose_broker(const std::string& why, Time now) {
     abort(reason, kBroken, now);
 }
 
-// The same for those who wait for a status.
+// The same for those who wait for a status or the ranks' use of their time.
 void Node::end_questions(const std::string& why) {
     for (ConnectionId connection : std::exchange(asking_, {})) {
         reply(connection, 0, wire::LOST, why);
@@ -366,15 +391,26 @@ void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& 
     tell_broker(std::move(up));
 }
 
+// Where there is no broker it is told, and closed.
+bool Node::may_ask(ConnectionId connection) {
+    if (joined_ && !broker_gone_) return true;
+    reply(connection, 0, wire::LOST,
+          broker_gone_
+              ? "the rendezvous daemon on " + config_.broker_host + " is gone"
+              : "this node has not reached the rendezvous daemon on " + config_.broker_host + " yet");
+    out_.close.push_back(connection);
+    return false;
+}
+
+void Node::tell_usage(ConnectionId connection) {
+    if (!may_ask(connection) || !asking_.insert(connection).second) return;
+    wire::FromNode message;
+    message.mutable_ask_usage()->set_connection(connection);
+    tell_broker(std::move(message));
+}
+
 void Node::tell_status(ConnectionId connection, bool summary) {
-    if (!joined_ || broker_gone_) {
-        reply(connection, 0, wire::LOST,
-              broker_gone_
-                  ? "the rendezvous daemon on " + config_.broker_host + " is gone"
-                  : "this node has not reached the rendezvous daemon on " + config_.broker_host + " yet");
-        out_.close.push_back(connection);
-        return;
-    }
+    if (!may_ask(connection)) return;
     wire::FromNode message;
     message.mutable_status()->set_connection(connection);
     message.mutable_status()->set_summary(summary);
@@ -389,6 +425,8 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
         hello(connection, message.hello(), now);
     } else if (message.has_status()) {
         tell_status(connection, message.status().summary());
+    } else if (message.has_usage()) {
+        tell_usage(connection);
     } else if (known == rank_of_.end()) {
         out_.close.push_back(connection);  // no hello first: not libdp
     } else if (message.has_request()) {
@@ -398,6 +436,8 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
             e.set_ready(true);
             e.set_at_ms(now.count());
         });
+    } else if (message.has_phases()) {
+        out_.pages.push_back({connection, message.phases().fd()});
     } else if (message.has_progress()) {
         steps_[known->second] = message.progress().step();
     } else if (message.has_goodbye()) {

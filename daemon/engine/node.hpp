@@ -62,6 +62,13 @@ struct NodeActions {
         SocketEnds ends;
     };
     std::vector<Lookup> lookups;  // find the owner of the socket at the client's end, and tell on_owner
+    struct Page {
+        ConnectionId connection = 0;
+        int32_t fd = -1;  // of that connection's process
+    };
+    std::vector<Page> pages;  // open it (common/phase_page.hpp) and keep it while the connection lives
+    // Measure what the local ranks do, and tell on_measured. By local rank: the connection of its world.
+    std::optional<std::vector<std::optional<ConnectionId>>> measure;
     std::vector<std::string> log;
 };
 
@@ -77,6 +84,7 @@ class Node {
     // the deadline, none to give up.
     void on_other_version(uint32_t protocol);
     NodeActions on_owner(uint64_t connection, const SocketOwner& owner);
+    NodeActions on_measured(wire::NodeUsage usage);
     // The connection closed or never came to be.
     NodeActions on_broker_lost(const std::string& why, Time now);
 
@@ -107,7 +115,7 @@ class Node {
     std::map<ConnectionId, uint32_t> rank_of_;     // connections that said hello
     std::map<uint32_t, ConnectionId> connection_;  // the other way round
     std::set<ConnectionId> refused_;               // whose hello was not taken, until they close
-    std::set<ConnectionId> asking_;                // for a status that the broker has not told yet
+    std::set<ConnectionId> asking_;                // for what the broker has not told yet
     std::vector<bool> exited_;                     // by local rank
     std::vector<uint32_t> looks_;                  // by local rank: how often in a row it was seen stopped
     struct Exit {
@@ -158,7 +166,10 @@ class Node {
     std::string too_large(const wire::Request& request) const;
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     void hello(ConnectionId connection, const wire::Hello& hello, Time now);
+    bool may_ask(ConnectionId connection);
     void tell_status(ConnectionId connection, bool summary);
+    void tell_usage(ConnectionId connection);
+    void measure();
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
     void forget(ConnectionId connection, Time now);
     void report_exit(uint32_t rank, Time now);

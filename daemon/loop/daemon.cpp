@@ -12,6 +12,7 @@
 #include "common/board.hpp"
 #include "common/hostlist.hpp"
 #include "common/interfaces.hpp"
+#include "common/phase_page.hpp"
 #include "framing.hpp"
 #include "loop/processes.hpp"
 #include "loop/socket_owner.hpp"
@@ -99,7 +100,10 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
           [this](ConnectionId id, const wire::FromRank& message) {
               perform(node_.on_rank(id, message, now()));
           },
-          [this](ConnectionId id) { perform(node_.on_rank_closed(id, now())); }),
+          [this](ConnectionId id) {
+              usage_.close(id);
+              perform(node_.on_rank_closed(id, now()));
+          }),
       metrics_(base_.get(), kFdRanks, strangers_,
                [this](uint64_t connection) {
                    wire::FromRank ask;
@@ -226,6 +230,21 @@ void Daemon::look_at_ranks() {
             perform(node_.on_look(local, is_stopped(task)));
 }
 
+// A rank is the process that opened its world, or as long as there is none the task that the launcher made.
+wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& connections) const {
+    wire::NodeUsage usage;
+    usage.set_now_ns(monotonic_ns());
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local) {
+        auto* rank = usage.add_ranks();
+        rank->set_rank(config_.ranks[local]);
+        if (local < config_.tiles.size()) rank->set_tiles(config_.tiles[local]);
+        const pid_t task = tasks_.contains(task_by_local_[local]) ? task_by_local_[local] : 0;
+        const pid_t opener = connections[local] ? ranks_.pid_of(*connections[local]) : 0;
+        usage_.read(*rank, opener > 0 ? opener : task, connections[local], usage.now_ns());
+    }
+    return usage;
+}
+
 // ---- actions ----
 
 void Daemon::perform(const NodeActions& actions) {
@@ -249,6 +268,9 @@ void Daemon::perform(const NodeActions& actions) {
     if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
     for (const auto& lookup : actions.lookups)
         perform(node_.on_owner(lookup.connection, owner_of_client(lookup.ends)));
+    for (const auto& page : actions.pages)
+        usage_.open(page.connection, ranks_.pid_of(page.connection), page.fd);
+    if (actions.measure) perform(node_.on_measured(measure(*actions.measure)));
     for (const auto& message : actions.to_broker) {
         if (broker_link_)
             broker_link_->send(message);

@@ -22,6 +22,7 @@
 #include "loop/rank_server.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
+#include "loop/usage.hpp"
 
 namespace dp {
 
@@ -54,6 +55,7 @@ class Daemon {
     std::optional<Broker> broker_;
 
     RankServer ranks_;
+    UsageReader usage_;
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;
     std::optional<BrokerLink> broker_link_;
@@ -83,6 +85,7 @@ class Daemon {
     void leave_if_done();
     void signal_ranks(int signal);
     void look_at_ranks();
+    wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections) const;
 };
 
 }  // namespace dp

@@ -31,6 +31,7 @@ void RankServer::accept(Fd socket) {
     auto connection = std::make_unique<Connection>(base_, socket.release(), kMaxFrame);
     Connection* raw = connection.get();
     connections_.emplace(id, std::move(connection));
+    pids_.emplace(id, peer.pid);
     raw->start(
         [this, id, pid = peer.pid](std::string_view body) {
             auto message = parse_message<wire::FromRank>(body);
@@ -74,8 +75,16 @@ void RankServer::close(ConnectionId connection) {
     if (found != connections_.end() && !over_.contains(connection)) found->second->finish();
 }
 
+pid_t RankServer::pid_of(ConnectionId connection) const {
+    auto found = pids_.find(connection);
+    return found == pids_.end() ? 0 : found->second;
+}
+
 void RankServer::sweep() {
-    for (ConnectionId id : over_) connections_.erase(id);
+    for (ConnectionId id : over_) {
+        connections_.erase(id);
+        pids_.erase(id);
+    }
     over_.clear();
 }
 

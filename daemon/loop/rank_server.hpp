@@ -27,6 +27,8 @@ class RankServer {
     // `following`: the rest of the message, where many ranks get the same (to_frame).
     void send(ConnectionId connection, const wire::ToRank& message, const SharedBytes& following = nullptr);
     void close(ConnectionId connection);
+    // Of the process that made it, as the kernel says; 0 where it is gone or not of this pid namespace.
+    pid_t pid_of(ConnectionId connection) const;
 
     // Frees connections that are over. Called by the loop when no call-back of theirs is running.
     void sweep();
@@ -37,6 +39,7 @@ class RankServer {
     OnMessage on_message_;
     OnClosed on_closed_;
     std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    std::map<ConnectionId, pid_t> pids_;
     std::set<ConnectionId> over_;
     ConnectionId next_ = 1;
     Listener listener_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -126,6 +127,12 @@ class Simulation {
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message, clock(node_of(rank))));
     }
+    void ask_usage(uint32_t rank) {
+        wire::FromRank message;
+        message.mutable_usage();
+        from_rank(rank, message);
+    }
+    void measure(uint32_t node) { perform(node, nodes[node]->on_measured(usage_of(node))); }
     void lose_broker(uint32_t node) {
         perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
     }
@@ -171,6 +178,12 @@ class Simulation {
     wire::StepStatus told_status;  // the last one that somebody was told
     std::vector<std::pair<uint32_t, SocketEnds>> lookups;
     std::vector<Vouching::Verdict> verdicts;
+    std::vector<std::pair<uint32_t, wire::StepUsage>> told_usage;  // by rank
+    // What /proc and the pages of a node say; nodes in `unmeasured` take their time.
+    std::function<wire::NodeUsage(uint32_t node)> usage_of = [](uint32_t) { return wire::NodeUsage(); };
+    std::set<uint32_t> unmeasured;
+    std::vector<uint32_t> measured;  // nodes, as they were asked
+    std::vector<NodeActions::Page> pages;
     size_t messages_to_nodes = 0;
     size_t messages_to_nobody = 0;  // to nodes that have not joined or are lost
     size_t messages_to_broker = 0;
@@ -202,6 +215,8 @@ class Simulation {
             if (message.has_welcome()) rank.welcome = true;
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
             if (message.has_status()) told_status = message.status();
+            if (message.has_usage())
+                told_usage.emplace_back(static_cast<uint32_t>(connection - 1), message.usage());
             if (message.has_abort()) rank.aborted = message.abort().reason();
             for (uint32_t dead : message.abort().dead()) rank.dead.push_back(dead);
             for (uint32_t dead : message.deaths().ranks()) rank.dead.push_back(dead);
@@ -209,6 +224,11 @@ class Simulation {
         for (const auto& lookup : actions.lookups) {
             lookups.emplace_back(node, lookup.ends);
             if (owner) perform(node, nodes[node]->on_owner(lookup.connection, *owner));
+        }
+        pages.insert(pages.end(), actions.pages.begin(), actions.pages.end());
+        if (actions.measure) {
+            measured.push_back(node);
+            if (!unmeasured.contains(node)) measure(node);
         }
         messages_to_broker += actions.to_broker.size();
         for (const auto& message : actions.to_broker)

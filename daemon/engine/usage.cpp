@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/usage.hpp"
+
+#include <algorithm>
+
+#include "common/phase_page.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+namespace {
+
+// What a node's daemon says of a rank: nothing of it is believed but for its size.
+void copy_measured(const wire::NodeUsage::Rank& said, wire::NodeUsage::Rank& told) {
+    told.set_tiles(printable(said.tiles(), kMaxTilesText));
+    told.set_pid(said.pid());
+    told.set_command(printable(said.command(), kMaxCommand));
+    if (said.phase_ns_size() != static_cast<int>(kPhases)) return;
+    for (const int64_t ns : said.phase_ns()) told.add_phase_ns(std::max<int64_t>(ns, 0));
+}
+
+}  // namespace
+
+std::optional<std::vector<uint32_t>> UsageRounds::ask(Asker asker, const std::vector<uint32_t>& nodes,
+                                                      Time now) {
+    const bool begins = askers_.empty();
+    if (askers_.size() >= kMaxUsageAskers && !askers_.contains(asker)) return std::nullopt;
+    askers_.insert(asker);
+    std::vector<uint32_t> asked;
+    if (!begins) return asked;
+    deadline_ = now + kUsageDeadline;
+    for (uint32_t node : nodes) {
+        awaited_.insert(node);
+        if (owing_.insert(node).second) asked.push_back(node);
+    }
+    return asked;
+}
+
+void UsageRounds::answer(uint32_t node, const wire::NodeUsage& usage, const Membership& members) {
+    owing_.erase(node);
+    if (awaited_.erase(node) == 0) return;
+    std::map<uint32_t, const wire::NodeUsage::Rank*> said;
+    for (const auto& rank : usage.ranks()) said.emplace(rank.rank(), &rank);
+    wire::NodeUsage& kept = answers_[node];
+    kept.set_now_ns(usage.now_ns());
+    for (uint32_t rank : members.nodes()[node].ranks) {
+        auto& told = *kept.add_ranks();
+        told.set_rank(rank);
+        if (auto found = said.find(rank); found != said.end()) copy_measured(*found->second, told);
+    }
+}
+
+void UsageRounds::remove(uint32_t node) {
+    awaited_.erase(node);
+    owing_.erase(node);
+}
+
+// Measured or not, with what the broker itself knows of it.
+wire::NodeUsage UsageRounds::told(uint32_t node, const Membership& members) const {
+    wire::NodeUsage out;
+    if (auto answered = answers_.find(node); answered != answers_.end()) out = answered->second;
+    wire::StepStatus::Node known;
+    members.report(node, known);
+    members.report_ranks(node, known, Time(0));
+    out.set_node_rank(node);
+    out.set_host(known.host());
+    for (int i = 0; i < known.ranks_size(); ++i) {
+        auto& rank = i < out.ranks_size() ? *out.mutable_ranks(i) : *out.add_ranks();
+        rank.set_rank(known.ranks(i).rank());
+        rank.set_local_rank(static_cast<uint32_t>(i));
+        rank.set_state(known.ranks(i).state());
+        rank.set_stopped(known.ranks(i).stopped());
+    }
+    return out;
+}
+
+std::optional<UsageRounds::End> UsageRounds::end(const Membership& members,
+                                                 const std::function<std::string(uint32_t)>& why_late,
+                                                 Time now) {
+    if (askers_.empty() || (!awaited_.empty() && now < deadline_)) return std::nullopt;
+    End end;
+    end.askers.assign(askers_.begin(), askers_.end());
+    end.usage.set_world_size(static_cast<uint32_t>(members.ranks().size()));
+    size_t bytes = 0;
+    for (uint32_t node = 0; node < members.nodes().size(); ++node) {
+        wire::NodeUsage& one = *end.usage.add_nodes();
+        one = told(node, members);
+        if (!answers_.contains(node)) one.set_problem(why_late(node));
+        bytes += one.ByteSizeLong();
+        if (bytes <= kMaxUsage) continue;
+        one.clear_ranks();
+        one.set_problem("left out: the step is too large for one answer");
+    }
+    askers_.clear();
+    awaited_.clear();
+    answers_.clear();
+    return end;
+}
+
+std::optional<Time> UsageRounds::next_deadline() const {
+    if (askers_.empty()) return std::nullopt;
+    return deadline_;
+}
+
+}  // namespace dp

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the step's ranks do with their time, asked of all nodes at once for those who want to know (dpctl
+// top): one round at a time, which whoever asks meanwhile joins. A pure state machine; the broker owns it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dp.pb.h"
+#include "engine/membership.hpp"
+#include "engine/time.hpp"
+
+namespace dp {
+
+// How long a round waits for its nodes.
+inline constexpr Time kUsageDeadline{500};
+// Who may wait for its end at once.
+inline constexpr size_t kMaxUsageAskers = 256;
+// Of a rank, in bytes; what is longer is cut.
+inline constexpr size_t kMaxTilesText = 256;
+inline constexpr size_t kMaxCommand = 64;
+// Nodes beyond this many bytes of an answer are told without their ranks.
+inline constexpr size_t kMaxUsage = size_t{2} << 20;
+
+class UsageRounds {
+ public:
+    struct Asker {
+        uint32_t node = 0;
+        uint64_t connection = 0;  // the node's own number
+        auto operator<=>(const Asker&) const = default;
+    };
+    struct End {
+        std::vector<Asker> askers;
+        wire::StepUsage usage;
+    };
+
+    // `nodes`: those that can answer. -> whom to ask; nullopt where too many wait already. A node that owes
+    // an earlier answer is not asked again: that one will do.
+    std::optional<std::vector<uint32_t>> ask(Asker asker, const std::vector<uint32_t>& nodes, Time now);
+    void answer(uint32_t node, const wire::NodeUsage& usage, const Membership& members);
+    // It has left or is lost, and will not answer.
+    void remove(uint32_t node);
+
+    // The round's end, once every node has answered or its time is up. `why_late`: of a node that has not.
+    std::optional<End> end(const Membership& members, const std::function<std::string(uint32_t)>& why_late,
+                           Time now);
+    std::optional<Time> next_deadline() const;
+
+ private:
+    std::set<Asker> askers_;  // none: no round
+    Time deadline_{};
+    std::set<uint32_t> awaited_;
+    std::set<uint32_t> owing_;  // were asked, in this round or before it
+    std::map<uint32_t, wire::NodeUsage> answers_;
+
+    wire::NodeUsage told(uint32_t node, const Membership& members) const;
+};
+
+}  // namespace dp
