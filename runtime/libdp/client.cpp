@@ -38,6 +38,11 @@ tl::unexpected<CallError> error(dp_status status, std::string message) {
     return tl::make_unexpected(CallError{status, std::move(message)});
 }
 
+tl::unexpected<CallError> in_a_fork() {
+    return error(DP_ERROR_INVALID,
+                 "this process is a fork of the rank that opened the world; only the rank itself may use it");
+}
+
 // A new thread inherits the mask: the program's signal handlers run in its own threads, not in ours.
 class BlockedSignals {
  public:
@@ -198,10 +203,7 @@ class Client::InProgress {
 };
 
 Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds timeout) {
-    if (getpid() != owner_)
-        return error(
-            DP_ERROR_INVALID,
-            "this process is a fork of the rank that opened the world; only the rank itself may use it");
+    if (getpid() != owner_) return in_a_fork();
     request.set_timeout_ms(timeout.count());
     wire::FromRank message;
     *message.mutable_request() = std::move(request);
@@ -257,6 +259,20 @@ void Client::tell_progress(uint64_t step) {
     const ssize_t sent = send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     // A unix socket takes so small a frame as a whole; half a one would be completed by the next.
     if (sent > 0 && static_cast<size_t>(sent) < frame.size()) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Call<void> Client::enter_phase(dp_phase_kind phase) {
+    const Phases::Page page = phases_.page();
+    if (page == Phases::Page::parents || (page == Phases::Page::none && getpid() != owner_))
+        return in_a_fork();
+    const auto entered = phases_.enter(static_cast<uint64_t>(phase));
+    if (!entered) return error(DP_ERROR_INVALID, entered.error().message);
+    if (*entered) {
+        wire::FromRank message;
+        message.mutable_phases()->set_fd(**entered);
+        write_frame(to_frame(message));  // where the daemon is gone nobody wants to know
+    }
+    return {};
 }
 
 uint64_t Client::next_sequence(const std::string& group, const std::vector<uint32_t>& members) {

@@ -22,6 +22,7 @@
 #include "common/fd.hpp"
 #include "dp.pb.h"
 #include "libdp/events.hpp"
+#include "libdp/phases.hpp"
 #include "libdp/world.hpp"
 
 namespace dp {
@@ -48,6 +49,9 @@ class Client {
 
     // How far its training is. Waits for nothing: where the daemon reads slowly it is left out.
     void tell_progress(uint64_t step);
+
+    // What it does from now on. But for the first time no more than a clock and a few stores.
+    Call<void> enter_phase(dp_phase_kind phase);
 
     // What the daemon tells unasked, from now on also while no call is made. What it has told so far is told
     // on the calling thread.
@@ -88,6 +92,7 @@ class Client {
     std::mutex write_mutex_;  // one frame at a time; guards also the next
     std::chrono::steady_clock::time_point progress_told_{};
     Events events_;
+    Phases phases_;
 
     Client() = default;
     Call<void> greet(const WorldEnvironment& world, const std::string& shown);

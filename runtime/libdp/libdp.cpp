@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/environment.hpp"
+#include "common/phase_page.hpp"
 #include "common/roots.hpp"
 #include "common/text.hpp"
 #include "dp/dp.h"
@@ -36,6 +37,8 @@ struct NamedDimension {
 constexpr std::array<NamedDimension, 3> kDimensions = {{{dp::Dimension::tensor, "tensor"},
                                                         {dp::Dimension::data, "data"},
                                                         {dp::Dimension::pipeline, "pipeline"}}};
+
+static_assert(DP_PHASE_CHECKPOINT + 1 == dp::kPhases);
 
 thread_local std::string last_error;
 
@@ -262,6 +265,17 @@ void dp_forget_event(dp_context* context, uint64_t watch) {
 
 void dp_at_step(dp_context* context, uint64_t step) {
     if (context) context->client->tell_progress(step);
+}
+
+dp_status dp_phase(dp_context* context, dp_phase_kind phase) {
+    return guarded([&] {
+        if (!context) return no_context();
+        if (static_cast<size_t>(phase) >= dp::kPhases)
+            return fail(DP_ERROR_INVALID, "dp_phase wants one of dp_phase_kind, not " +
+                                              std::to_string(static_cast<long>(phase)));
+        const auto entered = context->client->enter_phase(phase);
+        return entered ? DP_OK : failed(entered.error());
+    });
 }
 
 dp_status dp_barrier(dp_context* context, const dp_group* group, int64_t timeout_ms) {

@@ -131,6 +131,25 @@ void dp_forget_event(dp_context* context, uint64_t watch);
  * Told at most every 10 ms, so of very short steps the news may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
 
+/* ---- phases: what this rank does with its time, for `dpctl top`
+ * ---------------------------------------------------------------------------- */
+
+typedef enum dp_phase_kind {
+    DP_PHASE_IDLE = 0,          /* waits for work, or for nothing that is named below */
+    DP_PHASE_COMPUTE = 1,       /* forward, backward, the optimizer's step */
+    DP_PHASE_LOAD = 2,          /* reads, prepares or uploads data */
+    DP_PHASE_COMMUNICATION = 3, /* with other ranks: gradients, barriers */
+    DP_PHASE_CHECKPOINT = 4,    /* writes or reads a checkpoint */
+} dp_phase_kind;
+
+/* From now on this rank, as a whole and whichever of its threads calls, is in this phase. Meant to be called
+ * at every change, also a million times a second: a clock and a few stores to a page that this node's daemon
+ * reads when somebody asks. Only the first call takes system calls and tells the daemon. Before it nothing is
+ * known of the rank, and no time is counted. DP_ERROR_INVALID for an unknown phase, in a fork of the rank, or
+ * where there is no memory or descriptor for the page; training may go on all the same. Not for signal
+ * handlers. */
+dp_status dp_phase(dp_context* context, dp_phase_kind phase);
+
 /* ---- groups: every member calls, in the same order
  * -------------------------------------------------------------- */
 

@@ -123,6 +123,9 @@ class Context {
 
     void at_step(std::uint64_t step) { dp_at_step(get(), step); }
 
+    // What this rank does from now on (dp_phase).
+    Result<void> phase(dp_phase_kind phase) { return check(dp_phase(get(), phase)); }
+
     Result<EventWatch> on_event(EventWatch::Callback callback) {
         return EventWatch::make(get(), std::move(callback));
     }

@@ -31,6 +31,8 @@ int c_face_smoke(void) {
     if (dp_get(context, "none", value, sizeof value, &size, 0) != DP_ERROR_NOT_FOUND) return 26;
     if (strlen(dp_last_error()) == 0 || strcmp(dp_status_name(DP_ERROR_NOT_FOUND), "not found") != 0)
         return 27;
+    if (dp_phase(context, DP_PHASE_COMPUTE) != DP_OK || dp_phase(context, DP_PHASE_IDLE) != DP_OK) return 28;
+    if (dp_phase(context, (dp_phase_kind)5) != DP_ERROR_INVALID) return 29;
     dp_close(context);
     return 0;
 }

@@ -386,6 +386,117 @@ int body_several_ids() {
     return std::string(dp_last_error()).find("one of the 3 roots") == std::string::npos ? 16 : 0;
 }
 
+// What the step's daemon tells of this rank, as it tells dpctl top.
+std::optional<wire::NodeUsage::Rank> told_of(uint32_t rank) {
+    const std::string name = std::getenv("DP_SOCKET");
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    wire::FromRank question;
+    question.mutable_usage();
+    std::optional<std::string> body;
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && send_all(fd, to_frame(question)))
+        body = receive_frame(fd, kMaxFrame);
+    close(fd);
+    const auto answer = body ? parse_message<wire::ToRank>(*body) : std::nullopt;
+    if (!answer) return std::nullopt;
+    for (const auto& node : answer->usage().nodes())
+        for (const auto& one : node.ranks())
+            if (one.rank() == rank) return one;
+    return std::nullopt;
+}
+
+int64_t ms_in(const wire::NodeUsage::Rank& rank, dp_phase_kind phase) {
+    return rank.phase_ns(phase) / 1000000;
+}
+
+// Before its first dp_phase nothing is known of a rank but its process; then all time is in a phase.
+int body_phases() {
+    auto c = Context::open();
+    if (!c) return 10;
+    const uint32_t rank = c->world().rank;
+    const auto before = told_of(rank);
+    if (!before || before->phase_ns_size() != 0 || before->pid() != getpid()) return 11;
+    if (before->command() != "libdp-tests" || before->state() != wire::StepStatus::HELLO) return 12;
+    if (!c->phase(DP_PHASE_LOAD)) return 13;
+    usleep(50000);
+    if (!c->phase(DP_PHASE_COMPUTE)) return 14;
+    usleep(100000);
+    const auto told = told_of(rank);
+    if (!told || told->phase_ns_size() != 5) return 15;
+    if (ms_in(*told, DP_PHASE_LOAD) < 50 || ms_in(*told, DP_PHASE_COMPUTE) < 100) return 16;
+    if (told->phase_ns(DP_PHASE_IDLE) + told->phase_ns(DP_PHASE_COMMUNICATION) +
+            told->phase_ns(DP_PHASE_CHECKPOINT) !=
+        0)
+        return 17;
+    // The other ranks' are told here, too.
+    if (!c->barrier()) return 18;
+    const auto other = told_of((rank + 1) % c->world().size);
+    return other && ms_in(*other, DP_PHASE_COMPUTE) >= 100 ? 0 : 19;
+}
+
+int body_phases_of_threads() {
+    auto c = Context::open();
+    if (!c) return 10;
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(4, 0);
+    for (size_t t = 0; t < wrong.size(); ++t)
+        threads.emplace_back([&, t] {
+            for (size_t i = 0; i < 20000; ++i)
+                if (!c->phase(static_cast<dp_phase_kind>((t + i) % 5))) wrong[t] = 1;
+        });
+    for (int i = 0; i < 20; ++i) {
+        const auto told = told_of(c->world().rank);
+        if (!told) return 11;
+        for (const int64_t ns : told->phase_ns())
+            if (ns < 0 || ns > 60'000'000'000) return 12;
+    }
+    for (auto& thread : threads) thread.join();
+    for (int w : wrong)
+        if (w) return 13;
+    const auto told = told_of(c->world().rank);
+    return told && told->phase_ns_size() == 5 ? 0 : 14;
+}
+
+// A fork does not write into the page of the rank, whether there was one before or not.
+int body_phases_of_a_fork() {
+    auto c = Context::open();
+    if (!c) return 10;
+    for (const bool first : {true, false}) {
+        if (!first && !c->phase(DP_PHASE_COMPUTE)) return 11;
+        const pid_t child = fork();
+        if (child == 0) {
+            const auto entered = c->phase(DP_PHASE_IDLE);
+            _exit(!entered && entered.error().message.find("fork") != std::string::npos ? 0 : 1);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (status != 0) return 12;
+        usleep(20000);
+        const auto told = told_of(0);
+        if (!told || told->phase_ns_size() != (first ? 0 : 5)) return 13;
+        if (!first && (told->phase_ns(DP_PHASE_IDLE) != 0 || ms_in(*told, DP_PHASE_COMPUTE) < 20)) return 14;
+    }
+    return c->barrier() ? 0 : 15;
+}
+
+// The task's next program has a page of its own; one that is closed has none.
+int body_phases_again() {
+    for (const dp_phase_kind phase : {DP_PHASE_CHECKPOINT, DP_PHASE_COMMUNICATION}) {
+        auto c = Context::open();
+        if (!c || !c->phase(phase)) return 10;
+        usleep(10000);
+        const auto told = told_of(0);
+        if (!told || told->phase_ns_size() != 5 || ms_in(*told, phase) < 10) return 11;
+        for (int other = 0; other < 5; ++other)
+            if (other != phase && told->phase_ns(other) != 0) return 12;
+    }
+    const auto told = told_of(0);
+    return told && told->phase_ns_size() == 0 ? 0 : 13;
+}
+
 int body_c() {
     return c_face_smoke();
 }
@@ -411,6 +522,10 @@ const std::pair<const char*, int (*)()> kBodies[] = {
     {"late", body_late},
     {"close", body_close_while_waiting},
     {"fork", body_fork_then_call},
+    {"phases", body_phases},
+    {"phases-threads", body_phases_of_threads},
+    {"phases-fork", body_phases_of_a_fork},
+    {"phases-again", body_phases_again},
 };
 
 TEST(World, ABarrierIsOneForAll) {
@@ -471,6 +586,18 @@ TEST(World, ADeathThatACallReadsIsHeard) {
 TEST(World, ListeningMayBeginBesideCalls) {
     EXPECT_EQ(launch(1, "begins-to-listen"), 0);
 }
+TEST(World, PhasesAreToldToWhoeverAsks) {
+    EXPECT_EQ(launch(2, "phases"), 0);
+}
+TEST(World, ThreadsShareAPhase) {
+    EXPECT_EQ(launch(1, "phases-threads"), 0);
+}
+TEST(World, AForkHasNoPhase) {
+    EXPECT_EQ(launch(1, "phases-fork"), 0);
+}
+TEST(World, PhasesBeginAnewWithEachProgram) {
+    EXPECT_EQ(launch(1, "phases-again"), 0);
+}
 TEST(World, ALateRankEndsTheWorldInTime) {
     EXPECT_NE(launch(3, "late", "--timeout 1"), 0);
 }
@@ -487,6 +614,7 @@ TEST(World, NullArgumentsAreErrors) {
     EXPECT_EQ(dp_open(nullptr), DP_ERROR_INVALID);
     EXPECT_EQ(dp_barrier(nullptr, nullptr, 0), DP_ERROR_INVALID);
     EXPECT_EQ(dp_set(nullptr, "k", "v", 1, 0), DP_ERROR_INVALID);
+    EXPECT_EQ(dp_phase(nullptr, DP_PHASE_IDLE), DP_ERROR_INVALID);
     EXPECT_EQ(dp_get_world(nullptr), nullptr);
     dp_close(nullptr);
 }
