@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm; `dpctl status`
-// and `dpctl waterfall` say what a step's ranks are doing, and how they came up; `dpctl tiles` what
-// accelerators a node has.
+// and `dpctl waterfall` say what a step's ranks are doing, and how they came up; `dpctl top` what they do
+// with their time; `dpctl tiles` what accelerators a node has.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -12,6 +12,7 @@
 #include "dpctl/launch.hpp"
 #include "dpctl/status.hpp"
 #include "dpctl/tiles.hpp"
+#include "dpctl/top.hpp"
 #include "dpctl/waterfall.hpp"
 
 int main(int argc, char** argv) {
@@ -71,6 +72,26 @@ int main(int argc, char** argv) {
     tiles_verb->add_option("--node", tiles.node, "another node: what tiles.conf says of it");
     tiles_verb->add_flag("--json", tiles.json, "for machines");
 
+    dp::TopOptions top;
+    CLI::App* top_verb = app.add_subcommand(
+        "top",
+        "What the ranks of a step do with their time, tile by tile: idle, compute, load data, communicate,\n"
+        "checkpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the step's end. On any node "
+        "of\n"
+        "the step, as its user.");
+    top_verb->add_option("step", top.step, "JOB or JOB.STEP, as of status");
+    auto* once = top_verb->add_flag("--once", top.once, "one table, of half a second");
+    top_verb->add_option("--count", top.count, "so many tables")
+        ->type_name("N")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+        ->excludes(once);
+    top_verb->add_option("-i,--interval", top.interval, "seconds from table to table (default 1)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86400.0));
+    auto* csv = top_verb->add_flag("--csv", top.csv, "a line a tile, for machines");
+    top_verb->add_flag("--json", top.json, "a line a table, for machines")->excludes(csv);
+    top_verb->add_flag("--skip-idle", top.skip_idle, "without ranks that were idle all the time");
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -79,10 +100,12 @@ int main(int argc, char** argv) {
                      status_verb->parsed()      ? "status --help"
                      : waterfall_verb->parsed() ? "waterfall --help"
                      : tiles_verb->parsed()     ? "tiles --help"
+                     : top_verb->parsed()       ? "top --help"
                      : verb->parsed()           ? "launch --help"
                                                 : "--help");
         return 2;
     }
+    if (top_verb->parsed()) return dp::show_top(top);
     if (waterfall_verb->parsed()) return dp::show_waterfall(waterfall);
     if (tiles_verb->parsed()) return dp::show_tiles(tiles);
     return status_verb->parsed() ? dp::show_status(status) : dp::launch(launch);

@@ -44,54 +44,54 @@ Try<Fd> connect_to(const std::string& name) {
     return fd;
 }
 
-Try<wire::StepStatus> ask(int fd) {
-    wire::FromRank request;
-    request.mutable_status();
-    const auto silent = [] {
-        return fail("the rendezvous daemon does not answer: is it stopped, or its broker's node silent?");
-    };
-    if (!send_all(fd, to_frame(request))) return silent();
-    const auto body = receive_frame(fd, kMaxFrame);
-    if (!body) return silent();
+constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
+
+}  // namespace
+
+tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& question) {
+    errno = 0;
+    const bool sent = send_all(socket, to_frame(question));
+    const auto body = sent ? receive_frame(socket, kMaxFrame) : std::nullopt;
+    if (!body && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return tl::make_unexpected(
+            NoAnswer{"the rendezvous daemon does not answer: is it stopped, or its broker's node silent?"});
+    if (!body) return tl::make_unexpected(NoAnswer{"its rendezvous daemon on this node has left", true});
     auto answer = parse_message<wire::ToRank>(*body);
-    if (answer && answer->has_reply()) return fail(answer->reply().error());
-    if (!answer || !answer->has_status())
-        return fail("what answers there is no rendezvous daemon of this version");
-    return answer->status();
+    if (!answer) return tl::make_unexpected(NoAnswer{kOtherVersion});
+    if (answer->has_reply())
+        return tl::make_unexpected(
+            NoAnswer{printable(answer->reply().error(), 600), answer->reply().status() == wire::LOST});
+    return std::move(*answer);
 }
 
-struct Found {
-    DaemonSocket socket;
-    Fd connection;
-};
-
 // The daemon that is meant; else one line that says what to give.
-Try<Found> find(const std::string& asked) {
+Try<StepConnection> connect_step(const std::string& asked, const std::string& verb) {
     if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty()) {
         auto connection = connect_to(own + 1);
         if (!connection) return tl::make_unexpected(connection.error());
-        return Found{{own + 1, "of this task"}, std::move(*connection)};
+        const auto parts = split(own + 1, '/');
+        return StepConnection{std::string(parts.size() == 3 ? parts[1] : "of this task"),
+                              std::move(*connection)};
     }
     std::ifstream file("/proc/net/unix");
     const std::string text((std::istreambuf_iterator<char>(file)), {});
-    std::vector<Found> mine;
+    std::vector<StepConnection> mine;
     for (const auto& socket : daemon_sockets(text)) {
         if (!asked.empty() && !is_step(socket.step, asked)) continue;
-        if (auto connection = connect_to(socket.name)) mine.push_back({socket, std::move(*connection)});
+        if (auto connection = connect_to(socket.name)) mine.push_back({socket.step, std::move(*connection)});
     }
     if (mine.size() == 1) return std::move(mine.front());
     if (mine.empty())
         return fail("there is no step of yours with a world on this node" +
                     (asked.empty() ? "" : " that is " + printable(asked, 40)) +
                     "; run it on one of the step's nodes, as its user (srun --overlap --jobid=JOB -w NODE "
-                    "dpctl status)");
+                    "dpctl " +
+                    verb + ")");
     std::string steps;
-    for (const auto& one : mine) steps += (steps.empty() ? "" : ", ") + one.socket.step;
-    return fail("there are several steps of yours on this node (" + steps + "); name one: dpctl status " +
-                mine.front().socket.step);
+    for (const auto& one : mine) steps += (steps.empty() ? "" : ", ") + one.step;
+    return fail("there are several steps of yours on this node (" + steps + "); name one: dpctl " + verb +
+                " " + mine.front().step);
 }
-
-}  // namespace
 
 std::vector<DaemonSocket> daemon_sockets(std::string_view proc_net_unix) {
     std::vector<DaemonSocket> found;
@@ -113,11 +113,14 @@ bool is_step(std::string_view step, std::string_view asked) {
 }
 
 Try<QueriedStep> query_step(const std::string& asked) {
-    auto found = find(asked);
+    auto found = connect_step(asked, "status");
     if (!found) return tl::make_unexpected(found.error());
-    auto status = ask(found->connection.get());
-    if (!status) return tl::make_unexpected(status.error());
-    return QueriedStep{found->socket.step, std::move(*status)};
+    wire::FromRank question;
+    question.mutable_status();
+    auto answer = ask_step(found->socket.get(), question);
+    if (!answer) return fail(answer.error().message);
+    if (!answer->has_status()) return fail(kOtherVersion);
+    return QueriedStep{found->step, std::move(*answer->mutable_status())};
 }
 
 int complain(const std::string& text) {

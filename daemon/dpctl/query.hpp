@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step's broker knows of its ranks, asked of the daemon of this node: for `dpctl status` and its like.
+// What a step's broker knows of its ranks, asked of the daemon of this node: for `dpctl status` and its like,
+// and `dpctl top`.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/fd.hpp"
 #include "common/result.hpp"
 #include "dp.pb.h"
 
@@ -19,6 +21,19 @@ struct QueriedStep {
 
 // `asked`: "123.0" or "123"; "": the step of DP_SOCKET, else the only one of this user's here.
 Try<QueriedStep> query_step(const std::string& asked);
+
+// The same for who asks again and again; `verb` of dpctl, for messages.
+struct StepConnection {
+    std::string step;
+    Fd socket;
+};
+Try<StepConnection> connect_step(const std::string& asked, const std::string& verb);
+
+struct NoAnswer {
+    std::string message;
+    bool ended = false;  // the daemon or its broker has left, as they do at the end of a step
+};
+tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& question);
 
 // A daemon's socket on this node.
 struct DaemonSocket {

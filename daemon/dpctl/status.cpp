@@ -19,23 +19,6 @@ std::string seconds(int64_t ms) {
     return ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
 }
 
-const char* name_of(wire::StepStatus::State state) {
-    switch (state) {
-        case wire::StepStatus::STARTED:
-            return "started";
-        case wire::StepStatus::HELLO:
-            return "hello";
-        case wire::StepStatus::GOODBYE:
-            return "goodbye";
-        case wire::StepStatus::VANISHED:
-            return "vanished";
-        case wire::StepStatus::EXITED:
-            return "exited";
-        default:
-            return "not started";
-    }
-}
-
 std::string words_for(const wire::StepStatus::Rank& rank) {
     switch (rank.state()) {
         case wire::StepStatus::STARTED:
@@ -72,6 +55,23 @@ std::string ranks_of(const wire::StepStatus::Node& node) {
 }
 
 }  // namespace
+
+const char* name_of(wire::StepStatus::State state) {
+    switch (state) {
+        case wire::StepStatus::STARTED:
+            return "started";
+        case wire::StepStatus::HELLO:
+            return "hello";
+        case wire::StepStatus::GOODBYE:
+            return "goodbye";
+        case wire::StepStatus::VANISHED:
+            return "vanished";
+        case wire::StepStatus::EXITED:
+            return "exited";
+        default:
+            return "not started";
+    }
+}
 
 std::string status_text(const std::string& step, const wire::StepStatus& status) {
     std::string out = "step " + step + ": " + plural(status.world_size(), "rank") + " on " +

@@ -17,6 +17,9 @@ struct StatusOptions {
 // → exit code.
 int show_status(const StatusOptions& options);
 
+// "hello", "exited".
+const char* name_of(wire::StepStatus::State state);
+
 // For people: a line a node, ranks of one state together, and who waits for whom.
 std::string status_text(const std::string& step, const wire::StepStatus& status);
 // For machines: dpctl(1) tells the keys.

@@ -9,7 +9,7 @@ _dpctl() {
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --daemon | --conf) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
-    -n | --ranks | --timeout | --tensor | --pipeline | --node) return ;;
+    -n | --ranks | --timeout | --tensor | --pipeline | --node | -i | --interval | --count) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report" ;;
@@ -20,8 +20,10 @@ _dpctl() {
             words="--json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then
             words="--conf --node --json --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == top ]]; then
+            words="--interval --once --count --csv --json --skip-idle --help"
         else
-            words="launch status tiles waterfall --help --version"
+            words="launch status tiles top waterfall --help --version"
         fi
         ;;
     esac

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dpctl/top.hpp"
+
+#include <poll.h>
+#include <pwd.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+#include "dpctl/query.hpp"
+#include "dpctl/usage_table.hpp"
+
+namespace dp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr double kInterval = 1;
+// Who wants a single table does not want to wait for it.
+constexpr double kIntervalOnce = 0.5;
+// ECMA-48: to the first line; what is behind the cursor on its line, and below it, goes.
+constexpr const char* kHome = "\x1b[H";
+constexpr const char* kClearLine = "\x1b[K";
+constexpr const char* kClearBelow = "\x1b[J";
+
+std::string user_name() {
+    const passwd* user = getpwuid(getuid());
+    return user ? user->pw_name : std::to_string(getuid());
+}
+
+double unix_time() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Ctrl-C and its like, as something that can be waited for.
+class EndSignals {
+ public:
+    EndSignals() {
+        sigset_t signals;
+        sigemptyset(&signals);
+        for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, one);
+        sigprocmask(SIG_BLOCK, &signals, nullptr);
+        fd_.reset(signalfd(-1, &signals, SFD_CLOEXEC));
+    }
+    // True: one came. Ends early where there is something to read.
+    bool come_within(Milliseconds time, int socket) const {
+        pollfd entries[] = {{fd_.get(), POLLIN, 0}, {socket, POLLIN, 0}};
+        poll(entries, 2, static_cast<int>(std::max<Milliseconds::rep>(time.count(), 0)));
+        return (entries[0].revents & POLLIN) != 0;
+    }
+
+ private:
+    Fd fd_;
+};
+
+tl::expected<wire::StepUsage, NoAnswer> look(int socket) {
+    wire::FromRank question;
+    question.mutable_usage();
+    auto answer = ask_step(socket, question);
+    if (!answer) return tl::make_unexpected(answer.error());
+    if (!answer->has_usage())
+        return tl::make_unexpected(NoAnswer{"what answers there is no rendezvous daemon of this version"});
+    if (!answer->usage().problem().empty()) return tl::make_unexpected(NoAnswer{answer->usage().problem()});
+    return std::move(*answer->mutable_usage());
+}
+
+// In the place of the last one.
+std::string redrawn(const std::string& text) {
+    winsize size{};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
+    std::string out = kHome;
+    for (const char c : fit_screen(text, known ? size.ws_row : 24, known ? size.ws_col : 80))
+        out += c == '\n' ? std::string(kClearLine) + "\n" : std::string(1, c);
+    return out + kClearBelow;
+}
+
+class Top {
+ public:
+    Top(const TopOptions& options, StepConnection step)
+        : options_(options),
+          step_(std::move(step)),
+          user_(user_name()),
+          redraws_(isatty(STDOUT_FILENO) == 1 && !options.csv && !options.json && tables_wanted() != 1) {}
+
+    int run() {
+        auto before = look(step_.socket.get());
+        if (!before) return complain(before.error().message);
+        const auto interval =
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds()));
+        for (auto next = Clock::now() + interval;; next = std::max(next + interval, Clock::now())) {
+            const auto wait = std::chrono::ceil<Milliseconds>(next - Clock::now());
+            if (signals_.come_within(wait, step_.socket.get())) return 0;
+            auto after = look(step_.socket.get());
+            if (!after) return end(after.error());
+            if (int failed = show(usage_between(*before, *after, options_.skip_idle))) return failed;
+            if (++shown_ == tables_wanted()) return 0;
+            before = std::move(after);
+        }
+    }
+
+ private:
+    const TopOptions& options_;
+    StepConnection step_;
+    std::string user_;
+    bool redraws_;
+    uint64_t shown_ = 0;
+    EndSignals signals_;
+
+    // 0: no end.
+    uint64_t tables_wanted() const { return options_.count.value_or(options_.once ? 1 : 0); }
+    double seconds() const {
+        return options_.interval.value_or(tables_wanted() == 1 ? kIntervalOnce : kInterval);
+    }
+
+    int show(UsageTable table) const {
+        table.step = step_.step;
+        table.user = user_;
+        table.unix_time = unix_time();
+        if (options_.json) return print(usage_json(table));
+        if (options_.csv) return print((shown_ == 0 ? usage_csv_titles() : "") + usage_csv(table));
+        if (redraws_) return print(redrawn(usage_text(table)));
+        return print((shown_ == 0 ? "" : "\n") + usage_text(table));
+    }
+
+    int end(const NoAnswer& why) const {
+        if (shown_ == 0 || !why.ended) return complain(why.message);
+        std::fprintf(stderr, "dpctl: step %s has ended: %s\n", step_.step.c_str(), why.message.c_str());
+        return 0;
+    }
+};
+
+}  // namespace
+
+int show_top(const TopOptions& options) {
+    auto step = connect_step(options.step, "top");
+    return step ? Top(options, std::move(*step)).run() : complain(step.error().message);
+}
+
+}  // namespace dp

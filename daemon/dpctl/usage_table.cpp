@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dpctl/usage_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+#include "dpctl/status.hpp"
+
+namespace dp {
+namespace {
+
+// By dp_phase_kind: for machines, and over a column.
+constexpr std::array<const char*, kPhases> kNames = {"idle", "compute", "load", "communication",
+                                                     "checkpoint"};
+constexpr std::array<const char*, kPhases> kTitles = {"%idle", "%compute", "%load", "%comm", "%chkpt"};
+constexpr size_t kIdle = 0;
+// What is printed as 100.0.
+constexpr double kAllOfIt = 99.95;
+constexpr size_t kMaxTiles = 65536;
+
+using Percent = std::array<double, kPhases>;
+
+std::optional<Percent> percent_between(const wire::NodeUsage::Rank& before,
+                                       const wire::NodeUsage::Rank& after) {
+    constexpr int kAll = static_cast<int>(kPhases);
+    if (before.phase_ns_size() != kAll || after.phase_ns_size() != kAll || before.pid() != after.pid())
+        return std::nullopt;
+    Percent out{};
+    double sum = 0;
+    for (int i = 0; i < kAll; ++i) {
+        const double spent = static_cast<double>(after.phase_ns(i)) - static_cast<double>(before.phase_ns(i));
+        if (spent < 0) return std::nullopt;  // another program of the same task
+        out[static_cast<size_t>(i)] = spent;
+        sum += spent;
+    }
+    if (sum <= 0) return std::nullopt;
+    for (double& one : out) one *= 100 / sum;
+    return out;
+}
+
+std::string host_of(const wire::NodeUsage& node) {
+    return node.host().empty() ? "node " + std::to_string(node.node_rank()) : printable(node.host());
+}
+
+std::string number(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f", value);
+    return text;
+}
+
+std::string command_in_words(const wire::NodeUsage::Rank& rank) {
+    if (rank.pid() == 0) return std::string("(") + name_of(rank.state()) + ")";
+    return printable(rank.command()) + (rank.stopped() ? " (stopped)" : "");
+}
+
+// Columns of equal width, numbers to the right.
+std::string columns(const std::vector<std::vector<std::string>>& lines, const std::vector<bool>& to_right) {
+    std::vector<size_t> widths(to_right.size(), 0);
+    for (const auto& line : lines)
+        for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+    std::string out;
+    for (const auto& line : lines) {
+        std::string text;
+        for (size_t i = 0; i < line.size(); ++i) {
+            const std::string gap(widths[i] - line[i].size(), ' ');
+            text += (i == 0 ? "" : "  ") + (to_right[i] ? gap + line[i] : line[i] + gap);
+        }
+        text.resize(text.find_last_not_of(' ') + 1);
+        out += text + "\n";
+    }
+    return out;
+}
+
+// Nodes with the same problem together.
+std::string problems_of(const wire::StepUsage& usage) {
+    struct Nodes {
+        std::vector<std::string> hosts;
+        std::vector<uint32_t> ranks;
+    };
+    std::map<std::string, Nodes> by_problem;
+    for (const auto& node : usage.nodes()) {
+        if (node.problem().empty()) continue;
+        Nodes& nodes = by_problem[printable(node.problem())];
+        nodes.hosts.push_back(host_of(node));
+        for (const auto& rank : node.ranks()) nodes.ranks.push_back(rank.rank());
+    }
+    std::string out;
+    for (auto& [problem, nodes] : by_problem) {
+        std::sort(nodes.ranks.begin(), nodes.ranks.end());
+        out += compress_hostlist(nodes.hosts) +
+               (nodes.ranks.empty() ? "" : " (" + name_ranks(nodes.ranks) + ")") + ": " + problem + "\n";
+    }
+    return out;
+}
+
+// RFC 4180: in quotes where it must be.
+std::string csv_field(const std::string& text) {
+    if (text.find_first_of(",\"\n") == std::string::npos) return text;
+    std::string out = "\"";
+    for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return out + "\"";
+}
+
+}  // namespace
+
+UsageTable usage_between(const wire::StepUsage& before, const wire::StepUsage& after, bool skip_idle) {
+    std::map<uint32_t, const wire::NodeUsage::Rank*> earlier;
+    std::map<uint32_t, int64_t> looked_at;
+    for (const auto& node : before.nodes()) {
+        if (!node.problem().empty()) continue;
+        looked_at[node.node_rank()] = node.now_ns();
+        for (const auto& rank : node.ranks()) earlier[rank.rank()] = &rank;
+    }
+    UsageTable table;
+    table.usage = after;
+    for (const auto& node : after.nodes()) {
+        if (!node.problem().empty()) continue;
+        if (auto at = looked_at.find(node.node_rank()); at != looked_at.end())
+            table.seconds = std::max(table.seconds, static_cast<double>(node.now_ns() - at->second) / 1e9);
+        for (const auto& rank : node.ranks()) {
+            UsageRow row{host_of(node), rank, std::nullopt};
+            if (auto was = earlier.find(rank.rank()); was != earlier.end())
+                row.percent = percent_between(*was->second, rank);
+            if (skip_idle && row.percent && (*row.percent)[kIdle] >= kAllOfIt) continue;
+            table.rows.push_back(std::move(row));
+        }
+    }
+    return table;
+}
+
+std::string usage_text(const UsageTable& table) {
+    std::string out = "step " + table.step + ": " + plural(table.usage.world_size(), "rank") + " on " +
+                      plural(static_cast<size_t>(table.usage.nodes_size()), "node") + ", over " +
+                      number(table.seconds) + " s\n";
+    if (!table.usage.ending().empty())
+        out += "it is being ended: " + printable(table.usage.ending(), 600) + "\n";
+    std::vector<std::vector<std::string>> lines = {{"HOST", "TILE"}};
+    std::vector<bool> to_right = {false, false};
+    for (const char* title : kTitles) {
+        lines[0].emplace_back(title);
+        to_right.push_back(true);
+    }
+    for (const char* title : {"RANK", "PID", "USER", "COMMAND"}) lines[0].emplace_back(title);
+    to_right.insert(to_right.end(), {true, true, false, false});
+    for (const UsageRow& row : table.rows) {
+        const auto& rank = row.rank;
+        auto& line = lines.emplace_back();
+        line.push_back(row.host);
+        line.push_back(rank.tiles().empty() ? "-" : printable(rank.tiles()));
+        for (size_t i = 0; i < kPhases; ++i) line.push_back(row.percent ? number((*row.percent)[i]) : "-");
+        line.push_back(std::to_string(rank.rank()));
+        line.push_back(rank.pid() == 0 ? "-" : std::to_string(rank.pid()));
+        line.push_back(table.user);
+        line.push_back(command_in_words(rank));
+    }
+    return out + columns(lines, to_right) + problems_of(table.usage);
+}
+
+std::string usage_csv_titles() {
+    std::string out = "time,host,tile";
+    for (const char* name : kNames) out += std::string(",") + name;
+    return out + ",rank,pid,user,command\n";
+}
+
+std::string usage_csv(const UsageTable& table) {
+    std::string out;
+    for (const UsageRow& row : table.rows) {
+        char time[32];
+        std::snprintf(time, sizeof time, "%.3f", table.unix_time);
+        // What stands before a tile, and after it.
+        std::string before = time;
+        before.append(",").append(csv_field(row.host)).append(",");
+        std::string after;
+        for (size_t i = 0; i < kPhases; ++i) after += "," + (row.percent ? number((*row.percent)[i]) : "");
+        after += "," + std::to_string(row.rank.rank()) + "," +
+                 (row.rank.pid() == 0 ? "" : std::to_string(row.rank.pid())) + "," + csv_field(table.user) +
+                 "," + csv_field(printable(row.rank.command())) + "\n";
+        const auto tiles = expand_tiles(row.rank.tiles());
+        for (const uint32_t tile : tiles) out.append(before).append(std::to_string(tile)).append(after);
+        if (tiles.empty()) out.append(before).append(csv_field(printable(row.rank.tiles()))).append(after);
+    }
+    return out;
+}
+
+std::string usage_json(const UsageTable& table) {
+    using Json = nlohmann::ordered_json;
+    const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
+    Json out;
+    out["step"] = table.step;
+    out["time"] = rounded(table.unix_time);
+    out["seconds"] = rounded(table.seconds);
+    out["world_size"] = table.usage.world_size();
+    out["ending"] = table.usage.ending();
+    out["ranks"] = Json::array();
+    for (const UsageRow& row : table.rows) {
+        Json one;
+        one["host"] = row.host;
+        one["rank"] = row.rank.rank();
+        one["local_rank"] = row.rank.local_rank();
+        one["tiles"] = expand_tiles(row.rank.tiles());
+        one["state"] = name_of(row.rank.state());
+        one["stopped"] = row.rank.stopped();
+        one["pid"] = row.rank.pid();
+        one["user"] = table.user;
+        one["command"] = printable(row.rank.command());
+        one["percent"] = nullptr;
+        one["total_seconds"] = nullptr;
+        for (size_t i = 0; row.percent && i < kPhases; ++i)
+            one["percent"][kNames[i]] = rounded((*row.percent)[i]);
+        for (int i = 0; i < row.rank.phase_ns_size() && i < static_cast<int>(kPhases); ++i)
+            one["total_seconds"][kNames[static_cast<size_t>(i)]] =
+                rounded(static_cast<double>(row.rank.phase_ns(i)) / 1e9);
+        out["ranks"].push_back(std::move(one));
+    }
+    out["not_measured"] = Json::array();
+    for (const auto& node : table.usage.nodes())
+        if (!node.problem().empty())
+            out["not_measured"].push_back({{"host", host_of(node)}, {"problem", printable(node.problem())}});
+    return out.dump() + "\n";
+}
+
+std::vector<uint32_t> expand_tiles(std::string_view tiles) {
+    std::vector<uint32_t> out;
+    for (std::string_view part : split(tiles, ',')) {
+        const size_t dash = part.find('-');
+        const auto first = parse_number<uint32_t>(part.substr(0, dash));
+        const auto last =
+            dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
+        if (!first || !last || *last < *first || *last - *first >= kMaxTiles - out.size()) return {};
+        for (uint32_t tile = *first;; ++tile) {
+            out.push_back(tile);
+            if (tile == *last) break;
+        }
+    }
+    return out;
+}
+
+std::string fit_screen(std::string_view text, size_t lines, size_t columns) {
+    auto all = split(text, '\n');
+    if (!all.empty() && all.back().empty()) all.pop_back();
+    // The cursor stands on a line of its own below the table.
+    const size_t room = lines > 2 ? lines - 1 : 1;
+    const bool cut = all.size() > room;
+    const size_t shown = cut ? room - 1 : all.size();
+    std::string out;
+    for (size_t i = 0; i < shown; ++i) out += std::string(all[i].substr(0, columns)) + "\n";
+    if (cut) out += ("... " + plural(all.size() - shown, "more line")).substr(0, columns) + "\n";
+    return out;
+}
+
+}  // namespace dp
