@@ -42,10 +42,27 @@ std::string describe(const Model& model, const ModelInfo& info, const Device& de
         data.test.count, data.source);
 }
 
-// What a person sees, and what the world is told in case this rank dies.
+dp_phase_kind kind_of(Phase phase) {
+    switch (phase) {
+        case Phase::compute:
+            return DP_PHASE_COMPUTE;
+        case Phase::load:
+            return DP_PHASE_LOAD;
+        case Phase::communication:
+            return DP_PHASE_COMMUNICATION;
+        case Phase::checkpoint:
+            return DP_PHASE_CHECKPOINT;
+        case Phase::idle:
+            break;
+    }
+    return DP_PHASE_IDLE;
+}
+
+// What a person sees, and what the world is told: in case this rank dies, and for dpctl top.
 class Watching final : public Observer {
  public:
     Watching(Report& report, World& world) : report_(report), world_(world) {}
+    void on_phase(Phase phase) override { world_.phase(kind_of(phase)); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
         report_.on_step(epoch, step, schedule);
@@ -80,6 +97,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
     if (const auto header = world->header()) report.line(*header);
 
+    Watching watching(report, *world);
+    watching.on_phase(Phase::load);
     // Both before the mesh: what cannot work is refused in one line, not in a time-out.
     auto data = load(info, options);
     if (!data) return tl::make_unexpected(data.error());
@@ -90,19 +109,21 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) report.line(*opened->note);
     Device& device = *opened->device;
+    watching.on_phase(Phase::communication);
     auto communicator = world->connect(device);
     if (!communicator) return tl::make_unexpected(communicator.error());
 
+    watching.on_phase(Phase::compute);
     const auto model = info.make();
     report.line(describe(*model, info, device, **communicator, settings, *data));
     const double startup = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    Watching watching(report, *world);
     const auto outcome = train(info, *model, *data, settings, device, **communicator, watching);
     if (!outcome) return tl::make_unexpected(outcome.error());
 
     const auto summary = summary_of(
         {info.name, device.name(), (*communicator)->name(), (*communicator)->size(), settings.seed, startup},
         *outcome);
+    watching.on_phase(Phase::checkpoint);
     // Files first, so that the summary stays the last line; who does not speak writes none.
     if (decision->speaks && options.dump) {
         const auto& parameters = outcome->parameters;
@@ -114,6 +135,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (decision->speaks && options.json) {
         if (auto done = write_file(*options.json, (text + "\n").data(), text.size() + 1); !done) return done;
     }
+    watching.on_phase(Phase::idle);
     report.line(text);
     if (!outcome->equal_on_all_ranks) {
         return fail(Fault::training,

@@ -95,19 +95,24 @@ class Run {
 
     Result<EpochReport> epoch(std::int64_t number) {
         const auto start = Clock::now();
+        observer_.on_phase(Phase::load);
         const Tensor indices = upload_indices(device_, sampler_.epoch(static_cast<std::uint64_t>(number)));
         const std::int64_t steps = std::min(schedule_.steps_per_epoch,
                                             schedule_.total_steps - (number - 1) * schedule_.steps_per_epoch);
         device_.zero(metrics_);
         for (std::int64_t step = 0; step < steps; ++step) {
+            observer_.on_phase(Phase::load);
             const Batch batch =
                 train_samples_.gather(indices.view(step * settings_.batch, {settings_.batch}));
+            observer_.on_phase(Phase::compute);
             // Each rank's gradient is its part of the mean over the global batch: their sum is that mean.
             model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics_);
+            observer_.on_phase(Phase::communication);
             if (auto done = communicator_.all_reduce(model_.parameters().gradients(), Reduction::sum);
                 !done) {
                 return tl::make_unexpected(done.error());
             }
+            observer_.on_phase(Phase::compute);
             optimizer_->step(model_.parameters());
             if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
             observer_.on_step(number, step + 1, schedule_);
@@ -152,6 +157,7 @@ class Run {
 
     // The metrics of all ranks together.
     Result<Metrics> total() {
+        observer_.on_phase(Phase::communication);
         if (auto done = communicator_.all_reduce(metrics_, Reduction::sum); !done) {
             return tl::make_unexpected(done.error());
         }
@@ -164,7 +170,10 @@ class Run {
         device_.zero(metrics_);
         for (std::int64_t first = 0; first < test_shard_.count; first += kTestBatch) {
             const std::int64_t rows = std::min(kTestBatch, test_shard_.count - first);
-            model_.evaluate(test_samples_.gather(test_order_.view(first, {rows})), metrics_);
+            observer_.on_phase(Phase::load);
+            const Batch batch = test_samples_.gather(test_order_.view(first, {rows}));
+            observer_.on_phase(Phase::compute);
+            model_.evaluate(batch, metrics_);
         }
         return total();
     }

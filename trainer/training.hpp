@@ -46,10 +46,15 @@ struct EpochReport {
     double samples_per_second;            // of all ranks together
 };
 
+// What this rank does, as the host sees it: work that a GPU has been given counts where the host waits for
+// it.
+enum class Phase { idle, compute, load, communication, checkpoint };
+
 // Is told how the training goes; its methods return at once.
 class Observer {
  public:
     virtual ~Observer() = default;
+    virtual void on_phase(Phase) {}                                                             // from now on
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
     virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
 };
