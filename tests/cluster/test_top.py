@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpctl top`: what the ranks of the whole step do with their time, on any of its nodes."""
+import csv
+import io
+import json
+import os
+import signal
+import time
+
+import pytest
+from localcluster.harness import BUILD
+
+RANK = os.path.join(BUILD, "tests/rank")
+DPCTL = os.path.join(BUILD, "bin/dpctl")
+AS_ALICE = ["setpriv", "--reuid=alice", "--regid=alice", "--clear-groups"]
+
+
+class Step:
+    """Four ranks on two nodes; rank 0 computes and loads, 1 is idle, 2 communicates and writes checkpoints, 3 says nothing."""
+
+    def __init__(self, cluster, seconds):
+        self.cluster = cluster
+        self.srun = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "phases", str(seconds)])
+        assert all(" met" in self.srun.stdout.readline() for _ in range(4))
+        self.job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
+        time.sleep(0.3)  # until their first phase
+
+    def top(self, *words, node="node02", user="alice"):
+        return self.cluster.run(["srun", "--overlap", f"--jobid={self.job}", "-N1", "-n1", "-w", node, DPCTL, "top", *words], user=user)
+
+    def ends_well(self):
+        code = self.srun.wait(timeout=90)
+        out, err = self.srun.stdout.read(), self.srun.stderr.read()
+        assert code == 0 and out.count(" done\n") == 4 and err == "", (code, out, err)
+
+
+@pytest.fixture
+def step(cluster):
+    made = []
+
+    def start(seconds):
+        made.append(Step(cluster, seconds))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.srun.poll() is None:
+            cluster.run(["scancel", "-u", "alice"])
+            one.srun.wait(timeout=60)
+    cluster.assert_nothing_left(deadline=10)
+    cluster.assert_idle(deadline=30)
+
+
+def test_every_node_tells_what_all_ranks_do(step):
+    running = step(12)
+    for node in ("node01", "node02"):
+        done = running.top("--once", "--json", node=node)
+        assert done.returncode == 0 and done.stderr == "", done
+        told = json.loads(done.stdout)
+        assert (told["step"], told["world_size"], told["not_measured"]) == (f"{running.job}.0", 4, [])
+        assert 0.4 < told["seconds"] < 5
+        assert [(rank["host"], rank["rank"], rank["local_rank"], rank["state"]) for rank in told["ranks"]] == [
+            ("node01", 0, 0, "hello"), ("node01", 1, 1, "hello"), ("node02", 2, 0, "hello"), ("node02", 3, 1, "hello")]
+        assert {(rank["user"], rank["command"]) for rank in told["ranks"]} == {("alice", "rank")}
+        assert all(rank["pid"] > 1 for rank in told["ranks"])
+        shares = [rank["percent"] for rank in told["ranks"]]
+        assert 50 < shares[0]["compute"] < 90 and 10 < shares[0]["load"] < 50, shares
+        assert shares[1]["idle"] == 100
+        assert 25 < shares[2]["communication"] < 75 and 25 < shares[2]["checkpoint"] < 75, shares
+        assert shares[3] is None
+        assert sum(shares[2].values()) == pytest.approx(100, abs=0.1)
+    lines = running.top("--once").stdout.splitlines()
+    assert lines[0].startswith(f"step {running.job}.0: 4 ranks on 2 nodes, over ")
+    assert lines[1].split() == ["HOST", "TILE", "%idle", "%compute", "%load", "%comm", "%chkpt", "RANK", "PID", "USER", "COMMAND"]
+    assert [line.split()[0] for line in lines[2:]] == ["node01"] * 2 + ["node02"] * 2
+    running.ends_well()
+
+
+def test_tables_for_machines_come_at_their_pace_and_leave_out_who_was_idle(step):
+    running = step(8)
+    done = running.top("--csv", "--count", "3", "-i", "0.3", "--skip-idle")
+    assert done.returncode == 0, done
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["rank"] for row in rows] == ["0", "2", "3"] * 3
+    times = sorted({float(row["time"]) for row in rows})
+    assert len(times) == 3 and all(0.25 < after - before < 5 for before, after in zip(times, times[1:])), times
+    running.ends_well()
+
+
+def test_a_silent_node_is_named_and_nobody_waits_for_it(cluster, step):
+    running = step(8)
+    daemon = next(p["pid"] for p in cluster.processes(["node02"]) if p["command"].startswith("dp-rendezvousd"))
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        asked = time.monotonic()
+        done = running.top("--once", node="node01")
+        assert time.monotonic() - asked < 6
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert done.returncode == 0, done
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("node02 (ranks 2-3): ") and ("no answer" in last or "silent for" in last), done.stdout
+    assert "node01" in done.stdout.splitlines()[2]
+    running.srun.wait(timeout=90)
+
+
+def test_it_ends_well_with_the_step(cluster, step):
+    running = step(5)
+    done = cluster.node("node02", [*AS_ALICE, DPCTL, "top", "-i", "0.5", f"{running.job}.0"])
+    assert done.returncode == 0, done
+    assert done.stdout.count("step ") >= 2
+    assert done.stderr.startswith(f"dpctl: step {running.job}.0 has ended: ") and done.stderr.count("\n") == 1, done.stderr
+    running.ends_well()
+
+
+def test_somebody_else_is_told_nothing(cluster, step):
+    running = step(4)
+    for command in ([DPCTL, "top", "--once"], ["setpriv", "--reuid=bob", "--regid=bob", "--clear-groups", DPCTL, "top", "--once"]):
+        done = cluster.node("node02", command)
+        assert done.returncode == 1 and "there is no step of yours with a world on this node" in done.stderr, done
+    running.srun.wait(timeout=90)  # it may have mentioned the strangers
