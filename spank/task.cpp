@@ -18,6 +18,7 @@ extern "C" {
 #include "binding.hpp"
 #include "common/board.hpp"
 #include "common/daemon_config.hpp"
+#include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
 #include "environment.hpp"
@@ -34,7 +35,7 @@ constexpr std::chrono::seconds kDaemonSpeaksFirst{1};
 // slurmctld may be out of reach (a node cut off, munge down): a task that cannot work does not stay for that.
 constexpr unsigned kEndStepSeconds = 3;
 
-Try<DaemonConfig> daemon_config(const State& s) {
+Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) {
     const StepFacts& f = s.facts;
     DaemonConfig c;
     c.job_id = f.job_id;
@@ -46,6 +47,7 @@ Try<DaemonConfig> daemon_config(const State& s) {
     c.node_rank = f.node_rank;
     c.host = f.host;
     c.ranks = f.ranks;
+    c.tiles = std::move(tiles);
     if (!f.heterogeneous) c.node_list = f.node_list;
     c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
     c.dead_after_seconds = s.site.dead_after_seconds;
@@ -85,8 +87,18 @@ std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetV
     return std::nullopt;
 }
 
-Try<void> start_daemon(State& s) {
-    auto config = daemon_config(s);
+// For the daemon to show, by local rank. Where Slurm has bound each task to tiles of its own, those of the
+// first alone are known.
+std::vector<std::string> shown_tiles(const State& s, const std::optional<TilePlan>& plan) {
+    if (!plan) return {};
+    std::vector<std::string> shown(s.facts.ranks.size());
+    if (plan->shares.empty()) shown.front() = compress_ranks(plan->own);
+    for (size_t i = 0; i < plan->shares.size(); ++i) shown[i] = compress_ranks(plan->shares[i]);
+    return shown;
+}
+
+Try<void> start_daemon(State& s, const std::optional<TilePlan>& tiles) {
+    auto config = daemon_config(s, shown_tiles(s, tiles));
     if (!config) return tl::make_unexpected(config.error());
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
 }
@@ -196,7 +208,7 @@ void task_init(spank_t spank) {
     const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
     const auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
     if (!s.failure && local == 0) {
-        if (auto started = start_daemon(s); !started) s.failure = started.error().message;
+        if (auto started = start_daemon(s, tiles); !started) s.failure = started.error().message;
     }
     drop_daemon_ends(s.node);
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.

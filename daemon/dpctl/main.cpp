@@ -29,7 +29,9 @@ int main(int argc, char** argv) {
     // The options of srun that make sense on one machine, without their "dp-".
     for (const auto& spec : dp::option_specs()) {
         const std::string name = std::string("--") + (spec.name + 3);
-        if (name == "--world" || name == "--interface" || name == "--dry-run") continue;
+        if (name == "--world" || name == "--interface" || name == "--tiles" || name == "--visible" ||
+            name == "--dry-run")
+            continue;
         auto take = [&launch, &spec](const std::string& value) {
             auto set = spec.set(launch.settings, value);
             return set ? std::string() : dp::printable(value, 40) + ": " + set.error().message;

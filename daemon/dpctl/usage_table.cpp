@@ -10,6 +10,7 @@
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
 #include "dpctl/status.hpp"
+#include "tiles/shares.hpp"
 
 namespace dp {
 namespace {
@@ -21,7 +22,6 @@ constexpr std::array<const char*, kPhases> kTitles = {"%idle", "%compute", "%loa
 constexpr size_t kIdle = 0;
 // What is printed as 100.0.
 constexpr double kAllOfIt = 99.95;
-constexpr size_t kMaxTiles = 65536;
 
 using Percent = std::array<double, kPhases>;
 
@@ -180,7 +180,7 @@ std::string usage_csv(const UsageTable& table) {
         after += "," + std::to_string(row.rank.rank()) + "," +
                  (row.rank.pid() == 0 ? "" : std::to_string(row.rank.pid())) + "," + csv_field(table.user) +
                  "," + csv_field(printable(row.rank.command())) + "\n";
-        const auto tiles = expand_tiles(row.rank.tiles());
+        const auto tiles = parse_tiles(row.rank.tiles());
         for (const uint32_t tile : tiles) out.append(before).append(std::to_string(tile)).append(after);
         if (tiles.empty()) out.append(before).append(csv_field(printable(row.rank.tiles()))).append(after);
     }
@@ -202,7 +202,7 @@ std::string usage_json(const UsageTable& table) {
         one["host"] = row.host;
         one["rank"] = row.rank.rank();
         one["local_rank"] = row.rank.local_rank();
-        one["tiles"] = expand_tiles(row.rank.tiles());
+        one["tiles"] = parse_tiles(row.rank.tiles());
         one["state"] = name_of(row.rank.state());
         one["stopped"] = row.rank.stopped();
         one["pid"] = row.rank.pid();
@@ -222,22 +222,6 @@ std::string usage_json(const UsageTable& table) {
         if (!node.problem().empty())
             out["not_measured"].push_back({{"host", host_of(node)}, {"problem", printable(node.problem())}});
     return out.dump() + "\n";
-}
-
-std::vector<uint32_t> expand_tiles(std::string_view tiles) {
-    std::vector<uint32_t> out;
-    for (std::string_view part : split(tiles, ',')) {
-        const size_t dash = part.find('-');
-        const auto first = parse_number<uint32_t>(part.substr(0, dash));
-        const auto last =
-            dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
-        if (!first || !last || *last < *first || *last - *first >= kMaxTiles - out.size()) return {};
-        for (uint32_t tile = *first;; ++tile) {
-            out.push_back(tile);
-            if (tile == *last) break;
-        }
-    }
-    return out;
 }
 
 std::string fit_screen(std::string_view text, size_t lines, size_t columns) {

@@ -43,9 +43,6 @@ std::string usage_csv_titles();
 std::string usage_csv(const UsageTable& table);
 std::string usage_json(const UsageTable& table);  // one line
 
-// "12-15,20" -> 12 13 14 15 20; nothing where that is not what it is, or more than 65536.
-std::vector<uint32_t> expand_tiles(std::string_view tiles);
-
 // What of the text fits a terminal: the last line then says how many are left out.
 std::string fit_screen(std::string_view text, size_t lines, size_t columns);
 

@@ -7,6 +7,8 @@
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
 #include "common/wait_status.hpp"
+#include "engine/usage.hpp"
+#include "tiles/shares.hpp"
 
 namespace dp {
 namespace {
@@ -54,6 +56,8 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
     node.host = printable(join.host(), 64);
     node.address = printable(join.address(), 64);
     node.ranks.assign(join.ranks().begin(), join.ranks().end());
+    for (int i = 0; i < std::min(join.tiles_size(), join.ranks_size()); ++i)
+        node.tiles.push_back(printable(join.tiles(i), kMaxTilesText));
     uint32_t local = 0;
     for (uint32_t rank : join.ranks()) {
         ranks_[rank].node = join.node_rank();
@@ -286,17 +290,37 @@ void Membership::report_ranks(uint32_t number, wire::StepStatus::Node& told, Tim
 }
 
 std::string Membership::table() const {
-    std::string out = "RANK  NODE_RANK  LOCAL_RANK  ADDRESS          HOST\n";
     auto column = [](std::string text, size_t width) {
         text.resize(std::max(text.size(), width), ' ');
         return text + "  ";
     };
+    auto tiles_of = [this](const Rank& r) {
+        const bool known = r.node && r.local_rank < nodes_[*r.node].tiles.size();
+        return known ? nodes_[*r.node].tiles[r.local_rank] : std::string();
+    };
+    size_t tiles_width = 0;
+    size_t mask_width = 0;
+    for (const Rank& r : ranks_) {
+        const std::string tiles = tiles_of(r);
+        if (tiles.empty()) continue;
+        tiles_width = std::max({tiles_width, tiles.size(), size_t{5}});
+        mask_width = std::max({mask_width, tile_mask(parse_tiles(tiles)).size(), size_t{9}});
+    }
+    const bool with_tiles = tiles_width > 0;
+    std::string out = "RANK  NODE_RANK  LOCAL_RANK  ADDRESS          ";
+    if (with_tiles) out += column("TILES", tiles_width) + column("TILE_MASK", mask_width);
+    out += "HOST\n";
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
         const Rank& r = ranks_[rank];
         const bool known = r.node.has_value();
         out += column(std::to_string(rank), 4) + column(known ? std::to_string(*r.node) : "?", 9) +
                column(known ? std::to_string(r.local_rank) : "?", 10) +
-               column(known ? nodes_[*r.node].address : "?", 15) + host_of(rank) + "\n";
+               column(known ? nodes_[*r.node].address : "?", 15);
+        const std::string tiles = tiles_of(r);
+        if (with_tiles)
+            out += column(tiles.empty() ? "-" : tiles, tiles_width) +
+                   column(tiles.empty() ? "-" : tile_mask(parse_tiles(tiles)), mask_width);
+        out += host_of(rank) + "\n";
     }
     return out;
 }

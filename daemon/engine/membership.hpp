@@ -35,6 +35,7 @@ class Membership {
         std::string host;
         std::string address;
         std::vector<uint32_t> ranks;
+        std::vector<std::string> tiles;  // for the table, by local rank; or none
         bool joined = false;
         bool left = false;
         bool lost = false;

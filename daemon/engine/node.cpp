@@ -100,6 +100,7 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     message.mutable_join()->set_clock_ms(now.count());
     for (uint32_t rank : config_.ranks) message.mutable_join()->add_ranks(rank);
     for (const auto& one : config_.addresses) message.mutable_join()->add_addresses(one);
+    for (const auto& one : config_.tiles_for_table) message.mutable_join()->add_tiles(one);
     out_.to_broker.push_back(std::move(message));
     std::move(queued_.begin(), queued_.end(), std::back_inserter(out_.to_broker));
     queued_.clear();

@@ -40,11 +40,12 @@ struct NodeConfig {
     std::vector<uint32_t> ranks;  // world ranks by local rank
     uint32_t world_size = 0;
     std::string broker_host;
-    std::string broker_addresses;        // the ones that are tried, for a message
-    bool report_failures = false;        // without the broker the ranks of this node go on
-    std::vector<std::string> addresses;  // of this node, numeric
-    std::string launcher;                // what started this node's part: slurmstepd, dpctl
-    bool with_broker = false;            // the broker is in this very process
+    std::string broker_addresses;              // the ones that are tried, for a message
+    bool report_failures = false;              // without the broker the ranks of this node go on
+    std::vector<std::string> addresses;        // of this node, numeric
+    std::vector<std::string> tiles_for_table;  // of each rank, "12-15"; none where no table is asked for
+    std::string launcher;                      // what started this node's part: slurmstepd, dpctl
+    bool with_broker = false;                  // the broker is in this very process
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
     Time dead_after = std::chrono::seconds(kDefaultDeadAfterSeconds);  // of a silent broker
     Time timeout{};

@@ -49,6 +49,7 @@ NodeConfig node_config(const DaemonConfig& c) {
     NodeConfig n;
     n.node_rank = c.node_rank;
     n.host = c.host;
+    if (c.want_table) n.tiles_for_table = c.tiles;
     n.ranks = c.ranks;
     n.world_size = c.world_size;
     n.broker_host = c.broker_host;

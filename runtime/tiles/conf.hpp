@@ -29,9 +29,6 @@
 
 namespace dp {
 
-// Highest number of tiles on a node: a guard against a slip of the finger.
-inline constexpr uint32_t kMaxTiles = 4096;
-
 // What a file says of one node; nullopt where it does not name that node. All lines are checked: a mistake in
 // any is a failure. `path` is for messages.
 Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const std::string& path,

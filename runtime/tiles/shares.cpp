@@ -119,4 +119,20 @@ std::string tile_mask(const Tiles& tiles) {
     return "0x" + digits;
 }
 
+Tiles parse_tiles(std::string_view text) {
+    Tiles out;
+    for (std::string_view part : split(text, ',')) {
+        const size_t dash = part.find('-');
+        const auto first = parse_number<uint32_t>(part.substr(0, dash));
+        const auto last =
+            dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
+        if (!first || !last || *last < *first || *last - *first >= kMaxTiles - out.size()) return {};
+        for (uint32_t tile = *first;; ++tile) {
+            out.push_back(tile);
+            if (tile == *last) break;
+        }
+    }
+    return out;
+}
+
 }  // namespace dp

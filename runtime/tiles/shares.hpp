@@ -7,12 +7,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.hpp"
 #include "tiles/gres.hpp"
 
 namespace dp {
+
+// Highest number of tiles on a node: a guard against a slip of the finger.
+inline constexpr uint32_t kMaxTiles = 4096;
 
 using Tiles = std::vector<uint32_t>;  // ascending, none twice
 
@@ -35,5 +39,8 @@ Try<std::vector<Tiles>> share_tiles(const Tiles& owned, uint32_t tiles_per_devic
 
 // As a hexadecimal number, tile 0 the lowest bit: {12,13,14,15} -> "0xf000". As many digits as it takes.
 std::string tile_mask(const Tiles& tiles);
+
+// "12-15,20" (compress_ranks) -> {12,13,14,15,20}; none where the text is nothing of the kind.
+Tiles parse_tiles(std::string_view text);
 
 }  // namespace dp

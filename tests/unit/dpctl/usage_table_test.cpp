@@ -169,15 +169,6 @@ TEST(UsageTable, ForProgramsIsALineOfJson) {
     EXPECT_TRUE(json["ranks"][2]["total_seconds"].is_null());
 }
 
-TEST(UsageTable, TilesAreReadOrNot) {
-    EXPECT_EQ(expand_tiles("12-15,20"), (std::vector<uint32_t>{12, 13, 14, 15, 20}));
-    EXPECT_EQ(expand_tiles("0-65535").size(), 65536u);
-    for (const char* text :
-         {"", "a", "1-", "-1", "3-1", "1,,2", "0-65536", "0-4294967295", "1-2-3", "0-65535,7"})
-        EXPECT_TRUE(expand_tiles(text).empty()) << text;
-    EXPECT_EQ(expand_tiles("4294967295").size(), 1u);
-}
-
 TEST(UsageTable, IsCutToTheTerminal) {
     EXPECT_EQ(fit_screen("12345\nabc\n", 24, 80), "12345\nabc\n");
     EXPECT_EQ(fit_screen("12345\nabc\n", 3, 4), "1234\nabc\n");
