@@ -409,7 +409,7 @@ std::optional<wire::NodeUsage::Rank> told_of(uint32_t rank) {
 }
 
 int64_t ms_in(const wire::NodeUsage::Rank& rank, dp_phase_kind phase) {
-    return rank.phase_ns(phase) / 1000000;
+    return phase < rank.phase_ns_size() ? rank.phase_ns(phase) / 1000000 : -1;
 }
 
 // Before its first dp_phase nothing is known of a rank but its process; then all time is in a phase.
@@ -434,7 +434,8 @@ int body_phases() {
     // The other ranks' are told here, too.
     if (!c->barrier()) return 18;
     const auto other = told_of((rank + 1) % c->world().size);
-    return other && ms_in(*other, DP_PHASE_COMPUTE) >= 100 ? 0 : 19;
+    if (!c->barrier()) return 19;  // nobody goes before all have looked
+    return other && ms_in(*other, DP_PHASE_COMPUTE) >= 100 ? 0 : 20;
 }
 
 int body_phases_of_threads() {
