@@ -5,27 +5,22 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
+#include "dpctl/gpu_use.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
+#include "tiles/gres.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
 namespace {
 
 // What Slurm calls this node: several may run on one host, and slurmd tells each its name.
-std::string this_node() {
-    if (const char* name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    const std::string whole = host.data();
-    return whole.substr(0, whole.find('.'));
-}
-
 std::string or_dash(const std::string& text) {
     return text.empty() ? "-" : text;
 }
@@ -67,7 +62,34 @@ Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const Til
     return uuids;
 }
 
+// What Slurm says that the node has; nullopt where there is no Slurm to ask, or no such node.
+std::optional<std::string> gres_of_slurms_node(const std::string& scontrol, const std::string& node) {
+    constexpr std::string_view kKey = " Gres=";
+    if (node.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") !=
+        std::string::npos)
+        return std::nullopt;
+    FILE* pipe = popen((scontrol + " -o show node " + node + " 2>/dev/null").c_str(), "re");
+    if (!pipe) return std::nullopt;
+    std::string text;
+    std::array<char, 4096> part{};
+    while (const size_t size = fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), size);
+    pclose(pipe);
+    const size_t at = text.find(kKey);
+    if (at == std::string::npos) return std::nullopt;
+    return text.substr(at + kKey.size(), text.find(' ', at + 1) - at - kKey.size());
+}
+
 }  // namespace
+
+std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres) {
+    const TileLayout& layout = inventory.layout;
+    const uint64_t expected = layout.tiles / layout.tiles_per_unit;
+    const uint64_t configured = configured_units(node_gres, layout.gres).value_or(0);
+    if (configured == expected) return std::nullopt;
+    return inventory.source + ": the " + plural(layout.tiles, "tile") + " of the node make " +
+           plural(expected, "unit") + " of gres " + layout.gres + ", and Slurm's node has " +
+           std::to_string(configured) + "; correct tiles.conf, or Gres= in slurm.conf";
+}
 
 std::string tiles_text(const std::string& node, const TileInventory& inventory,
                        const std::vector<std::string>& uuids) {
@@ -134,6 +156,8 @@ int show_tiles(const TilesOptions& options) {
         return complain("no tiles are known of the node " + node + ": " + options.conf +
                         " says nothing of it, and /sys and /proc show no accelerator that can be detected; "
                         "write a line for it, see tiles.conf(5)");
+    if (const auto gres = gres_of_slurms_node(options.scontrol, node))
+        if (const auto why = disagreement(**inventory, *gres)) complain(*why);
     std::vector<std::string> uuids((*inventory)->devices.size());
     if (!other) {
         auto known = uuids_of(**inventory, options);

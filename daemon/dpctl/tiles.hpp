@@ -3,7 +3,9 @@
 // `dpctl tiles`: a node's accelerators and how their tiles are numbered, in words and for machines.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tiles/inventory.hpp"
@@ -17,10 +19,15 @@ struct TilesOptions {
     // But in tests these are the machine's own.
     std::string root = {};
     std::string nvml = "libnvidia-ml.so.1";
+    std::string scontrol = "scontrol";
 };
 
 // → exit code: 1 where nothing is known of the node, 2 where tiles.conf has a mistake.
 int show_tiles(const TilesOptions& options);
+
+// In what the inventory and the gres of Slurm's node ("gpu:4,rdu:8") disagree, and what to do; nullopt: in
+// nothing.
+std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres);
 
 // `uuids` are those of the devices, in their order, "" where one is not known.
 std::string tiles_text(const std::string& node, const TileInventory& inventory,

@@ -106,6 +106,39 @@ std::string csv_field(const std::string& text) {
     return out + "\"";
 }
 
+const NvmlUse* gpu_of(const UsageTable& table, const UsageRow& row, uint32_t tile) {
+    if (row.host != table.gpu_host) return nullptr;
+    const auto found = table.gpus.find(tile);
+    return found == table.gpus.end() ? nullptr : &found->second;
+}
+
+// Of a line of CSV, its last.
+std::string gpu_fields(const NvmlUse* gpu) {
+    if (!gpu) return ",,,\n";
+    return "," + (gpu->busy_percent ? std::to_string(*gpu->busy_percent) : "") + "," +
+           std::to_string(gpu->memory_used) + "," + std::to_string(gpu->memory_total) + "\n";
+}
+
+// Of all the tiles of a rank: the mean of how busy they are, and their memory together, as far as known.
+std::array<std::string, 2> gpus_in_words(const UsageTable& table, const UsageRow& row) {
+    constexpr double kGiB = 1 << 30;
+    uint32_t known = 0;
+    double busy = 0;
+    double used = 0;
+    double total = 0;
+    for (const uint32_t tile : parse_tiles(row.rank.tiles())) {
+        const NvmlUse* gpu = gpu_of(table, row, tile);
+        if (!gpu) continue;
+        used += static_cast<double>(gpu->memory_used) / kGiB;
+        total += static_cast<double>(gpu->memory_total) / kGiB;
+        if (!gpu->busy_percent) continue;
+        busy += *gpu->busy_percent;
+        ++known;
+    }
+    return {known > 0 ? number(busy / known) : "-",
+            total > 0 ? number(used) + "/" + number(total) + "G" : "-"};
+}
+
 }  // namespace
 
 UsageTable usage_between(const wire::StepUsage& before, const wire::StepUsage& after, bool skip_idle) {
@@ -145,6 +178,10 @@ std::string usage_text(const UsageTable& table) {
         lines[0].emplace_back(title);
         to_right.push_back(true);
     }
+    if (!table.gpus.empty()) {
+        lines[0].insert(lines[0].end(), {"%gpu", "GPU_MEM"});
+        to_right.insert(to_right.end(), {true, true});
+    }
     for (const char* title : {"RANK", "PID", "USER", "COMMAND"}) lines[0].emplace_back(title);
     to_right.insert(to_right.end(), {true, true, false, false});
     for (const UsageRow& row : table.rows) {
@@ -153,6 +190,8 @@ std::string usage_text(const UsageTable& table) {
         line.push_back(row.host);
         line.push_back(rank.tiles().empty() ? "-" : printable(rank.tiles()));
         for (size_t i = 0; i < kPhases; ++i) line.push_back(row.percent ? number((*row.percent)[i]) : "-");
+        if (!table.gpus.empty())
+            for (const auto& word : gpus_in_words(table, row)) line.push_back(word);
         line.push_back(std::to_string(rank.rank()));
         line.push_back(rank.pid() == 0 ? "-" : std::to_string(rank.pid()));
         line.push_back(table.user);
@@ -164,7 +203,7 @@ std::string usage_text(const UsageTable& table) {
 std::string usage_csv_titles() {
     std::string out = "time,host,tile";
     for (const char* name : kNames) out += std::string(",") + name;
-    return out + ",rank,pid,user,command\n";
+    return out + ",rank,pid,user,command,gpu_percent,gpu_memory_used,gpu_memory_total\n";
 }
 
 std::string usage_csv(const UsageTable& table) {
@@ -179,10 +218,18 @@ std::string usage_csv(const UsageTable& table) {
         for (size_t i = 0; i < kPhases; ++i) after += "," + (row.percent ? number((*row.percent)[i]) : "");
         after += "," + std::to_string(row.rank.rank()) + "," +
                  (row.rank.pid() == 0 ? "" : std::to_string(row.rank.pid())) + "," + csv_field(table.user) +
-                 "," + csv_field(printable(row.rank.command())) + "\n";
+                 "," + csv_field(printable(row.rank.command()));
         const auto tiles = parse_tiles(row.rank.tiles());
-        for (const uint32_t tile : tiles) out.append(before).append(std::to_string(tile)).append(after);
-        if (tiles.empty()) out.append(before).append(csv_field(printable(row.rank.tiles()))).append(after);
+        for (const uint32_t tile : tiles)
+            out.append(before)
+                .append(std::to_string(tile))
+                .append(after)
+                .append(gpu_fields(gpu_of(table, row, tile)));
+        if (tiles.empty())
+            out.append(before)
+                .append(csv_field(printable(row.rank.tiles())))
+                .append(after)
+                .append(gpu_fields(nullptr));
     }
     return out;
 }
@@ -215,6 +262,17 @@ std::string usage_json(const UsageTable& table) {
         for (int i = 0; i < row.rank.phase_ns_size() && i < static_cast<int>(kPhases); ++i)
             one["total_seconds"][kNames[static_cast<size_t>(i)]] =
                 rounded(static_cast<double>(row.rank.phase_ns(i)) / 1e9);
+        one["gpus"] = Json::array();
+        for (const uint32_t tile : parse_tiles(row.rank.tiles())) {
+            const NvmlUse* gpu = gpu_of(table, row, tile);
+            if (!gpu) continue;
+            Json use = {{"tile", tile},
+                        {"busy_percent", nullptr},
+                        {"memory_used", gpu->memory_used},
+                        {"memory_total", gpu->memory_total}};
+            if (gpu->busy_percent) use["busy_percent"] = *gpu->busy_percent;
+            one["gpus"].push_back(std::move(use));
+        }
         out["ranks"].push_back(std::move(one));
     }
     out["not_measured"] = Json::array();

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "common/phase_page.hpp"
 #include "dp.pb.h"
+#include "dpctl/nvml.hpp"
 
 namespace dp {
 
@@ -27,10 +29,12 @@ struct UsageRow {
 struct UsageTable {
     std::string step;
     std::string user;
-    double unix_time = 0;        // of the second look, in seconds
-    double seconds = 0;          // between the looks
-    std::vector<UsageRow> rows;  // by node, then by local rank
-    wire::StepUsage usage;       // the second look, for what is no row
+    double unix_time = 0;              // of the second look, in seconds
+    double seconds = 0;                // between the looks
+    std::vector<UsageRow> rows;        // by node, then by local rank
+    wire::StepUsage usage;             // the second look, for what is no row
+    std::string gpu_host;              // the node that asks
+    std::map<uint32_t, NvmlUse> gpus;  // its NVIDIA GPUs, by tile; none: nothing is said of GPUs
 };
 
 // `skip_idle`: without the ranks that did nothing at all.

@@ -82,6 +82,14 @@ Try<GresUnits> parse_units(std::string_view part) {
     return units;
 }
 
+// "gpu", "gpu:2", "gpu:a100:2"; nullopt: another gres.
+std::optional<uint64_t> units_in(std::string_view word, std::string_view gres) {
+    const auto parts = split(word, ':');
+    if (parts.empty() || parts.front() != gres) return std::nullopt;
+    const auto count = parts.size() > 1 ? parse_number<uint64_t>(parts.back()) : std::nullopt;
+    return count.value_or(1);
+}
+
 }  // namespace
 
 Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text) {
@@ -150,13 +158,23 @@ Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node) 
 
 std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres) {
     std::optional<uint64_t> units;
-    for (std::string_view word : split(tres, ',')) {
-        if (!word.starts_with("gres:") && !word.starts_with("gres/")) continue;
-        const auto parts = split(word.substr(5), ':');
-        if (parts.empty() || parts.front() != gres) continue;
-        const auto count = parts.size() > 1 ? parse_number<uint64_t>(parts.back()) : std::nullopt;
-        units = units.value_or(0) + count.value_or(1);
+    for (std::string_view word : split(tres, ','))
+        if (word.starts_with("gres:") || word.starts_with("gres/"))
+            if (auto more = units_in(word.substr(5), gres)) units = units.value_or(0) + *more;
+    return units;
+}
+
+std::optional<uint64_t> configured_units(std::string_view node_gres, std::string_view gres) {
+    std::string text;
+    int depth = 0;
+    for (char c : node_gres) {
+        depth += c == '(' ? 1 : 0;
+        if (depth == 0) text += c;
+        depth -= c == ')' ? 1 : 0;
     }
+    std::optional<uint64_t> units;
+    for (std::string_view word : split(text, ','))
+        if (auto more = units_in(word, gres)) units = units.value_or(0) + *more;
     return units;
 }
 

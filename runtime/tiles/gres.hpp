@@ -51,4 +51,8 @@ Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node);
 // of all types; nullopt where it does not name the gres.
 std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres);
 
+// How many units of one gres a node has, of all types, in what Slurm writes of the node
+// ("gpu:a100:4(S:0-1),rdu:8"); nullopt where it has none.
+std::optional<uint64_t> configured_units(std::string_view node_gres, std::string_view gres);
+
 }  // namespace dp

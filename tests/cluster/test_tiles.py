@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """--dp-tiles: each rank its part of the accelerators that its job owns, in its vendor's words, and never one of somebody else's."""
 import contextlib
+import csv
+import io
 import os
 import random
 import re
 import shlex
+import string
 import time
 
 import pytest
-from localcluster.harness import until
+from localcluster.harness import BUILD, until
 from localcluster.names import Cluster
 
+DPCTL = os.path.join(BUILD, "bin/dpctl")
 GPUS = "nodes=node[01-99] vendor=nvidia devices=4 files=/dev/gpu[0-3]"
 SN30_BY_TILE = "nodes=node[01-99] vendor=sambanova devices=8 tiles-per-device=8 gres=tile"
 SN30_BY_UNIT = "nodes=node[01-99] vendor=sambanova devices=8 tiles-per-device=8 tiles-per-unit=64"
@@ -192,34 +196,69 @@ def test_without_it_nothing_is_touched(cluster):
     assert all(task["CUDA_VISIBLE_DEVICES"] == "0,1" and "DP_TILE_MASK" not in task for task in found)
 
 
-# Takes each of the rank's tiles for a while: a file that only one can make.
+# Takes each of the rank's tiles for a while: a folder that only one can make.
 HOLD = r"""
 for tile in $(echo $DP_TILE_LIST | tr , ' '); do
     mkdir /home/shared/held/$(hostname).$tile || echo "TAKEN $(hostname) $tile by $SLURM_JOB_ID"
 done
+while [ -e /home/shared/pause ]; do sleep 0.2; done
 sleep $1
 for tile in $(echo $DP_TILE_LIST | tr , ' '); do rmdir /home/shared/held/$(hostname).$tile; done
 echo done $RANK of $WORLD_SIZE with $DP_TILE_COUNT
 """
+LETTERS = string.ascii_letters + string.digits
+
+
+def running_jobs(cluster):
+    return dict(line.split() for line in cluster.run(["squeue", "-h", "-t", "R", "-o", "%A %B"], check=True).stdout.splitlines())
+
+
+def taken(cluster):
+    """How many tiles programs hold."""
+    return len(os.listdir(cluster.host_path("/home/shared/held")))
+
+
+def no_more_taken(cluster):
+    before = taken(cluster)
+    time.sleep(4)
+    return before == taken(cluster) > 0
+
+
+def picture(cluster):
+    """Of all running steps, as each says it in `dpctl top`: a line a node, a place a tile, a letter a job."""
+    places = {node: ["."] * 64 for node in cluster.nodes}
+    for number, (job, host) in enumerate(sorted(running_jobs(cluster).items(), key=lambda one: int(one[0]))):
+        done = cluster.node(host, ["setpriv", "--reuid=alice", "--regid=alice", "--clear-groups", DPCTL, "top", f"{job}.0", "--once", "-i", "0.1",
+                                   "--csv"], check=True)
+        for row in csv.DictReader(io.StringIO(done.stdout)):
+            tile = int(row["tile"])
+            assert places[row["host"]][tile] == ".", f"{row['host']} has tile {tile} in two masks"
+            places[row["host"]][tile] = LETTERS[number % len(LETTERS)]
+    return "\n".join(f"{node} {' '.join(''.join(tiles[first:first + 8]) for first in range(0, 64, 8))}" for node, tiles in places.items())
 
 
 @pytest.mark.parametrize("jobs", [24, pytest.param(200, marks=pytest.mark.long)])
 def test_random_jobs_at_once_never_share_a_tile(another_cluster, jobs):
     cluster = another_cluster(nodes=8)
     rng = random.Random(jobs)
-    cluster.run("mkdir -m 777 /home/shared/held", check=True)
-    path = cluster.host_path("/home/shared/hold")
-    with open(path, "w", encoding="ascii") as script:
+    cluster.run("mkdir -m 777 /home/shared/held && touch /home/shared/pause", check=True)
+    with open(cluster.host_path("/home/shared/hold"), "w", encoding="ascii") as script:
         script.write(HOLD)
     with tiles_conf(cluster, SN30_BY_TILE):
         expected = 0
         for job in range(jobs):
-            nodes, tasks, tiles = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 2, 3]), rng.choice([1, 2, 4, 5])
+            nodes, tasks, tiles = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 2, 3]), rng.choice([1, 2, 4, 5, 8])
             owned = min(64, tasks * tiles + rng.choice([0, 0, 3]))
             expected += nodes * tasks
             cluster.run(["sbatch", "-N", str(nodes), f"--ntasks-per-node={tasks}", f"--gres=tile:{owned}", f"--dp-tiles={tiles}",
-                         "-o", f"/home/alice/random-{job}.out", "--wrap", f"srun sh /home/shared/hold {rng.uniform(0.1, 1.5):.1f}"],
-                        user="alice", cwd="/home/alice", check=True)
+                         "-o", f"/home/alice/random-{job}.out", "--wrap", f"srun sh /home/shared/hold {rng.uniform(0, 1):.1f}"],
+                        cwd="/home/alice", check=True)
+        # As many as fit at once hold what they have, until the picture is taken.
+        until(lambda: no_more_taken(cluster), 180, "no more jobs start")
+        drawn = picture(cluster)
+        print(f"{len(running_jobs(cluster))} of {jobs} jobs run at once:\n{drawn}")
+        assert sum(place not in ". " for line in drawn.splitlines() for place in line.split(" ", 1)[1]) == taken(cluster)
+        os.unlink(cluster.host_path("/home/shared/pause"))
         end = time.monotonic() + 60 + 3 * jobs
         while cluster.run(["squeue", "-h"], check=True).stdout and time.monotonic() < end:
             time.sleep(1)

@@ -35,6 +35,7 @@ class TilesVerb : public ::testing::Test {
         options.conf = tree.root() + "/tiles.conf";
         options.root = tree.root();
         options.nvml = "libno-such-library.so.1";
+        options.scontrol = "false";
     }
     void TearDown() override { unsetenv("SLURMD_NODENAME"); }
 
@@ -55,6 +56,22 @@ TEST_F(TilesVerb, SaysWhatWasFound) {
                             "  TILES  DEVICE  NAME         FILE          NUMA  CPUS\n"
                             "  0      0       NVIDIA H200  /dev/nvidia0  0     0-15,32-47\n"
                             "  1      1       NVIDIA H200  /dev/nvidia1  -     -\n");
+}
+
+TEST_F(TilesVerb, SaysInWhatSlurmsNodeDisagrees) {
+    tree.nvidia("0000:17:00.0", 0);
+    options.scontrol = "echo NodeName=gpu01 Gres=gpu:4 NodeAddr=gpu01 #";
+    const Said said = say(options);
+    EXPECT_EQ(said.code, 0);
+    EXPECT_NE(said.out.find("gpu01: 1 tile"), std::string::npos);
+    EXPECT_NE(
+        said.err.find("the 1 tile of the node make 1 unit of gres gpu, and Slurm's node has 4; correct"),
+        std::string::npos)
+        << said.err;
+    options.scontrol = "echo NodeName=gpu01 Gres=gpu:1\\(S:0\\) NodeAddr=gpu01 #";
+    EXPECT_EQ(say(options).err, "");
+    options.scontrol = "echo NodeName=gpu01 'Gres=(null)' NodeAddr=gpu01 #";
+    EXPECT_NE(say(options).err.find("Slurm's node has 0"), std::string::npos);
 }
 
 TEST_F(TilesVerb, SaysUuidsWhereNvidiasLibraryDoes) {

@@ -133,20 +133,22 @@ TEST(UsageTable, PercentIsOfOneProgramsTimeOnly) {
 
 TEST(UsageTable, ForMachinesHasALineATile) {
     EXPECT_EQ(usage_csv_titles(),
-              "time,host,tile,idle,compute,load,communication,checkpoint,rank,pid,user,command\n");
+              "time,host,tile,idle,compute,load,communication,checkpoint,rank,pid,user,command,"
+              "gpu_percent,gpu_memory_used,gpu_memory_total\n");
     EXPECT_EQ(usage_csv(example(true)),
-              "1700000000.250,node01,0,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer\n"
-              "1700000000.250,node01,1,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer\n"
-              "1700000000.250,node01,2,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer\n"
-              "1700000000.250,node01,3,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer\n"
-              "1700000000.250,node02,,,,,,,2,815,alice,python3.11\n"
-              "1700000000.250,node02,64,0.0,0.0,0.0,50.0,50.0,3,4711,alice,trainer\n");
+              "1700000000.250,node01,0,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
+              "1700000000.250,node01,1,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
+              "1700000000.250,node01,2,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
+              "1700000000.250,node01,3,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
+              "1700000000.250,node02,,,,,,,2,815,alice,python3.11,,,\n"
+              "1700000000.250,node02,64,0.0,0.0,0.0,50.0,50.0,3,4711,alice,trainer,,,\n");
     UsageTable odd = example();
     odd.rows.resize(1);
     odd.rows[0].rank.set_tiles("all,\"of\" them");
     odd.rows[0].rank.set_command("a,b");
-    EXPECT_EQ(usage_csv(odd),
-              "1700000000.250,node01,\"all,\"\"of\"\" them\",0.0,70.0,10.0,20.0,0.0,0,4711,alice,\"a,b\"\n");
+    EXPECT_EQ(
+        usage_csv(odd),
+        "1700000000.250,node01,\"all,\"\"of\"\" them\",0.0,70.0,10.0,20.0,0.0,0,4711,alice,\"a,b\",,,\n");
 }
 
 TEST(UsageTable, ForProgramsIsALineOfJson) {
@@ -167,6 +169,30 @@ TEST(UsageTable, ForProgramsIsALineOfJson) {
     EXPECT_EQ(json["ranks"][1]["tiles"], (std::vector<int>{4, 5, 7}));
     EXPECT_TRUE(json["ranks"][2]["percent"].is_null());
     EXPECT_TRUE(json["ranks"][2]["total_seconds"].is_null());
+}
+
+TEST(UsageTable, TellsOfTheGpusOfTheNodeThatAsks) {
+    constexpr uint64_t kGiB = uint64_t{1} << 30;
+    UsageTable table = example();
+    table.gpu_host = "node01";
+    table.gpus = {
+        {4, {80, 10, 2 * kGiB, 80 * kGiB}}, {5, {40, 10, kGiB, 80 * kGiB}}, {0, {{}, {}, kGiB, 10 * kGiB}}};
+    const std::string text = usage_text(table);
+    EXPECT_NE(text.find("%chkpt  %gpu     GPU_MEM  RANK"), std::string::npos) << text;
+    EXPECT_NE(text.find("  60.0  3.0/160.0G     1  4711"), std::string::npos) << text;
+    EXPECT_NE(text.find("   -   1.0/10.0G     0  4711"), std::string::npos) << text;
+    EXPECT_NE(text.find("   -           -     3  4711"), std::string::npos)
+        << "of another node nothing is known: " << text;
+    const std::string csv = usage_csv(table);
+    EXPECT_NE(csv.find(",4,100.0,0.0,0.0,0.0,0.0,1,4711,alice,trainer,80,2147483648,85899345920\n"),
+              std::string::npos)
+        << csv;
+    EXPECT_NE(csv.find(",7,100.0,0.0,0.0,0.0,0.0,1,4711,alice,trainer,,,\n"), std::string::npos) << csv;
+    const auto json = nlohmann::json::parse(usage_json(table));
+    EXPECT_EQ(json["ranks"][1]["gpus"].size(), 2u);
+    EXPECT_EQ(json["ranks"][1]["gpus"][0]["busy_percent"], 80);
+    EXPECT_TRUE(json["ranks"][0]["gpus"][0]["busy_percent"].is_null());
+    EXPECT_TRUE(json["ranks"][3]["gpus"].empty());
 }
 
 TEST(UsageTable, IsCutToTheTerminal) {

@@ -105,5 +105,13 @@ TEST(Gres, ThatAStepAskedFor) {
     EXPECT_EQ(requested_units("", "rdu"), std::nullopt);
 }
 
+TEST(Gres, ThatANodeHas) {
+    EXPECT_EQ(configured_units("gpu:a100:4(S:0,1),gpu:h100:2(S:1),rdu:8", "gpu"), 6u);
+    EXPECT_EQ(configured_units("gpu:4(S:0-1),rdu:8,rdu_tile:64", "rdu"), 8u);
+    EXPECT_EQ(configured_units("gpu", "gpu"), 1u);
+    EXPECT_EQ(configured_units("(null)", "gpu"), std::nullopt);
+    EXPECT_EQ(configured_units("", "gpu"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace dp
