@@ -93,8 +93,10 @@ std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan,
     if (near.empty()) return std::nullopt;  // the site does not say
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
-    // Bound to more than its part of the step's CPUs here, a task has them together with others.
-    facts.shared = facts.allowed.size() * facts.near.size() > s.facts.cpus;
+    // Bound to more than its part of the step's CPUs here, a task has them together with the step's others;
+    // where it may use even more than those, Slurm confines nobody, and what other jobs use is not known.
+    facts.shared =
+        facts.allowed.size() * facts.near.size() > s.facts.cpus && facts.allowed.size() <= s.facts.cpus;
     facts.core_of = core_of;
     const Cpus mine = cpus_of_rank(facts);
     const bool first_of_them =

@@ -13,7 +13,7 @@ extern "C" {
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -55,7 +55,7 @@ void leave_step_alone() {
 
 // Whether one of srun's own words, before those of the program, begins so. Slurm tells nobody whether a
 // binding was asked for or is its own choice, nor whether a step wants less than its job has.
-bool is_given(std::initializer_list<std::string_view> beginnings, int words_of_program) {
+bool is_given(std::span<const std::string_view> beginnings, int words_of_program) {
     const Fd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
     std::string text;
     char part[4096];
@@ -70,20 +70,29 @@ bool is_given(std::initializer_list<std::string_view> beginnings, int words_of_p
     });
 }
 
+// --cpu-bind, --mem-bind, and how they were spelled once.
+constexpr std::array<std::string_view, 4> kBindingOptions = {"--cpu-b", "--cpu_b", "--mem-b", "--mem_b"};
+
+// By which a step asks for less than its job has.
+constexpr std::array<std::string_view, 2> kGresOptions = {"--gre", "--tres"};
+
+bool is_set(const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value;
+}
+
 // Leaves for the nodes what they need to know of the step's tiles.
 Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
     auto job = gres_of_job(job_id);
     if (!job) return tl::make_unexpected(job.error());
     set_environment(kGresVariable, *job);
-    const char* asked = std::getenv("SLURM_GRES");
-    if ((asked && *asked) || is_given({"--gre", "--tres"}, words_of_program)) {
+    if (is_set("SLURM_GRES") || is_given(kGresOptions, words_of_program)) {
         auto step = gres_of_step(job_id, step_id);
         if (!step) return tl::make_unexpected(step.error());
         set_environment(kStepGresVariable, *step);
     }
-    // As --cpu-bind and its older spelling.
-    if (is_given({"--cpu-b", "--cpu_b"}, words_of_program))
-        set_environment(kStepVariable, std::string(std::getenv(kStepVariable)) + " " + kOwnCpuBinding);
+    if (is_given(kBindingOptions, words_of_program))
+        set_environment(kStepVariable, std::string(std::getenv(kStepVariable)) + " " + kOwnBinding);
     return {};
 }
 
@@ -160,6 +169,10 @@ void launcher_post_options() {
     for (const auto& [name, value] : settings_to_environment(s.settings))
         text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
     if (s.command_line.any()) text.append(" ").append(kOwnOptions);
+    // Srun will set these itself, later. Of several components the words cannot be told from the programs'.
+    if (s.settings.tiles && (is_set("SLURM_CPU_BIND") || is_set("SLURM_MEM_BIND") ||
+                             (s.components > 1 && is_given(kBindingOptions, 0))))
+        text.append(" ").append(kOwnBinding);
     set_environment(kStepVariable, text);
     s.active = true;
 }

@@ -140,7 +140,7 @@ void take_up_step(spank_t spank, State& s) {
     if (s.refused) return s.shelf.abandon();
     s.settings = read_settings(step);
     s.own_options = step.find(kOwnOptions) != std::string::npos;
-    s.own_cpu_binding = step.find(kOwnCpuBinding) != std::string::npos;
+    s.own_binding = step.find(kOwnBinding) != std::string::npos;
     auto facts = gather(spank);
     if (!facts) {
         s.failure = facts.error().message;
@@ -172,7 +172,11 @@ void take_up_step(spank_t spank, State& s) {
         // As far as it can be known here; where it cannot, each task says why.
         const TilesOf tiles_of = [&](uint32_t local) {
             auto plan = s.tiles ? plan_tiles(tile_facts(s, local, get)) : fail("");
-            return plan ? plan->variables : std::vector<TaskVariable>();
+            if (!plan) return std::vector<TaskVariable>();
+            // Slurm may still set its own for each task, and from these each task learns what it is bound to.
+            std::erase_if(plan->variables,
+                          [](const TaskVariable& v) { return v.whose == TaskVariable::Whose::slurm; });
+            return plan->variables;
         };
         s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), tiles_of, get);
         change_environment(spank, s.environment.changes());

@@ -64,8 +64,8 @@ struct State {
     bool active = false;
     bool refused = false;  // by the launcher, which has said why: the tasks end without a word
     Settings settings;
-    bool own_options = false;      // some of them were given to this srun itself
-    bool own_cpu_binding = false;  // srun was given --cpu-bind
+    bool own_options = false;  // some of them were given to this srun itself
+    bool own_binding = false;  // the user binds tasks to CPUs or memory
     StepFacts facts;
     NodeSetup node;
     std::optional<NodeTiles> tiles;  // with --dp-tiles

@@ -222,7 +222,7 @@ void task_init(spank_t spank) {
     std::vector<std::string> warnings;
     if (tiles) {
         facts.tiles = tiles->variables;
-        if (!s.own_cpu_binding)
+        if (!s.own_binding)
             if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
                 warnings.push_back(*warning);
     }

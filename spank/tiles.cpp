@@ -56,7 +56,7 @@ Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
         if (steps->job_steps[i].step_id.step_id == step_id && steps->job_steps[i].tres_per_node)
             gres = steps->job_steps[i].tres_per_node;
     slurm_free_job_step_info_response_msg(steps);
-    return gres;
+    return gres.empty() ? "none" : gres;
 }
 
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
@@ -67,12 +67,19 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
                     " does not name node " + s.facts.host +
                     "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
     NodeTiles tiles{std::move(**inventory), {}, {}, {}, {}};
+    const std::string& gres = tiles.inventory.layout.gres;
+    if (s.facts.heterogeneous && gres != "gpu")
+        return fail(
+            "--dp-tiles: in a heterogeneous step (srun A : B) nobody tells a node what it was given of "
+            "gres " +
+            gres + ", only of gpu; start the parts as steps of their own");
     auto detail = gres_of_node(get(kGresVariable).value_or(""), s.facts.host);
     if (!detail) return tl::make_unexpected(detail.error());
     auto given = parse_gres_detail(*detail);
     if (!given) return tl::make_unexpected(given.error());
     tiles.given = std::move(*given);
-    tiles.step_count = requested_units(get(kStepGresVariable).value_or(""), tiles.inventory.layout.gres);
+    if (const std::string step = get(kStepGresVariable).value_or(""); !step.empty())
+        tiles.step_count = requested_units(step, gres).value_or(0);
     tiles.step_units = get("SLURM_STEP_GPUS").value_or("");
     if (const char* names = tiles.inventory.vendor->slurm_variable)
         tiles.step_names = get(names).value_or("");
@@ -86,6 +93,7 @@ TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get
     facts.step_count = s.tiles->step_count;
     facts.step_units = s.tiles->step_units;
     facts.step_names = s.tiles->step_names;
+    facts.gpu_binding = get("SLURMD_TRES_BIND").value_or("");  // from Slurm in the task alone
     facts.task_names = facts.step_names;
     if (const char* names = facts.inventory->vendor->slurm_variable)
         facts.task_names = get(names).value_or("");

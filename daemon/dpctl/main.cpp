@@ -89,6 +89,9 @@ int main(int argc, char** argv) {
         ->excludes(once);
     top_verb->add_option("-i,--interval", top.interval, "seconds from table to table (default 1)")
         ->type_name("SECONDS")
+        ->check([](const std::string& text) {  // which the next would let pass
+            return text.find_first_of("nN") == std::string::npos ? std::string() : "not a number of seconds";
+        })
         ->check(CLI::Range(0.1, 86400.0));
     auto* csv = top_verb->add_flag("--csv", top.csv, "a line a tile, for machines");
     top_verb->add_flag("--json", top.json, "a line a table, for machines")->excludes(csv);

@@ -296,7 +296,8 @@ std::string Membership::table() const {
     };
     auto tiles_of = [this](const Rank& r) {
         const bool known = r.node && r.local_rank < nodes_[*r.node].tiles.size();
-        return known ? nodes_[*r.node].tiles[r.local_rank] : std::string();
+        const std::string text = known ? nodes_[*r.node].tiles[r.local_rank] : std::string();
+        return parse_tiles(text).empty() ? std::string() : text;
     };
     size_t tiles_width = 0;
     size_t mask_width = 0;

@@ -101,8 +101,8 @@ inline constexpr const char* kGresVariable = "SLURM_DP_GRES";
 inline constexpr const char* kStepGresVariable = "SLURM_DP_STEP_GRES";
 // In kStepVariable: the launcher has refused the step and said why.
 inline constexpr const char* kRefusedStep = "refused";
-// There, too: srun was given --cpu-bind.
-inline constexpr const char* kOwnCpuBinding = "cpus=bound";
+// There, too: the user binds tasks to CPUs or memory, who wants it so.
+inline constexpr const char* kOwnBinding = "bound=1";
 // And: some of the settings were given to this srun itself, so that the step insists on a world.
 inline constexpr const char* kOwnOptions = "own=1";
 inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable,

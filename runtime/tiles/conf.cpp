@@ -100,6 +100,9 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
         for (size_t i = 0; i < count; ++i) {
             if ((*files)[i][0] != '/')
                 return fail("files: \"" + printable((*files)[i], 60) + "\" is no absolute path");
+            if (std::any_of(devices.begin(), devices.end(),
+                            [&](const TileDevice& d) { return d.file == (*files)[i]; }))
+                return fail("files: " + printable((*files)[i], 60) + " stands there twice");
             devices[i].file = std::move((*files)[i]);
         }
     }
@@ -128,6 +131,9 @@ Try<TileInventory> read_inventory(const Words& words) {
     if (layout.gres.empty()) layout.gres = inventory.vendor->default_gres;
     layout.tiles = static_cast<uint32_t>(tiles);
     layout.tiles_per_device = *per_device;
+    if (layout.gres.find_first_of(":;=()") != std::string::npos)
+        return fail("gres=" + printable(layout.gres, 40) +
+                    ": give the name of a gres alone, without type or count");
     const bool counts_tiles = layout.gres == "tile" || layout.gres == "rdu_tile";
     const auto per_unit = number_of(words, "tiles-per-unit", counts_tiles ? 1 : *per_device);
     if (!per_unit) return tl::make_unexpected(per_unit.error());
@@ -135,6 +141,11 @@ Try<TileInventory> read_inventory(const Words& words) {
     if (layout.tiles % layout.tiles_per_unit != 0)
         return fail("a node's " + plural(layout.tiles, "tile") + " do not make whole units of gres " +
                     layout.gres + " with " + plural(layout.tiles_per_unit, "tile") + " each");
+    // Slurm's own variables then name units of which the program sees nothing.
+    if (layout.gres == "gpu" && layout.tiles_per_unit != layout.tiles_per_device &&
+        inventory.vendor != &kIntel)
+        return fail("a unit of gres gpu is one device of " + std::string(inventory.vendor->name) +
+                    ", so tiles-per-unit= is tiles-per-device=; leave it out, or give another gres");
     auto read = read_devices(words, *devices);
     if (!read) return tl::make_unexpected(read.error());
     inventory.devices = std::move(*read);

@@ -65,13 +65,44 @@ Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const T
     return units;
 }
 
+// How Slurm binds each task to GPUs: "per_task:1"; "" where it does not.
+std::string_view binding_of_gpus(const TileFacts& facts) {
+    constexpr std::string_view kGpu = "gpu:";
+    std::string_view rest = facts.gpu_binding;
+    while (!rest.empty()) {
+        std::string_view part = rest.substr(0, rest.find_first_of("+;"));
+        rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+        if (!part.starts_with(kGpu)) continue;
+        part.remove_prefix(kGpu.size());
+        // In front of it may stand how talkative Slurm is to be.
+        for (std::string_view word : {"verbose,", "v,"})
+            if (part.starts_with(word)) part.remove_prefix(word.size());
+        return part == "none" ? std::string_view() : part;
+    }
+    return {};
+}
+
+// Only of these is it sure that no two tasks have the same.
+bool gives_each_its_own(std::string_view binding, size_t tasks, size_t units_of_step) {
+    return binding.empty() || binding.starts_with("per_task:") ||
+           (binding == "single:1" && tasks <= units_of_step);
+}
+
 // Slurm has bound this task to some of the step's units. In a device cgroup it finds just these, counted from
 // 0; without, Slurm names them by their number on the node.
 Try<Owned> owned_by_task(const TileFacts& facts, const std::vector<uint32_t>& of_step) {
     Owned owned{{}, {}, true};
     const size_t count = split(facts.task_names, ',').size();
+    const std::string_view binding = binding_of_gpus(facts);
+    if (!gives_each_its_own(binding, facts.ranks.size(), of_step.size()))
+        return fail(
+            "Slurm binds the tasks to GPUs itself (" + printable(binding, 60) +
+            "), so that several may have the same one; leave out --gpu-bind and --ntasks-per-gpu: --dp-tiles "
+            "gives each rank its own");
     const Access access = look_at(facts, of_step);
-    if (!access.closed.empty() && access.open.size() == count) {
+    if (count == of_step.size()) {
+        owned.units = of_step;
+    } else if (!access.closed.empty() && access.open.size() == count) {
         owned.units = access.open;
     } else {
         const std::string gres =
@@ -167,7 +198,8 @@ std::vector<TaskVariable> variables_of(const TileInventory& inventory, const Til
 }  // namespace
 
 bool is_bound_by_slurm(const TileFacts& facts) {
-    return facts.inventory->layout.gres == "gpu" && facts.task_names != facts.step_names;
+    return facts.inventory->layout.gres == "gpu" &&
+           (!binding_of_gpus(facts).empty() || facts.task_names != facts.step_names);
 }
 
 Try<TilePlan> plan_tiles(const TileFacts& facts) {
@@ -185,8 +217,11 @@ Try<TilePlan> plan_tiles(const TileFacts& facts) {
                 require_access(facts, (*shares)[i], facts.ranks[owned->by_task ? facts.local_rank : i]);
             !may)
             return tl::make_unexpected(may.error());
-    TileView view{*facts.inventory, plan.own, {}, owned->names, facts.get};
-    view.visible = facts.own_only || owned->by_task ? plan.own : in_rank_order(*shares);
+    const bool own_only = facts.own_only || owned->by_task;
+    TileView view{*facts.inventory, plan.own, own_only ? plan.own : in_rank_order(*shares), owned->names,
+                  facts.get};
+    for (const Tiles& share : *shares)
+        if (!own_only) view.firsts.push_back(share.front());
     plan.variables = variables_of(*facts.inventory, view);
     if (!owned->by_task) plan.shares = std::move(*shares);
     return plan;

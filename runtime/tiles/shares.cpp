@@ -126,11 +126,9 @@ Tiles parse_tiles(std::string_view text) {
         const auto first = parse_number<uint32_t>(part.substr(0, dash));
         const auto last =
             dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
-        if (!first || !last || *last < *first || *last - *first >= kMaxTiles - out.size()) return {};
-        for (uint32_t tile = *first;; ++tile) {
-            out.push_back(tile);
-            if (tile == *last) break;
-        }
+        if (!first || !last || *last < *first || *last >= kMaxTiles || (!out.empty() && *first <= out.back()))
+            return {};
+        for (uint32_t tile = *first; tile <= *last; ++tile) out.push_back(tile);
     }
     return out;
 }

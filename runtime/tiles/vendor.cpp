@@ -14,6 +14,12 @@ std::string TileView::unit_name(uint32_t tile) const {
     return std::to_string(unit);
 }
 
+std::string TileView::device_name(uint32_t tile) const {
+    const TileLayout& layout = inventory.layout;
+    if (layout.tiles_per_unit == layout.tiles_per_device) return unit_name(tile);
+    return std::to_string(tile / layout.tiles_per_device);
+}
+
 uint32_t TileView::number_in_task(uint32_t tile) const {
     const uint32_t per_unit = inventory.layout.tiles_per_unit;
     const auto unit = parse_number<uint32_t>(unit_name(tile));
@@ -29,10 +35,10 @@ std::string join(const std::vector<std::string>& words, char separator) {
     return text;
 }
 
-VendorVariables visible_units(const TileView& view, std::vector<std::string>& names) {
+VendorVariables visible_devices(const TileView& view, std::vector<std::string>& names) {
     VendorVariables out;
     for (uint32_t tile : view.visible) {
-        const std::string name = view.unit_name(tile);
+        const std::string name = view.device_name(tile);
         const auto there = std::find(names.begin(), names.end(), name);
         if (!view.own.empty() && tile == view.own.front())
             out.device = static_cast<uint32_t>(there - names.begin());

@@ -27,7 +27,12 @@ struct TileView {
     std::vector<std::pair<uint32_t, std::string>> unit_names;
     GetVariable get = [](const char*) { return std::nullopt; };  // the task's environment until now
 
+    // Of the node's ranks, each the first tile, by local rank; none where the rank's own alone are visible.
+    Tiles firsts = {};
+
     std::string unit_name(uint32_t tile) const;
+    // Of the device that a tile lies on; its number where it is no unit.
+    std::string device_name(uint32_t tile) const;
     // Tiles as one after the other in the task's own numbering of devices, tiles_per_device each; their own
     // number where a unit's name is none.
     uint32_t number_in_task(uint32_t tile) const;
@@ -56,8 +61,8 @@ inline constexpr std::array<const Vendor*, 4> kVendors = {&kSambanova, &kIntel, 
 
 std::string join(const std::vector<std::string>& words, char separator = ',');
 
-// The names of the visible tiles' units, each once; the position of the first own one among them.
-VendorVariables visible_units(const TileView& view, std::vector<std::string>& names);
+// The names of the visible tiles' devices, each once; the position of the first own one among them.
+VendorVariables visible_devices(const TileView& view, std::vector<std::string>& names);
 
 // Of devices that were found, each a unit of gres gpu; nullopt where there is none.
 std::optional<TileInventory> inventory_of_gpus(std::vector<TileDevice> devices,

@@ -118,6 +118,13 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
             found = shown(cluster.run(["srun", "-N1", "-n4", *options, "--dp-tiles=auto", "sh", "-c", SHOW]))
             assert sorted(task["open"] for task in found) == list("0123")
             assert all(task["DP_TILE_LIST"] == task["open"] and task["CUDA_VISIBLE_DEVICES"] == "0" for task in found)
+        # Slurm calls the GPUs of each task 0 and 1.
+        found = shown(cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=2", "--dp-tiles=1", "sh", "-c", SHOW]))
+        assert [(task["DP_TILE_LIST"], task["open"]) for task in found] == [("0", "01"), ("2", "23")]
+        for options in ("-n4 --gres=gpu:2 --gpu-bind=single:2", "-n2 --gres=gpu:2 --gpu-bind=map_gpu:0,0", "-n4 --gpus=2 --ntasks-per-gpu=2"):
+            done = cluster.run(f"srun -N1 {options} --dp-tiles=1 echo ran")
+            assert done.returncode != 0 and "ran" not in done.stdout
+            assert "Slurm binds the tasks to GPUs itself" in done.stderr, done.stderr
     with tiles_conf(cluster, GPUS.replace(" files=/dev/gpu[0-3]", "")):
         done = cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=1", "--dp-tiles=auto", "echo", "ran"])
         assert done.returncode != 0 and "ran" not in done.stdout
@@ -138,6 +145,16 @@ def test_steps_of_one_job_have_what_slurm_gave_each(cluster):
         found = steps("rdu")
         assert "rank=" not in found.stdout
         assert "this step was given 2 of its job's 4 rdu on this node, and Slurm tells nobody which" in found.stderr
+    with tiles_conf(cluster, SN30_BY_TILE):
+        found = cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=tile:4", "srun", "--gres=none", "--dp-tiles=auto", "echo", "ran"])
+        assert "ran" not in found.stdout and "this step was given 0 of its job's 4 tile" in found.stderr, found.stderr
+    cluster.assert_idle(deadline=40)
+
+
+def test_a_heterogeneous_step_is_told_why(cluster):
+    with tiles_conf(cluster, SN30_BY_TILE):
+        done = cluster.run("srun -N1 -n1 --gres=tile:4 --dp-tiles=auto echo ran : -N1 -n1 --gres=tile:4 --dp-tiles=auto echo ran")
+    assert "ran" not in done.stdout and "in a heterogeneous step (srun A : B) nobody tells a node" in done.stderr, done.stderr
     cluster.assert_idle(deadline=40)
 
 
@@ -283,6 +300,8 @@ def test_ranks_have_the_cpus_near_their_tiles(cluster):
         assert done.stderr == "" and all(task["OMP_NUM_THREADS"] == "1" for task in shown(done))
         # Asked for by the user, a binding is left alone; a word of the program's own is no such wish.
         kept = {task["cpus"] for task in shown(cluster.run([*step, "--cpu-bind=none", "sh", "-c", SHOW]))}
+        assert len(kept) == 1 and kept != {str(cpus[0])}
+        kept = {task["cpus"] for task in shown(cluster.run([*step, "sh", "-c", SHOW], env={"SLURM_CPU_BIND": "none"}))}
         assert len(kept) == 1 and kept != {str(cpus[0])}
         alone = shown(cluster.run([*step, "sh", "-c", SHOW, "--cpu-bind=none"]))
         assert alone[3]["cpus"] == str(cpus[1])

@@ -20,7 +20,7 @@ namespace {
 VendorVariables variables(const TileView& view) {
     std::vector<std::string> names;
     std::vector<std::string> among;
-    VendorVariables out = visible_units(view, names);
+    VendorVariables out = visible_devices(view, names);
     for (size_t i = 0; i < names.size(); ++i) among.push_back(std::to_string(i));
     // HIP reads CUDA_VISIBLE_DEVICES, too, where its own is missing, and Slurm may have set that one.
     out.variables = {{"ROCR_VISIBLE_DEVICES", join(names), TaskVariable::Whose::slurm},

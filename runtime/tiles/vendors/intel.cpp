@@ -21,8 +21,12 @@ VendorVariables variables(const TileView& view) {
     const uint32_t per_device = view.inventory.layout.tiles_per_device;
     // Level Zero lists devices in an order of its own (here that of PCI), whatever the mask's.
     std::vector<uint32_t> numbers;
-    for (uint32_t tile : view.visible) numbers.push_back(view.number_in_task(tile));
+    // So of the other ranks' tiles one each is shown: number LOCAL_RANK is then one of its own, as long as
+    // the shares lie in the order of the ranks.
+    for (uint32_t tile : view.firsts) numbers.push_back(view.number_in_task(tile));
+    for (uint32_t tile : view.own) numbers.push_back(view.number_in_task(tile));
     std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     VendorVariables out;
     std::vector<std::string> names;
     std::vector<uint32_t> devices;  // as the program counts them

@@ -28,7 +28,7 @@ bool is_instance(const std::string& name) {
 
 VendorVariables variables(const TileView& view) {
     std::vector<std::string> names;
-    VendorVariables out = visible_units(view, names);
+    VendorVariables out = visible_devices(view, names);
     if (!names.empty() && is_instance(names[out.device])) {
         names = {names[out.device]};
         out.device = 0;

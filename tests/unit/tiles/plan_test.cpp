@@ -165,6 +165,68 @@ TEST(TilePlan, WhereSlurmHasBoundEachTask) {
               std::string::npos);
 }
 
+TEST(TilePlan, WhereSlurmGivesTwoTasksTheSameThereIsNone) {
+    TileFacts facts{&kFourGpus, {}, "0,1", "0,1", "0"};
+    facts.ranks = ranks_from(0, 4);
+    facts.open_error = only({"/dev/gpu0"});
+    for (const char* binding : {"gpu:single:2", "gpu:map_gpu:0,0", "gpu:mask_gpu:0x3,0x1", "gpu:single:1",
+                                "gpu:closest", "gpu:verbose,map_gpu:0,0"}) {
+        facts.gpu_binding = binding;
+        const auto plan = plan_tiles(facts);
+        ASSERT_FALSE(plan) << binding;
+        EXPECT_NE(plan.error().message.find("leave out --gpu-bind"), std::string::npos)
+            << plan.error().message;
+    }
+    facts.gpu_binding = "gpu:none";
+    facts.task_names = "0,1";
+    facts.ranks = ranks_from(0, 2);
+    EXPECT_EQ(plan_tiles(facts).error().message.find("leave out"), std::string::npos);
+}
+
+TEST(TilePlan, ATaskThatSlurmBoundCallsItsOwnAsTheStepDoes) {
+    // --gpus-per-task=2, one rank; and the second of two, whose names are those of the step's first two.
+    TileFacts facts{&kFourGpus, {}, "2,3", "0,1", "0,1", "gpu:per_task:2"};
+    facts.ranks = ranks_from(0, 1);
+    facts.open_error = only({"/dev/gpu2", "/dev/gpu3"});
+    EXPECT_EQ(plan_tiles(facts)->own, (Tiles{2, 3}));
+    facts.step_units = facts.step_names = "0,1,2,3";
+    facts.ranks = ranks_from(0, 2);
+    facts.local_rank = 1;
+    facts.per_rank = 1;
+    const auto plan = plan_tiles(facts);
+    EXPECT_EQ(plan->own, Tiles{2});
+    EXPECT_EQ(value_of(*plan, "CUDA_VISIBLE_DEVICES"), "0");
+}
+
+TEST(TilePlan, DevicesAreListedAlsoWhereSlurmCountsSomethingElse) {
+    const TileInventory quarters = inventory("vendor=nvidia devices=4 tiles-per-device=16 gres=tile");
+    TileFacts facts{&quarters, given("tile:32(IDX:0-31)")};
+    facts.ranks = ranks_from(0, 2);
+    facts.local_rank = 1;
+    facts.per_rank = 16;
+    EXPECT_EQ(value_of(*plan_tiles(facts), "CUDA_VISIBLE_DEVICES"), "0,1");
+    EXPECT_EQ(value_of(*plan_tiles(facts), "DP_TILE_DEVICE"), "1");
+    const TileInventory pairs = inventory("vendor=amd devices=8 gres=pair tiles-per-unit=2");
+    facts.inventory = &pairs;
+    facts.given = given("pair:2(IDX:0,2)");
+    facts.per_rank = 2;
+    EXPECT_EQ(value_of(*plan_tiles(facts), "ROCR_VISIBLE_DEVICES"), "0,4,1,5");
+    EXPECT_EQ(value_of(*plan_tiles(facts), "DP_TILE_DEVICE"), "1");
+}
+
+TEST(TilePlan, OfDawnWithTwoStacksARankNumberLocalRankIsItsOwn) {
+    for (uint32_t local = 0; local < 4; ++local) {
+        TileFacts facts{&kDawn, {}, "0,1,2,3", "0,1,2,3", "0,1,2,3"};
+        facts.ranks = ranks_from(0, 4);
+        facts.local_rank = local;
+        const auto plan = plan_tiles(facts);
+        const auto numbers = parse_tiles(value_of(*plan, "ZE_AFFINITY_MASK"));
+        ASSERT_EQ(numbers.size(), 5u);
+        EXPECT_EQ(numbers[local], plan->own.front());
+        EXPECT_EQ(value_of(*plan, "DP_TILE_DEVICE"), std::to_string(local));
+    }
+}
+
 TEST(TilePlan, OfDawnInBothHierarchies) {
     for (uint32_t local = 0; local < 8; ++local) {
         TileFacts facts{&kDawn, {}, "0,1,2,3", "0,1,2,3", "0,1,2,3"};
