@@ -67,11 +67,13 @@ Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const T
 
 // How Slurm binds each task to GPUs: "per_task:1"; "" where it does not.
 std::string_view binding_of_gpus(const TileFacts& facts) {
+    constexpr std::string_view kGres = "gres/";  // since 23.11
     constexpr std::string_view kGpu = "gpu:";
     std::string_view rest = facts.gpu_binding;
     while (!rest.empty()) {
         std::string_view part = rest.substr(0, rest.find_first_of("+;"));
         rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+        if (part.starts_with(kGres)) part.remove_prefix(kGres.size());
         if (!part.starts_with(kGpu)) continue;
         part.remove_prefix(kGpu.size());
         // In front of it may stand how talkative Slurm is to be.

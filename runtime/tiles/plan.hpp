@@ -26,7 +26,7 @@ struct TileFacts {
     std::string step_units = {};
     std::string step_names = {};
     std::string task_names = {};
-    std::string gpu_binding = {};  // SLURMD_TRES_BIND: "gpu:per_task:1"; "": none
+    std::string gpu_binding = {};  // SLURMD_TRES_BIND: "gpu:per_task:1", since 23.11 "gres/gpu:..."; "": none
     // How many units of the gres the step was given on a node, as far as Slurm says it. Of others than gpu
     // nobody learns which, so where they are fewer than the job's, there is no plan.
     std::optional<uint64_t> step_count = std::nullopt;

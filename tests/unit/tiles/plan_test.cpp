@@ -169,8 +169,9 @@ TEST(TilePlan, WhereSlurmGivesTwoTasksTheSameThereIsNone) {
     TileFacts facts{&kFourGpus, {}, "0,1", "0,1", "0"};
     facts.ranks = ranks_from(0, 4);
     facts.open_error = only({"/dev/gpu0"});
-    for (const char* binding : {"gpu:single:2", "gpu:map_gpu:0,0", "gpu:mask_gpu:0x3,0x1", "gpu:single:1",
-                                "gpu:closest", "gpu:verbose,map_gpu:0,0"}) {
+    for (const char* binding :
+         {"gpu:single:2", "gpu:map_gpu:0,0", "gpu:mask_gpu:0x3,0x1", "gpu:single:1", "gpu:closest",
+          "gpu:verbose,map_gpu:0,0", "gres/gpu:single:2", "gres/x:1;gres/gpu:map_gpu:0,0"}) {
         facts.gpu_binding = binding;
         const auto plan = plan_tiles(facts);
         ASSERT_FALSE(plan) << binding;
