@@ -38,8 +38,8 @@ def end_and_read(step):
 
 @pytest.mark.parametrize("node", ["node01", "node02"])
 def test_the_steps_user_on_its_nodes_is_served(cluster, store, node):
-    _, address, port = store
-    assert ask(cluster, node, "alice", address, port) == SERVED
+    step, address, port = store
+    assert ask(cluster, node, "alice", address, port) == SERVED, end_and_read(step)  # the broker says why not
 
 
 @pytest.mark.parametrize("node", ["node01", "node02"])
@@ -96,7 +96,7 @@ def test_the_same_user_in_a_network_of_his_own_gets_nothing(cluster, store):
         # From the node itself he is served.
         done = subprocess.run(["nsenter", node, *alice, PYTHON, "-c", CLIENT, address, port], capture_output=True, text=True, timeout=60,
                               check=True)
-        assert done.stdout.strip() == SERVED
+        assert done.stdout.strip() == SERVED, end_and_read(step)  # the broker says why not
     finally:
         subprocess.run(["nsenter", node, "sh", "-c", "nft delete table ip dp_test; ip link del outer; sysctl -qw net.ipv4.ip_forward=0"], check=False)
         inside.kill()
