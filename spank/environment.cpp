@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "environment.hpp"
 
+#include <algorithm>
+
 namespace dp::plugin {
 
 std::optional<std::string> environment_value(spank_t spank, const char* name) {
@@ -34,32 +36,46 @@ void make(spank_t spank, const EnvironmentChange& change) {
 
 }  // namespace
 
+// Sorted, not hashed: made in each task, where every piece of memory is a page to copy.
 Variables::Variables(spank_t spank) {
     char** const environment = variables(spank);
-    for (char** entry = environment; entry && *entry; ++entry) {
-        const std::string_view text(*entry);
+    size_t count = 0;
+    while (environment && environment[count]) ++count;
+    values_.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+        const std::string_view text(environment[i]);
         if (const size_t equals = text.find('='); equals != std::string_view::npos)
-            values_.emplace(text.substr(0, equals), text.substr(equals + 1));  // the first one counts
+            values_.emplace_back(text.substr(0, equals), text.substr(equals + 1));
     }
+    // Of two of a name the first one counts.
+    std::stable_sort(values_.begin(), values_.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
 }
 
 std::optional<std::string> Variables::operator()(const char* name) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? std::nullopt : std::optional<std::string>(found->second);
+    const std::string_view wanted(name);
+    const auto found =
+        std::lower_bound(values_.begin(), values_.end(), wanted,
+                         [](const auto& entry, std::string_view n) { return entry.first < n; });
+    if (found == values_.end() || found->first != wanted) return std::nullopt;
+    return std::string(found->second);
 }
 
+// What has room is written into Slurm's own list: see empty_slots.
 void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes) {
-    for (const auto& change : changes) make(spank, change);
-}
-
-// Slurm allocates and clears 256 KiB for each variable that it sets (setenvf). The task has its environment,
-// a copy of slurmstepd's, to itself: what fits is written into it.
-void change_task_environment(spank_t spank, const std::vector<EnvironmentChange>& changes) {
     for (const auto& change : changes) {
         // Anew each time: setting a variable may move the list.
         char** const environment = variables(spank);
-        if (!environment || !write_over(environment, change)) make(spank, change);
+        if (!environment || !write_into(environment, change)) make(spank, change);
     }
+}
+
+void remove_slots(spank_t spank) {
+    std::vector<std::string> names;
+    for (char** entry = variables(spank); entry && *entry; ++entry)
+        if (const std::string_view text(*entry); is_slot(text))
+            names.emplace_back(text.substr(0, text.find('=')));
+    for (const auto& name : names) spank_unsetenv(spank, name.c_str());
 }
 
 }  // namespace dp::plugin

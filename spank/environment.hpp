@@ -11,7 +11,7 @@ extern "C" {
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/task_environment.hpp"
@@ -27,13 +27,13 @@ class Variables {
     std::optional<std::string> operator()(const char* name) const;
 
  private:
-    std::unordered_map<std::string_view, std::string_view> values_;
+    std::vector<std::pair<std::string_view, std::string_view>> values_;  // by name
 };
 
-// The node's, in user_init.
+// The node's, in user_init, or in task_init a task's own: a copy of slurmstepd's that is the task's alone.
 void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);
 
-// A task's own, in task_init.
-void change_task_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);
+// Those that change_environment did not fill.
+void remove_slots(spank_t spank);
 
 }  // namespace dp::plugin

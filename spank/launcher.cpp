@@ -207,8 +207,9 @@ void launcher_step_created(spank_t spank) {
         set_environment(kRankZeroHostVariable, *host);
     }
     if (s.settings.tiles) {
-        if (auto told = tell_of_tiles(job_id, step_id, argc); !told) refuse_step(told.error().message);
+        if (auto told = tell_of_tiles(job_id, step_id, argc); !told) return refuse_step(told.error().message);
     }
+    for (const auto& slot : empty_slots()) set_environment(slot.name.c_str(), *slot.value);
 }
 
 }  // namespace dp::plugin

@@ -203,8 +203,9 @@ void node_user_init(spank_t spank) {
     State& s = state();
     if (!s.active) return;
     if (!s.failure) take_up_step(spank, s);
-    // Neither task nor prolog nor epilog of a task gets to see it, whatever became of the step.
+    // Neither task nor prolog nor epilog of a task gets to see them, whatever became of the step.
     spank_unsetenv(spank, kSecretVariable);
+    remove_slots(spank);
 }
 
 void node_task_forked(spank_t spank) {

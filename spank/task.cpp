@@ -230,7 +230,7 @@ void task_init(spank_t spank) {
         cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0),
                      static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus, facts.local_world_size);
     const TaskEnvironment environment = task_environment(facts, *plan, before);
-    change_task_environment(spank, s.environment.left_of(environment.changes, inherited));
+    change_environment(spank, s.environment.left_of(environment.changes, inherited));
     const bool dry_run = s.settings.dry_run.value_or(false);
     if (rank == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
     for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());

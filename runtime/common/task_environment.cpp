@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/task_environment.hpp"
 
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 
 #include "common/text.hpp"
 
@@ -12,8 +13,8 @@ namespace dp {
 namespace {
 
 constexpr const char* kInjected = "DP_INJECTED";
-// With room for a number, an address, an address with a port.
-const std::string kBlank(64, ' ');
+// What a blank has room for at least.
+constexpr size_t kBlank = 64;
 
 std::string text(uint32_t number) {
     return std::to_string(number);
@@ -234,13 +235,16 @@ std::optional<std::string> NodeEnvironment::get(const char* name, const GetVaria
 std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<EnvironmentChange>& changes_of_task,
                                                         const GetVariable& inherited) const {
     std::vector<EnvironmentChange> left;
-    std::set<std::string_view> decided;
+    std::vector<std::string_view> decided;
+    decided.reserve(changes_of_task.size());
     for (const auto& change : changes_of_task) {
-        decided.insert(change.name);
+        decided.push_back(change.name);
         if (inherited(change.name.c_str()) != change.value) left.push_back(change);
     }
+    std::sort(decided.begin(), decided.end());
     for (const auto& [name, made] : made_)
-        if (!decided.contains(name) && made.now != made.before && inherited(name.c_str()) == made.now)
+        if (!std::binary_search(decided.begin(), decided.end(), name) && made.now != made.before &&
+            inherited(name.c_str()) == made.now)
             left.push_back({name, made.before});
     return left;
 }
@@ -248,7 +252,7 @@ std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<Enviro
 std::vector<EnvironmentChange> NodeEnvironment::without_blanks(const GetVariable& get) const {
     std::vector<EnvironmentChange> back;
     for (const auto& [name, made] : made_)
-        if (made.now == kBlank && get(name.c_str()) == made.now) back.push_back({name, made.before});
+        if (made.is_blank && get(name.c_str()) == made.now) back.push_back({name, made.before});
     return back;
 }
 
@@ -264,28 +268,58 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
     last.local_rank = any.local_world_size - 1;
     last.cpus = 2;
     last.tiles = tiles_of(last.local_rank);
-    const auto here = task_environment(first, {"here", 1, 2, "here too", ""}, get).changes;
-    const auto there = task_environment(last, {"there", 3, 4, "there too", ""}, get).changes;
+    // As long as addresses and ports can be: what is made of several of them (DP_INJECTED) shows its room.
+    const std::string here(INET6_ADDRSTRLEN, 'h');
+    const std::string there(INET6_ADDRSTRLEN, 't');
+    const auto of_first = task_environment(first, {here, 10001, 10002, here, ""}, get).changes;
+    const auto of_last = task_environment(last, {there, 10003, 10004, there, ""}, get).changes;
     NodeEnvironment node;
-    for (const auto& change : here) {
-        const bool same = std::find(there.begin(), there.end(), change) != there.end();
-        if (!same && (!change.value || change.value->size() > kBlank.size())) continue;
-        node.made_[change.name] = {same ? change.value : kBlank, get(change.name.c_str())};
+    for (const auto& change : of_first) {
+        const auto other = std::find_if(of_last.begin(), of_last.end(),
+                                        [&](const EnvironmentChange& c) { return c.name == change.name; });
+        auto before = get(change.name.c_str());
+        if (other != of_last.end() && *other == change) {
+            node.made_[change.name] = {change.value, std::move(before), false};
+        } else if (change.value) {
+            const size_t room = std::max(change.value->size(),
+                                         other != of_last.end() && other->value ? other->value->size() : 0);
+            node.made_[change.name] = {std::string(std::max(room, kBlank), ' '), std::move(before), true};
+        }
     }
     return node;
 }
 
-bool write_over(char** environment, const EnvironmentChange& change) {
+std::vector<EnvironmentChange> empty_slots() {
+    // DP_INJECTED alone is long.
+    constexpr int kSmall = 44;
+    constexpr size_t kSmallSize = 96;
+    constexpr size_t kLargeSize = 1500;
+    std::vector<EnvironmentChange> slots;
+    for (int i = 0; i <= kSmall; ++i)
+        slots.push_back({kSlot + std::to_string(i), std::string(i < kSmall ? kSmallSize : kLargeSize, ' ')});
+    return slots;
+}
+
+bool is_slot(std::string_view entry) {
+    return entry.starts_with(kSlot);
+}
+
+bool write_into(char** environment, const EnvironmentChange& change) {
     if (!change.value) return false;
     const size_t name = change.name.size();
-    for (char** entry = environment; *entry != nullptr; ++entry) {
-        if (std::strncmp(*entry, change.name.c_str(), name) != 0 || (*entry)[name] != '=') continue;
-        char* const value = *entry + name + 1;
-        if (std::strlen(value) < change.value->size()) return false;
-        std::memcpy(value, change.value->c_str(), change.value->size() + 1);
-        return true;
+    const size_t size = name + 1 + change.value->size();
+    char* slot = nullptr;
+    char* place = nullptr;
+    for (char** entry = environment; *entry != nullptr && !place; ++entry) {
+        if (std::strncmp(*entry, change.name.c_str(), name) == 0 && (*entry)[name] == '=') place = *entry;
+        if (!slot && is_slot(*entry) && std::strlen(*entry) >= size) slot = *entry;
     }
-    return false;
+    if (!place) place = slot;
+    if (!place || std::strlen(place) < size) return false;
+    std::memcpy(place, change.name.c_str(), name);
+    place[name] = '=';
+    std::memcpy(place + name + 1, change.value->c_str(), change.value->size() + 1);
+    return true;
 }
 
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {

@@ -43,7 +43,7 @@ def test_the_usual_variables_are_there_and_no_secret_is(cluster):
     for name in ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
                  "GROUP_WORLD_SIZE", "DP_SOCKET", "DP_RANK", "DP_WORLD_SIZE", "DP_GENERATION"]:
         assert len(re.findall(f"^{name}=.", done.stdout, re.M)) == 4, name
-    assert "SLURM_DP_SECRET" not in done.stdout
+    assert "SLURM_DP_SECRET" not in done.stdout and "SLURM_DP_SLOT" not in done.stdout
     assert not re.search("[0-9a-f]{64}", done.stdout)
 
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "libdp/world.hpp"
@@ -255,7 +256,26 @@ TEST(World, ABrokenEnvironmentIsNamed) {
     }
 }
 
-TEST(WriteOver, WritesWhereThereIsRoomAndNowhereElse) {
+// An environment as the kernel and Slurm keep it; what is written into it can be read back.
+class RawEnvironment {
+ public:
+    explicit RawEnvironment(std::vector<std::string> text) : text_(std::move(text)) {
+        for (auto& one : text_) entries_.push_back(one.data());
+        entries_.push_back(nullptr);
+    }
+    bool write(const EnvironmentChange& change) { return write_into(entries_.data(), change); }
+    std::vector<std::string> entries() const {
+        std::vector<std::string> found;
+        for (const auto& one : text_) found.emplace_back(one.c_str());
+        return found;
+    }
+
+ private:
+    std::vector<std::string> text_;
+    std::vector<char*> entries_;
+};
+
+TEST(WriteInto, WritesWhereThereIsRoomAndNowhereElse) {
     struct {
         EnvironmentChange change;
         bool written;
@@ -271,16 +291,35 @@ TEST(WriteOver, WritesWhereThereIsRoomAndNowhereElse) {
         {{"EMPTY", "1"}, false, {}},
         {{"WORLD_SIZE", "1"}, false, {}},
     };
+    const std::vector<std::string> before = {"RANKS=xxxx", "RANK=    ", "PATH=/bin", "EMPTY="};
     for (const auto& c : cases) {
-        std::vector<std::string> text = {"RANKS=xxxx", "RANK=    ", "PATH=/bin", "EMPTY="};
-        const std::vector<std::string> before = text;
-        std::vector<char*> environment;
-        for (auto& one : text) environment.push_back(one.data());
-        environment.push_back(nullptr);
-        EXPECT_EQ(write_over(environment.data(), c.change), c.written) << c.change.name;
+        RawEnvironment environment(before);
+        EXPECT_EQ(environment.write(c.change), c.written) << c.change.name;
+        EXPECT_EQ(environment.entries(), c.written ? c.after : before) << c.change.name;
+    }
+}
+
+TEST(WriteInto, TakesASlotForWhatIsNotThere) {
+    const std::string slot = std::string(kSlot) + "0=" + std::string(4, ' ');
+    const std::string long_slot = std::string(kSlot) + "1=" + std::string(8, ' ');
+    const std::vector<std::string> before = {"RANK=1", slot, long_slot};
+    const size_t room = slot.size() - 2;  // of a value, under a name of one letter
+    struct {
+        EnvironmentChange change;
+        bool written;
         std::vector<std::string> after;
-        for (const auto& one : text) after.emplace_back(one.c_str());
-        EXPECT_EQ(after, c.written ? c.after : before) << c.change.name;
+    } const cases[] = {
+        {{"A", std::string(room, 'x')}, true, {"RANK=1", "A=" + std::string(room, 'x'), long_slot}},
+        {{"A", std::string(room + 1, 'x')}, true, {"RANK=1", slot, "A=" + std::string(room + 1, 'x')}},
+        {{"A", std::string(room + 5, 'x')}, false, {}},
+        {{"A", std::nullopt}, false, {}},
+        // Never a second one of a name.
+        {{"RANK", "12"}, false, {}},
+    };
+    for (const auto& c : cases) {
+        RawEnvironment environment(before);
+        EXPECT_EQ(environment.write(c.change), c.written);
+        EXPECT_EQ(environment.entries(), c.written ? c.after : before);
     }
 }
 
@@ -353,8 +392,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                             const auto found = inherited.find(c.name);
                             const bool has_room = found != inherited.end() && c.value &&
                                                   c.value->size() <= found->second.size();
-                            EXPECT_TRUE(has_room || !c.value || c.name == "DP_INJECTED" || !other.empty())
-                                << c.name;
+                            EXPECT_TRUE(has_room || !c.value || !other.empty()) << c.name;
                         }
                         Variables env = inherited;
                         change(env, left);
@@ -362,6 +400,31 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                         EXPECT_EQ(out.warnings, warnings);
                     }
                 }
+}
+
+// Neither the node nor its tasks need to set anything anew, which costs Slurm much: see empty_slots.
+TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
+    std::vector<std::string> sent = {"PATH=/bin"};
+    for (const auto& slot : empty_slots()) {
+        sent.push_back(slot.name + "=" + *slot.value);
+        EXPECT_TRUE(is_slot(sent.back()));
+    }
+    TaskFacts any = task_of_node(0, 0);
+    any.interface = "hsn0";
+    any.torch_store = true;
+    const Variables nothing;
+    const NodeEnvironment node = node_environment(any, no_tiles, reading(nothing));
+    RawEnvironment environment(sent);
+    for (const auto& c : node.changes()) EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
+    NodePlan far = kPlan;
+    far.master_addr = far.node_addr = "2001:0db8:85a3:0000:0000:8a2e:0370:7334";
+    far.master_port = far.coordinator_port = 65535;
+    TaskFacts task = any;
+    task.cpus = 1024;
+    for (const auto& c : task_environment(task, far, reading(nothing)).changes)
+        EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
+    const auto after = environment.entries();
+    EXPECT_NE(std::find(after.begin(), after.end(), "MASTER_ADDR=" + far.master_addr), after.end());
 }
 
 TEST(NodeEnvironment, LeavesNoBlankBehind) {
