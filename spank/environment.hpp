@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The environment that Slurm keeps for a step's tasks, read and changed through SPANK: in user_init the
-// node's, from which all its tasks inherit, in task_init one task's own.
+// node's, from which all its tasks inherit, in task_init one task's own: a copy that is the task's alone.
 #pragma once
 
 extern "C" {
@@ -10,30 +10,21 @@ extern "C" {
 
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include "common/task_environment.hpp"
+#include "common/environment_list.hpp"
 
 namespace dp::plugin {
 
 std::optional<std::string> environment_value(spank_t spank, const char* name);
 
-// The whole of it at once, for who reads many; valid until the environment is changed.
-class Variables {
- public:
-    explicit Variables(spank_t spank);
-    std::optional<std::string> operator()(const char* name) const;
+// The whole of it at once, for who reads many.
+EnvironmentList environment_list(spank_t spank);
 
- private:
-    std::vector<std::pair<std::string_view, std::string_view>> values_;  // by name
-};
+// What has room is written into the list, the rest is set by Slurm. The list is of no use after that.
+void change_environment(spank_t spank, EnvironmentList list, const std::vector<EnvironmentChange>& changes);
 
-// The node's, in user_init, or in task_init a task's own: a copy of slurmstepd's that is the task's alone.
-void change_environment(spank_t spank, const std::vector<EnvironmentChange>& changes);
-
-// Those that change_environment did not fill.
+// Those slots that no change has filled.
 void remove_slots(spank_t spank);
 
 }  // namespace dp::plugin

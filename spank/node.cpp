@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <functional>
+#include <utility>
 
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
@@ -157,7 +159,7 @@ void take_up_step(spank_t spank, State& s) {
         if (verdict.decision != Verdict::apply) return s.shelf.abandon();
     }
     if (s.settings.tiles) {
-        auto tiles = gather_tiles(s, Variables(spank));
+        auto tiles = gather_tiles(s, environment_list(spank));
         if (!tiles) {
             s.failure = tiles.error().message;
             return s.shelf.abandon();
@@ -168,7 +170,8 @@ void take_up_step(spank_t spank, State& s) {
     if (prepared) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
-        const GetVariable get = Variables(spank);
+        EnvironmentList variables = environment_list(spank);
+        const GetVariable get = std::cref(variables);
         // As far as it can be known here; where it cannot, each task says why.
         const TilesOf tiles_of = [&](uint32_t local) {
             auto plan = s.tiles ? plan_tiles(tile_facts(s, local, get)) : fail("");
@@ -179,7 +182,7 @@ void take_up_step(spank_t spank, State& s) {
             return plan->variables;
         };
         s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), tiles_of, get);
-        change_environment(spank, s.environment.changes());
+        change_environment(spank, std::move(variables), s.environment.changes());
         return;
     }
     s.failure = prepared.error().message;
@@ -220,7 +223,9 @@ void node_task_forked(spank_t spank) {
                      {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
     // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
     if (++s.forked < s.facts.ranks.size()) return;
-    change_environment(spank, s.environment.without_blanks(Variables(spank)));
+    EnvironmentList variables = environment_list(spank);
+    const auto blanks = s.environment.without_blanks(std::cref(variables));
+    change_environment(spank, std::move(variables), blanks);
     drop_daemon_ends(s.node);
     s.node.board.reset();
     s.node.ready_read.reset();

@@ -13,7 +13,9 @@ extern "C" {
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "binding.hpp"
 #include "common/board.hpp"
@@ -48,6 +50,7 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     c.host = f.host;
     c.ranks = f.ranks;
     c.tiles = std::move(tiles);
+    c.tiles_conf = s.site.tiles_conf;
     if (!f.heterogeneous) c.node_list = f.node_list;
     c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
     c.dead_after_seconds = s.site.dead_after_seconds;
@@ -204,7 +207,8 @@ void task_init(spank_t spank) {
             s.failure = s.broker_failure;
         s.facts.leader_job_id = task_number(spank, "SLURM_JOB_ID", s.facts.job_id);
     }
-    const GetVariable inherited = Variables(spank);
+    EnvironmentList variables = environment_list(spank);
+    const GetVariable inherited = std::cref(variables);
     const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
     const auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
     if (!s.failure && local == 0) {
@@ -230,7 +234,8 @@ void task_init(spank_t spank) {
         cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0),
                      static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus, facts.local_world_size);
     const TaskEnvironment environment = task_environment(facts, *plan, before);
-    change_environment(spank, s.environment.left_of(environment.changes, inherited));
+    const auto left = s.environment.left_of(environment.changes, inherited);
+    change_environment(spank, std::move(variables), left);
     const bool dry_run = s.settings.dry_run.value_or(false);
     if (rank == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
     for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());

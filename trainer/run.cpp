@@ -110,7 +110,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (opened->note) report.line(*opened->note);
     Device& device = *opened->device;
     watching.on_phase(Phase::communication);
-    auto communicator = world->connect(device);
+    auto communicator = world->connect(device, here.gpu.is_part());
     if (!communicator) return tl::make_unexpected(communicator.error());
 
     watching.on_phase(Phase::compute);

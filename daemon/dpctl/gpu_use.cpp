@@ -3,48 +3,45 @@
 
 #include <unistd.h>
 
-#include <array>
-#include <cstdlib>
-#include <utility>
-
+#include "dpctl/nvml.hpp"
+#include "dpctl/query.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
 
-std::string this_node() {
-    if (const char* name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    const std::string whole = host.data();
-    return whole.substr(0, whole.find('.'));
-}
-
-GpuUse::GpuUse(Nvml nvml, std::map<uint32_t, NvmlDevice> devices)
-    : nvml_(std::move(nvml)), devices_(std::move(devices)) {}
-
-Try<std::optional<GpuUse>> GpuUse::open(const std::string& tiles_conf, const std::string& root,
-                                        const std::string& library) {
-    const auto inventory = read_inventory(tiles_conf, this_node(), root);
+Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root,
+                                 const std::string& library) {
+    wire::NodeUsage usage;
+    const auto inventory = read_inventory(options.conf, options.node, root);
     if (!inventory) return tl::make_unexpected(inventory.error());
-    if (!*inventory || (*inventory)->vendor != &kNvidia) return std::nullopt;
-    auto nvml = Nvml::open(library);
+    if (!*inventory || (*inventory)->vendor != &kNvidia) return usage;
+    const auto nvml = Nvml::open(library);
     if (!nvml) return tl::make_unexpected(nvml.error());
-    if (!*nvml) return std::nullopt;
+    if (!*nvml) return usage;
     const auto known = (*nvml)->devices(root);
     if (!known) return tl::make_unexpected(known.error());
-    std::map<uint32_t, NvmlDevice> devices;
     const uint32_t each = (*inventory)->layout.tiles_per_device;
     for (uint32_t tile = 0; tile < (*inventory)->layout.tiles; ++tile)
-        for (const NvmlDevice& device : *known)
-            if (device.file == (*inventory)->devices[tile / each].file) devices.emplace(tile, device);
-    return GpuUse(std::move(**nvml), std::move(devices));
+        for (const NvmlDevice& device : *known) {
+            if (device.file != (*inventory)->devices[tile / each].file) continue;
+            const auto use = (*nvml)->use_of(device);
+            if (!use) continue;
+            auto& gpu = *usage.add_gpus();
+            gpu.set_tile(tile);
+            if (use->busy_percent) gpu.set_busy_percent(*use->busy_percent);
+            gpu.set_memory_used(use->memory_used);
+            gpu.set_memory_total(use->memory_total);
+        }
+    return usage;
 }
 
-std::map<uint32_t, NvmlUse> GpuUse::by_tile() const {
-    std::map<uint32_t, NvmlUse> uses;
-    for (const auto& [tile, device] : devices_)
-        if (auto use = nvml_.use_of(device)) uses.emplace(tile, *use);
-    return uses;
+int print_gpu_use(const GpuUseOptions& options) {
+    const auto usage = use_of_gpus(options);
+    if (!usage) return complain(usage.error().message);
+    const std::string bytes = usage->SerializeAsString();
+    const bool written =
+        write(STDOUT_FILENO, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+    return written ? 0 : complain("cannot write what the GPUs do");
 }
 
 }  // namespace dp

@@ -23,6 +23,7 @@
 #include "common/environment.hpp"
 #include "common/task_environment.hpp"
 #include "loop/processes.hpp"
+#include "tiles/inventory.hpp"
 
 namespace dp {
 namespace {
@@ -97,6 +98,7 @@ Try<NodePlan> World::start_daemon() {
     c.nodes = 1;
     c.host = host;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
+    c.tiles_conf = kTilesConf;
     c.timeout_seconds = timeout_seconds();
     c.want_table = options_.settings.verbose.value_or(false);
     c.report_failures = options_.settings.on_failure == FailureAction::report;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/text.hpp"
+#include "dpctl/gpu_use.hpp"
 #include "dpctl/launch.hpp"
 #include "dpctl/status.hpp"
 #include "dpctl/tiles.hpp"
@@ -97,6 +98,13 @@ int main(int argc, char** argv) {
     top_verb->add_flag("--json", top.json, "a line a table, for machines")->excludes(csv);
     top_verb->add_flag("--skip-idle", top.skip_idle, "without ranks that were idle all the time");
 
+    dp::GpuUseOptions gpu_use;
+    CLI::App* gpu_use_verb =
+        app.add_subcommand("gpu-use", "For dp-rendezvousd: how busy this node's GPUs are.");
+    gpu_use_verb->group("");  // not in --help
+    gpu_use_verb->add_option("--node", gpu_use.node)->required();
+    gpu_use_verb->add_option("--conf", gpu_use.conf);
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -111,6 +119,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     if (top_verb->parsed()) return dp::show_top(top);
+    if (gpu_use_verb->parsed()) return dp::print_gpu_use(gpu_use);
     if (waterfall_verb->parsed()) return dp::show_waterfall(waterfall);
     if (tiles_verb->parsed()) return dp::show_tiles(tiles);
     return status_verb->parsed() ? dp::show_status(status) : dp::launch(launch);

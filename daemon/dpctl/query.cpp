@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dpctl/query.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <thread>
 
 #include "common/errno_text.hpp"
 #include "common/fd.hpp"
@@ -22,26 +26,65 @@
 namespace dp {
 namespace {
 
-constexpr timeval kPatience{5, 0};
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kPatience{5};
+// For a socket that is crowded, beside one that answers.
+constexpr std::chrono::milliseconds kPatienceWithOthers{200};
+constexpr std::chrono::milliseconds kBetweenTries{20};
 constexpr std::string_view kPrefix = "slurm-dp/";
 
-// Connected, and its daemon this user's; else why not.
-Try<Fd> connect_to(const std::string& name) {
+// Connected, and its daemon this user's; else why not. nullopt: as many wait to be taken as may.
+std::optional<Try<Fd>> try_connect(const std::string& name) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (name.size() + 1 > sizeof address.sun_path) return fail("@" + name + " is too long for a socket name");
+    if (name.size() + 1 > sizeof address.sun_path)
+        return Try<Fd>(fail("@" + name + " is too long for a socket name"));
     std::memcpy(address.sun_path + 1, name.data(), name.size());
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
-    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-    if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-        return fail("cannot reach the rendezvous daemon at @" + name + ": " + errno_text(errno));
+    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+        if (fd && errno == EAGAIN) return std::nullopt;
+        return Try<Fd>(fail("cannot reach the rendezvous daemon at @" + name + ": " + errno_text(errno)));
+    }
     ucred peer{};
     socklen_t peer_size = sizeof peer;
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != getuid())
-        return fail("it belongs to user id " + std::to_string(peer.uid));
-    return fd;
+        return Try<Fd>(fail("it belongs to user id " + std::to_string(peer.uid)));
+    const timeval patience{kPatience.count(), 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    fcntl(fd.get(), F_SETFL, 0);
+    return Try<Fd>(std::move(fd));
+}
+
+Try<Fd> connect_to(const std::string& name) {
+    const auto end = Clock::now() + kPatience;
+    for (;;) {
+        if (auto tried = try_connect(name)) return std::move(*tried);
+        if (Clock::now() >= end)
+            return fail("the rendezvous daemon at @" + name +
+                        " takes no connection: it is stopped, or crowded");
+        std::this_thread::sleep_for(kBetweenTries);
+    }
+}
+
+// Those of this user among the sockets. A crowded one holds nobody up for long where there is another; it may
+// be anybody's. `crowded`: those that stayed so.
+std::vector<StepConnection> connect_all(std::vector<DaemonSocket> sockets, std::string& crowded) {
+    std::vector<StepConnection> mine;
+    const auto begin = Clock::now();
+    for (;;) {
+        std::erase_if(sockets, [&](const DaemonSocket& socket) {
+            auto tried = try_connect(socket.name);
+            if (tried && *tried) mine.push_back({socket.step, std::move(**tried)});
+            return tried.has_value();
+        });
+        const auto waited = Clock::now() - begin;
+        if (sockets.empty() || waited >= kPatience || (!mine.empty() && waited >= kPatienceWithOthers)) break;
+        std::this_thread::sleep_for(kBetweenTries);
+    }
+    for (const auto& socket : sockets) crowded += (crowded.empty() ? "" : ", ") + socket.step;
+    return mine;
 }
 
 constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
@@ -75,12 +118,16 @@ Try<StepConnection> connect_step(const std::string& asked, const std::string& ve
     }
     std::ifstream file("/proc/net/unix");
     const std::string text((std::istreambuf_iterator<char>(file)), {});
-    std::vector<StepConnection> mine;
-    for (const auto& socket : daemon_sockets(text)) {
-        if (!asked.empty() && !is_step(socket.step, asked)) continue;
-        if (auto connection = connect_to(socket.name)) mine.push_back({socket.step, std::move(*connection)});
-    }
+    auto sockets = daemon_sockets(text);
+    std::erase_if(sockets,
+                  [&](const DaemonSocket& socket) { return !asked.empty() && !is_step(socket.step, asked); });
+    std::string crowded;
+    auto mine = connect_all(std::move(sockets), crowded);
     if (mine.size() == 1) return std::move(mine.front());
+    if (mine.empty() && !crowded.empty())
+        return fail("step " + crowded +
+                    " on this node takes no connection: if it is yours, its rendezvous daemon is stopped, or "
+                    "crowded; try again");
     if (mine.empty())
         return fail("there is no step of yours with a world on this node" +
                     (asked.empty() ? "" : " that is " + printable(asked, 40)) +

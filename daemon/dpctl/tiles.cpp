@@ -11,7 +11,6 @@
 
 #include "common/hostlist.hpp"
 #include "common/text.hpp"
-#include "dpctl/gpu_use.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 #include "tiles/gres.hpp"
@@ -21,6 +20,14 @@ namespace dp {
 namespace {
 
 // What Slurm calls this node: several may run on one host, and slurmd tells each its name.
+std::string this_node() {
+    if (const char* name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const std::string whole = host.data();
+    return whole.substr(0, whole.find('.'));
+}
+
 std::string or_dash(const std::string& text) {
     return text.empty() ? "-" : text;
 }

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdio>
 
-#include "dpctl/gpu_use.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/usage_table.hpp"
 
@@ -90,10 +89,6 @@ class Top {
           redraws_(isatty(STDOUT_FILENO) == 1 && !options.csv && !options.json && tables_wanted() != 1) {}
 
     int run() {
-        if (auto gpus = GpuUse::open(); gpus)
-            gpus_ = std::move(*gpus);
-        else
-            complain("nothing is told of GPUs: " + gpus.error().message);
         auto before = look(step_.socket.get());
         if (!before) return complain(before.error().message);
         const auto interval =
@@ -116,7 +111,6 @@ class Top {
     bool redraws_;
     uint64_t shown_ = 0;
     EndSignals signals_;
-    std::optional<GpuUse> gpus_;
 
     // 0: no end.
     uint64_t tables_wanted() const { return options_.count.value_or(options_.once ? 1 : 0); }
@@ -128,8 +122,6 @@ class Top {
         table.step = step_.step;
         table.user = user_;
         table.unix_time = unix_time();
-        table.gpu_host = this_node();
-        if (gpus_) table.gpus = gpus_->by_tile();
         if (options_.json) return print(usage_json(table));
         if (options_.csv) return print((shown_ == 0 ? usage_csv_titles() : "") + usage_csv(table));
         if (redraws_) return print(redrawn(usage_text(table)));

@@ -106,17 +106,20 @@ std::string csv_field(const std::string& text) {
     return out + "\"";
 }
 
-const NvmlUse* gpu_of(const UsageTable& table, const UsageRow& row, uint32_t tile) {
-    if (row.host != table.gpu_host) return nullptr;
-    const auto found = table.gpus.find(tile);
-    return found == table.gpus.end() ? nullptr : &found->second;
+using Gpu = wire::NodeUsage::Gpu;
+
+const Gpu* gpu_of(const UsageTable& table, const UsageRow& row, uint32_t tile) {
+    const auto node = table.gpus.find(row.host);
+    if (node == table.gpus.end()) return nullptr;
+    const auto found = node->second.find(tile);
+    return found == node->second.end() ? nullptr : &found->second;
 }
 
 // Of a line of CSV, its last.
-std::string gpu_fields(const NvmlUse* gpu) {
+std::string gpu_fields(const Gpu* gpu) {
     if (!gpu) return ",,,\n";
-    return "," + (gpu->busy_percent ? std::to_string(*gpu->busy_percent) : "") + "," +
-           std::to_string(gpu->memory_used) + "," + std::to_string(gpu->memory_total) + "\n";
+    return "," + (gpu->has_busy_percent() ? std::to_string(gpu->busy_percent()) : "") + "," +
+           std::to_string(gpu->memory_used()) + "," + std::to_string(gpu->memory_total()) + "\n";
 }
 
 // Of all the tiles of a rank: the mean of how busy they are, and their memory together, as far as known.
@@ -127,12 +130,12 @@ std::array<std::string, 2> gpus_in_words(const UsageTable& table, const UsageRow
     double used = 0;
     double total = 0;
     for (const uint32_t tile : parse_tiles(row.rank.tiles())) {
-        const NvmlUse* gpu = gpu_of(table, row, tile);
+        const Gpu* gpu = gpu_of(table, row, tile);
         if (!gpu) continue;
-        used += static_cast<double>(gpu->memory_used) / kGiB;
-        total += static_cast<double>(gpu->memory_total) / kGiB;
-        if (!gpu->busy_percent) continue;
-        busy += *gpu->busy_percent;
+        used += static_cast<double>(gpu->memory_used()) / kGiB;
+        total += static_cast<double>(gpu->memory_total()) / kGiB;
+        if (!gpu->has_busy_percent()) continue;
+        busy += gpu->busy_percent();
         ++known;
     }
     return {known > 0 ? number(busy / known) : "-",
@@ -155,6 +158,7 @@ UsageTable usage_between(const wire::StepUsage& before, const wire::StepUsage& a
         if (!node.problem().empty()) continue;
         if (auto at = looked_at.find(node.node_rank()); at != looked_at.end())
             table.seconds = std::max(table.seconds, static_cast<double>(node.now_ns() - at->second) / 1e9);
+        for (const auto& gpu : node.gpus()) table.gpus[host_of(node)].emplace(gpu.tile(), gpu);
         for (const auto& rank : node.ranks()) {
             UsageRow row{host_of(node), rank, std::nullopt};
             if (auto was = earlier.find(rank.rank()); was != earlier.end())
@@ -264,13 +268,13 @@ std::string usage_json(const UsageTable& table) {
                 rounded(static_cast<double>(row.rank.phase_ns(i)) / 1e9);
         one["gpus"] = Json::array();
         for (const uint32_t tile : parse_tiles(row.rank.tiles())) {
-            const NvmlUse* gpu = gpu_of(table, row, tile);
+            const Gpu* gpu = gpu_of(table, row, tile);
             if (!gpu) continue;
             Json use = {{"tile", tile},
                         {"busy_percent", nullptr},
-                        {"memory_used", gpu->memory_used},
-                        {"memory_total", gpu->memory_total}};
-            if (gpu->busy_percent) use["busy_percent"] = *gpu->busy_percent;
+                        {"memory_used", gpu->memory_used()},
+                        {"memory_total", gpu->memory_total()}};
+            if (gpu->has_busy_percent()) use["busy_percent"] = gpu->busy_percent();
             one["gpus"].push_back(std::move(use));
         }
         out["ranks"].push_back(std::move(one));

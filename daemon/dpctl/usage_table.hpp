@@ -14,7 +14,6 @@
 
 #include "common/phase_page.hpp"
 #include "dp.pb.h"
-#include "dpctl/nvml.hpp"
 
 namespace dp {
 
@@ -29,12 +28,12 @@ struct UsageRow {
 struct UsageTable {
     std::string step;
     std::string user;
-    double unix_time = 0;              // of the second look, in seconds
-    double seconds = 0;                // between the looks
-    std::vector<UsageRow> rows;        // by node, then by local rank
-    wire::StepUsage usage;             // the second look, for what is no row
-    std::string gpu_host;              // the node that asks
-    std::map<uint32_t, NvmlUse> gpus;  // its NVIDIA GPUs, by tile; none: nothing is said of GPUs
+    double unix_time = 0;        // of the second look, in seconds
+    double seconds = 0;          // between the looks
+    std::vector<UsageRow> rows;  // by node, then by local rank
+    wire::StepUsage usage;       // the second look, for what is no row
+    // By host, then by tile; none: nothing is said of GPUs.
+    std::map<std::string, std::map<uint32_t, wire::NodeUsage::Gpu>> gpus;
 };
 
 // `skip_idle`: without the ranks that did nothing at all.

@@ -18,6 +18,17 @@ void copy_measured(const wire::NodeUsage::Rank& said, wire::NodeUsage::Rank& tol
     for (const int64_t ns : said.phase_ns()) told.add_phase_ns(std::max<int64_t>(ns, 0));
 }
 
+void copy_gpus(const wire::NodeUsage& said, wire::NodeUsage& told) {
+    for (const auto& gpu : said.gpus()) {
+        if (told.gpus_size() == kMaxGpus) return;
+        auto& one = *told.add_gpus();
+        one.set_tile(gpu.tile());
+        if (gpu.has_busy_percent()) one.set_busy_percent(std::min(gpu.busy_percent(), 100u));
+        one.set_memory_used(gpu.memory_used());
+        one.set_memory_total(gpu.memory_total());
+    }
+}
+
 }  // namespace
 
 std::optional<std::vector<uint32_t>> UsageRounds::ask(Asker asker, const std::vector<uint32_t>& nodes,
@@ -42,6 +53,7 @@ void UsageRounds::answer(uint32_t node, const wire::NodeUsage& usage, const Memb
     for (const auto& rank : usage.ranks()) said.emplace(rank.rank(), &rank);
     wire::NodeUsage& kept = answers_[node];
     kept.set_now_ns(usage.now_ns());
+    copy_gpus(usage, kept);
     for (uint32_t rank : members.nodes()[node].ranks) {
         auto& told = *kept.add_ranks();
         told.set_rank(rank);
@@ -88,6 +100,7 @@ std::optional<UsageRounds::End> UsageRounds::end(const Membership& members,
         bytes += one.ByteSizeLong();
         if (bytes <= kMaxUsage) continue;
         one.clear_ranks();
+        one.clear_gpus();
         one.set_problem("left out: the step is too large for one answer");
     }
     askers_.clear();

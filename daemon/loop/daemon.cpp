@@ -105,6 +105,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
               usage_.close(id);
               perform(node_.on_rank_closed(id, now()));
           }),
+      gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
       metrics_(base_.get(), kFdRanks, strangers_,
                [this](uint64_t connection) {
                    wire::FromRank ask;
@@ -232,8 +233,8 @@ void Daemon::look_at_ranks() {
 }
 
 // A rank is the process that opened its world, or as long as there is none the task that the launcher made.
-wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& connections) const {
-    wire::NodeUsage usage;
+wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& connections) {
+    wire::NodeUsage usage = gpus_.look(now());
     usage.set_now_ns(monotonic_ns());
     for (uint32_t local = 0; local < config_.ranks.size(); ++local) {
         auto* rank = usage.add_ranks();

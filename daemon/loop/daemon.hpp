@@ -17,6 +17,7 @@
 #include "engine/node.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/broker_server.hpp"
+#include "loop/gpu_probe.hpp"
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
 #include "loop/rank_server.hpp"
@@ -56,6 +57,7 @@ class Daemon {
 
     RankServer ranks_;
     UsageReader usage_;
+    GpuProbe gpus_;
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;
     std::optional<BrokerLink> broker_link_;
@@ -85,7 +87,7 @@ class Daemon {
     void leave_if_done();
     void signal_ranks(int signal);
     void look_at_ranks();
-    wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections) const;
+    wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections);
 };
 
 }  // namespace dp

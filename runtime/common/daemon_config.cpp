@@ -67,6 +67,7 @@ std::string write_config(const DaemonConfig& c) {
                          {"host", c.host},
                          {"ranks", write_numbers(c.ranks)},
                          {"tiles", tiles},
+                         {"tiles_conf", c.tiles_conf},
                          {"node_list", c.node_list},
                          {"timeout_seconds", std::to_string(c.timeout_seconds)},
                          {"dead_after_seconds", std::to_string(c.dead_after_seconds)},
@@ -103,6 +104,7 @@ Try<DaemonConfig> read_config(std::string_view text) {
     c.ranks = reader.numbers<uint32_t>("ranks");
     const std::string tiles = reader.text("tiles");
     for (std::string_view one : split(tiles, ';')) c.tiles.emplace_back(one);
+    c.tiles_conf = reader.text("tiles_conf");
     c.node_list = reader.text("node_list");
     c.timeout_seconds = reader.number<uint32_t>("timeout_seconds");
     c.dead_after_seconds = reader.number<uint32_t>("dead_after_seconds");

@@ -16,7 +16,7 @@
 namespace dp {
 
 // Bumped when plugin and daemon would misunderstand each other; they refuse to work with another number.
-inline constexpr uint32_t kDaemonConfigVersion = 4;
+inline constexpr uint32_t kDaemonConfigVersion = 5;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -43,7 +43,8 @@ struct DaemonConfig {
     // The tiles of the node that each of them has, by local rank: "12-15", "" where they are not known.
     // Empty: nobody's are.
     std::vector<std::string> tiles;
-    std::string node_list;  // compressed, in node-rank order; "" where the launcher could not tell
+    std::string tiles_conf;  // the site's file of the nodes' accelerators; "" where it has none
+    std::string node_list;   // compressed, in node-rank order; "" where the launcher could not tell
     uint32_t timeout_seconds = 0;
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
     bool want_table = false;          // --dp-verbose or --dp-dry-run: the plan of rank 0's node has a table

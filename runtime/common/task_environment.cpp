@@ -26,9 +26,13 @@ std::string endpoint(const std::string& address, uint16_t port) {
     return (v6 ? "[" + address + "]" : address) + ":" + text(port);
 }
 
+// What is written without tiles.
+constexpr size_t kMostChanges = 64;
+
 class Writer {
  public:
     explicit Writer(const GetVariable& get) : get_(get) {
+        out_.changes.reserve(kMostChanges);
         const std::string before = get(kInjected).value_or("");
         for (std::string_view word : split(before, ' '))
             if (size_t equals = word.find('='); equals != std::string_view::npos)
@@ -287,39 +291,6 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
         }
     }
     return node;
-}
-
-std::vector<EnvironmentChange> empty_slots() {
-    // DP_INJECTED alone is long.
-    constexpr int kSmall = 44;
-    constexpr size_t kSmallSize = 96;
-    constexpr size_t kLargeSize = 1500;
-    std::vector<EnvironmentChange> slots;
-    for (int i = 0; i <= kSmall; ++i)
-        slots.push_back({kSlot + std::to_string(i), std::string(i < kSmall ? kSmallSize : kLargeSize, ' ')});
-    return slots;
-}
-
-bool is_slot(std::string_view entry) {
-    return entry.starts_with(kSlot);
-}
-
-bool write_into(char** environment, const EnvironmentChange& change) {
-    if (!change.value) return false;
-    const size_t name = change.name.size();
-    const size_t size = name + 1 + change.value->size();
-    char* slot = nullptr;
-    char* place = nullptr;
-    for (char** entry = environment; *entry != nullptr && !place; ++entry) {
-        if (std::strncmp(*entry, change.name.c_str(), name) == 0 && (*entry)[name] == '=') place = *entry;
-        if (!slot && is_slot(*entry) && std::strlen(*entry) >= size) slot = *entry;
-    }
-    if (!place) place = slot;
-    if (!place || std::strlen(place) < size) return false;
-    std::memcpy(place, change.name.c_str(), name);
-    place[name] = '=';
-    std::memcpy(place + name + 1, change.value->c_str(), change.value->size() + 1);
-    return true;
 }
 
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {

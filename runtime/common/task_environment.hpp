@@ -9,11 +9,11 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/board.hpp"
 #include "common/environment.hpp"
+#include "common/environment_list.hpp"
 #include "common/model_parallel.hpp"
 #include "common/task_variable.hpp"
 
@@ -38,12 +38,6 @@ struct TaskFacts {
     std::vector<TaskVariable> tiles;  // with --dp-tiles: those of its tiles (tiles/plan.hpp)
 };
 
-struct EnvironmentChange {
-    std::string name;
-    std::optional<std::string> value;  // nullopt: unset
-    bool operator==(const EnvironmentChange&) const = default;
-};
-
 struct TaskEnvironment {
     std::vector<EnvironmentChange> changes;
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
@@ -56,8 +50,8 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 
 // The part of it that can be made once, in the environment from which a node's tasks inherit: what is the
 // same for all of them and needs no plan, and for the rest a blank value with room for the task's own. (See
-// empty_slots.) `any` may be any task of the node, whatever its `cpus`; `tiles_of` yields the `tiles` of any
-// by their local rank; `get` reads that environment.
+// environment_list.hpp.) `any` may be any task of the node, whatever its `cpus`; `tiles_of` yields the
+// `tiles` of any by their local rank; `get` reads that environment.
 //
 // `inherited` below reads what a task has inherited: what another plugin has set since is not the node's.
 using TilesOf = std::function<std::vector<TaskVariable>(uint32_t local_rank)>;
@@ -83,22 +77,10 @@ class NodeEnvironment {
 };
 NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get);
 
-// A variable that is set anew costs Slurm some 15 us: it allocates and clears 256 KiB for each (setenvf). So
-// srun gives its nodes slots, variables that stand for nothing, and a node's plugin writes its own into them.
-std::vector<EnvironmentChange> empty_slots();
-bool is_slot(std::string_view entry);  // "NAME=value"
-
-// Writes a change into an environment ("NAME=value" each, then null): over the variable of that name, where
-// that is as long, or where there is none into a slot. False: there is no room, or the change is to unset
-// it; nothing was written.
-bool write_into(char** environment, const EnvironmentChange& change);
-
 // The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
 // is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of
 // the job and not of this step.) 0 stands for unknown, here and there.
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks);
-
-inline constexpr const char* kSlot = "SLURM_DP_SLOT_";
 
 // Variables by which the launcher's plugin talks to the nodes' plugins; no task may see them.
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";

@@ -21,9 +21,9 @@ struct CpuFacts {
     std::function<uint32_t(uint32_t cpu)> core_of = [](uint32_t cpu) { return cpu; };
 };
 
-// Where ranks near the same CPUs share, each has the same number of whole cores, of which some may stay
-// unused; where there are fewer cores than ranks, some have the same one. Empty where none of the allowed
-// ones is near, or nothing is known of what is near: then Slurm's binding stays.
+// Where ranks near the same CPUs share, each has the same number of whole cores of them, of which some may
+// stay unused; where there are fewer cores than ranks, some have the same one. No others overlap. Empty where
+// none of the allowed ones is near, or nothing is known of what is near: then Slurm's binding stays.
 Cpus cpus_of_rank(const CpuFacts& facts);
 
 }  // namespace dp

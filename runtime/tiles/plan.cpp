@@ -186,10 +186,12 @@ std::vector<TaskVariable> variables_of(const TileInventory& inventory, const Til
     VendorVariables vendors = inventory.vendor->variables(view);
     std::vector<std::string> list;
     for (uint32_t tile : view.own) list.push_back(std::to_string(tile));
-    std::vector<TaskVariable> out = {{"DP_TILE_MASK", tile_mask(view.own)},
-                                     {"DP_TILE_LIST", join(list)},
-                                     {"DP_TILE_COUNT", std::to_string(view.own.size())},
-                                     {"DP_TILE_DEVICE", std::to_string(vendors.device)}};
+    std::vector<TaskVariable> out = {
+        {"DP_TILE_MASK", tile_mask(view.own)},
+        {"DP_TILE_LIST", join(list)},
+        {"DP_TILE_COUNT", std::to_string(view.own.size())},
+        {"DP_TILES_PER_DEVICE", std::to_string(inventory.layout.tiles_per_device)},
+        {"DP_TILE_DEVICE", std::to_string(vendors.device)}};
     const auto devices = inventory.devices_of(view.own);
     if (!devices.empty() && inventory.devices[devices.front()].numa)
         out.push_back({"DP_TILE_NUMA", std::to_string(*inventory.devices[devices.front()].numa)});

@@ -79,7 +79,7 @@ Result<const CudaModule*>& module() {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> open_cuda(int gpu) {
+Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu) {
     if (!module()) return tl::make_unexpected(module().error());
     return (*module())->open(gpu);
 }
@@ -89,7 +89,7 @@ Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device
     return (*module())->open_nccl(context.get(), device);
 }
 
-Result<OpenedDevice> open_device(DeviceChoice choice, int gpu, int threads) {
+Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads) {
     if (choice == DeviceChoice::cpu) return OpenedDevice{open_cpu(threads), std::nullopt};
     auto cuda = open_cuda(gpu);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};

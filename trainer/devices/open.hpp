@@ -11,6 +11,7 @@
 
 #include "dp/dp.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/devices/gpu_share.hpp"
 #include "trainer/parallel/communicator.hpp"
 
 namespace dp::trainer {
@@ -22,11 +23,11 @@ struct OpenedDevice {
     std::optional<std::string> note;  // why the CPU was taken where the choice was left to us
 };
 
-// `gpu` modulo the number of the visible ones is the one that is opened. `threads` are the CPU's.
-Result<OpenedDevice> open_device(DeviceChoice choice, int gpu, int threads);
+// `threads` are the CPU's.
+Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads);
 
 // The CUDA device alone, or why there is none.
-Result<std::unique_ptr<Device>> open_cuda(int gpu);
+Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu);
 
 // NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it.
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device);

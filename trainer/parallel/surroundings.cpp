@@ -45,7 +45,9 @@ Surroundings gather_surroundings() {
     here.slurm_task = number("SLURM_PROCID").value_or(0);
     here.dp_rank = number("DP_RANK").value_or(0);
     here.local_rank = number("LOCAL_RANK").value_or(number("SLURM_LOCALID").value_or(0));
-    here.gpu = number("DP_TILE_DEVICE").value_or(here.local_rank);
+    const char* tiles = std::getenv("DP_TILE_LIST");
+    here.gpu = gpu_share(number("DP_TILE_DEVICE").value_or(here.local_rank), tiles ? tiles : "",
+                         static_cast<std::uint32_t>(std::max(number("DP_TILES_PER_DEVICE").value_or(1), 1)));
     here.local_size = number("LOCAL_WORLD_SIZE").value_or(number("SLURM_TASKS_PER_NODE").value_or(1));
     here.affinity_cpus = cpus_of_process();
     here.node_cpus = number("SLURM_CPUS_ON_NODE").value_or(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "trainer/devices/gpu_share.hpp"
 #include "trainer/result.hpp"
 
 namespace dp::trainer {
@@ -21,7 +22,7 @@ struct Surroundings {
     int dp_rank = 0;                 // DP_RANK
     int local_rank = 0;              // LOCAL_RANK, else SLURM_LOCALID
     int local_size = 1;              // LOCAL_WORLD_SIZE, else tasks on this node as far as Slurm says
-    int gpu = 0;                     // of the visible ones: DP_TILE_DEVICE (--dp-tiles), else local_rank
+    GpuShare gpu;                    // DP_TILE_* (--dp-tiles), else the whole of number local_rank
     int affinity_cpus = 1;           // CPUs that this process may run on
     int node_cpus = 1;               // SLURM_CPUS_ON_NODE, else those online
     std::optional<int> omp_threads;  // OMP_NUM_THREADS

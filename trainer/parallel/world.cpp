@@ -9,6 +9,7 @@
 
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/gloo.hpp"
+#include "trainer/parallel/through_host.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -34,9 +35,9 @@ std::optional<std::string> World::header() const {
 }
 
 // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
-Result<void> World::agree_on(std::string_view device) {
+Result<void> World::agree_on(const std::string& device) {
     auto agreed =
-        context_->agree({{"the device that the ranks train on", std::string(device), DP_SAME,
+        context_->agree({{"the device that the ranks train on", device, DP_SAME,
                           "give --device=cpu, or see why a GPU is missing on some with --device=cuda"}},
                         {"trainer/device", {}});
     if (agreed) return {};
@@ -44,10 +45,15 @@ Result<void> World::agree_on(std::string_view device) {
     return from(agreed.error());
 }
 
-Result<std::unique_ptr<Communicator>> World::connect(Device& device) {
+Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares_gpu) {
     if (!context_) return std::make_unique<SingleCommunicator>();
-    if (auto agreed = agree_on(device.name()); !agreed) return tl::make_unexpected(agreed.error());
-    return device.name() == "cuda" ? open_nccl(*context_, device) : open_gloo(*context_);
+    const bool cuda = device.name() == "cuda";
+    const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
+    if (auto agreed = agree_on(kind); !agreed) return tl::make_unexpected(agreed.error());
+    if (cuda && !shares_gpu) return open_nccl(*context_, device);
+    auto gloo = open_gloo(*context_);
+    if (!gloo || !cuda) return gloo;
+    return make_through_host(std::move(*gloo), device);
 }
 
 }  // namespace dp::trainer

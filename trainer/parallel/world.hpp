@@ -37,14 +37,15 @@ class World {
     }
 
     // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose
-    // ranks have opened devices of different kinds. The world must outlive it.
-    Result<std::unique_ptr<Communicator>> connect(Device& device);
+    // ranks have opened devices of different kinds. World and device must outlive it. With `shares_gpu` NCCL,
+    // which wants a GPU a rank, is left out.
+    Result<std::unique_ptr<Communicator>> connect(Device& device, bool shares_gpu);
 
  private:
     std::optional<Context> context_;
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
-    Result<void> agree_on(std::string_view device);
+    Result<void> agree_on(const std::string& device);
 };
 
 }  // namespace dp::trainer

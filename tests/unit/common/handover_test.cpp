@@ -28,6 +28,7 @@ DaemonConfig example() {
     c.host = "gpu02";
     c.ranks = {4, 5, 6, 7};
     c.tiles = {"0-3", "", "8-10,12", "13"};
+    c.tiles_conf = "/etc/slurm/tiles of gpus.conf";
     c.node_list = "gpu[01-02]";
     c.timeout_seconds = 300;
     c.secret = std::string(64, 'a');

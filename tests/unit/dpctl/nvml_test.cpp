@@ -8,6 +8,7 @@
 #include <map>
 
 #include "../tiles/fake_tree.hpp"
+#include "dpctl/gpu_use.hpp"
 
 namespace dp {
 namespace {
@@ -49,6 +50,31 @@ TEST(Nvml, SaysHowBusyAGpuIsAndOfAnInstanceItsMemory) {
         EXPECT_EQ(use->memory_used, 5ull << 30);
         EXPECT_EQ(use->memory_total, (whole ? 141ull : 18ull) << 30);
     }
+}
+
+TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
+    const FakeTree tree;
+    make_instances(tree);
+    const std::string conf = tree.root() + "/tiles.conf";
+    tree.file("/tiles.conf",
+              "nodes=gpu01 vendor=nvidia devices=2 tiles-per-device=2 files=/dev/nvidia[0-1]\n"
+              "nodes=cpu01 vendor=intel devices=2 tiles-per-device=2\n");
+    const auto usage = use_of_gpus({"gpu01", conf}, tree.root(), DP_TEST_NVML);
+    ASSERT_TRUE(usage) << usage.error().message;
+    ASSERT_EQ(usage->gpus_size(), 2)
+        << "GPU 0 is in MIG mode, and its instances are no devices of tiles.conf";
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(usage->gpus(i).tile(), static_cast<uint32_t>(2 + i));
+        EXPECT_EQ(usage->gpus(i).busy_percent(), 87u);
+        EXPECT_EQ(usage->gpus(i).memory_used(), 5ull << 30);
+        EXPECT_EQ(usage->gpus(i).memory_total(), 141ull << 30);
+    }
+    const auto of_intel = use_of_gpus({"cpu01", conf}, tree.root(), DP_TEST_NVML);
+    ASSERT_TRUE(of_intel) << of_intel.error().message;
+    EXPECT_EQ(of_intel->gpus_size(), 0);
+    const auto without = use_of_gpus({"gpu01", conf}, tree.root(), "libno-such-library.so.1");
+    ASSERT_TRUE(without) << without.error().message;
+    EXPECT_EQ(without->gpus_size(), 0);
 }
 
 TEST(Nvml, NoLibraryIsNoError) {

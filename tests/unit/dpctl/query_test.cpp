@@ -2,6 +2,16 @@
 #include "dpctl/query.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <vector>
 
 namespace dp {
 namespace {
@@ -27,6 +37,48 @@ TEST(Query, AJobStandsForItsSteps) {
     EXPECT_FALSE(is_step("123.0", "12"));
     EXPECT_FALSE(is_step("123.0", "123.1"));
     EXPECT_FALSE(is_step("12.0", "123"));
+}
+
+// A daemon that takes nobody: some wait for it already, as many as may.
+class Crowded {
+ public:
+    explicit Crowded(const std::string& name, bool crowd) {
+        address_.sun_family = AF_UNIX;
+        std::copy(name.begin(), name.end(), address_.sun_path + 1);
+        size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+        listener_.reset(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address_), size_), 0);
+        EXPECT_EQ(listen(listener_.get(), 1), 0);
+        while (crowd) {
+            Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+            if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address_), size_) != 0) break;
+            waiting_.push_back(std::move(fd));
+        }
+    }
+
+ private:
+    sockaddr_un address_{};
+    socklen_t size_ = 0;
+    Fd listener_;
+    std::vector<Fd> waiting_;
+};
+
+TEST(Query, ACrowdedSocketHoldsNobodyUpForLong) {
+    unsetenv("DP_SOCKET");
+    const std::string own = std::to_string(getpid());
+    const Crowded crowded("slurm-dp/" + own + ".0/a", true);
+    const Crowded also("slurm-dp/" + own + ".1/a", true);
+    const Crowded free("slurm-dp/" + own + ".2/a", false);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto found = connect_step(own, "status");
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(found->step, own + ".2");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+    const auto none = connect_step(own + ".0", "status");
+    ASSERT_FALSE(none);
+    EXPECT_NE(none.error().message.find("step " + own + ".0 on this node takes no connection"),
+              std::string::npos)
+        << none.error().message;
 }
 
 }  // namespace

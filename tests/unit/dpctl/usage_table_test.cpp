@@ -171,12 +171,19 @@ TEST(UsageTable, ForProgramsIsALineOfJson) {
     EXPECT_TRUE(json["ranks"][2]["total_seconds"].is_null());
 }
 
-TEST(UsageTable, TellsOfTheGpusOfTheNodeThatAsks) {
+wire::NodeUsage::Gpu gpu(std::optional<uint32_t> busy, uint64_t used, uint64_t total) {
+    wire::NodeUsage::Gpu out;
+    if (busy) out.set_busy_percent(*busy);
+    out.set_memory_used(used);
+    out.set_memory_total(total);
+    return out;
+}
+
+TEST(UsageTable, TellsOfTheGpusThatAreKnown) {
     constexpr uint64_t kGiB = uint64_t{1} << 30;
     UsageTable table = example();
-    table.gpu_host = "node01";
-    table.gpus = {
-        {4, {80, 10, 2 * kGiB, 80 * kGiB}}, {5, {40, 10, kGiB, 80 * kGiB}}, {0, {{}, {}, kGiB, 10 * kGiB}}};
+    table.gpus["node01"] = {
+        {4, gpu(80, 2 * kGiB, 80 * kGiB)}, {5, gpu(40, kGiB, 80 * kGiB)}, {0, gpu({}, kGiB, 10 * kGiB)}};
     const std::string text = usage_text(table);
     EXPECT_NE(text.find("%chkpt  %gpu     GPU_MEM  RANK"), std::string::npos) << text;
     EXPECT_NE(text.find("  60.0  3.0/160.0G     1  4711"), std::string::npos) << text;

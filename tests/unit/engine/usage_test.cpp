@@ -24,6 +24,13 @@ wire::NodeUsage computing(uint32_t node) {
         rank->set_command("trainer");
         for (int64_t ns : {0, 700, 100, 200, 0}) rank->add_phase_ns(ns);
     }
+    for (uint32_t tile = 0; tile < 2; ++tile) {
+        auto* gpu = usage.add_gpus();
+        gpu->set_tile(tile);
+        if (tile == 1) gpu->set_busy_percent(80 + node);
+        gpu->set_memory_used(1 + node);
+        gpu->set_memory_total(141);
+    }
     return usage;
 }
 
@@ -66,6 +73,12 @@ TEST(Usage, OfEveryNodeIsToldOnAnyOfThem) {
         EXPECT_EQ(last.ranks(1).command(), "trainer");
         EXPECT_EQ(last.ranks(1).state(), wire::StepStatus::HELLO);
         EXPECT_EQ(last.ranks(1).phase_ns(1), 700);
+        ASSERT_EQ(last.gpus_size(), 2);
+        EXPECT_FALSE(last.gpus(0).has_busy_percent());
+        EXPECT_EQ(last.gpus(1).tile(), 1u);
+        EXPECT_EQ(last.gpus(1).busy_percent(), 82u);
+        EXPECT_EQ(last.gpus(1).memory_used(), 3u);
+        EXPECT_EQ(last.gpus(1).memory_total(), 141u);
         EXPECT_EQ(problems(usage), (std::vector<std::string>{"", "", ""}));
         s.ask_usage(asker);  // on the same connection
         EXPECT_EQ(s.told_usage.size(), 2u);
@@ -182,6 +195,8 @@ TEST(Usage, WhatANodeSaysIsCutAndOfItsOwnRanksOnly) {
         usage.mutable_ranks(1)->add_phase_ns(1);  // six
         usage.add_ranks()->set_rank(node == 0 ? 3 : 0);
         usage.add_ranks()->set_rank(4711);
+        usage.mutable_gpus(1)->set_busy_percent(4711);
+        for (int i = 0; i < 2 * kMaxGpus; ++i) usage.add_gpus();
         return usage;
     };
     s.ask_usage(0);
@@ -197,6 +212,8 @@ TEST(Usage, WhatANodeSaysIsCutAndOfItsOwnRanksOnly) {
     EXPECT_EQ(node.ranks(0).phase_ns(2), 0);
     EXPECT_EQ(node.ranks(0).state(), wire::StepStatus::HELLO);
     EXPECT_EQ(node.ranks(1).phase_ns_size(), 0);
+    EXPECT_EQ(node.gpus(1).busy_percent(), 100u);
+    EXPECT_EQ(node.gpus_size(), kMaxGpus);
 }
 
 TEST(Usage, OfAVeryLargeStepFitsAFrame) {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "tiles/conf.hpp"
@@ -321,10 +323,45 @@ TEST(TileCpus, NearTheTilesAndSharedOutEvenly) {
         {{2, 3}, {low, low}, 1, false, {2, 3}},              // Slurm has bound it there
         {{1, 2, 5, 6}, {low, low, high}, 2, false, {5, 6}},  // and across: only what is near
         {all, {{}, {}}, 0, true, {}},                        // nothing known
+        // The second one's tiles are near both.
+        {all, {low, all, high}, 0, true, {0, 1}},
+        {all, {low, all, high}, 1, true, {2, 3, 4, 5}},
+        {all, {low, all, high}, 2, true, {6, 7}},
     };
     for (const auto& c : cases) {
         const CpuFacts facts{c.allowed, c.near, c.local, c.shared};
         EXPECT_EQ(cpus_of_rank(facts), c.mine) << "local rank " << c.local << " of " << c.near.size();
+    }
+}
+
+// Whatever each is near: as long as no CPUs are near more ranks than they are.
+TEST(TileCpus, OfTwoRanksNeverOverlap) {
+    std::mt19937 random(7);
+    auto draw = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
+    for (int round = 0; round < 2000; ++round) {
+        CpuFacts facts;
+        facts.shared = true;
+        const uint32_t ranks = 1 + draw(8);
+        const uint32_t numas = 1 + draw(4);
+        const uint32_t of_numa = ranks + draw(5);
+        for (uint32_t cpu = 0; cpu < numas * of_numa; ++cpu) facts.allowed.push_back(cpu);
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+            Cpus near;
+            const uint32_t some = 1 + draw((1u << numas) - 1);
+            for (uint32_t cpu : facts.allowed)
+                if (some >> (cpu / of_numa) & 1) near.push_back(cpu);
+            facts.near.push_back(near);
+        }
+        std::set<uint32_t> taken;
+        for (facts.local_rank = 0; facts.local_rank < ranks; ++facts.local_rank) {
+            const Cpus mine = cpus_of_rank(facts);
+            EXPECT_FALSE(mine.empty());
+            for (uint32_t cpu : mine) {
+                EXPECT_TRUE(taken.insert(cpu).second) << "CPU " << cpu << " twice in round " << round;
+                const Cpus& near = facts.near[facts.local_rank];
+                EXPECT_TRUE(std::binary_search(near.begin(), near.end(), cpu));
+            }
+        }
     }
 }
 

@@ -25,7 +25,7 @@ class OnEachDevice : public ::testing::TestWithParam<std::string> {
             device_ = open_cpu(1);
             return;
         }
-        auto cuda = open_cuda(0);
+        auto cuda = open_cuda({});
         // tests/gpu/run sets this once it has seen a GPU: from there on, not getting it is a failure.
         if (!cuda && std::getenv("DP_TESTS_REQUIRE_CUDA") != nullptr) FAIL() << cuda.error().message;
         if (!cuda) GTEST_SKIP() << "not run on CUDA: " << cuda.error().message;

@@ -17,30 +17,44 @@ std::string number(int value) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> CudaDevice::open(int local_rank) {
+Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     std::unique_ptr<CudaDevice> device(new CudaDevice);
     FirstFailure& failure = device->failure_;
     int count = 0;
     if (!failure.check(cudaGetDeviceCount(&count), "looking for GPUs"))
         return tl::make_unexpected(*failure.error());
     if (count == 0) return fail(Fault::device, "no GPU is visible (CUDA_VISIBLE_DEVICES, or Slurm's --gres)");
-    const int index = local_rank % count;
+    const int index = gpu.gpu % count;
     cudaDeviceProp properties{};
     const bool opened =
         failure.check(cudaSetDevice(index), "choosing the GPU") &&
-        failure.check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties") &&
-        failure.check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream");
+        failure.check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
     if (!opened) return tl::make_unexpected(*failure.error());
     device->description_ = "cuda:" + number(index) + ", " + properties.name + ", sm_" +
                            number(properties.major) + number(properties.minor);
-    device->gemm_ = std::make_unique<Gemm>(failure, device->stream_);
+    if (gpu.is_part()) {
+        auto partition = SmPartition::make(index, gpu);
+        if (partition) {
+            device->partition_ = std::move(*partition);
+            device->stream_ = device->partition_->stream();
+        }
+        device->description_ += partition
+                                    ? ", " + device->partition_->description()
+                                    : ", all its SMs (they are not partitioned: " + partition.error() + ")";
+    }
+    if (!device->partition_ &&
+        !failure.check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream"))
+        return tl::make_unexpected(*failure.error());
+    device->gemm_ =
+        std::make_unique<Gemm>(failure, device->stream_, device->partition_ ? device->partition_->sms() : 0);
     if (failure.failed()) return tl::make_unexpected(*failure.error());
     return device;
 }
 
 CudaDevice::~CudaDevice() {
     gemm_.reset();
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
+    if (stream_ != nullptr && !partition_)
+        cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
 }
 
 Result<void> CudaDevice::status() const {

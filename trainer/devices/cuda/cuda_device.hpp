@@ -12,14 +12,15 @@
 
 #include "trainer/devices/cuda/check.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
 
 class CudaDevice final : public Device {
  public:
-    // The GPU local_rank modulo the visible ones.
-    static Result<std::unique_ptr<Device>> open(int local_rank);
+    // That GPU; of its SMs the share's where it is a part of the GPU and the driver can do that.
+    static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
     ~CudaDevice() override;
 
     cudaStream_t stream() const { return stream_; }
@@ -54,7 +55,8 @@ class CudaDevice final : public Device {
  private:
     FirstFailure failure_;
     std::string description_;
-    cudaStream_t stream_ = nullptr;
+    std::unique_ptr<SmPartition> partition_;  // null: all SMs
+    cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
 
     CudaDevice() = default;

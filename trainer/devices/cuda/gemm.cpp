@@ -20,7 +20,8 @@ std::uint32_t alignment_of(const float* data) {
 
 }  // namespace
 
-Gemm::Gemm(FirstFailure& failure, cudaStream_t stream) : failure_(failure), stream_(stream) {
+Gemm::Gemm(FirstFailure& failure, cudaStream_t stream, int sms)
+    : failure_(failure), stream_(stream), sms_(sms) {
     if (!failure_.check(cublasLtCreate(&handle_), "opening cuBLASLt")) return;
     failure_.check(cudaMalloc(&workspace_, kWorkspace), "memory for cuBLASLt's workspace");
 }
@@ -54,6 +55,8 @@ bool Gemm::describe(const Product& p, const float* bias, Plan& plan) {
                                              sizeof second)) &&
            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue,
                                              sizeof p.epilogue)) &&
+           (sms_ == 0 || ok(cublasLtMatmulDescSetAttribute(
+                             plan.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms_, sizeof sms_))) &&
            (bias == nullptr || ok(cublasLtMatmulDescSetAttribute(
                                    plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias))) &&
            layout(plan.a, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner) &&

@@ -29,8 +29,8 @@ struct Product {
 
 class Gemm {
  public:
-    // Both belong to the device and outlive this.
-    Gemm(FirstFailure& failure, cudaStream_t stream);
+    // Both belong to the device and outlive this. `sms`: on how many the stream's kernels run; 0: on all.
+    Gemm(FirstFailure& failure, cudaStream_t stream, int sms);
     ~Gemm();
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
@@ -52,6 +52,7 @@ class Gemm {
 
     FirstFailure& failure_;
     cudaStream_t stream_;
+    int sms_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
     // By product and by the alignment of its operands, which decides how wide the loads may be.

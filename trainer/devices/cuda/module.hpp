@@ -9,18 +9,19 @@
 
 #include "dp/dp.h"
 #include "trainer/devices/device.hpp"
+#include "trainer/devices/gpu_share.hpp"
 #include "trainer/parallel/communicator.hpp"
 
 namespace dp::trainer {
 
 struct CudaModule {
     int version;
-    Result<std::unique_ptr<Device>> (*open)(int local_rank);
+    Result<std::unique_ptr<Device>> (*open)(const GpuShare& gpu);
     Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device);
 };
 
-// Raise it with every change of CudaModule, Device, Communicator, Tensor or Error.
-inline constexpr int kCudaModuleVersion = 1;
+// Raise it with every change of CudaModule, Device, GpuShare, Communicator, Tensor or Error.
+inline constexpr int kCudaModuleVersion = 2;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

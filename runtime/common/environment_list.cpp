@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/environment_list.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dp {
+
+std::vector<EnvironmentChange> empty_slots() {
+    // DP_INJECTED alone is long.
+    constexpr int kSmall = 44;
+    constexpr size_t kSmallSize = 96;
+    constexpr size_t kLargeSize = 1500;
+    std::vector<EnvironmentChange> slots;
+    for (int i = 0; i <= kSmall; ++i)
+        slots.push_back(
+            {std::string(kSlot) + std::to_string(i), std::string(i < kSmall ? kSmallSize : kLargeSize, ' ')});
+    return slots;
+}
+
+// Sorted, not hashed: made in each task, where every piece of memory is a page to copy.
+EnvironmentList::EnvironmentList(char** environment) {
+    size_t count = 0;
+    while (environment && environment[count]) ++count;
+    entries_.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+        const char* const equals = std::strchr(environment[i], '=');
+        if (!equals) continue;
+        const std::string_view name(environment[i], static_cast<size_t>(equals - environment[i]));
+        if (name.starts_with(kSlot))
+            slots_.push_back(environment[i]);
+        else
+            entries_.push_back({name, environment[i]});
+    }
+    // Of two of a name the first one counts.
+    std::stable_sort(entries_.begin(), entries_.end(),
+                     [](const Entry& a, const Entry& b) { return a.name < b.name; });
+}
+
+char* EnvironmentList::find(std::string_view name) const {
+    const auto found =
+        std::lower_bound(entries_.begin(), entries_.end(), name,
+                         [](const Entry& entry, std::string_view wanted) { return entry.name < wanted; });
+    return found == entries_.end() || found->name != name ? nullptr : found->text;
+}
+
+std::optional<std::string> EnvironmentList::operator()(const char* name) const {
+    const std::string_view wanted(name);
+    const char* const text = find(wanted);
+    if (!text) return std::nullopt;
+    return std::string(text + wanted.size() + 1);
+}
+
+bool EnvironmentList::write(const EnvironmentChange& change) {
+    if (!change.value) return false;
+    const size_t name = change.name.size();
+    const size_t size = name + 1 + change.value->size();
+    char* place = find(change.name);
+    if (!place) {
+        const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                       [&](const char* text) { return std::strlen(text) >= size; });
+        if (slot == slots_.end()) return false;
+        place = *slot;
+        slots_.erase(slot);
+    }
+    if (std::strlen(place) < size) return false;
+    std::memcpy(place, change.name.c_str(), name);
+    place[name] = '=';
+    std::memcpy(place + name + 1, change.value->c_str(), change.value->size() + 1);
+    return true;
+}
+
+std::vector<std::string> EnvironmentList::slots() const {
+    std::vector<std::string> names;
+    for (const char* text : slots_) names.emplace_back(text, std::strchr(text, '='));
+    return names;
+}
+
+}  // namespace dp

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The daemon's look at its GPUs through another program: it never waits for it, believes only what is whole,
+// and leaves no process.
+#include "loop/gpu_probe.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace dp {
+namespace {
+
+constexpr Time kLater{1000};
+
+wire::NodeUsage one_gpu(uint32_t busy) {
+    wire::NodeUsage usage;
+    auto& gpu = *usage.add_gpus();
+    gpu.set_tile(3);
+    gpu.set_busy_percent(busy);
+    gpu.set_memory_used(5);
+    gpu.set_memory_total(141);
+    return usage;
+}
+
+// A file that the program `cat` says.
+class Said {
+ public:
+    explicit Said(const std::string& bytes) {
+        name_ = (std::filesystem::temp_directory_path() / "dp-gpu-use-XXXXXX").string();
+        close(mkstemp(name_.data()));
+        say(bytes);
+    }
+    ~Said() { unlink(name_.c_str()); }
+    Said(const Said&) = delete;
+    Said& operator=(const Said&) = delete;
+    void say(const std::string& bytes) const { std::ofstream(name_, std::ios::binary) << bytes; }
+    std::vector<std::string> command() const { return {"/bin/cat", name_}; }
+
+ private:
+    std::string name_;
+};
+
+// Looks until something was found, or for a second.
+wire::NodeUsage look_until_found(GpuProbe& probe, Time at) {
+    for (int i = 0; i < 100; ++i) {
+        const auto found = probe.look(at);
+        if (found.gpus_size() > 0) return found;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return {};
+}
+
+TEST(GpuProbe, TellsAtTheNextLookWhatItFound) {
+    const Said said(one_gpu(70).SerializeAsString());
+    GpuProbe probe(said.command());
+    EXPECT_EQ(probe.look(kLater).gpus_size(), 0);
+    EXPECT_EQ(look_until_found(probe, kLater).SerializeAsString(), one_gpu(70).SerializeAsString());
+    said.say(one_gpu(20).SerializeAsString());
+    uint32_t busy = 70;
+    for (int i = 0; i < 100 && busy == 70; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        busy = probe.look(kLater).gpus(0).busy_percent();
+    }
+    EXPECT_EQ(busy, 20u);
+}
+
+TEST(GpuProbe, TellsNothingThatIsNotWhole) {
+    const Said said(one_gpu(70).SerializeAsString());
+    GpuProbe probe(said.command());
+    ASSERT_EQ(look_until_found(probe, kLater).gpus_size(), 1);
+    said.say("no protobuf");
+    for (int i = 0; i < 100 && probe.look(kLater).gpus_size() > 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(probe.look(kLater).gpus_size(), 0);
+}
+
+TEST(GpuProbe, ForgetsWhatIsOld) {
+    const Said said(one_gpu(70).SerializeAsString());
+    GpuProbe probe(said.command());
+    ASSERT_EQ(look_until_found(probe, kLater).gpus_size(), 1);
+    said.say("");
+    // The one that is under way may still be the earlier: its answer is as old as the look that takes it.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    (void)probe.look(kLater);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(probe.look(kLater + kGpuUseKept + Time(1)).gpus_size(), 0);
+}
+
+TEST(GpuProbe, AProgramThatIsNotThereOrFailsIsNoNews) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{},
+                                                    {"/no/such/program"},
+                                                    {"/bin/false"},
+                                                    {"/bin/sh", "-c", "kill -9 $$"}}) {
+        GpuProbe probe(command);
+        for (int i = 0; i < 5; ++i) {
+            EXPECT_EQ(probe.look(kLater).gpus_size(), 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
+}
+
+TEST(GpuProbe, OneThatHangsIsStartedOnceAndEndedWithTheDaemon) {
+    const Said pids("");
+    {
+        GpuProbe probe({"/bin/sh", "-c", "echo $$ >>" + pids.command().back() + "; exec sleep 100"});
+        for (int i = 0; i < 20; ++i) {
+            EXPECT_EQ(probe.look(kLater).gpus_size(), 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
+    std::ifstream file(pids.command().back());
+    pid_t pid = 0;
+    pid_t another = 0;
+    ASSERT_TRUE(file >> pid);
+    EXPECT_FALSE(file >> another) << "a second one was started beside it";
+    EXPECT_NE(kill(pid, 0), 0);
+}
+
+TEST(GpuProbe, TheProgramGetsNothingOfTheDaemons) {
+    const Said seen("");
+    setenv("DP_TEST_SECRET", "1", 1);
+    const int inherited = dup(STDERR_FILENO);  // without close-on-exec, as the daemon's are
+    GpuProbe probe(
+        {"/bin/sh", "-c",
+         "{ ls /proc/self/fd | tr '\\n' ' '; echo \"$DP_TEST_SECRET.\"; } >" + seen.command().back()});
+    (void)probe.look(kLater);
+    std::string line;
+    for (int i = 0; i < 100 && line.find('.') == std::string::npos; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::ifstream file(seen.command().back());
+        std::getline(file, line);
+    }
+    close(inherited);
+    unsetenv("DP_TEST_SECRET");
+    EXPECT_EQ(line, "0 1 2 3 .") << "3 is the folder that ls reads";
+}
+
+}  // namespace
+}  // namespace dp

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All-reduce of a GPU's tensors through host memory, for ranks that share a GPU: NCCL refuses those.
+#ifndef TRAINER_PARALLEL_THROUGH_HOST_HPP
+#define TRAINER_PARALLEL_THROUGH_HOST_HPP
+
+#include <memory>
+
+#include "trainer/devices/device.hpp"
+#include "trainer/parallel/communicator.hpp"
+
+namespace dp::trainer {
+
+// Over a communicator for tensors in host memory. The device must outlive it.
+std::unique_ptr<Communicator> make_through_host(std::unique_ptr<Communicator> between_hosts, Device& device);
+
+}  // namespace dp::trainer
+
+#endif
