@@ -209,7 +209,8 @@ void launcher_step_created(spank_t spank) {
     if (s.settings.tiles) {
         if (auto told = tell_of_tiles(job_id, step_id, argc); !told) return refuse_step(told.error().message);
     }
-    for (const auto& slot : empty_slots()) set_environment(slot.name.c_str(), *slot.value);
+    for (const auto& slot : empty_slots(s.settings.tiles.has_value()))
+        set_environment(slot.name.c_str(), *slot.value);
 }
 
 }  // namespace dp::plugin

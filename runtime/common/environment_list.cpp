@@ -6,15 +6,15 @@
 
 namespace dp {
 
-std::vector<EnvironmentChange> empty_slots() {
+std::vector<EnvironmentChange> empty_slots(bool tiles) {
     // DP_INJECTED alone is long.
-    constexpr int kSmall = 44;
+    const int small = tiles ? 56 : 44;
     constexpr size_t kSmallSize = 96;
     constexpr size_t kLargeSize = 1500;
     std::vector<EnvironmentChange> slots;
-    for (int i = 0; i <= kSmall; ++i)
+    for (int i = 0; i <= small; ++i)
         slots.push_back(
-            {std::string(kSlot) + std::to_string(i), std::string(i < kSmall ? kSmallSize : kLargeSize, ' ')});
+            {std::string(kSlot) + std::to_string(i), std::string(i < small ? kSmallSize : kLargeSize, ' ')});
     return slots;
 }
 

@@ -20,8 +20,9 @@ struct EnvironmentChange {
     bool operator==(const EnvironmentChange&) const = default;
 };
 
-// What srun sets: enough of them, and large enough, for a node's variables.
-std::vector<EnvironmentChange> empty_slots();
+// What srun sets: enough of them, and large enough, for a node's variables, with those of its tiles or
+// without.
+std::vector<EnvironmentChange> empty_slots(bool tiles);
 inline constexpr std::string_view kSlot = "SLURM_DP_SLOT_";
 
 class EnvironmentList {

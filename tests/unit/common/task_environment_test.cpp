@@ -339,12 +339,20 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
 // Neither the node nor its tasks need to set anything anew, which costs Slurm much: see empty_slots.
 TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
     std::vector<std::string> sent = {"PATH=/bin"};
-    for (const auto& slot : empty_slots()) sent.push_back(slot.name + "=" + *slot.value);
+    for (const auto& slot : empty_slots(true)) sent.push_back(slot.name + "=" + *slot.value);
     TaskFacts any = task_of_node(0, 0);
     any.interface = "hsn0";
     any.torch_store = true;
     const Variables nothing;
-    const NodeEnvironment node = node_environment(any, no_tiles, reading(nothing));
+    const TilesOf tiles = [](uint32_t local) {
+        std::vector<TaskVariable> variables;
+        for (const char* name : {"DP_TILE_MASK", "DP_TILE_LIST", "DP_TILE_COUNT", "DP_TILES_PER_DEVICE",
+                                 "DP_TILE_DEVICE", "DP_TILE_NUMA", "ZE_AFFINITY_MASK",
+                                 "ZE_FLAT_DEVICE_HIERARCHY", "ZE_ENABLE_PCI_ID_DEVICE_ORDER"})
+            variables.push_back({name, std::to_string(local)});
+        return variables;
+    };
+    const NodeEnvironment node = node_environment(any, tiles, reading(nothing));
     RawEnvironment environment(sent);
     for (const auto& c : node.changes()) EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
     NodePlan far = kPlan;
@@ -352,6 +360,7 @@ TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
     far.master_port = far.coordinator_port = 65535;
     TaskFacts task = any;
     task.cpus = 1024;
+    task.tiles = tiles(7);
     for (const auto& c : task_environment(task, far, reading(nothing)).changes)
         EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
     const auto after = environment.entries();
