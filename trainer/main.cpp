@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
         const auto done =
             parsed.options->verb == Verb::info ? info(*parsed.options) : run(*parsed.options, started);
         if (done) return 0;
-        fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
+        if (!done.error().message.empty()) fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
         return static_cast<int>(done.error().fault);
     } catch (const std::exception& error) {  // from a library; ours are values
         fmt::print(stderr, "trainer: {}{}\n", who(), error.what());

@@ -18,20 +18,22 @@ namespace dp::trainer {
 inline constexpr float kMomentum = 0.9f;                                // of sgd
 inline constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;  // of adam, as in its paper
 
-// The factors of Adam's step number `step` (the first is 1).
-AdamStep adam_step(std::int64_t step, double rate);
+// The factors of Adam's step number `step` (the first is 1); `decay`: weight decay.
+AdamStep adam_step(std::int64_t step, double rate, double decay = 0);
 
 class Optimizer {
  public:
     virtual ~Optimizer() = default;
-    // Updates the values from the gradients.
-    virtual void step(const ParameterSet& parameters) = 0;
+    // Updates the values from gradients as large as all values together, at this learning rate.
+    virtual void step(const ParameterSet& parameters, const Tensor& gradients, double rate) = 0;
 };
 
 // f32 numbers of state that the optimizer holds for each parameter.
 int state_per_parameter(Optimization kind);
 
-std::unique_ptr<Optimizer> make_optimizer(Optimization kind, double rate, Device& device,
+// `decay`: weight decay, of all parameters but those of one dimension (biases): decoupled for Adam (AdamW),
+// a part of the gradient for SGD, as in PyTorch.
+std::unique_ptr<Optimizer> make_optimizer(Optimization kind, double decay, Device& device,
                                           const ParameterSet& parameters);
 
 }  // namespace dp::trainer

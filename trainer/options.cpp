@@ -30,7 +30,7 @@ constexpr const char* kFooter =
     "or the loss\n"
     "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such "
     "device or out of\n"
-    "memory.";
+    "memory, 6 slower than --min-throughput or faster than --max-throughput.";
 
 // A whole number in [low, high]; the message says what was given and what is allowed.
 CLI::Validator whole(std::int64_t low, std::int64_t high) {
@@ -41,6 +41,20 @@ CLI::Validator whole(std::int64_t low, std::int64_t high) {
             if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
                 return {};
             return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
+        },
+        "");
+}
+
+// A number in [low, high).
+CLI::Validator number(double low, double high, const char* such_as) {
+    return CLI::Validator(
+        [=](std::string& text) -> std::string {
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool is_number = error == std::errc() && end == text.data() + text.size();
+            if (is_number && std::isfinite(value) && value >= low && value < high) return {};
+            return fmt::format("'{}' is not a number from {} to below {}, such as {}", text, low, high,
+                               such_as);
         },
         "");
 }
@@ -127,6 +141,32 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                                                         return name_of(d.optimizer);
                                                     })),
            {"sgd", "adam"});
+    std::string shape = "constant";
+    one_of(app.add_option("--lr-schedule,--lr-decay-style", shape,
+                          "how the learning rate goes on after the warm-up (default: constant)"),
+           {"constant", "linear", "cosine"});
+    app.add_option("--min-lr", options.minimum_rate,
+                   "learning rate at the last step, where it is not constant (default: 0)")
+        ->check(number(0, 1e9, "1e-5"))
+        ->type_name("X");
+    app.add_option("--lr-warmup-fraction", options.warmup,
+                   "the part of all steps in which the learning rate rises from 0 (default: 0)")
+        ->check(number(0, 1, "0.01"))
+        ->type_name("X");
+    app.add_option("--weight-decay", options.weight_decay,
+                   "of all parameters but biases; with adam decoupled, as in AdamW (default: 0)")
+        ->check(number(0, 1e9, "0.1"))
+        ->type_name("X");
+    app.add_option("--clip-grad", options.clip,
+                   "the largest norm of all gradients together; such that are no numbers are skipped")
+        ->check(positive())
+        ->type_name("X");
+    app.add_flag("--skip-bad-steps", options.skip_bad_steps,
+                 "leave out steps whose gradients are no numbers, on all ranks alike");
+    app.add_option("--accumulate", options.accumulate,
+                   "batches that a rank adds up before a step; the ranks reduce once (default: 1)")
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
     app.add_option("--steps", options.steps, "stop after so many optimizer steps")
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
@@ -147,6 +187,23 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                                      fmt::format("where the idx files of Fashion-MNIST are (default: {})",
                                                  kFashionMnistDirectory.string()))
                           ->type_name("DIR");
+    std::string style = "plain";
+    one_of(app.add_option("--log-style,--log_style", style,
+                          "print as PyTorch's examples, Megatron-LM or SambaNova's programs do, too "
+                          "(default: plain)"),
+           {"plain", "pytorch", "megatron", "samba"});
+    app.add_option("--log-interval,--log_interval", options.log_every,
+                   "steps from one line of pytorch or megatron to the next (default: 100)")
+        ->check(whole(1, 1'000'000'000))
+        ->type_name("N");
+    app.add_option("--min-throughput,--min_throughput", options.min_throughput,
+                   "samples/s of all ranks together, below which the run fails when it is over")
+        ->check(positive())
+        ->type_name("X");
+    app.add_option("--max-throughput,--max_throughput", options.max_throughput,
+                   "the same, above which it does: something was left out")
+        ->check(positive())
+        ->type_name("X");
     app.add_option("--json", options.json, "write the summary to this file, too")->type_name("FILE");
     app.add_option("--dump-parameters,--dump_parameters", options.dump,
                    "write rank 0's final parameters to this file: 32-bit floats, one after another")
@@ -174,6 +231,13 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     options.data_parallel = parallel == "on"
                                 ? DataParallel::on
                                 : (parallel == "off" ? DataParallel::off : DataParallel::automatic);
+    options.rate_shape = shape == "cosine"   ? RateShape::cosine
+                         : shape == "linear" ? RateShape::linear
+                                             : RateShape::constant;
+    options.log_style = style == "pytorch"    ? LogStyle::pytorch
+                        : style == "megatron" ? LogStyle::megatron
+                        : style == "samba"    ? LogStyle::samba
+                                              : LogStyle::plain;
     if (!optimizer.empty()) options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
     options.data_directory_given = directory->count() > 0;
     parsed.options = std::move(options);
@@ -211,7 +275,16 @@ Settings settings_for(const Options& options, const ModelInfo& info) {
     Settings settings;
     settings.epochs = options.epochs.value_or(info.defaults.epochs);
     settings.batch = options.batch.value_or(info.defaults.batch);
-    settings.rate = options.rate.value_or(info.defaults.rate);
+    settings.rate = {options.rate_shape, options.rate.value_or(info.defaults.rate), options.minimum_rate,
+                     options.warmup};
+    settings.weight_decay = options.weight_decay;
+    settings.accumulate = options.accumulate;
+    settings.clip = options.clip;
+    // Megatron's line has the norm of the gradients.
+    settings.skip_bad_steps = options.skip_bad_steps || options.log_style == LogStyle::megatron;
+    if (const std::int64_t interval = log_interval_of(options.log_style); interval > 0)
+        settings.log_every = options.log_every.value_or(interval);
+    settings.log_single = options.log_style == LogStyle::pytorch;
     settings.optimizer = options.optimizer.value_or(info.defaults.optimizer);
     settings.seed = options.seed;
     settings.max_steps = options.steps;

@@ -13,6 +13,7 @@
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/open.hpp"
+#include "trainer/log_style.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/training.hpp"
@@ -30,6 +31,16 @@ struct Options {
     std::optional<double> rate;
     std::optional<std::int64_t> steps;
     std::optional<Optimization> optimizer;
+    RateShape rate_shape = RateShape::constant;
+    double minimum_rate = 0;
+    double warmup = 0;
+    double weight_decay = 0;
+    std::int64_t accumulate = 1;
+    std::optional<double> clip;
+    bool skip_bad_steps = false;
+    LogStyle log_style = LogStyle::plain;
+    std::optional<std::int64_t> log_every;
+    std::optional<double> min_throughput, max_throughput;
     std::uint64_t seed = 1;
     DeviceChoice device = DeviceChoice::automatic;
     DataParallel data_parallel = DataParallel::automatic;

@@ -32,16 +32,20 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
     values_ = device.make(Type::f32, {total});
     gradients_ = device.make(Type::f32, {total});
     std::int64_t at = 0;
-    std::uint64_t stream = 0;
-    for (auto& parameter : parameters_) {
-        Random random(seed, stream++);
-        const std::int64_t count = elements_of(parameter.shape);
-        for (std::int64_t i = 0; i < count; ++i) {
-            initial[static_cast<std::size_t>(at + i)] = random.uniform(-parameter.bound, parameter.bound);
+    for (const bool decays : {true, false}) {
+        for (std::size_t number = 0; number < parameters_.size(); ++number) {
+            Parameter& parameter = parameters_[number];
+            if ((parameter.shape.size() > 1) != decays) continue;
+            Random random(seed, number);
+            const std::int64_t count = elements_of(parameter.shape);
+            for (std::int64_t i = 0; i < count; ++i) {
+                initial[static_cast<std::size_t>(at + i)] = random.uniform(-parameter.bound, parameter.bound);
+            }
+            parameter.value = values_.view(at, parameter.shape);
+            parameter.gradient = gradients_.view(at, parameter.shape);
+            at += padded(count);
         }
-        parameter.value = values_.view(at, parameter.shape);
-        parameter.gradient = gradients_.view(at, parameter.shape);
-        at += padded(count);
+        if (decays) decayed_ = at;
     }
     device.upload(initial.data(), values_);
 }

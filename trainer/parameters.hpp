@@ -35,9 +35,11 @@ class ParameterSet {
     const std::deque<Parameter>& all() const { return parameters_; }
     std::int64_t count() const;  // numbers to learn, without padding
 
-    // Everything in one piece, padding (zeros, which stay zero) included.
+    // Everything in one piece, padding (zeros, which stay zero) included; first what weight decay is for
+    // (matrices and kernels), then biases and the like.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
+    std::int64_t decayed() const { return decayed_; }  // elements of the former
 
     // The values one after another without padding, in the order of declaration.
     std::vector<float> download(Device& device) const;
@@ -46,6 +48,7 @@ class ParameterSet {
     std::deque<Parameter> parameters_;
     Tensor values_;
     Tensor gradients_;
+    std::int64_t decayed_ = 0;
 };
 
 // FNV-1a of the bytes, 64 bits: ranks compare it, and the summary shows it.

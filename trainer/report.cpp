@@ -43,6 +43,11 @@ void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& sche
     std::fflush(stderr);
 }
 
+void Report::on_log(const LogReport& report, const Schedule& schedule) {
+    line(style_ == LogStyle::pytorch ? pytorch_line(report, schedule, samples_, batch_)
+                                     : megatron_line(report, schedule));
+}
+
 void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
     line(epoch_line(report, schedule.epochs));
 }
@@ -51,8 +56,20 @@ std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
     const std::string test = report.test_accuracy
                                  ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
                                  : fmt::format("test loss {:.3g}", report.test_loss);
-    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s", report.epoch, epochs,
-                       report.loss, test, report.samples_per_second, report.seconds);
+    const std::string skipped = report.skipped == 0 ? ""
+                                                    : fmt::format("  {} step{} skipped", report.skipped,
+                                                                  report.skipped == 1 ? "" : "s");
+    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s{}", report.epoch, epochs,
+                       report.loss, test, report.samples_per_second, report.seconds, skipped);
+}
+
+std::optional<std::string> throughput_problem(double samples_per_second, std::optional<double> least,
+                                              std::optional<double> most) {
+    if (least && samples_per_second < *least)
+        return fmt::format("{:.1f} samples/s is less than --min-throughput {}", samples_per_second, *least);
+    if (most && samples_per_second > *most)
+        return fmt::format("{:.1f} samples/s is more than --max-throughput {}", samples_per_second, *most);
+    return std::nullopt;
 }
 
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome) {
@@ -72,6 +89,7 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     json["samples_per_second"] = outcome.samples_per_second;
     json["train_seconds"] = outcome.train_seconds;
     json["startup_seconds"] = facts.startup_seconds;
+    if (outcome.skipped > 0) json["skipped_steps"] = outcome.skipped;
     json["parameters"] = outcome.parameters.size();
     json["parameters_hash"] = fmt::format("{:016x}", outcome.parameters_hash);
     json["parameters_equal_on_all_ranks"] = outcome.equal_on_all_ranks;

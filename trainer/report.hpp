@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "trainer/log_style.hpp"
 #include "trainer/training.hpp"
 
 namespace dp::trainer {
@@ -17,17 +19,27 @@ namespace dp::trainer {
 class Report final : public Observer {
  public:
     // `terminal`: keep a progress line on standard error, redrawn in place.
-    Report(bool speaks, bool terminal) : speaks_(speaks), terminal_(speaks && terminal) {}
+    Report(bool speaks, bool terminal, LogStyle style = LogStyle::plain)
+        : speaks_(speaks), terminal_(speaks && terminal), style_(style) {}
+
+    // For PyTorch's lines; see pytorch_line().
+    void counts(std::int64_t samples, std::int64_t batch) {
+        samples_ = samples;
+        batch_ = batch;
+    }
 
     void line(std::string_view text);     // to standard output
     void warning(std::string_view text);  // to standard error
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
+    void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
 
  private:
     using Clock = std::chrono::steady_clock;
     bool speaks_;
     bool terminal_;
+    LogStyle style_;
+    std::int64_t samples_ = 0, batch_ = 0;
     bool drawn_ = false;  // a progress line stands on the terminal
     Clock::time_point last_drawn_{};
 
@@ -36,6 +48,10 @@ class Report final : public Observer {
 
 // Pure: the line of an epoch.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
+
+// Pure: what is wrong with a throughput, where one of the limits is not kept.
+std::optional<std::string> throughput_problem(double samples_per_second, std::optional<double> least,
+                                              std::optional<double> most);
 
 // Facts of a run that the training loop does not know.
 struct RunFacts {

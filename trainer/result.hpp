@@ -13,16 +13,17 @@ namespace dp::trainer {
 
 // The numbers are exit codes and stand in --help: do not renumber.
 enum class Fault : int {
-    training = 1,  // the training itself: ranks that differ, a loss that is no number
-    usage = 2,     // the command line
-    data = 3,      // a data set that is missing or damaged
-    world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost
-    device = 5,    // no such device, out of memory, a CUDA call that failed
+    training = 1,    // the training itself: ranks that differ, a loss that is no number
+    usage = 2,       // the command line
+    data = 3,        // a data set that is missing or damaged
+    world = 4,       // libdp, Gloo or NCCL: ranks that are missing or lost
+    device = 5,      // no such device, out of memory, a CUDA call that failed
+    throughput = 6,  // slower or faster than the user allows
 };
 
 struct Error {
     Fault fault;
-    std::string message;  // one line: what was tried, what is wrong, what to do
+    std::string message;  // one line: what was tried, what is wrong, what to do; "": another rank says it
 };
 
 template <typename T>

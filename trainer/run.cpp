@@ -35,11 +35,25 @@ Result<void> write_file(const std::filesystem::path& file, const void* data, std
 std::string describe(const Model& model, const ModelInfo& info, const Device& device,
                      const Communicator& ranks, const Settings& settings, const Dataset& data) {
     return fmt::format(
-        "{}: {} parameters on {}; {} rank{} x batch {} = global batch {}; {} training and {} test "
+        "{}: {} parameters on {}; {} rank{} x batch {}{} = global batch {}; {} training and {} test "
         "samples from {}",
         info.name, model.parameters().count(), device.description(), ranks.size(),
-        ranks.size() == 1 ? "" : "s", settings.batch, settings.batch * ranks.size(), data.train.count,
-        data.test.count, data.source);
+        ranks.size() == 1 ? "" : "s", settings.batch,
+        settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "",
+        settings.batch * settings.accumulate * ranks.size(), data.train.count, data.test.count, data.source);
+}
+
+// Where the world is, and who is in it.
+void introduce(Report& report, const dp_world& world, LogStyle style) {
+    if (style != LogStyle::pytorch) {
+        report.line(fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr,
+                                world.master_port, world.size, world.nodes));
+        return;
+    }
+    report.line(fmt::format("MASTER_ADDR: {}\nMASTER_PORT: {}\nWORLD_SIZE: {}\nNODE_RANK: {}",
+                            world.master_addr, world.master_port, world.size, world.node_rank));
+    fmt::print("Rank {} on Node {}: Initializing process group.\n", world.rank, world.node_rank);
+    std::fflush(stdout);
 }
 
 dp_phase_kind kind_of(Phase phase) {
@@ -67,6 +81,7 @@ class Watching final : public Observer {
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
         report_.on_step(epoch, step, schedule);
     }
+    void on_log(const LogReport& log, const Schedule& schedule) override { report_.on_log(log, schedule); }
     void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {
         report_.on_epoch(epoch, schedule);
     }
@@ -82,7 +97,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const Surroundings here = gather_surroundings();
     const auto decision = decide_parallel(options.data_parallel, here);
     if (!decision) return tl::make_unexpected(decision.error());
-    Report report(decision->speaks, isatty(STDERR_FILENO) != 0);
+    const LogStyle style = options.log_style;
+    Report report(decision->speaks, isatty(STDERR_FILENO) != 0, style);
     if (decision->warning) report.warning(*decision->warning);
 
     const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
@@ -95,7 +111,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     auto world = decision->join ? World::join() : Result<World>(World::alone());
     if (!world) return tl::make_unexpected(world.error());
     report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
-    if (const auto header = world->header()) report.line(*header);
+    if (const dp_world* facts = world->facts()) introduce(report, *facts, style);
 
     Watching watching(report, *world);
     watching.on_phase(Phase::load);
@@ -116,9 +132,19 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     watching.on_phase(Phase::compute);
     const auto model = info.make();
     report.line(describe(*model, info, device, **communicator, settings, *data));
+    report.counts(data->train.count, settings.batch * settings.accumulate);
+    if (style == LogStyle::pytorch) report.line("Entering training loop...");
     const double startup = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     const auto outcome = train(info, *model, *data, settings, device, **communicator, watching);
     if (!outcome) return tl::make_unexpected(outcome.error());
+    if (style == LogStyle::pytorch)
+        report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome->train_seconds));
+    if (style == LogStyle::samba) {
+        // Each instance prints it, as there; it is the same in all.
+        fmt::print("{}\n", samba_line(*outcome));
+        std::fflush(stdout);
+        report.line(samba_summary(*outcome));
+    }
 
     const auto summary = summary_of(
         {info.name, device.name(), (*communicator)->name(), (*communicator)->size(), settings.seed, startup},
@@ -143,6 +169,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                                 "were not averaged the same everywhere; do not use this model",
                                 outcome->parameters_hash));
     }
+    if (auto problem =
+            throughput_problem(outcome->samples_per_second, options.min_throughput, options.max_throughput))
+        return fail(Fault::throughput, decision->speaks ? *problem : "");
     return {};
 }
 

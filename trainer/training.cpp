@@ -6,19 +6,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "trainer/data/sampler.hpp"
+#include "trainer/gradient_guard.hpp"
 #include "trainer/optimizer.hpp"
+#include "trainer/random.hpp"
 
 namespace dp::trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// Samples that a rank evaluates at a time: large enough for the matrix products, small enough for any memory.
-constexpr std::int64_t kTestBatch = 512;
+// Samples that a rank evaluates at a time: large enough for the matrix products, and no more than fit 64 MiB
+// of activations.
+constexpr std::int64_t kMostTestBatch = 512;
+constexpr std::int64_t kLeastTestBatch = 16;
+constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
 
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -39,7 +45,7 @@ class DeviceSamples {
 
     // The samples that `indices` names. Valid until the next call.
     Batch gather(const Tensor& indices) {
-        const Batch batch{x_.first_rows(indices.rows()), target_.first_rows(indices.rows())};
+        const Batch batch{x_.first_rows(indices.rows()), target_.first_rows(indices.rows()), {}};
         device_.gather(features_, indices, normalise_, batch.x);
         device_.gather(targets_, indices, {}, batch.target);
         return batch;
@@ -80,14 +86,25 @@ class Run {
           device_(device),
           communicator_(communicator),
           observer_(observer),
-          sampler_(data.train.count, settings.batch, communicator.rank(), communicator.size(), settings.seed),
+          sampler_(data.train.count, settings.batch * settings.accumulate, communicator.rank(),
+                   communicator.size(), settings.seed),
           test_count_(data.test.count),
           test_shard_(shard_of(data.test.count, communicator.rank(), communicator.size())),
+          test_batch_(std::clamp(kTestActivations / std::max<std::int64_t>(model.activations_per_sample(), 1),
+                                 kLeastTestBatch, kMostTestBatch)),
           train_samples_(device, data.train, 0, data.train.count, settings.batch),
-          test_samples_(device, data.test, test_shard_.first, test_shard_.count, kTestBatch),
-          metrics_(device.make(Type::f64, {2})) {
-        model.place(device, settings.seed, std::max(settings.batch, kTestBatch));
-        optimizer_ = make_optimizer(settings.optimizer, settings.rate, device, model.parameters());
+          test_samples_(device, data.test, test_shard_.first, test_shard_.count, test_batch_),
+          metrics_(device.make(Type::f64, {2})),
+          log_(settings.log_every, settings.log_single) {
+        model.place(device, settings.seed, std::max(settings.batch, test_batch_));
+        optimizer_ = make_optimizer(settings.optimizer, settings.weight_decay, device, model.parameters());
+        if (settings.accumulate > 1)
+            gradient_sum_ = device.make(Type::f32, model.parameters().gradients().shape());
+        if (settings.log_every > 0) log_metrics_ = device.make(Type::f64, {2});
+        if (settings.clip || settings.skip_bad_steps) {
+            guard_.emplace(device, settings.clip);
+            step_metrics_ = device.make(Type::f64, {2});
+        }
         std::vector<std::int32_t> order(static_cast<std::size_t>(test_shard_.count));
         std::iota(order.begin(), order.end(), 0);
         test_order_ = upload_indices(device, order);
@@ -100,39 +117,41 @@ class Run {
         const std::int64_t steps = std::min(schedule_.steps_per_epoch,
                                             schedule_.total_steps - (number - 1) * schedule_.steps_per_epoch);
         device_.zero(metrics_);
+        guarded_ = {};
+        const std::int64_t skipped_before = skipped_;
+        const std::int64_t a_step = settings_.batch * settings_.accumulate;
         for (std::int64_t step = 0; step < steps; ++step) {
-            observer_.on_phase(Phase::load);
-            const Batch batch =
-                train_samples_.gather(indices.view(step * settings_.batch, {settings_.batch}));
-            observer_.on_phase(Phase::compute);
-            // Each rank's gradient is its part of the mean over the global batch: their sum is that mean.
-            model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics_);
-            observer_.on_phase(Phase::communication);
-            if (auto done = communicator_.all_reduce(model_.parameters().gradients(), Reduction::sum);
-                !done) {
-                return tl::make_unexpected(done.error());
-            }
-            observer_.on_phase(Phase::compute);
-            optimizer_->step(model_.parameters());
+            const StepPlace place{number, step + 1, (number - 1) * schedule_.steps_per_epoch + step + 1};
+            const bool is_told = log_.is_due(place);
+            if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
+            if (auto made = make_step(indices.view(step * a_step, {a_step}), place.number); !made)
+                return tl::make_unexpected(made.error());
             if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
             observer_.on_step(number, step + 1, schedule_);
+            if (!is_told) continue;
+            if (auto told = tell(place); !told) return tl::make_unexpected(told.error());
         }
-        auto trained = total();
+        if (settings_.log_every > 0) earlier_loss_ = counts(0).loss;
+        if (guard_) device_.upload(std::array{guarded_.loss, guarded_.correct}.data(), metrics_);
+        auto trained = total(metrics_);
         if (!trained) return tl::make_unexpected(trained.error());
         const auto samples = static_cast<double>(steps * schedule_.global_batch);
+        const std::int64_t skipped = skipped_ - skipped_before;
+        const auto counted = static_cast<double>((steps - skipped) * schedule_.global_batch);
         const double seconds = seconds_since(start);
 
         auto tested = test();
         if (!tested) return tl::make_unexpected(tested.error());
         const auto tests = static_cast<double>(test_count_);
-        EpochReport report{number,  trained->loss / samples, tested->loss / tests, std::nullopt,
-                           seconds, samples / seconds};
+        EpochReport report{
+            number, trained->loss / counted, tested->loss / tests, std::nullopt, seconds, samples / seconds,
+            skipped};
         if (info_.classifies) report.test_accuracy = tested->correct / tests;
         if (!std::isfinite(report.loss)) {  // all ranks see the same sum, so all of them stop here
             return fail(Fault::training,
                         fmt::format("epoch {}: the loss is no longer a number; give a smaller --lr "
                                     "than {}",
-                                    number, settings_.rate));
+                                    number, settings_.rate.rate));
         }
         observer_.on_epoch(report, schedule_);
         return report;
@@ -149,54 +168,148 @@ class Run {
     DistributedSampler sampler_;
     std::int64_t test_count_;
     Shard test_shard_;
+    std::int64_t test_batch_;
     DeviceSamples train_samples_;
     DeviceSamples test_samples_;
     Tensor metrics_;
     Tensor test_order_;
     std::unique_ptr<Optimizer> optimizer_;
+    Tensor gradient_sum_;  // where batches are accumulated
+    // Where steps are guarded: the guard, a step's metrics, and those of the epoch's good steps.
+    std::optional<GradientGuard> guard_;
+    Tensor step_metrics_;
+    Metrics guarded_;
+    std::int64_t skipped_ = 0;
+    StepLog log_;
+    Tensor log_metrics_;
+    double earlier_loss_ = 0;  // this rank's, of the epochs before this one
+
+    // `number`: of the step in the training, from 1.
+    Result<void> make_step(const Tensor& indices, std::int64_t number) {
+        const bool sums = settings_.accumulate > 1;
+        const Tensor& metrics = guard_ ? step_metrics_ : metrics_;
+        const Tensor& gradients = sums ? gradient_sum_ : model_.parameters().gradients();
+        if (guard_) device_.zero(step_metrics_);
+        if (sums) device_.zero(gradient_sum_);
+        for (std::int64_t part = 0; part < settings_.accumulate; ++part) {
+            observer_.on_phase(Phase::load);
+            Batch batch = train_samples_.gather(indices.view(part * settings_.batch, {settings_.batch}));
+            batch.draw = draw_of(number - 1, part);
+            observer_.on_phase(Phase::compute);
+            // Each rank's gradient is its part of the mean over the global batch: their sum is that mean.
+            model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics);
+            if (sums) device_.add(model_.parameters().gradients(), gradient_sum_);
+        }
+        observer_.on_phase(Phase::communication);
+        if (auto done = communicator_.all_reduce(gradients, Reduction::sum); !done) return done;
+        observer_.on_phase(Phase::compute);
+        if (guard_) {
+            const auto verdict = guard_->look(gradients);
+            if (verdict == GradientGuard::Verdict::one_too_many)
+                return fail(Fault::training,
+                            fmt::format("step {}: for {} steps in a row the gradients were no numbers; give "
+                                        "a smaller --lr than {}",
+                                        number, kMostBadSteps, settings_.rate.rate));
+            if (verdict == GradientGuard::Verdict::bad) {
+                ++skipped_;
+                return {};
+            }
+            const auto sum = device_.values_of<double>(step_metrics_);
+            guarded_.loss += sum[0];
+            guarded_.correct += sum[1];
+        }
+        optimizer_->step(model_.parameters(), gradients,
+                         rate_at(settings_.rate, number, schedule_.total_steps));
+        return {};
+    }
+
+    // This rank's, after so many steps.
+    StepCounts counts(std::int64_t steps) {
+        const double here = guard_ ? guarded_.loss : device_.values_of<double>(metrics_)[0];
+        return {steps, skipped_, earlier_loss_ + here};
+    }
+
+    // The observer, of the steps since the log began; every rank calls.
+    Result<void> tell(const StepPlace& place) {
+        const StepCounts since = log_.since(counts(place.number));
+        const double seconds = log_.seconds();
+        device_.upload(std::array{since.loss, 0.0}.data(), log_metrics_);
+        auto all = total(log_metrics_);
+        if (!all) return tl::make_unexpected(all.error());
+        const auto samples = static_cast<double>((since.steps - since.skipped) * schedule_.global_batch);
+        observer_.on_log({place, all->loss / samples, seconds / static_cast<double>(since.steps),
+                          rate_at(settings_.rate, place.number, schedule_.total_steps),
+                          guard_ ? guard_->norm() : 0, since.skipped},
+                         schedule_);
+        log_.begin(counts(place.number));
+        return {};
+    }
+
+    // Parameters and sampler draw from the streams up to 2^33.
+    BatchDraw draw_of(std::int64_t step, std::int64_t part) const {
+        const auto stream = (std::uint64_t{1} << 33) + static_cast<std::uint64_t>(step);
+        return {Random(settings_.seed, stream).bits(),
+                (communicator_.rank() * settings_.accumulate + part) * settings_.batch};
+    }
 
     // The metrics of all ranks together.
-    Result<Metrics> total() {
+    Result<Metrics> total(const Tensor& metrics) {
         observer_.on_phase(Phase::communication);
-        if (auto done = communicator_.all_reduce(metrics_, Reduction::sum); !done) {
+        if (auto done = communicator_.all_reduce(metrics, Reduction::sum); !done) {
             return tl::make_unexpected(done.error());
         }
-        const auto sums = device_.values_of<double>(metrics_);
+        const auto sums = device_.values_of<double>(metrics);
         if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
         return Metrics{sums[0], sums[1]};
     }
 
     Result<Metrics> test() {
         device_.zero(metrics_);
-        for (std::int64_t first = 0; first < test_shard_.count; first += kTestBatch) {
-            const std::int64_t rows = std::min(kTestBatch, test_shard_.count - first);
+        for (std::int64_t first = 0; first < test_shard_.count; first += test_batch_) {
+            const std::int64_t rows = std::min(test_batch_, test_shard_.count - first);
             observer_.on_phase(Phase::load);
             const Batch batch = test_samples_.gather(test_order_.view(first, {rows}));
             observer_.on_phase(Phase::compute);
             model_.evaluate(batch, metrics_);
         }
-        return total();
+        return total(metrics_);
     }
 };
 
 }  // namespace
 
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world) {
-    // Not batch * world: --batch-size may be anything up to its limit.
-    if (settings.batch > samples / world) {
-        return fail(Fault::usage,
-                    fmt::format("a global batch of {} (ranks: {}, --batch-size: {}) is larger than the "
-                                "data set of {} samples; give --batch-size {} or less, or fewer ranks",
-                                settings.batch * world, world, settings.batch, samples,
-                                std::max<std::int64_t>(samples / world, 1)));
+    if (settings.rate.minimum > settings.rate.rate)
+        return fail(Fault::usage, fmt::format("--min-lr {} is above the learning rate {}; give a smaller one",
+                                              settings.rate.minimum, settings.rate.rate));
+    const std::int64_t of_a_rank = settings.batch * settings.accumulate;
+    // Not that times world: --batch-size may be anything up to its limit.
+    if (of_a_rank > samples / world) {
+        const std::string accumulated =
+            settings.accumulate > 1 ? fmt::format(", --accumulate: {}", settings.accumulate) : "";
+        return fail(
+            Fault::usage,
+            fmt::format("a global batch of {} (ranks: {}, --batch-size: {}{}) is larger than the data set of "
+                        "{} samples; give --batch-size {} or less, or fewer ranks",
+                        of_a_rank * world, world, settings.batch, accumulated, samples,
+                        std::max<std::int64_t>(samples / world / settings.accumulate, 1)));
     }
     Schedule schedule{};
-    schedule.global_batch = settings.batch * world;
+    schedule.global_batch = of_a_rank * world;
     schedule.steps_per_epoch = samples / schedule.global_batch;
     schedule.total_steps = schedule.steps_per_epoch * settings.epochs;
     if (settings.max_steps) schedule.total_steps = std::min(schedule.total_steps, *settings.max_steps);
     schedule.epochs = (schedule.total_steps + schedule.steps_per_epoch - 1) / schedule.steps_per_epoch;
     return schedule;
+}
+
+Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator) {
+    const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
+    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
+        return tl::make_unexpected(done.error());
+    const double largest = device.values_of<double>(tensor)[0];
+    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    return largest;
 }
 
 Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator) {
@@ -226,7 +339,11 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
         if (!report) return tl::make_unexpected(report.error());
         outcome.last = *report;
         outcome.train_seconds += report->seconds;
+        outcome.skipped += report->skipped;
     }
+    auto slowest = largest_of_all_ranks(outcome.train_seconds, device, communicator);
+    if (!slowest) return tl::make_unexpected(slowest.error());
+    outcome.train_seconds = *slowest;
     outcome.samples_per_second =
         static_cast<double>(schedule->total_steps * schedule->global_batch) / outcome.train_seconds;
     outcome.parameters = model.parameters().download(device);

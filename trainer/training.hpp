@@ -11,19 +11,29 @@
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/learning_rate.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/communicator.hpp"
 #include "trainer/result.hpp"
+#include "trainer/step_log.hpp"
 
 namespace dp::trainer {
 
 struct Settings {
     std::int64_t epochs = 1;
     std::int64_t batch = 1;  // a rank's
-    double rate = 1e-3;
+    RatePlan rate;
+    double weight_decay = 0;
+    std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
+    std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
+    bool skip_bad_steps = false;  // those whose gradients are no numbers; so is it with `clip`
     Optimization optimizer = Optimization::adam;
     std::uint64_t seed = 1;
     std::optional<std::int64_t> max_steps;  // stop after so many optimizer steps
+    // A LogReport for each so many steps; 0: none. `log_single`: not for the last of them and about all, but
+    // for the first of an epoch and each `log_every`-th after it, about that step alone.
+    std::int64_t log_every = 0;
+    bool log_single = false;
 };
 
 // How many steps that makes.
@@ -31,10 +41,11 @@ struct Schedule {
     std::int64_t steps_per_epoch;
     std::int64_t total_steps;
     std::int64_t epochs;        // the last may be cut short by max_steps
-    std::int64_t global_batch;  // batch * world
+    std::int64_t global_batch;  // batch * accumulate * world
 };
 
-// Pure. An error where a global batch is larger than the data set, because then no step would ever be made.
+// Pure. An error where a global batch is larger than the data set, because then no step would ever be made,
+// and where the learning rate would end above its largest.
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
 
 struct EpochReport {
@@ -44,6 +55,17 @@ struct EpochReport {
     std::optional<double> test_accuracy;  // 0..1, of models that classify
     double seconds;                       // of training, without the test
     double samples_per_second;            // of all ranks together
+    std::int64_t skipped = 0;             // steps whose gradients were no numbers; not in `loss`
+};
+
+// How steps went, all ranks together.
+struct LogReport {
+    StepPlace place;  // of the last of them
+    double loss;      // mean over the samples
+    double seconds_per_step;
+    double rate;           // learning rate of the last one
+    double gradient_norm;  // of the last one, before it was clipped; 0 where steps are not guarded
+    std::int64_t skipped;  // of the steps
 };
 
 // What this rank does, as the host sees it: work that a GPU has been given counts where the host waits for
@@ -56,14 +78,16 @@ class Observer {
     virtual ~Observer() = default;
     virtual void on_phase(Phase) {}                                                             // from now on
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
+    virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
 };
 
 struct Outcome {
     Schedule schedule;
     EpochReport last;
-    double train_seconds;       // all epochs, without the tests
+    double train_seconds;       // all epochs, without the tests; of the slowest rank
     double samples_per_second;  // of all ranks together
+    std::int64_t skipped = 0;   // steps
     std::vector<float> parameters;
     std::uint64_t parameters_hash;
     bool equal_on_all_ranks;  // every rank's hash is the same
@@ -73,6 +97,9 @@ struct Outcome {
 // data.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer);
+
+// The largest number that a rank brought. Every rank calls.
+Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator);
 
 // Whether every rank brought the same number. Every rank calls.
 Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator);

@@ -3,6 +3,7 @@
 import array
 import json
 import os
+import re
 
 import pytest
 from localcluster.harness import BUILD
@@ -31,7 +32,7 @@ def test_linear_finds_the_line(cluster):
     assert result["final_loss"] < 1e-3 and result["parameters_equal_on_all_ranks"] is True
 
 
-@pytest.mark.parametrize("model, batch", [("ffn", 64), ("linear", 40)])
+@pytest.mark.parametrize("model, batch", [("ffn", 64), ("linear", 40), ("cnn", 16)])
 def test_1_2_4_and_8_ranks_learn_the_same(cluster, model, batch):
     """After 20 steps of the same global batches the parameters agree within 1e-5 relative, the losses within 2 %."""
     results, parameters = {}, {}
@@ -52,6 +53,31 @@ def test_1_2_4_and_8_ranks_learn_the_same(cluster, model, batch):
         apart = sum((a - b) ** 2 for a, b in zip(one, parameters[ranks], strict=True)) ** 0.5
         assert apart / size < 1e-5, f"{ranks} ranks: parameters differ by {apart / size:.2e} relative"
         assert abs(results[ranks]["final_loss"] / results[1]["final_loss"] - 1) < 0.02
+
+
+def test_it_prints_what_the_tutorials_print(cluster):
+    world = ["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", TRAINER, "--model=ffn", "--steps=30", "--log-interval=10"]
+    pytorch = cluster.run([*world, "--log-style=pytorch"], timeout=60, check=True).stdout
+    for rank in range(4):
+        assert f"Rank {rank} on Node {rank // 2}: Initializing process group.\n" in pytorch
+    for line in (r"MASTER_ADDR: \d+\.\S+", r"MASTER_PORT: \d+", "WORLD_SIZE: 4", "NODE_RANK: 0", r"Entering training loop\.\.\.",
+                 r"Train Epoch: 1 \[640/60000 \(4%\)\]\tLoss: \d\.\d{6}", r"Exiting training loop\.\.\.", r"Training time = \d+\.\d+"):
+        assert len(re.findall(f"(?m)^{line}$", pytorch)) == 1, line
+    megatron = cluster.run([*world, "--log-style=megatron", "--lr-schedule=cosine"], timeout=60, check=True).stdout
+    iterations = re.findall(r"(?m)^ iteration +(\d+)/ +30 \| consumed samples: +(\d+) \| .* grad norm: (\d+\.\d{3}) ", megatron)
+    assert [(int(number), int(samples)) for number, samples, _ in iterations] == [(10, 2560), (20, 5120), (30, 7680)]
+    assert all(float(norm) > 0 for *_, norm in iterations)
+    samba = cluster.run([*world, "--log-style=samba"], timeout=60, check=True).stdout
+    lines = re.findall(r"(?m)^inner train loop time : .*$", samba)
+    assert len(lines) == 4 and samba.count("'training_sequences_per_second'") == 1
+
+
+def test_a_throughput_out_of_its_limits_has_an_exit_code_and_one_line(cluster):
+    world = ["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "--dp-on-failure=report", TRAINER, "--model=linear", "--steps=20"]
+    slow = cluster.run([*world, "--min-throughput=1e12"], timeout=60)
+    assert slow.returncode == 6 and slow.stderr.count("is less than --min-throughput") == 1, slow.stderr
+    assert summary(slow)["parameters_equal_on_all_ranks"] is True
+    cluster.run([*world, "--min-throughput=1", "--max-throughput=1e12"], timeout=60, check=True)
 
 
 def test_a_single_task_needs_no_world(cluster):

@@ -37,7 +37,7 @@ Result<Samples> load_part(const fs::path& directory, const std::string& part) {
 
     const auto& size = images->dimensions;
     if (size[1] != kSide || size[2] != kSide) {
-        return fail(Fault::data, fmt::format("{}: images of {}x{} pixels, but ffn takes 28x28",
+        return fail(Fault::data, fmt::format("{}: images of {}x{} pixels, but cnn and ffn take 28x28",
                                              image_file.string(), size[1], size[2]));
     }
     if (labels->dimensions[0] != size[0]) {

@@ -13,6 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "trainer/devices/cpu_convolution.hpp"
+
+// Of the OpenMP that oneDNN runs in; its header is GCC's alone.
+extern "C" void omp_set_num_threads(int threads);
+
 namespace dp::trainer {
 namespace {
 
@@ -25,7 +30,10 @@ std::size_t physical_memory() {
 
 class Cpu final : public Device {
  public:
-    explicit Cpu(int threads) : threads_(threads) { openblas_set_num_threads(threads); }
+    explicit Cpu(int threads) : threads_(threads) {
+        openblas_set_num_threads(threads);
+        omp_set_num_threads(threads);  // oneDNN's
+    }
 
     std::string_view name() const override { return "cpu"; }
     std::string description() const override {
@@ -118,6 +126,52 @@ class Cpu final : public Device {
         }
     }
 
+    void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
+                  Activation activation, const Tensor& y) override {
+        if (!failure_) keep(convolutions_.forward(c, x, w, b, activation, y));
+    }
+    void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
+                                 const Tensor& dx) override {
+        if (!failure_) keep(convolutions_.backward_input(c, dy, w, dx));
+    }
+    void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
+                                      const Tensor& dw, const Tensor& db) override {
+        if (!failure_) keep(convolutions_.backward_parameters(c, dy, x, dw, db));
+    }
+
+    void max_pool(ImageShape shape, const Tensor& x, const Tensor& y, const Tensor& picked) override {
+        if (failure_) return;
+        const float* in = x.data<float>();
+        float* out = y.data<float>();
+        auto* which = picked.data<std::uint8_t>();
+        for_each_window(shape, y.rows(), [&](std::int64_t from, std::int64_t to) {
+            const std::int64_t corners[] = {from, from + 1, from + shape.width, from + shape.width + 1};
+            std::uint8_t best = 0;
+            for (std::uint8_t i = 1; i < 4; ++i) best = in[corners[i]] > in[corners[best]] ? i : best;
+            out[to] = in[corners[best]];
+            which[to] = best;
+        });
+    }
+    void max_pool_backward(ImageShape shape, const Tensor& dy, const Tensor& picked,
+                           const Tensor& dx) override {
+        if (failure_) return;
+        zero(dx);
+        for_each_window(shape, dy.rows(), [&](std::int64_t from, std::int64_t to) {
+            const std::uint8_t best = picked.data<std::uint8_t>()[to];
+            dx.data<float>()[from + best % 2 + best / 2 * shape.width] = dy.data<float>()[to];
+        });
+    }
+
+    void dropout(const Tensor& x, Dropout dropout, const Tensor& y) override {
+        if (failure_) return;
+        const float* in = x.data<float>();
+        float* out = y.data<float>();
+        const float scale = 1 / (1 - dropout.rate);
+        const std::int64_t columns = x.columns();
+        for (std::int64_t i = 0, count = x.elements(); i < count; ++i)
+            out[i] = is_kept(dropout, columns, i) ? in[i] * scale : 0.0f;
+    }
+
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
         if (failure_) return;
         const float *value = y.data<float>(), *in = dy.data<float>();
@@ -156,13 +210,33 @@ class Cpu final : public Device {
         }
     }
 
+    void add(const Tensor& x, const Tensor& y) override {
+        if (failure_) return;
+        const float* __restrict in = x.data<float>();
+        float* __restrict out = y.data<float>();
+        for (std::int64_t i = 0, count = x.elements(); i < count; ++i) out[i] += in[i];
+    }
+    void scale(const Tensor& x, float factor) override {
+        if (failure_) return;
+        float* values = x.data<float>();
+        for (std::int64_t i = 0, count = x.elements(); i < count; ++i) values[i] *= factor;
+    }
+    void square_sum(const Tensor& x, const Tensor& sums) override {
+        if (failure_) return;
+        const float* values = x.data<float>();
+        double sum = 0;
+        for (std::int64_t i = 0, count = x.elements(); i < count; ++i)
+            sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+        sums.data<double>()[0] = sum;
+    }
+
     void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
              SgdStep step) override {
         if (failure_) return;
         float* __restrict p = parameters.data<float>(), * __restrict u = velocity.data<float>();
         const float* __restrict g = gradients.data<float>();
         for (std::int64_t i = 0, count = parameters.elements(); i < count; ++i) {
-            u[i] = step.momentum * u[i] + g[i];
+            u[i] = step.momentum * u[i] + g[i] + step.decay * p[i];
             p[i] -= step.rate * u[i];
         }
     }
@@ -176,13 +250,30 @@ class Cpu final : public Device {
         for (std::int64_t i = 0, count = parameters.elements(); i < count; ++i) {
             first[i] = step.beta1 * first[i] + (1 - step.beta1) * g[i];
             second[i] = step.beta2 * second[i] + (1 - step.beta2) * g[i] * g[i];
-            p[i] -= step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
+            p[i] = step.keep * p[i] -
+                   step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
         }
     }
 
  private:
     int threads_;
     std::optional<Error> failure_;
+    CpuConvolutions convolutions_;
+
+    void keep(const std::optional<std::string>& problem) {
+        if (problem) failure_ = Error{Fault::device, "cpu: " + *problem};
+    }
+
+    // Of each 2 x 2 numbers of x: where the first one lies, and where y's is.
+    template <typename Work>
+    static void for_each_window(ImageShape x, std::int64_t rows, Work work) {
+        const std::int64_t height = x.height / 2, width = x.width / 2;
+        std::int64_t to = 0;
+        for (std::int64_t plane = 0; plane < rows * x.channels; ++plane)
+            for (std::int64_t line = 0; line < height; ++line)
+                for (std::int64_t column = 0; column < width; ++column)
+                    work((plane * x.height + 2 * line) * x.width + 2 * column, to++);
+    }
 
     template <typename In>
     static void affine_row(const In* in, std::int64_t count, Affine affine, float* out) {

@@ -9,6 +9,8 @@
 #ifndef TRAINER_DEVICES_DEVICE_HPP
 #define TRAINER_DEVICES_DEVICE_HPP
 
+#include <compare>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/devices/dropout.hpp"
 #include "trainer/result.hpp"
 #include "trainer/tensor.hpp"
 
@@ -25,28 +28,56 @@ namespace dp::trainer {
 
 enum class Activation { none, relu };
 
+// Images: a row holds channels x height x width numbers, channel by channel, line by line.
+struct ImageShape {
+    std::int64_t channels, height, width;
+
+    std::int64_t numbers() const { return channels * height * width; }
+    auto operator<=>(const ImageShape&) const = default;
+};
+
+// A two-dimensional cross-correlation, as PyTorch's nn.Conv2d: a square kernel, stride 1, zeros around the
+// image.
+struct Convolution {
+    ImageShape x;
+    std::int64_t outputs;  // channels of y
+    std::int64_t kernel, padding;
+
+    ImageShape y() const {
+        return {outputs, x.height + 2 * padding - kernel + 1, x.width + 2 * padding - kernel + 1};
+    }
+    auto operator<=>(const Convolution&) const = default;
+};
+
 // out = in * scale + shift, applied to each element that gather() reads.
 struct Affine {
     float scale = 1;
     float shift = 0;
 };
 
-// One step of SGD: velocity = momentum * velocity + gradient; parameter -= rate * velocity.
+// One step of SGD: velocity = momentum * velocity + gradient + decay * parameter; parameter -= rate *
+// velocity.
 struct SgdStep {
     float rate;
     float momentum;
+    float decay = 0;
 };
 
 // One step of Adam (Kingma and Ba, algorithm 1), with the bias corrections of this step worked out by the
-// caller: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g²; parameter -= rate * m / (sqrt(v) *
-// root_scale + epsilon), where rate has 1 / (1 - beta1^t) in it and root_scale is 1 / sqrt(1 - beta2^t).
+// caller: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g²; parameter = keep * parameter - rate * m
+// / (sqrt(v) * root_scale + epsilon), where rate has 1 / (1 - beta1^t) in it and root_scale is 1 / sqrt(1 -
+// beta2^t); keep is 1 - learning rate * weight decay (Loshchilov and Hutter's AdamW).
 struct AdamStep {
     float rate;
     float root_scale;
     float beta1;
     float beta2;
     float epsilon;
+    float keep = 1;
 };
+
+// Numbers of what square_sum() writes.
+inline constexpr std::int64_t kSquareSums = 1 + 512;
 
 class Device {
  public:
@@ -80,6 +111,24 @@ class Device {
     virtual void relu_backward(const Tensor& y, const Tensor& dy,
                                const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
 
+    // ---- images: x [r, c.x], w [outputs, channels, kernel, kernel], b [outputs], y [r, c.y()]
+    // ---------------------------------------------------------
+    virtual void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
+                          Activation activation, const Tensor& y) = 0;  // y = act(x * w + b)
+    virtual void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
+                                         const Tensor& dx) = 0;
+    virtual void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
+                                              const Tensor& dw, const Tensor& db) = 0;
+    // The largest of each 2 x 2 numbers; an odd last line or column is left out. `picked`, u8 like y: which
+    // of the four it was, the first of equals.
+    virtual void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) = 0;
+    virtual void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
+                                   const Tensor& dx) = 0;
+
+    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0. Its own backward.
+    // ---------------------------------------------------------
+    virtual void dropout(const Tensor& x, Dropout dropout, const Tensor& y) = 0;
+
     // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is
     // `scale` times
     //      the gradient of Σ rows loss; an empty tensor where it is not wanted.
@@ -89,6 +138,13 @@ class Device {
     // loss of a row = mean of its squared differences
     virtual void squared_error(const Tensor& prediction, const Tensor& target, float scale,
                                const Tensor& metrics, const Tensor& d_prediction) = 0;
+
+    // ---- gradients
+    // ------------------------------------------------------------------
+    virtual void add(const Tensor& x, const Tensor& y) = 0;  // y += x
+    virtual void scale(const Tensor& x, float factor) = 0;   // x *= factor
+    // sums, f64 [kSquareSums]: the first is Σ x², added in the same order each time; the rest is scratch.
+    virtual void square_sum(const Tensor& x, const Tensor& sums) = 0;
 
     // ---- optimizers, in place, element by element
     // ------------------------------------------------------------------

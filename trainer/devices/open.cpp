@@ -6,46 +6,24 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "trainer/devices/cpu.hpp"
 #include "trainer/devices/cuda/module.hpp"
+#include "trainer/devices/cuda_libraries.hpp"
 
 namespace dp::trainer {
 namespace {
 
 #ifdef DP_TRAINER_CUDA_LIBRARIES
 
-// Where CUDA's libraries lie when ldconfig does not know them. LD_LIBRARY_PATH is dlopen's own business.
-std::vector<std::string> cuda_directories() {
-    std::vector<std::string> directories;
-    for (const char* variable : {"CUDA_HOME", "CUDA_PATH", "NCCL_HOME"}) {
-        if (const char* root = std::getenv(variable); root != nullptr && *root != '\0') {
-            directories.push_back(std::string(root) + "/lib64");
-            directories.push_back(std::string(root) + "/lib");
-        }
-    }
-    directories.push_back("/usr/local/cuda/lib64");
-    return directories;
-}
-
-// Loads a library by its name so that the module, which needs that name, finds it loaded. Failure is the
-// module's to tell.
-void preload(const std::string& library) {
-    if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
-    for (const auto& directory : cuda_directories()) {
-        if (dlopen(fmt::format("{}/{}", directory, library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr)
-            return;
-    }
-}
-
 Result<const CudaModule*> load_module() {
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
         return fail(Fault::device, "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     }
-    for (const char* library : {DP_TRAINER_CUDA_LIBRARIES}) preload(library);
+    // So that the module, which needs them by these names, finds them loaded. Failure is the module's to
+    // tell.
+    for (const char* library : {DP_TRAINER_CUDA_LIBRARIES}) open_cuda_library(library);
     void* module = dlopen(kCudaModuleFile, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {
         return fail(Fault::device,

@@ -10,7 +10,9 @@
 #include <string>
 
 #include "trainer/devices/device.hpp"
+#include "trainer/models/model.hpp"
 #include "trainer/parameters.hpp"
+#include "trainer/random.hpp"
 
 namespace dp::trainer {
 
@@ -66,6 +68,126 @@ class LinearLayer {
     Tensor dy_;
 
     float bound() const { return 1.0f / std::sqrt(static_cast<float>(inputs_)); }
+};
+
+// y = act(x * w + b) over images. Initial values as PyTorch's nn.Conv2d draws them: even in ±1/√(inputs of a
+// number of y).
+class ConvolutionLayer {
+ public:
+    ConvolutionLayer(ParameterSet& parameters, const std::string& name, Convolution shape,
+                     Activation activation)
+        : shape_(shape),
+          activation_(activation),
+          weight_(&parameters.add(name + ".weight",
+                                  {shape.outputs, shape.x.channels, shape.kernel, shape.kernel}, bound())),
+          bias_(&parameters.add(name + ".bias", {shape.outputs}, bound())) {}
+
+    void place(Device& device, std::int64_t rows) {
+        device_ = &device;
+        y_ = device.make(Type::f32, {rows, outputs()});
+        dy_ = device.make(Type::f32, {rows, outputs()});
+    }
+
+    // As of LinearLayer.
+    Tensor forward(const Tensor& x) {
+        Tensor y = output(x.rows());
+        device_->convolve(shape_, x, weight_->value, bias_->value, activation_, y);
+        return y;
+    }
+    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
+    void backward(const Tensor& x, const Tensor& dx) {
+        const Tensor dy = gradient(x.rows());
+        if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
+        device_->convolve_backward_parameters(shape_, dy, x, weight_->gradient, bias_->gradient);
+        if (dx) device_->convolve_backward_input(shape_, dy, weight_->value, dx);
+    }
+
+    Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
+    ImageShape shape() const { return shape_.y(); }
+    std::int64_t outputs() const { return shape_.y().numbers(); }
+    double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * inputs_of_one()); }
+
+ private:
+    Convolution shape_;
+    Activation activation_;
+    Parameter* weight_;
+    Parameter* bias_;
+    Device* device_ = nullptr;
+    Tensor y_;
+    Tensor dy_;
+
+    std::int64_t inputs_of_one() const { return shape_.x.channels * shape_.kernel * shape_.kernel; }
+    float bound() const { return 1.0f / std::sqrt(static_cast<float>(inputs_of_one())); }
+};
+
+// The largest of each 2 x 2 numbers.
+class MaxPoolLayer {
+ public:
+    explicit MaxPoolLayer(ImageShape x) : x_(x) {}
+
+    void place(Device& device, std::int64_t rows) {
+        device_ = &device;
+        y_ = device.make(Type::f32, {rows, outputs()});
+        dy_ = device.make(Type::f32, {rows, outputs()});
+        picked_ = device.make(Type::u8, {rows, outputs()});
+    }
+
+    Tensor forward(const Tensor& x) {
+        Tensor y = y_.first_rows(x.rows());
+        device_->max_pool(x_, x, y, picked_.first_rows(x.rows()));
+        return y;
+    }
+    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
+    void backward(const Tensor& dx) {
+        device_->max_pool_backward(x_, gradient(dx.rows()), picked_.first_rows(dx.rows()), dx);
+    }
+
+    std::int64_t outputs() const { return x_.channels * (x_.height / 2) * (x_.width / 2); }
+
+ private:
+    ImageShape x_;
+    Device* device_ = nullptr;
+    Tensor y_;
+    Tensor dy_;
+    Tensor picked_;
+};
+
+// Leaves out a part of the numbers while training: see devices/dropout.hpp.
+class DropoutLayer {
+ public:
+    // `number`: of the layer in its model.
+    DropoutLayer(std::int64_t columns, float rate, std::uint64_t number)
+        : columns_(columns), rate_(rate), number_(number) {}
+
+    void place(Device& device, std::int64_t rows) {
+        device_ = &device;
+        y_ = device.make(Type::f32, {rows, columns_});
+        dy_ = device.make(Type::f32, {rows, columns_});
+    }
+
+    Tensor forward(const Tensor& x, const BatchDraw& draw) {
+        Tensor y = y_.first_rows(x.rows());
+        device_->dropout(x, of(draw), y);
+        return y;
+    }
+    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
+    void backward(const BatchDraw& draw, const Tensor& dx) {
+        device_->dropout(gradient(dx.rows()), of(draw), dx);
+    }
+
+    std::int64_t outputs() const { return columns_; }
+
+ private:
+    std::int64_t columns_;
+    float rate_;
+    std::uint64_t number_;
+    Device* device_ = nullptr;
+    Tensor y_;
+    Tensor dy_;
+
+    Dropout of(const BatchDraw& draw) const {
+        return {rate_, Random(draw.key, number_).bits(), draw.first_row};
+    }
 };
 
 }  // namespace dp::trainer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of a model. A model is one file (ffn.cpp, linear.cpp), written against
+// What the training loop asks of a model. A model is one file (cnn.cpp, ffn.cpp, linear.cpp), written against
 // devices/device.hpp; registry.cpp lists them.
 #ifndef TRAINER_MODELS_MODEL_HPP
 #define TRAINER_MODELS_MODEL_HPP
@@ -16,9 +16,16 @@
 
 namespace dp::trainer {
 
+// What a batch's random numbers are drawn from: the same on all ranks but for the place of their rows.
+struct BatchDraw {
+    std::uint64_t key = 0;       // of the step
+    std::int64_t first_row = 0;  // of this rank's rows in the global batch
+};
+
 struct Batch {
     Tensor x;       // f32 [rows, features]
     Tensor target;  // i32 [rows, 1] classes, or f32 [rows, values]
+    BatchDraw draw = {};
 };
 
 class Model {
@@ -64,10 +71,17 @@ struct ModelInfo {
     std::unique_ptr<Model> (*make)();
 };
 
+std::unique_ptr<Model> make_cnn();
 std::unique_ptr<Model> make_ffn();
 std::unique_ptr<Model> make_linear();
 
-inline constexpr std::array<ModelInfo, 2> kModels{{
+inline constexpr std::array<ModelInfo, 3> kModels{{
+    {"cnn",
+     "convolutional network on 28x28 images",
+     DataSet::fashion_mnist,
+     true,
+     {5, 16, 1e-3, Optimization::adam},
+     make_cnn},
     {"ffn",
      "feed-forward network and logistic regression on 28x28 images",
      DataSet::fashion_mnist,

@@ -27,13 +27,6 @@ Result<World> World::join() {
     return World(std::move(*context));
 }
 
-std::optional<std::string> World::header() const {
-    if (!context_) return std::nullopt;
-    const dp_world& world = context_->world();
-    return fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr,
-                       world.master_port, world.size, world.nodes);
-}
-
 // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
 Result<void> World::agree_on(const std::string& device) {
     auto agreed =

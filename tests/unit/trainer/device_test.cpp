@@ -4,6 +4,7 @@
 // cleverness.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "devices.hpp"
 
@@ -125,6 +126,141 @@ TEST_P(DeviceTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
     }
 }
 
+// y, or with `dy` and a value to be summed into, the gradients: the sums that define a convolution.
+struct ConvolutionReference {
+    Convolution c;
+    std::int64_t rows;
+
+    // Calls work(x, w, y) with the places of each product.
+    template <typename Work>
+    void for_each_product(Work work) const {
+        const ImageShape out = c.y();
+        for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t o = 0; o < c.outputs; ++o)
+                for (std::int64_t i = 0; i < out.height; ++i)
+                    for (std::int64_t j = 0; j < out.width; ++j)
+                        for (std::int64_t channel = 0; channel < c.x.channels; ++channel)
+                            for (std::int64_t k = 0; k < c.kernel; ++k)
+                                for (std::int64_t l = 0; l < c.kernel; ++l) {
+                                    const std::int64_t line = i + k - c.padding, column = j + l - c.padding;
+                                    if (line < 0 || line >= c.x.height || column < 0 || column >= c.x.width)
+                                        continue;
+                                    work(static_cast<std::size_t>(
+                                             ((r * c.x.channels + channel) * c.x.height + line) * c.x.width +
+                                             column),
+                                         static_cast<std::size_t>(
+                                             ((o * c.x.channels + channel) * c.kernel + k) * c.kernel + l),
+                                         static_cast<std::size_t>(
+                                             ((r * c.outputs + o) * out.height + i) * out.width + j));
+                                }
+    }
+};
+
+// [rows, convolution]: cnn's and unet2d's kinds, and sizes that no vector width divides.
+const ConvolutionReference kConvolutions[] = {
+    {{{1, 28, 28}, 32, 3, 0}, 2}, {{{32, 12, 10}, 16, 3, 0}, 3}, {{{3, 16, 16}, 8, 3, 1}, 1},
+    {{{5, 7, 9}, 3, 1, 0}, 4},    {{{2, 5, 5}, 7, 5, 2}, 2},
+};
+
+TEST_P(DeviceTest, ConvolutionsAreTheSumsThatDefineThem) {
+    for (const auto& reference : kConvolutions) {
+        const Convolution& c = reference.c;
+        const std::int64_t rows = reference.rows, weights = c.outputs * c.x.channels * c.kernel * c.kernel;
+        const auto plane = static_cast<std::size_t>(c.y().height * c.y().width);
+        const auto x = random_values(rows * c.x.numbers(), 31), w = random_values(weights, 32),
+                   b = random_values(c.outputs, 33), dy = random_values(rows * c.y().numbers(), 34);
+        std::vector<double> y(dy.size()), dx(x.size()), dw(w.size()), db(b.size());
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            const std::size_t channel = i / plane % b.size();
+            y[i] = b[channel];
+            db[channel] += dy[i];
+        }
+        reference.for_each_product([&](std::size_t from, std::size_t weight, std::size_t to) {
+            y[to] += static_cast<double>(x[from]) * w[weight];
+            dx[from] += static_cast<double>(dy[to]) * w[weight];
+            dw[weight] += static_cast<double>(dy[to]) * x[from];
+        });
+        const Shape w_shape{c.outputs, c.x.channels, c.kernel, c.kernel};
+        const Tensor tx = upload(device(), {rows, c.x.numbers()}, x), tw = upload(device(), w_shape, w);
+        const Tensor tb = upload(device(), {c.outputs}, b),
+                     tdy = upload(device(), {rows, c.y().numbers()}, dy);
+        for (int round = 0; round < 2; ++round) {  // the second with what was prepared in the first
+            for (const Activation activation : {Activation::none, Activation::relu}) {
+                auto expected = y;
+                if (activation == Activation::relu)
+                    for (double& value : expected) value = std::max(value, 0.0);
+                const Tensor ty = device().make(Type::f32, {rows, c.y().numbers()});
+                device().convolve(c, tx, tw, tb, activation, ty);
+                expect_close(device().values_of<float>(ty), expected, kTolerance, "y");
+            }
+            // What they hold before must not count.
+            const Tensor tdx = upload(device(), {rows, c.x.numbers()}, x), tdw = upload(device(), w_shape, w);
+            const Tensor tdb = upload(device(), {c.outputs}, b);
+            device().convolve_backward_input(c, tdy, tw, tdx);
+            device().convolve_backward_parameters(c, tdy, tx, tdw, tdb);
+            expect_close(device().values_of<float>(tdx), dx, kTolerance, "dx");
+            expect_close(device().values_of<float>(tdw), dw, kTolerance, "dw");
+            expect_close(device().values_of<float>(tdb), db, kTolerance, "db");
+        }
+    }
+}
+
+TEST_P(DeviceTest, PoolingTakesTheLargestAndItsGradientGoesThereAlone) {
+    for (const ImageShape shape : {ImageShape{1, 2, 2}, ImageShape{3, 4, 6}, ImageShape{2, 5, 7}}) {
+        constexpr std::int64_t kRows = 2;
+        auto x = random_values(kRows * shape.numbers(), 35);
+        x[1] = x[0];  // the first of equals
+        const std::int64_t lines = shape.height / 2, columns = shape.width / 2;
+        const std::int64_t outputs = shape.channels * lines * columns;
+        const auto dy = random_values(kRows * outputs, 36);
+        std::vector<float> y;
+        std::vector<float> dx(x.size());
+        for (std::int64_t plane = 0; plane < kRows * shape.channels; ++plane)
+            for (std::int64_t line = 0; line < lines; ++line)
+                for (std::int64_t column = 0; column < columns; ++column) {
+                    const std::int64_t from = (plane * shape.height + 2 * line) * shape.width + 2 * column;
+                    auto best = static_cast<std::size_t>(from);
+                    for (const std::int64_t at : {from + 1, from + shape.width, from + shape.width + 1})
+                        if (x[static_cast<std::size_t>(at)] > x[best]) best = static_cast<std::size_t>(at);
+                    dx[best] = dy[y.size()];
+                    y.push_back(x[best]);
+                }
+        const Tensor ty = device().make(Type::f32, {kRows, outputs});
+        const Tensor picked = device().make(Type::u8, {kRows, outputs});
+        device().max_pool(shape, upload(device(), {kRows, shape.numbers()}, x), ty, picked);
+        EXPECT_EQ(device().values_of<float>(ty), y);
+        const Tensor tdx = upload(device(), {kRows, shape.numbers()}, x);
+        device().max_pool_backward(shape, upload(device(), {kRows, outputs}, dy), picked, tdx);
+        EXPECT_EQ(device().values_of<float>(tdx), dx);
+    }
+}
+
+TEST_P(DeviceTest, DropoutKeepsTheSameNumbersWhereverTheRowsAre) {
+    constexpr std::int64_t kRows = 40, kColumns = 130;
+    const auto x = random_values(kRows * kColumns, 37, 1, 2);
+    for (const float rate : {0.0f, 0.25f, 0.5f}) {
+        const Tensor tx = upload(device(), {kRows, kColumns}, x),
+                     whole = device().make(Type::f32, {kRows, kColumns});
+        device().dropout(tx, {rate, 77, 0}, whole);
+        const auto y = device().values_of<float>(whole);
+        std::int64_t kept = 0;
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            if (y[i] == 0) continue;
+            EXPECT_FLOAT_EQ(y[i], x[i] / (1 - rate));
+            ++kept;
+        }
+        EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(y.size()), 1 - rate, 0.03);
+        // The lower half of the rows alone, as another rank has them; in place.
+        const Tensor half =
+            upload(device(), {kRows / 2, kColumns}, {x.begin() + kRows / 2 * kColumns, x.end()});
+        device().dropout(half, {rate, 77, kRows / 2}, half);
+        EXPECT_EQ(device().values_of<float>(half),
+                  std::vector<float>(y.begin() + kRows / 2 * kColumns, y.end()));
+        device().dropout(tx, {rate, 78, 0}, whole);
+        EXPECT_EQ(device().values_of<float>(whole) == y, rate == 0) << "another key keeps others";
+    }
+}
+
 TEST_P(DeviceTest, ReluPassesTheGradientWhereTheOutputIsPositiveAlsoInPlace) {
     auto y = random_values(1001, 11);
     for (std::size_t i = 0; i < y.size(); i += 3) y[i] = 0;
@@ -192,6 +328,39 @@ TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
         expect_close(device().values_of<float>(slope), gradient, kTolerance, "gradient");
         EXPECT_NEAR(device().values_of<double>(metrics)[0], loss, 1e-6 * loss);
         EXPECT_EQ(device().values_of<double>(metrics)[1], 0);
+    }
+}
+
+TEST_P(DeviceTest, AddsAndScales) {
+    for (std::int64_t count : {1, 31, 1000, 300'007}) {
+        const auto x = random_values(count, 18), y = random_values(count, 19);
+        std::vector<double> sum;
+        for (std::size_t i = 0; i < x.size(); ++i) sum.push_back((static_cast<double>(x[i]) + y[i]) * -0.5);
+        const Tensor out = upload(device(), {count}, y);
+        device().add(upload(device(), {count}, x), out);
+        device().scale(out, -0.5f);
+        expect_close(device().values_of<float>(out), sum, kTolerance, "(x + y) * -0.5");
+    }
+}
+
+TEST_P(DeviceTest, SquareSumIsThatOfAllAndTheSameEachTime) {
+    for (std::int64_t count : {1, 31, 1000, 300'007}) {
+        auto x = random_values(count, 20);
+        double sum = 0;
+        for (float value : x) sum += static_cast<double>(value) * value;
+        const Tensor sums = device().make(Type::f64, {kSquareSums});
+        std::vector<double> found;
+        for (int i = 0; i < 2; ++i) {
+            device().square_sum(upload(device(), {count}, x), sums);
+            found.push_back(device().values_of<double>(sums)[0]);
+        }
+        EXPECT_NEAR(found[0], sum, 1e-12 * sum) << count;
+        EXPECT_EQ(found[0], found[1]);
+        for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            x.back() = bad;
+            device().square_sum(upload(device(), {count}, x), sums);
+            EXPECT_FALSE(std::isfinite(device().values_of<double>(sums)[0])) << count;
+        }
     }
 }
 

@@ -18,25 +18,27 @@ class OptimizerTest : public OnEachDevice {
  protected:
     // Runs kSteps with gradients that change, once on the device and once through `reference`.
     template <typename Step>
-    void check(Optimization kind, Step reference) {
+    void check(Optimization kind, Step reference, double decay = 0, const Shape& shape = {kCount}) {
         ParameterSet parameters;
-        parameters.add("first", {kCount}, 1);
+        parameters.add("first", shape, 1);
         parameters.place(device(), 3);
         const auto initial = device().values_of<float>(parameters.all()[0].value);
-        const auto optimizer = make_optimizer(kind, kRate, device(), parameters);
+        const auto optimizer = make_optimizer(kind, decay, device(), parameters);
         std::vector<double> value(initial.begin(), initial.end()), one(kCount), two(kCount);
         for (std::uint64_t step = 1; step <= kSteps; ++step) {
             auto gradient = random_values(kCount, 100 + step);
             gradient[0] = 0;       // never moves
             gradient[1] = 1e-12f;  // below epsilon
             device().upload(gradient.data(), parameters.all()[0].gradient);
-            optimizer->step(parameters);
+            optimizer->step(parameters, parameters.gradients(), kRate);
             for (std::size_t i = 0; i < value.size(); ++i)
                 reference(value[i], one[i], two[i], gradient[i], static_cast<int>(step));
         }
         const auto result = device().values_of<float>(parameters.all()[0].value);
         expect_close(result, value, 3e-6, "parameters");
-        EXPECT_EQ(result[0], initial[0]);
+        if (decay == 0) {
+            EXPECT_EQ(result[0], initial[0]);
+        }
         EXPECT_GT(std::abs(result[2] - initial[2]), 1e-3) << "nothing moved";
     }
 };
@@ -55,6 +57,46 @@ TEST_P(OptimizerTest, Adam) {
         value -=
             kRate * (m / (1 - std::pow(0.9, step))) / (std::sqrt(v / (1 - std::pow(0.999, step))) + 1e-8);
     });
+}
+
+constexpr double kDecay = 0.1;
+
+void adam_w(double& value, double& m, double& v, double gradient, int step) {
+    m = 0.9 * m + 0.1 * gradient;
+    v = 0.999 * v + 0.001 * gradient * gradient;
+    value -= kRate * kDecay * value;
+    value -= kRate * (m / (1 - std::pow(0.9, step))) / (std::sqrt(v / (1 - std::pow(0.999, step))) + 1e-8);
+}
+
+TEST_P(OptimizerTest, AdamWithDecoupledWeightDecay) {
+    check(Optimization::adam, adam_w, kDecay, {kCount / 7, 7});
+}
+
+TEST_P(OptimizerTest, SgdWithWeightDecay) {
+    check(Optimization::sgd,
+          [](double& value, double& velocity, double&, double gradient, int) {
+              velocity = 0.9 * velocity + gradient + kDecay * value;
+              value -= kRate * velocity;
+          },
+          kDecay, {kCount / 7, 7});
+}
+
+TEST_P(OptimizerTest, BiasesDoNotDecay) {
+    for (Optimization kind : {Optimization::adam, Optimization::sgd}) {
+        ParameterSet parameters;
+        // Declared first, and yet behind the matrix.
+        const Parameter& bias = parameters.add("bias", {5}, 1);
+        const Parameter& weight = parameters.add("weight", {5, 3}, 1);
+        parameters.place(device(), 3);
+        const auto bias_before = device().values_of<float>(bias.value);
+        const auto weight_before = device().values_of<float>(weight.value);
+        device().zero(parameters.gradients());
+        make_optimizer(kind, kDecay, device(), parameters)->step(parameters, parameters.gradients(), kRate);
+        EXPECT_EQ(device().values_of<float>(bias.value), bias_before);
+        const auto weight_after = device().values_of<float>(weight.value);
+        for (std::size_t i = 0; i < weight_before.size(); ++i)
+            EXPECT_NEAR(weight_after[i], weight_before[i] * (1 - kRate * kDecay), 1e-7);
+    }
 }
 
 INSTANTIATE_ON_EACH_DEVICE(OptimizerTest);

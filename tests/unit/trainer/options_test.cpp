@@ -40,7 +40,7 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.model, "linear");
     EXPECT_EQ(settings.epochs, 3);
     EXPECT_EQ(settings.batch, 16);
-    EXPECT_EQ(settings.rate, 0.5);
+    EXPECT_EQ(settings.rate.rate, 0.5);
     EXPECT_EQ(settings.seed, 9u);
     EXPECT_EQ(settings.max_steps, 7);
     EXPECT_EQ(settings.optimizer, Optimization::sgd);
@@ -49,6 +49,37 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.data_directory, "/x");
     EXPECT_EQ(said.json, "out.json");
     EXPECT_EQ(said.dump, "p.bin");
+}
+
+TEST(Options, HowToOptimiseArrives) {
+    const Settings settings = settings_for(
+        options({"--lr=0.1", "--min-lr=0.01", "--lr-schedule=cosine", "--lr-warmup-fraction=0.05",
+                 "--weight-decay=0.2", "--clip-grad=1", "--accumulate=4", "--skip-bad-steps"}),
+        *find_model("ffn"));
+    EXPECT_EQ(settings.rate.rate, 0.1);
+    EXPECT_EQ(settings.rate.minimum, 0.01);
+    EXPECT_EQ(settings.rate.shape, RateShape::cosine);
+    EXPECT_EQ(settings.rate.warmup, 0.05);
+    EXPECT_EQ(settings.weight_decay, 0.2);
+    EXPECT_EQ(settings.clip, 1.0);
+    EXPECT_EQ(settings.accumulate, 4);
+    EXPECT_TRUE(settings.skip_bad_steps);
+    const Settings nothing_said = settings_for(options({}), *find_model("ffn"));
+    EXPECT_EQ(nothing_said.rate.shape, RateShape::constant);
+    EXPECT_EQ(nothing_said.accumulate, 1);
+    EXPECT_FALSE(nothing_said.clip);
+    EXPECT_FALSE(nothing_said.skip_bad_steps);
+    EXPECT_EQ(options({"--lr-decay-style=linear"}).rate_shape, RateShape::linear);
+}
+
+TEST(Options, ALogStyleBringsWhatItsLinesNeed) {
+    const auto settings = [](const Words& words) { return settings_for(options(words), *find_model("ffn")); };
+    EXPECT_EQ(settings({"--log-style=pytorch"}).log_every, 100);
+    EXPECT_TRUE(settings({"--log-style=pytorch"}).log_single);
+    EXPECT_EQ(settings({"--log-style=megatron", "--log-interval=10"}).log_every, 10);
+    EXPECT_TRUE(settings({"--log-style=megatron"}).skip_bad_steps);
+    EXPECT_EQ(settings({"--log-style=samba"}).log_every, 0);
+    EXPECT_EQ(settings({"--log-interval=10"}).log_every, 0);
 }
 
 TEST(Options, UnderscoresAndVerbsAfterOptionsAreTaken) {
@@ -78,9 +109,18 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--lr=nan"}, "--lr: 'nan' is not a number above 0"},
         {{"--lr=inf"}, "--lr: 'inf' is not a number above 0"},
         {{"--lr=1e-3x"}, "--lr: '1e-3x' is not a number above 0"},
+        {{"--lr-schedule=step"}, "'step' is not one of constant, linear, cosine"},
+        {{"--min-lr=-1"}, "--min-lr: '-1' is not a number from 0"},
+        {{"--lr-warmup-fraction=1"}, "--lr-warmup-fraction: '1' is not a number from 0 to below 1"},
+        {{"--weight-decay=nan"}, "--weight-decay: 'nan' is not a number"},
+        {{"--clip-grad=0"}, "--clip-grad: '0' is not a number above 0"},
+        {{"--accumulate=0"}, "--accumulate: '0' is not a whole number from 1"},
+        {{"--min-throughput=fast"}, "--min-throughput: 'fast' is not a number above 0"},
+        {{"--log-style=xml"}, "'xml' is not one of plain, pytorch, megatron, samba"},
+        {{"--log-interval=0"}, "--log-interval: '0' is not a whole number from 1"},
         {{"--steps=0"}, "--steps: '0' is not a whole number"},
         {{"--seed=-1"}, "--seed: '-1' is not a whole number"},
-        {{"--model=resnet"}, "--model: 'resnet' is not one of ffn, linear"},
+        {{"--model=resnet"}, "--model: 'resnet' is not one of cnn, ffn, linear"},
         {{"--device=gpu"}, "--device: 'gpu' is not one of auto, cpu, cuda"},
         {{"--data-parallel=yes"}, "--data-parallel: 'yes' is not one of auto, on, off"},
         {{"--optimizer=adagrad"}, "--optimizer: 'adagrad' is not one of sgd, adam"},
@@ -102,10 +142,34 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
     const Parsed parsed = parse_options({"--help"});
     EXPECT_FALSE(parsed.options);
     EXPECT_EQ(parsed.code, 0);
-    for (const char* word :
-         {"--model", "--epochs", "--batch-size", "--lr", "--seed", "--device", "--data-parallel",
-          "--data-dir", "--steps", "--optimizer", "--json", "--dump-parameters", "info", "srun",
-          "--dp-world=auto", "dpctl launch", "Exit codes"}) {
+    for (const char* word : {"--model",
+                             "--epochs",
+                             "--batch-size",
+                             "--lr",
+                             "--seed",
+                             "--device",
+                             "--data-parallel",
+                             "--data-dir",
+                             "--steps",
+                             "--optimizer",
+                             "--lr-schedule",
+                             "--min-lr",
+                             "--lr-warmup-fraction",
+                             "--weight-decay",
+                             "--clip-grad",
+                             "--accumulate",
+                             "--skip-bad-steps",
+                             "--log-style",
+                             "--log-interval",
+                             "--min-throughput",
+                             "--max-throughput",
+                             "--json",
+                             "--dump-parameters",
+                             "info",
+                             "srun",
+                             "--dp-world=auto",
+                             "dpctl launch",
+                             "Exit codes"}) {
         EXPECT_THAT(parsed.text, HasSubstr(word));
     }
     EXPECT_THAT(parse_options({"--version"}).text, StartsWith("trainer "));

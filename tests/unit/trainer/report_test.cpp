@@ -36,11 +36,22 @@ TEST(Summary, HasNoAccuracyForModelsThatDoNotClassify) {
     EXPECT_FALSE(summary_of({"linear", "cpu", "single", 1, 1, 0.5}, done).contains("test_accuracy"));
 }
 
+TEST(Throughput, IsWithinWhatWasAskedFor) {
+    EXPECT_FALSE(throughput_problem(395, {}, {}));
+    EXPECT_FALSE(throughput_problem(395, 395, 395));
+    EXPECT_EQ(throughput_problem(192467.31, 299000, 600000),
+              "192467.3 samples/s is less than --min-throughput 299000");
+    EXPECT_EQ(throughput_problem(700000, 299000, 600000),
+              "700000.0 samples/s is more than --max-throughput 600000");
+}
+
 TEST(EpochLine, SaysLossTestRateAndTime) {
     EXPECT_EQ(epoch_line(outcome().last, 5),
               "epoch 5/5  loss 0.25  test accuracy 87.50 %  29952 samples/s  2.00 s");
     EXPECT_EQ(epoch_line({2, 1e-6, 2e-7, {}, 0.5, 2000}, 50),
               "epoch 2/50  loss 1e-06  test loss 2e-07  2000 samples/s  0.50 s");
+    EXPECT_EQ(epoch_line({2, 1e-6, 2e-7, {}, 0.5, 2000, 1}, 50),
+              "epoch 2/50  loss 1e-06  test loss 2e-07  2000 samples/s  0.50 s  1 step skipped");
 }
 
 }  // namespace

@@ -7,8 +7,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <mutex>
+#include <utility>
 
 #include "devices.hpp"
 #include "thread_world.hpp"
@@ -22,8 +26,10 @@ class Silent final : public Observer {
  public:
     void on_step(std::int64_t, std::int64_t, const Schedule&) override { ++steps; }
     void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
+    void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
     std::int64_t steps = 0;
     std::vector<EpochReport> reports;
+    std::vector<LogReport> logs;
 };
 
 constexpr std::size_t kPixels = 784;  // what ffn takes
@@ -145,9 +151,22 @@ TEST(Training, FfnIsTheSameForEveryWorldSize) {
     settings.max_steps = 20;
     for (auto optimizer : {Optimization::sgd, Optimization::adam}) {
         settings.optimizer = optimizer;
-        settings.rate = optimizer == Optimization::sgd ? 0.05 : 1e-3;
+        settings.rate.rate = optimizer == Optimization::sgd ? 0.05 : 1e-3;
         expect_worlds_agree(*find_model("ffn"), pattern_set(), settings);
     }
+}
+
+// Also in what it drops.
+TEST(Training, CnnIsTheSameForEveryWorldSize) {
+    Settings settings;
+    settings.batch = 16;
+    settings.max_steps = 4;
+    settings.optimizer = Optimization::sgd;
+    settings.rate.rate = 0.05;
+    Dataset data = pattern_set();
+    data.train = patterns(200, 2);
+    data.test = patterns(40, 3);
+    expect_worlds_agree(*find_model("cnn"), data, settings);
 }
 
 TEST(Training, LinearIsTheSameForEveryWorldSize) {
@@ -181,7 +200,7 @@ TEST(Training, ARankThatDiffersInOneParameterIsFoundOutByEveryRank) {
     settings.batch = 64;
     settings.max_steps = 3;
     settings.optimizer = Optimization::sgd;
-    settings.rate = 0.5;
+    settings.rate.rate = 0.5;
     for (std::int64_t wrong : {0, 2}) {
         const Trained trained = train_with(*find_model("ffn"), pattern_set(), settings, 4,
                                            [wrong](Communicator& ranks) { return Disturbed(ranks, wrong); });
@@ -214,6 +233,16 @@ TEST(EqualOnAllRanks, ComparesAllBitsOfTheNumber) {
     }
 }
 
+TEST(LargestOfAllRanks, IsTheSameForAll) {
+    ThreadWorld(3).run([](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        const auto largest = largest_of_all_ranks(
+            ranks.rank() == 1 ? 0.5 : -static_cast<double>(ranks.rank()), *device, ranks);
+        ASSERT_TRUE(largest);
+        EXPECT_EQ(*largest, 0.5);
+    });
+}
+
 TEST(Training, ALossThatIsNoNumberEndsTheRunWithAdvice) {
     const ModelInfo& info = *find_model("ffn");
     const auto device = open_cpu(1);
@@ -222,12 +251,166 @@ TEST(Training, ALossThatIsNoNumberEndsTheRunWithAdvice) {
     Settings settings;
     settings.batch = 64;
     settings.optimizer = Optimization::sgd;
-    settings.rate = 1e30;
+    settings.rate.rate = 1e30;
     const auto model = info.make();
     const auto outcome = train(info, *model, pattern_set(), settings, *device, single, silent);
     ASSERT_FALSE(outcome);
     EXPECT_EQ(outcome.error().fault, Fault::training);
     EXPECT_THAT(outcome.error().message, HasSubstr("--lr"));
+}
+
+// ---- accumulation, clipping, bad steps
+// ---------------------------------------------------------------------------
+
+// Also in what a cnn drops.
+TEST(Training, AccumulatedBatchesAreOneLargeBatch) {
+    Dataset data = pattern_set();
+    data.train = patterns(200, 2);
+    data.test = patterns(40, 3);
+    for (const char* name : {"ffn", "cnn"}) {
+        const ModelInfo& info = *find_model(name);
+        Settings settings;
+        settings.max_steps = 4;
+        settings.optimizer = Optimization::sgd;
+        settings.rate.rate = 0.05;
+        settings.batch = 16;
+        const Outcome whole = train_with(info, data, settings, 1, undisturbed()).outcome;
+        for (const auto& [world, accumulate] : {std::pair{1, 4}, {2, 2}, {4, 4}}) {
+            settings.accumulate = accumulate;
+            settings.batch = 16 / accumulate;
+            const Outcome parts = train_with(info, data, settings, world, undisturbed()).outcome;
+            EXPECT_EQ(parts.schedule.global_batch, 16);
+            EXPECT_LT(relative_difference(whole.parameters, parts.parameters), 1e-5) << name << world;
+            EXPECT_NEAR(parts.last.loss, whole.last.loss, 1e-4 * whole.last.loss);
+        }
+        settings.accumulate = 1;
+    }
+}
+
+std::vector<float> after_one_step(double rate, std::optional<double> clip) {
+    Settings settings;
+    settings.batch = 64;
+    settings.max_steps = 1;
+    settings.optimizer = Optimization::sgd;
+    settings.rate.rate = rate;
+    settings.clip = clip;
+    return train_with(*find_model("ffn"), pattern_set(), settings, 2, undisturbed()).outcome.parameters;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    return std::sqrt(sum);
+}
+
+TEST(Training, ClipsTheNormOfAllGradientsTogether) {
+    // What a step of SGD moves is rate x gradient.
+    const double norm = distance(after_one_step(0.5, {}), after_one_step(1.5, {}));
+    ASSERT_GT(norm, 0.1);
+    EXPECT_NEAR(distance(after_one_step(0.5, norm / 4), after_one_step(1.5, norm / 4)), norm / 4,
+                1e-4 * norm);
+    EXPECT_EQ(after_one_step(0.5, norm * 4), after_one_step(0.5, {})) << "smaller ones stay as they are";
+}
+
+Dataset line_with(float target, std::size_t samples) {
+    Dataset data = make_line();
+    for (std::size_t i = 0; i < samples; ++i)
+        std::memcpy(data.train.targets.bytes.data() + i * sizeof target, &target, sizeof target);
+    return data;
+}
+
+TEST(Training, SkipsBadStepsOnAllRanksAlike) {
+    const ModelInfo& info = *find_model("linear");
+    const Dataset data = line_with(std::numeric_limits<float>::infinity(), 1);
+    Settings settings;
+    settings.epochs = 3;
+    settings.batch = 200;
+    for (const bool by_clip : {false, true}) {
+        settings.clip = by_clip ? std::optional(1e6) : std::nullopt;
+        settings.skip_bad_steps = !by_clip;
+        std::optional<Outcome> alone;
+        for (std::int64_t world : {1, 2, 4}) {
+            const Trained trained = train_with(info, data, settings, world, undisturbed());
+            EXPECT_EQ(trained.outcome.skipped, 3) << "one of each epoch";
+            EXPECT_EQ(trained.ranks_that_saw_equal, world);
+            EXPECT_TRUE(std::isfinite(trained.outcome.last.loss));
+            if (!alone) alone = trained.outcome;
+            EXPECT_LT(relative_difference(alone->parameters, trained.outcome.parameters), 1e-5);
+            EXPECT_NEAR(trained.outcome.last.loss, alone->last.loss, 0.02 * alone->last.loss);
+        }
+    }
+}
+
+TEST(Training, GivesUpWhereAllStepsAreBad) {
+    const ModelInfo& info = *find_model("linear");
+    const Dataset data = line_with(std::numeric_limits<float>::quiet_NaN(), 1000);
+    const auto device = open_cpu(1);
+    SingleCommunicator single;
+    Silent silent;
+    Settings settings;
+    settings.batch = 20;
+    settings.skip_bad_steps = true;
+    const auto model = info.make();
+    const auto outcome = train(info, *model, data, settings, *device, single, silent);
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().fault, Fault::training);
+    EXPECT_THAT(outcome.error().message, HasSubstr("step 10: for 10 steps in a row"));
+}
+
+// ---- logs of steps
+// ---------------------------------------------------------------------------
+
+Silent logged(const Dataset& data, Settings settings) {
+    const ModelInfo& info = *find_model("ffn");
+    const auto device = open_cpu(1);
+    SingleCommunicator single;
+    Silent seen;
+    settings.epochs = 3;
+    settings.batch = 60;  // 25 steps an epoch
+    settings.max_steps = 60;
+    settings.log_every = 10;
+    const auto model = info.make();
+    const auto outcome = train(info, *model, data, settings, *device, single, seen);
+    EXPECT_TRUE(outcome);
+    return seen;
+}
+
+TEST(Training, LogsAreAboutAllStepsSinceTheLast) {
+    for (const bool guarded : {false, true}) {
+        Settings settings;
+        settings.skip_bad_steps = guarded;
+        settings.rate = {RateShape::linear, 1e-3, 0, 0};
+        const Silent seen = logged(pattern_set(), settings);
+        std::vector<std::array<std::int64_t, 3>> places;
+        double by_logs = 0, by_epochs = 0;
+        for (const LogReport& log : seen.logs) {
+            places.push_back({log.place.number, log.place.epoch, log.place.step});
+            by_logs += 10 * log.loss;
+            EXPECT_GT(log.seconds_per_step, 0);
+            EXPECT_EQ(log.gradient_norm > 0, guarded);
+            EXPECT_DOUBLE_EQ(log.rate, rate_at(settings.rate, log.place.number, 60));
+            EXPECT_EQ(log.skipped, 0);
+        }
+        const std::vector<std::array<std::int64_t, 3>> expected{{10, 1, 10}, {20, 1, 20}, {30, 2, 5},
+                                                                {40, 2, 15}, {50, 2, 25}, {60, 3, 10}};
+        EXPECT_EQ(places, expected);
+        for (std::size_t i = 0; i < seen.reports.size(); ++i)
+            by_epochs += static_cast<double>(i < 2 ? 25 : 10) * seen.reports[i].loss;
+        EXPECT_NEAR(by_logs, by_epochs, 1e-6 * by_epochs);
+    }
+}
+
+TEST(Training, LogsOfSingleStepsAreAboutTheFirstOfAnEpochAndEachTenthAfterIt) {
+    Settings settings;
+    settings.log_single = true;
+    const Silent seen = logged(pattern_set(), settings);
+    std::vector<std::array<std::int64_t, 2>> places;
+    for (const LogReport& log : seen.logs) places.push_back({log.place.epoch, log.place.step});
+    const std::vector<std::array<std::int64_t, 2>> expected{{1, 1},  {1, 11}, {1, 21}, {2, 1},
+                                                            {2, 11}, {2, 21}, {3, 1}};
+    EXPECT_EQ(places, expected);
+    EXPECT_NEAR(seen.logs[0].loss, std::log(10.0), 0.5) << "nothing is learnt yet";
+    EXPECT_LT(seen.logs.back().loss, 0.2 * seen.logs[0].loss);
 }
 
 // ---- the same training on every device
@@ -277,6 +460,27 @@ TEST(Schedule, CountsWholeGlobalBatches) {
     EXPECT_EQ(make_schedule(settings, 60000, 8)->total_steps, 118);
     settings.max_steps = 1000000;
     EXPECT_EQ(make_schedule(settings, 60000, 8)->total_steps, 585);
+}
+
+TEST(Schedule, CountsWhatIsAccumulated) {
+    Settings settings;
+    settings.batch = 4;
+    settings.accumulate = 8;
+    EXPECT_EQ(make_schedule(settings, 1000, 2)->global_batch, 64);
+    EXPECT_EQ(make_schedule(settings, 1000, 2)->steps_per_epoch, 15);
+    settings.accumulate = 1000;
+    const auto schedule = make_schedule(settings, 1000, 2);
+    ASSERT_FALSE(schedule);
+    EXPECT_THAT(schedule.error().message, HasSubstr("--accumulate: 1000"));
+}
+
+TEST(Schedule, RefusesALearningRateThatEndsAboveItsLargest) {
+    Settings settings;
+    settings.rate = {RateShape::cosine, 1e-4, 1e-3, 0};
+    const auto schedule = make_schedule(settings, 1000, 1);
+    ASSERT_FALSE(schedule);
+    EXPECT_EQ(schedule.error().fault, Fault::usage);
+    EXPECT_THAT(schedule.error().message, HasSubstr("--min-lr 0.001 is above"));
 }
 
 TEST(Schedule, RefusesAGlobalBatchLargerThanTheData) {

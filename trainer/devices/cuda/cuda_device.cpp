@@ -47,12 +47,14 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
         return tl::make_unexpected(*failure.error());
     device->gemm_ =
         std::make_unique<Gemm>(failure, device->stream_, device->partition_ ? device->partition_->sms() : 0);
+    device->convolutions_ = std::make_unique<CudaConvolutions>(failure, device->stream_);
     if (failure.failed()) return tl::make_unexpected(*failure.error());
     return device;
 }
 
 CudaDevice::~CudaDevice() {
     gemm_.reset();
+    convolutions_.reset();
     if (stream_ != nullptr && !partition_)
         cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
 }
@@ -145,6 +147,49 @@ void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, c
     queued("summing the gradient of a bias");
 }
 
+void CudaDevice::convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
+                          Activation activation, const Tensor& y) {
+    convolutions_->forward(c, x.rows(), x.data<float>(), w.data<float>(), y.data<float>());
+    if (failure_.failed()) return;
+    const ImageShape out = c.y();
+    kernels::add_channel_bias(y.data<float>(), b.data<float>(), y.elements(), out.channels,
+                              out.height * out.width, activation, stream_);
+    queued("adding a bias to channels");
+}
+
+void CudaDevice::convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
+                                         const Tensor& dx) {
+    convolutions_->backward_input(c, dy.rows(), dy.data<float>(), w.data<float>(), dx.data<float>());
+}
+
+void CudaDevice::convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
+                                              const Tensor& dw, const Tensor& db) {
+    convolutions_->backward_parameters(c, dy.rows(), dy.data<float>(), x.data<float>(), dw.data<float>(),
+                                       db.data<float>());
+}
+
+void CudaDevice::max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) {
+    if (failure_.failed()) return;
+    kernels::max_pool(x_shape, x.rows(), x.data<float>(), y.data<float>(), picked.data<std::uint8_t>(),
+                      stream_);
+    queued("pooling");
+}
+
+void CudaDevice::max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
+                                   const Tensor& dx) {
+    zero(dx);
+    if (failure_.failed()) return;
+    kernels::max_pool_backward(x_shape, dy.rows(), dy.data<float>(), picked.data<std::uint8_t>(),
+                               dx.data<float>(), stream_);
+    queued("the gradient of pooling");
+}
+
+void CudaDevice::dropout(const Tensor& x, Dropout dropout, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::dropout(x.data<float>(), x.elements(), x.columns(), dropout, y.data<float>(), stream_);
+    queued("dropout");
+}
+
 void CudaDevice::relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) {
     if (failure_.failed()) return;
     kernels::relu_backward(y.data<float>(), dy.data<float>(), y.elements(), dx.data<float>(), stream_);
@@ -167,6 +212,24 @@ void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, f
                            prediction.columns(), scale, metrics.data<double>(),
                            d_prediction ? d_prediction.data<float>() : nullptr, stream_);
     queued("squared error");
+}
+
+void CudaDevice::add(const Tensor& x, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::add(x.data<float>(), x.elements(), y.data<float>(), stream_);
+    queued("adding gradients");
+}
+
+void CudaDevice::scale(const Tensor& x, float factor) {
+    if (failure_.failed()) return;
+    kernels::scale(x.data<float>(), x.elements(), factor, stream_);
+    queued("scaling gradients");
+}
+
+void CudaDevice::square_sum(const Tensor& x, const Tensor& sums) {
+    if (failure_.failed()) return;
+    kernels::square_sum(x.data<float>(), x.elements(), sums.data<double>(), stream_);
+    queued("the norm of the gradients");
 }
 
 void CudaDevice::sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "trainer/devices/cuda/check.hpp"
+#include "trainer/devices/cuda/convolution.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/device.hpp"
@@ -42,11 +43,24 @@ class CudaDevice final : public Device {
     void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override;
     void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
                                     const Tensor& db) override;
+    void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
+                  Activation activation, const Tensor& y) override;
+    void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
+                                 const Tensor& dx) override;
+    void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
+                                      const Tensor& dw, const Tensor& db) override;
+    void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) override;
+    void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
+                           const Tensor& dx) override;
+    void dropout(const Tensor& x, Dropout dropout, const Tensor& y) override;
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
     void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
                                const Tensor& d_logits) override;
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override;
+    void add(const Tensor& x, const Tensor& y) override;
+    void scale(const Tensor& x, float factor) override;
+    void square_sum(const Tensor& x, const Tensor& sums) override;
     void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
              SgdStep step) override;
     void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
@@ -58,6 +72,7 @@ class CudaDevice final : public Device {
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
+    std::unique_ptr<CudaConvolutions> convolutions_;
 
     CudaDevice() = default;
     // After a kernel was queued: whether it could be.

@@ -119,11 +119,90 @@ __global__ void squared_error_kernel(const float* prediction, const float* targe
     if (threadIdx.x % 32 == 0) atomicAdd(&metrics[0], loss);
 }
 
+__global__ void add_channel_bias_kernel(float* y, const float* bias, std::int64_t count,
+                                        std::int64_t channels, std::int64_t plane, bool relu) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const float sum = y[i] + bias[i / plane % channels];
+        y[i] = relu ? fmaxf(sum, 0.0f) : sum;
+    }
+}
+
+// Where the 2 x 2 numbers of an output begin: of output number `to`.
+__device__ std::int64_t window_of(std::int64_t to, std::int64_t height, std::int64_t width) {
+    const std::int64_t columns = width / 2, lines = height / 2;
+    const std::int64_t column = to % columns, line = to / columns % lines, plane = to / columns / lines;
+    return (plane * height + 2 * line) * width + 2 * column;
+}
+
+// 16 bytes read and 5 written an output.
+__global__ void max_pool_kernel(const float* x, std::int64_t count, std::int64_t height, std::int64_t width,
+                                float* y, std::uint8_t* picked) {
+    for (std::int64_t to = first_item(); to < count; to += stride()) {
+        const std::int64_t from = window_of(to, height, width);
+        float largest = x[from];
+        int best = 0;
+        for (int i = 1; i < 4; ++i) {
+            const float value = x[from + i % 2 + i / 2 * width];
+            if (value > largest) {
+                largest = value;
+                best = i;
+            }
+        }
+        y[to] = largest;
+        picked[to] = static_cast<std::uint8_t>(best);
+    }
+}
+
+// dx is zero where nothing is written.
+__global__ void max_pool_backward_kernel(const float* dy, const std::uint8_t* picked, std::int64_t count,
+                                         std::int64_t height, std::int64_t width, float* dx) {
+    for (std::int64_t to = first_item(); to < count; to += stride()) {
+        const int best = picked[to];
+        dx[window_of(to, height, width) + best % 2 + best / 2 * width] = dy[to];
+    }
+}
+
+__global__ void dropout_kernel(const float* x, std::int64_t count, std::int64_t columns, Dropout dropout,
+                               float scale, float* y) {
+    for (std::int64_t i = first_item(); i < count; i += stride())
+        y[i] = is_kept(dropout, columns, i) ? x[i] * scale : 0.0f;
+}
+
+__global__ void add_kernel(const float* x, std::int64_t count, float* y) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) y[i] += x[i];
+}
+
+__global__ void scale_kernel(float* x, std::int64_t count, float factor) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) x[i] *= factor;
+}
+
+// Each block its part, by a grid of fixed size, and then a warp the parts: always in the same order.
+__global__ void square_parts_kernel(const float* x, std::int64_t count, double* parts) {
+    __shared__ double warps[kThreads / 32];
+    double sum = 0;
+    for (std::int64_t i = first_item(); i < count; i += stride())
+        sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    double total = 0;
+    for (int i = 0; i < kThreads / 32; ++i) total += warps[i];
+    parts[blockIdx.x] = total;
+}
+
+__global__ void sum_parts_kernel(const double* parts, int count, double* sum) {
+    double part = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += 32) part += parts[i];
+    part = warp_sum(part);
+    if (threadIdx.x == 0) *sum = part;
+}
+
 // 12 bytes read and 8 written an element.
 __global__ void sgd_kernel(float* parameters, const float* gradients, float* velocity, std::int64_t count,
                            SgdStep step) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const float u = step.momentum * velocity[i] + gradients[i];
+        const float u = step.momentum * velocity[i] + gradients[i] + step.decay * parameters[i];
         velocity[i] = u;
         parameters[i] -= step.rate * u;
     }
@@ -138,7 +217,8 @@ __global__ void adam_kernel(float* parameters, const float* gradients, float* m,
         const float second = step.beta2 * v[i] + (1 - step.beta2) * gradient * gradient;
         m[i] = first;
         v[i] = second;
-        parameters[i] -= step.rate * first / (sqrtf(second) * step.root_scale + step.epsilon);
+        parameters[i] =
+            step.keep * parameters[i] - step.rate * first / (sqrtf(second) * step.root_scale + step.epsilon);
     }
 }
 
@@ -188,6 +268,46 @@ void squared_error(const float* prediction, const float* target, std::int64_t ro
                    float scale, double* metrics, float* gradient, cudaStream_t stream) {
     squared_error_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(
         prediction, target, rows * columns, static_cast<float>(columns), scale, metrics, gradient);
+}
+
+void add_channel_bias(float* y, const float* bias, std::int64_t count, std::int64_t channels,
+                      std::int64_t plane, Activation activation, cudaStream_t stream) {
+    add_channel_bias_kernel<<<blocks_for(count), kThreads, 0, stream>>>(y, bias, count, channels, plane,
+                                                                        activation == Activation::relu);
+}
+
+void max_pool(ImageShape x_shape, std::int64_t rows, const float* x, float* y, std::uint8_t* picked,
+              cudaStream_t stream) {
+    const std::int64_t count = rows * x_shape.channels * (x_shape.height / 2) * (x_shape.width / 2);
+    max_pool_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, count, x_shape.height, x_shape.width, y,
+                                                                picked);
+}
+
+void max_pool_backward(ImageShape x_shape, std::int64_t rows, const float* dy, const std::uint8_t* picked,
+                       float* dx, cudaStream_t stream) {
+    const std::int64_t count = rows * x_shape.channels * (x_shape.height / 2) * (x_shape.width / 2);
+    max_pool_backward_kernel<<<blocks_for(count), kThreads, 0, stream>>>(dy, picked, count, x_shape.height,
+                                                                         x_shape.width, dx);
+}
+
+void dropout(const float* x, std::int64_t count, std::int64_t columns, Dropout dropout, float* y,
+             cudaStream_t stream) {
+    dropout_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, count, columns, dropout,
+                                                               1 / (1 - dropout.rate), y);
+}
+
+void add(const float* x, std::int64_t count, float* y, cudaStream_t stream) {
+    add_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, count, y);
+}
+
+void scale(float* x, std::int64_t count, float factor, cudaStream_t stream) {
+    scale_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, count, factor);
+}
+
+void square_sum(const float* x, std::int64_t count, double* sums, cudaStream_t stream) {
+    constexpr int kParts = static_cast<int>(kSquareSums) - 1;
+    square_parts_kernel<<<kParts, kThreads, 0, stream>>>(x, count, sums + 1);
+    sum_parts_kernel<<<1, 32, 0, stream>>>(sums + 1, kParts, sums);
 }
 
 void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,

@@ -37,6 +37,20 @@ void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std:
 void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns,
                    float scale, double* metrics, float* gradient, cudaStream_t stream);
 
+// y[r, channel, i] = act(y[r, channel, i] + bias[channel]); `plane`: numbers of a channel.
+void add_channel_bias(float* y, const float* bias, std::int64_t count, std::int64_t channels,
+                      std::int64_t plane, Activation activation, cudaStream_t stream);
+// As devices/device.hpp says. `rows` images.
+void max_pool(ImageShape x_shape, std::int64_t rows, const float* x, float* y, std::uint8_t* picked,
+              cudaStream_t stream);
+void max_pool_backward(ImageShape x_shape, std::int64_t rows, const float* dy, const std::uint8_t* picked,
+                       float* dx, cudaStream_t stream);
+void dropout(const float* x, std::int64_t count, std::int64_t columns, Dropout dropout, float* y,
+             cudaStream_t stream);
+
+void add(const float* x, std::int64_t count, float* y, cudaStream_t stream);
+void scale(float* x, std::int64_t count, float factor, cudaStream_t stream);
+void square_sum(const float* x, std::int64_t count, double* sums, cudaStream_t stream);
 void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,
          cudaStream_t stream);
 void adam(float* parameters, const float* gradients, float* m, float* v, std::int64_t count, AdamStep step,

@@ -20,8 +20,8 @@ struct CudaModule {
     Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device);
 };
 
-// Raise it with every change of CudaModule, Device, GpuShare, Communicator, Tensor or Error.
-inline constexpr int kCudaModuleVersion = 2;
+// Raise it with every change of CudaModule, Device, Communicator, Tensor or Error.
+inline constexpr int kCudaModuleVersion = 4;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolutions of the CPU device, by oneDNN. What it prepares for a shape is kept.
+#ifndef TRAINER_DEVICES_CPU_CONVOLUTION_HPP
+#define TRAINER_DEVICES_CPU_CONVOLUTION_HPP
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer {
+
+// Shapes as in device.hpp. Each call returns why it failed, or nothing.
+class CpuConvolutions {
+ public:
+    CpuConvolutions();
+    ~CpuConvolutions();
+    CpuConvolutions(const CpuConvolutions&) = delete;
+    CpuConvolutions& operator=(const CpuConvolutions&) = delete;
+
+    std::optional<std::string> forward(const Convolution& c, const Tensor& x, const Tensor& w,
+                                       const Tensor& b, Activation activation, const Tensor& y);
+    std::optional<std::string> backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
+                                              const Tensor& dx);
+    std::optional<std::string> backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
+                                                   const Tensor& dw, const Tensor& db);
+
+ private:
+    struct Prepared;
+    std::unique_ptr<Prepared> prepared_;
+};
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuDNN's functions, found when the first convolution is wanted: the other models need no cuDNN, and a
+// machine need not have it.
+#ifndef TRAINER_DEVICES_CUDA_CUDNN_HPP
+#define TRAINER_DEVICES_CUDA_CUDNN_HPP
+
+#include <cudnn.h>
+
+namespace dp::trainer {
+
+// Those that are used, once: declared here, looked up in cudnn.cpp.
+#define DP_CUDNN_FUNCTIONS(use)                                                                            \
+    use(cudnnCreate) use(cudnnDestroy) use(cudnnSetStream) use(cudnnGetErrorString)                        \
+        use(cudnnCreateTensorDescriptor) use(cudnnSetTensor4dDescriptor) use(cudnnDestroyTensorDescriptor) \
+            use(cudnnCreateFilterDescriptor) use(cudnnSetFilter4dDescriptor)                               \
+                use(cudnnDestroyFilterDescriptor) use(cudnnCreateConvolutionDescriptor)                    \
+                    use(cudnnSetConvolution2dDescriptor) use(cudnnSetConvolutionMathType)                  \
+                        use(cudnnDestroyConvolutionDescriptor) use(cudnnGetConvolutionForwardAlgorithm_v7) \
+                            use(cudnnConvolutionForward) use(cudnnGetConvolutionBackwardDataAlgorithm_v7)  \
+                                use(cudnnConvolutionBackwardData)                                          \
+                                    use(cudnnGetConvolutionBackwardFilterAlgorithm_v7)                     \
+                                        use(cudnnConvolutionBackwardFilter)                                \
+                                            use(cudnnConvolutionBackwardBias)
+
+struct Cudnn {
+#define DP_DECLARE(name) decltype(&::name) name = nullptr;
+    DP_CUDNN_FUNCTIONS(DP_DECLARE)
+#undef DP_DECLARE
+    const char* missing = nullptr;  // what is not there: the library or a function of it
+};
+
+// Loaded once and never unloaded.
+const Cudnn& cudnn();
+
+}  // namespace dp::trainer
+
+#endif
