@@ -17,11 +17,18 @@ std::optional<std::string> environment_value(spank_t spank, const char* name) {
     }
 }
 
-EnvironmentList environment_list(spank_t spank) {
-    // In slurmstepd this is Slurm's own list, no copy of it.
+namespace {
+
+// In slurmstepd this is Slurm's own list, no copy of it.
+char** raw_environment(spank_t spank) {
     char** environment = nullptr;
-    return EnvironmentList(spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS ? environment
-                                                                                            : nullptr);
+    return spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS ? environment : nullptr;
+}
+
+}  // namespace
+
+EnvironmentList environment_list(spank_t spank) {
+    return EnvironmentList(raw_environment(spank));
 }
 
 void change_environment(spank_t spank, EnvironmentList list, const std::vector<EnvironmentChange>& changes) {
@@ -35,7 +42,7 @@ void change_environment(spank_t spank, EnvironmentList list, const std::vector<E
 }
 
 void remove_slots(spank_t spank) {
-    for (const auto& name : environment_list(spank).slots()) spank_unsetenv(spank, name.c_str());
+    for (const auto& name : slots_of(raw_environment(spank))) spank_unsetenv(spank, name.c_str());
 }
 
 }  // namespace dp::plugin

@@ -26,11 +26,11 @@ namespace {
 // Batch, interactive and extern steps have numbers from here on (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
 
-std::string host_name(spank_t spank, const StepFacts& facts) {
+std::string host_name(const StepFacts& facts, const GetVariable& get) {
     auto hosts = expand_hostlist(facts.node_list);
     // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
     if (hosts && !facts.heterogeneous && facts.node_rank < hosts->size()) return (*hosts)[facts.node_rank];
-    if (auto name = environment_value(spank, "SLURMD_NODENAME"); name && !name->empty()) return *name;
+    if (auto name = get("SLURMD_NODENAME"); name && !name->empty()) return *name;
     char name[256] = {};
     gethostname(name, sizeof name - 1);
     return name;
@@ -49,7 +49,7 @@ Settings read_settings(const std::string& text) {
     return settings.value_or(Settings{});
 }
 
-Try<StepFacts> gather(spank_t spank) {
+Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
     StepFacts f;
     uint32_t local_tasks = 0;
     if (spank_get_item(spank, S_JOB_ID, &f.job_id) != ESPANK_SUCCESS ||
@@ -69,7 +69,7 @@ Try<StepFacts> gather(spank_t spank) {
     f.leader_job_id = f.job_id;
     uint16_t cpus = 0;
     if (spank_get_item(spank, S_JOB_NCPUS, &cpus) == ESPANK_SUCCESS) f.cpus = cpus;
-    auto text = [&](const char* name) { return environment_value(spank, name).value_or(""); };
+    auto text = [&](const char* name) { return get(name).value_or(""); };
     auto number = [&](const char* name) { return parse_number<uint32_t>(text(name)); };
     // S_SLURM_RESTART_COUNT is always 0 in a step: slurmstepd never fills it in (slurmstepd_job.c).
     f.restart = number("SLURM_RESTART_COUNT").value_or(0);
@@ -77,7 +77,7 @@ Try<StepFacts> gather(spank_t spank) {
     f.secret = text(kSecretVariable);
     const uint32_t all_tasks = number("SLURM_STEP_NUM_TASKS").value_or(f.world_size);
     f.heterogeneous = all_tasks != f.world_size;
-    f.host = host_name(spank, f);
+    f.host = host_name(f, get);
     if (f.heterogeneous) {
         f.world_size = all_tasks;
         f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
@@ -137,19 +137,20 @@ class Loan {
 
 // What a node needs before its tasks are forked; where that cannot be, the reason for task_init.
 void take_up_step(spank_t spank, State& s) {
-    const std::string step = environment_value(spank, kStepVariable).value_or("");
+    EnvironmentList variables = environment_list(spank);
+    const GetVariable get = std::cref(variables);
+    const std::string step = get(kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
     if (s.refused) return s.shelf.abandon();
     s.settings = read_settings(step);
     s.own_options = step.find(kOwnOptions) != std::string::npos;
     s.own_binding = step.find(kOwnBinding) != std::string::npos;
-    auto facts = gather(spank);
+    auto facts = gather(spank, get);
     if (!facts) {
         s.failure = facts.error().message;
         return s.shelf.abandon();
     }
     s.facts = std::move(*facts);
-    spank_unsetenv(spank, kSecretVariable);
     if (s.facts.heterogeneous) {
         // srun knows one component; it has judged every other step before it launched it.
         const Verdict verdict =
@@ -159,22 +160,22 @@ void take_up_step(spank_t spank, State& s) {
         if (verdict.decision != Verdict::apply) return s.shelf.abandon();
     }
     if (s.settings.tiles) {
-        auto tiles = gather_tiles(s, environment_list(spank));
+        auto tiles = gather_tiles(s, get);
         if (!tiles) {
             s.failure = tiles.error().message;
             return s.shelf.abandon();
         }
         s.tiles = std::move(*tiles);
+        // Where it cannot be done, each task says why.
+        if (auto shares = share_node(tile_facts(s, 0, get))) s.tiles->shares = std::move(*shares);
     }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
     if (prepared) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
-        EnvironmentList variables = environment_list(spank);
-        const GetVariable get = std::cref(variables);
         // As far as it can be known here; where it cannot, each task says why.
         const TilesOf tiles_of = [&](uint32_t local) {
-            auto plan = s.tiles ? plan_tiles(tile_facts(s, local, get)) : fail("");
+            auto plan = s.tiles ? plan_of_task(s, tile_facts(s, local, get)) : fail("");
             if (!plan) return std::vector<TaskVariable>();
             // Slurm may still set its own for each task, and from these each task learns what it is bound to.
             std::erase_if(plan->variables,

@@ -82,7 +82,7 @@ std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetV
     if (!s.tiles || s.failure) return std::nullopt;
     TileFacts facts = tile_facts(s, local_rank, get);
     facts.open_error = open_error;
-    auto plan = plan_tiles(facts);
+    auto plan = plan_of_task(s, facts);
     if (plan) return std::move(*plan);
     if (local_rank > 0 && is_bound_by_slurm(facts))
         slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), plan.error().message.c_str());

@@ -66,7 +66,7 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
         return fail("--dp-tiles: no accelerator was found here, and " + s.site.tiles_conf +
                     " does not name node " + s.facts.host +
                     "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
-    NodeTiles tiles{std::move(**inventory), {}, {}, {}, {}};
+    NodeTiles tiles{std::move(**inventory), {}, {}, {}, {}, {}};
     const std::string& gres = tiles.inventory.layout.gres;
     if (s.facts.heterogeneous && gres != "gpu")
         return fail(
@@ -103,6 +103,11 @@ TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get
     facts.own_only = s.settings.visible == Visible::own;
     facts.get = get;
     return facts;
+}
+
+Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts) {
+    return s.tiles->shares && !is_bound_by_slurm(facts) ? plan_rank(facts, *s.tiles->shares)
+                                                        : plan_tiles(facts);
 }
 
 int open_error(const std::string& file) {

@@ -26,6 +26,8 @@ struct NodeTiles {
     std::optional<uint64_t> step_count;
     std::string step_units;
     std::string step_names;
+    // Where it could be shared out once for all tasks.
+    std::optional<NodeShares> shares;
 };
 
 // In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
@@ -34,12 +36,13 @@ struct NodeTiles {
 Try<std::string> gres_of_job(uint32_t job_id);
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 
-// In user_init.
+// In user_init; `shares` come later.
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
 
 // Of one of the node's tasks. `get` reads its environment, without what slurm-dp has put there for the node.
 // In user_init any task is planned as if it might open every device.
 TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get);
+Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts);
 
 // In task_init: 0, or the errno with which this process could not open the file.
 int open_error(const std::string& file);

@@ -106,7 +106,8 @@ class Node {
     NodeActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
-    // The last local rank has ended and the broker was told; leave when what was sent has arrived.
+    // The last local rank has ended and the broker was told, or is gone; leave when what was sent is on its
+    // way.
     bool finished() const { return finished_; }
 
  private:

@@ -28,8 +28,8 @@ class SearchPace {
     size_t width() const { return width_; }
 
     // The round is over and the broker not found: the rest until the next one, which may be wider.
-    Time rest() {
-        const Time pause = std::clamp(waited_ / 2, kFirstPause, kLongestPause);
+    Time rest(Time at_least = kFirstPause) {
+        const Time pause = std::clamp(waited_ / 2, at_least, kLongestPause);
         waited_ += pause;
         if (waited_ >= kFirstPortAlone) width_ = std::min(width_ * 2, targets_);
         return pause;

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "common/fd.hpp"
@@ -30,35 +31,39 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
 }
 
 void BrokerLink::try_next() {
-    if (joined_ != 0 || targets_.empty()) return;
-    if (next_target_ >= pace_.width()) {
-        next_target_ = 0;
-        try_timer_.after(pace_.rest());
+    if (joined_ != 0) return;
+    while (next_target_ < pace_.width()) {
+        const size_t target = next_target_++;
+        if (is_at(target) || !begin(target)) continue;
+        try_timer_.after(kStagger);
         return;
     }
-    try_timer_.after(kStagger);
-    const size_t target = next_target_++;
-    for (const auto& [id, attempt] : attempts_) {
-        if (attempt.target != target || over_.contains(id)) continue;
-        try_timer_.after(Time(0));  // still at it since the last round
-        return;
-    }
-    begin(target);
+    next_target_ = 0;
+    // Whoever took a connection and is silent may be the broker's node, whose daemon is about to start.
+    try_timer_.after(pace_.rest(is_at_any() ? kStagger : kFirstPause));
 }
 
-void BrokerLink::begin(size_t index) {
+bool BrokerLink::is_at(size_t target) const {
+    return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& attempt) {
+        return attempt.second.target == target && !over_.contains(attempt.first);
+    });
+}
+
+bool BrokerLink::is_at_any() const {
+    return attempts_.size() > over_.size();
+}
+
+bool BrokerLink::begin(size_t index) {
     const Target& target = targets_[index];
     auto address = socket_address(target.address, target.port);
-    if (!address) return;
+    if (!address) return false;
     Fd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd) return;
+    if (!fd) return false;
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) != 0 &&
-        errno != EINPROGRESS) {
-        try_timer_.after(Time(0));
-        return;
-    }
+        errno != EINPROGRESS)
+        return false;
     const uint64_t id = next_attempt_++;
     Attempt& attempt = attempts_[id];
     attempt.target = index;
@@ -78,9 +83,13 @@ void BrokerLink::begin(size_t index) {
                 events_.on_lost(why);
             } else if (joined_ == 0) {
                 // Refused: the next candidate at once, unless a pause between rounds is on.
-                if (next_target_ != 0) try_timer_.after(Time(0));
+                if (next_target_ != 0)
+                    try_timer_.after(Time(0));
+                else if (!is_at_any())
+                    try_timer_.after(kFirstPause);
             }
         });
+    return true;
 }
 
 void BrokerLink::end(uint64_t id) {
@@ -141,6 +150,10 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
 
 void BrokerLink::send(const wire::FromNode& message) {
     if (joined_ != 0 && !over_.contains(joined_)) attempts_[joined_].connection->send(to_frame(message));
+}
+
+bool BrokerLink::is_idle() const {
+    return joined_ != 0 && !over_.contains(joined_) && attempts_.at(joined_).connection->is_idle();
 }
 
 void BrokerLink::finish() {

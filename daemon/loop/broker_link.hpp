@@ -37,6 +37,8 @@ class BrokerLink {
                const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank, Events events);
 
     void send(const wire::FromNode& message);
+    // Joined, and the broker will get all that was sent whatever becomes of this process.
+    bool is_idle() const;
     // After what was sent has gone out; on_lost comes when the broker has closed, too.
     void finish();
     // Frees attempts that are over. Called by the loop when no call-back of theirs is running.
@@ -68,7 +70,10 @@ class BrokerLink {
     Timer try_timer_;
 
     void try_next();
-    void begin(size_t index);
+    bool is_at(size_t target) const;
+    bool is_at_any() const;
+    // False: there is no way to it at all.
+    bool begin(size_t index);
     void end(uint64_t id);
     void on_frame(uint64_t id, std::string_view body);
 };

@@ -2,6 +2,7 @@
 #include "loop/connection.hpp"
 
 #include <event2/buffer.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -24,7 +25,14 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
 
 void Connection::send(const std::string& frame, const SharedBytes& following) {
     if (finishing_) return;
-    bufferevent_write(buffer_.get(), frame.data(), frame.size());
+    std::string_view rest = frame;
+    // By libevent alone it would wait for another turn of the loop.
+    if (!following && !has_unsent()) {
+        const ssize_t sent = ::send(fd(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent > 0) rest.remove_prefix(static_cast<size_t>(sent));
+    }
+    // Or what lets libevent find out that the connection broke.
+    if (!rest.empty()) bufferevent_write(buffer_.get(), rest.data(), rest.size());
     add_shared(bufferevent_get_output(buffer_.get()), following);
 }
 
@@ -45,6 +53,11 @@ void Connection::stop() {
 
 bool Connection::has_unsent() const {
     return evbuffer_get_length(bufferevent_get_output(buffer_.get())) > 0;
+}
+
+bool Connection::is_idle() const {
+    int unread = 0;
+    return !has_unsent() && ioctl(fd(), FIONREAD, &unread) == 0 && unread == 0;
 }
 
 int Connection::fd() const {

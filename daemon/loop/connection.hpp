@@ -24,7 +24,7 @@ class Connection {
     // words. May destroy the connection.
     using OnClosed = std::function<void(const std::string& why)>;
 
-    // Takes the socket, which is non-blocking and connected or connecting.
+    // Takes the socket, which is non-blocking and connected or connecting; connected where something is sent.
     Connection(event_base* base, int fd, size_t frame_limit);
     ~Connection();
     Connection(const Connection&) = delete;
@@ -43,6 +43,9 @@ class Connection {
     // No call-back comes any more, whatever has arrived. The socket stays open until the object goes.
     void stop();
     bool has_unsent() const;
+    // All that was sent is with the kernel, which delivers it also when this process is gone: closing the
+    // socket now takes nothing back, because all that came was read.
+    bool is_idle() const;
     int fd() const;
 
  private:

@@ -30,6 +30,16 @@ constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGV
 
 constexpr size_t kAddressesShown = 4;
 
+// By the kernel's coarse clock, some milliseconds behind, libevent would wake for each timer several times
+// before it takes it for due.
+event_base* new_event_base() {
+    event_config* config = event_config_new();
+    event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+    event_base* base = event_base_new_with_config(config);
+    event_config_free(config);
+    return base;
+}
+
 std::vector<std::string> hosts_of(const std::string& node_list) {
     auto hosts = expand_hostlist(node_list);
     return hosts ? *hosts : std::vector<std::string>();
@@ -92,7 +102,7 @@ Time Daemon::now() {
 
 Daemon::Daemon(DaemonConfig config, const std::string& secret)
     : config_(std::move(config)),
-      base_(event_base_new()),
+      base_(new_event_base()),
       strangers_(config_.host),
       clock_(steady_now()),
       node_(node_config(config_), now()),
@@ -212,8 +222,8 @@ void Daemon::read_control_packets() {
             if (event->kind == ControlEvent::Kind::exit) tasks_.erase(task);
         }
         perform(node_.on_control(*event, now()));
-        // A relay leaves when the broker has taken its Leave; a broker that does not answer is not waited
-        // for.
+        // A relay leaves when its Leave is with the kernel (perform); a broker that takes nothing is not
+        // waited for.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeavePatience);
     }
 }
@@ -273,12 +283,17 @@ void Daemon::perform(const NodeActions& actions) {
     for (const auto& page : actions.pages)
         usage_.open(page.connection, ranks_.pid_of(page.connection), page.fd);
     if (actions.measure) perform(node_.on_measured(measure(*actions.measure)));
+    bool leaves = false;
     for (const auto& message : actions.to_broker) {
+        leaves |= message.has_leave();
         if (broker_link_)
             broker_link_->send(message);
         else
             to_broker_.push_back(message);
     }
+    // The step waits for this daemon's end: an answer would cost it two more turns on busy CPUs.
+    if (leaves && broker_link_ && broker_link_->is_idle())
+        perform(node_.on_broker_lost("it has been told all", now()));
     settle();
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace dp {
 
@@ -18,30 +19,43 @@ std::vector<EnvironmentChange> empty_slots(bool tiles) {
     return slots;
 }
 
-// Sorted, not hashed: made in each task, where every piece of memory is a page to copy.
+std::vector<std::string> slots_of(const char* const* environment) {
+    std::vector<std::string> names;
+    for (; environment && *environment; ++environment)
+        if (std::string_view(*environment).starts_with(kSlot))
+            if (const char* const equals = std::strchr(*environment, '='))
+                names.emplace_back(*environment, equals);
+    return names;
+}
+
+// One piece of memory, sorted by number: made in each task, where every page that is written is one to copy.
 EnvironmentList::EnvironmentList(char** environment) {
     size_t count = 0;
     while (environment && environment[count]) ++count;
     entries_.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
+    for (uint32_t i = 0; i < count; ++i) {
         const char* const equals = std::strchr(environment[i], '=');
         if (!equals) continue;
         const std::string_view name(environment[i], static_cast<size_t>(equals - environment[i]));
         if (name.starts_with(kSlot))
             slots_.push_back(environment[i]);
         else
-            entries_.push_back({name, environment[i]});
+            entries_.push_back(
+                {std::hash<std::string_view>()(name), i, static_cast<uint32_t>(name.size()), environment[i]});
     }
-    // Of two of a name the first one counts.
-    std::stable_sort(entries_.begin(), entries_.end(),
-                     [](const Entry& a, const Entry& b) { return a.name < b.name; });
+    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+        return a.hash != b.hash ? a.hash < b.hash : a.place < b.place;
+    });
 }
 
+// Of two of a name the first one counts.
 char* EnvironmentList::find(std::string_view name) const {
-    const auto found =
-        std::lower_bound(entries_.begin(), entries_.end(), name,
-                         [](const Entry& entry, std::string_view wanted) { return entry.name < wanted; });
-    return found == entries_.end() || found->name != name ? nullptr : found->text;
+    const size_t hash = std::hash<std::string_view>()(name);
+    auto entry = std::lower_bound(entries_.begin(), entries_.end(), hash,
+                                  [](const Entry& e, size_t wanted) { return e.hash < wanted; });
+    for (; entry != entries_.end() && entry->hash == hash; ++entry)
+        if (std::string_view(entry->text, entry->name_size) == name) return entry->text;
+    return nullptr;
 }
 
 std::optional<std::string> EnvironmentList::operator()(const char* name) const {
@@ -68,12 +82,6 @@ bool EnvironmentList::write(const EnvironmentChange& change) {
     place[name] = '=';
     std::memcpy(place + name + 1, change.value->c_str(), change.value->size() + 1);
     return true;
-}
-
-std::vector<std::string> EnvironmentList::slots() const {
-    std::vector<std::string> names;
-    for (const char* text : slots_) names.emplace_back(text, std::strchr(text, '='));
-    return names;
 }
 
 }  // namespace dp

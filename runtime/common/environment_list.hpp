@@ -7,6 +7,8 @@
 // srun gives its nodes slots, variables that stand for nothing, and a node's plugin writes its own into them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +27,9 @@ struct EnvironmentChange {
 std::vector<EnvironmentChange> empty_slots(bool tiles);
 inline constexpr std::string_view kSlot = "SLURM_DP_SLOT_";
 
+// The names of those of an environment that nothing was written into; it may be null for none.
+std::vector<std::string> slots_of(const char* const* environment);
+
 class EnvironmentList {
  public:
     // Valid as long as nobody else changes it; may be null for none.
@@ -37,15 +42,14 @@ class EnvironmentList {
     // other means.
     bool write(const EnvironmentChange& change);
 
-    // Those that are still empty.
-    std::vector<std::string> slots() const;
-
  private:
     struct Entry {
-        std::string_view name;
+        size_t hash;  // of the name
+        uint32_t place;
+        uint32_t name_size;
         char* text;  // the whole
     };
-    std::vector<Entry> entries_;  // by name
+    std::vector<Entry> entries_;  // by hash, those of a name as they come
     std::vector<char*> slots_;
 
     // Null where there is none.

@@ -12,8 +12,6 @@
 namespace dp {
 namespace {
 
-using UnitNames = std::vector<std::pair<uint32_t, std::string>>;
-
 // The units of a step on this node and what it calls them.
 struct Owned {
     std::vector<uint32_t> units;
@@ -206,29 +204,36 @@ bool is_bound_by_slurm(const TileFacts& facts) {
            (!binding_of_gpus(facts).empty() || facts.task_names != facts.step_names);
 }
 
-Try<TilePlan> plan_tiles(const TileFacts& facts) {
+Try<NodeShares> share_node(const TileFacts& facts) {
     const TileLayout& layout = facts.inventory->layout;
     auto owned = owned_units(facts);
     if (!owned) return tl::make_unexpected(owned.error());
-    const Tiles tiles = tiles_of(owned->units, layout.tiles_per_unit);
-    TilePlan plan;
-    auto shares = share_tiles(tiles, layout.tiles_per_device,
+    auto shares = share_tiles(tiles_of(owned->units, layout.tiles_per_unit), layout.tiles_per_device,
                               owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank);
     if (!shares) return tl::make_unexpected(shares.error());
-    plan.own = (*shares)[owned->by_task ? 0 : facts.local_rank];
-    for (uint32_t i = 0; i < shares->size(); ++i)
+    return NodeShares{std::move(*shares), std::move(owned->names), owned->by_task};
+}
+
+Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node) {
+    TilePlan plan;
+    plan.own = node.shares[node.by_task ? 0 : facts.local_rank];
+    for (size_t i = 0; i < node.shares.size(); ++i)
         if (auto may =
-                require_access(facts, (*shares)[i], facts.ranks[owned->by_task ? facts.local_rank : i]);
+                require_access(facts, node.shares[i], facts.ranks[node.by_task ? facts.local_rank : i]);
             !may)
             return tl::make_unexpected(may.error());
-    const bool own_only = facts.own_only || owned->by_task;
-    TileView view{*facts.inventory, plan.own, own_only ? plan.own : in_rank_order(*shares), owned->names,
+    const bool own_only = facts.own_only || node.by_task;
+    TileView view{*facts.inventory, plan.own, own_only ? plan.own : in_rank_order(node.shares), node.names,
                   facts.get};
-    for (const Tiles& share : *shares)
+    for (const Tiles& share : node.shares)
         if (!own_only) view.firsts.push_back(share.front());
     plan.variables = variables_of(*facts.inventory, view);
-    if (!owned->by_task) plan.shares = std::move(*shares);
+    if (!node.by_task) plan.shares = node.shares;
     return plan;
+}
+
+Try<TilePlan> plan_tiles(const TileFacts& facts) {
+    return share_node(facts).and_then([&](const NodeShares& node) { return plan_rank(facts, node); });
 }
 
 std::vector<uint32_t> cpus_near(const TileInventory& inventory, const Tiles& tiles,

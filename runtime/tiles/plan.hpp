@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/environment.hpp"
@@ -39,6 +40,17 @@ struct TileFacts {
     GetVariable get = [](const char*) { return std::nullopt; };  // the task's environment until now
 };
 
+// Number of a unit of the gres on its node, and what the step calls it.
+using UnitNames = std::vector<std::pair<uint32_t, std::string>>;
+
+// What the ranks of a node get: the same for all of them, unless Slurm has bound each task to GPUs of its own
+// (`by_task`, and then `shares` is that task's alone).
+struct NodeShares {
+    std::vector<Tiles> shares;  // by local rank
+    UnitNames names;
+    bool by_task = false;
+};
+
 struct TilePlan {
     Tiles own;
     // By local rank; empty where Slurm has bound each task to tiles of its own.
@@ -52,6 +64,9 @@ bool is_bound_by_slurm(const TileFacts& facts);
 // Fails where the step does not own what is asked for, where nobody can tell what it owns, and where a
 // rank may not open its devices; never takes a tile that the step does not own.
 Try<TilePlan> plan_tiles(const TileFacts& facts);
+// The same in two steps, of which a node needs the first once.
+Try<NodeShares> share_node(const TileFacts& facts);
+Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node);
 
 // The CPUs near the devices of these tiles, ascending; none where one of them is near nothing in particular.
 // `cpus_of_numa` lists those of a NUMA node.

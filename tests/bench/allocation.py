@@ -14,7 +14,7 @@ class Allocation:
     """The whole cluster, and a process in it that runs commands and times them."""
 
     def __init__(self, cluster, nodes, tasks_per_node, *options):
-        words = ["salloc", "-Q", f"-N{nodes}", f"-n{nodes * tasks_per_node}", *options, "/usr/bin/python3", INSIDE]
+        words = ["salloc", "-Q", f"-N{nodes}", f"-n{nodes * tasks_per_node}", f"--ntasks-per-node={tasks_per_node}", *options, "/usr/bin/python3", INSIDE]
         self._process = cluster.popen(words, stdin=subprocess.PIPE, stderr=None)
 
     def start(self, *command):

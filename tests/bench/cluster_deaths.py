@@ -39,7 +39,7 @@ class Rounds:
 
 def measure(cluster, rounds):
     """→ {on_failure: [a dict a round]}"""
-    allocation = Allocation(cluster, NODES, RANKS_PER_NODE, f"--ntasks-per-node={RANKS_PER_NODE}")
+    allocation = Allocation(cluster, NODES, RANKS_PER_NODE)
     runner = Rounds(cluster, allocation)
     shuffler = random.Random(1)
     found = {case: [] for case in CASES}

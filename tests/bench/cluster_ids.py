@@ -108,7 +108,7 @@ def measure(worlds, rounds):
     found = {}
     most, most_per_node = (max(numbers) for numbers in zip(*(SHAPES[ranks] for ranks in worlds)))
     with TestCluster(f"bench-{os.getpid()}", nodes=most) as cluster:
-        allocation = Allocation(cluster, most, most_per_node, f"--ntasks-per-node={most_per_node}")
+        allocation = Allocation(cluster, most, most_per_node)
         steps = Steps(cluster, allocation, cases)
         for ranks in worlds:
             found[ranks] = _measure_world(steps, cases, ranks, rounds, shuffler)

@@ -28,6 +28,8 @@ CASES = {
     "--mpi=pmi2": (False, ["--mpi=pmi2"]),
     "--mpi=pmix": (False, ["--mpi=pmix"]),
 }
+# What no target is about; they take longest.
+SELDOM = {"no plugin, again", "--mpi=pmi2", "--mpi=pmix"}
 TILES = {
     "no plugin": (False, []),
     "--dp-world=auto": (True, ["--dp-world=auto"]),
@@ -106,27 +108,36 @@ def check_swap(cluster, allocation, plugstack, nodes):
                              f"{found or 'nothing'}; the cases would not be what they say")
 
 
+def check_spread(allocation, step, shape):
+    """srun fills the first nodes where it is not told better, and then most nodes have one task."""
+    spread = f"{shape.tasks_per_node}(x{shape.nodes})"
+    allocation.start(*step, "sh", "-c", f'echo "$SLURM_STEP_TASKS_PER_NODE"; test "$SLURM_STEP_TASKS_PER_NODE" = "{spread}"')
+    allocation.finish()
+
+
 def measure(shape, rounds):
     """→ {case: [seconds]}"""
     nodes = shape.nodes
+    step = ["srun", f"-N{nodes}", f"-n{nodes * shape.tasks_per_node}", f"--ntasks-per-node={shape.tasks_per_node}"]
     with TestCluster(f"bench-{os.getpid()}", nodes=nodes) as cluster:
         with open(os.path.join(Cluster(cluster.name).etc, "slurm", "tiles.conf"), "w", encoding="ascii") as conf:
             conf.write(shape.tiles_conf)
         plugstack = Plugstack(cluster)
         allocation = Allocation(cluster, nodes, shape.tasks_per_node, *shape.salloc)
         check_swap(cluster, allocation, plugstack, nodes)
+        check_spread(allocation, step, shape)
 
         def run_once(case):
             plugin, words = shape.cases[case]
             plugstack.set(plugin)
-            allocation.start("srun", f"-N{nodes}", f"-n{nodes * shape.tasks_per_node}", *words, "true")
+            allocation.start(*step, *words, "true")
             return allocation.finish()
 
         def progress(done, of):
             if done and (done % 50 == 0 or done == of):
                 print(f"launch of {nodes} x {shape.tasks_per_node} tasks: round {done} of {of}", file=sys.stderr, flush=True)
 
-        times = interleaved(shape.cases, rounds, run_once, progress)
+        times = interleaved(shape.cases, rounds, run_once, progress, seldom=SELDOM)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
@@ -135,11 +146,11 @@ def measure(shape, rounds):
 
 def report(shape, times):
     base = times["no plugin"]
-    rows = [["case", "median", "p90", "more than no plugin", "95 % interval", "in %"]]
+    rows = [["case", "rounds", "median", "p90", "more than no plugin", "95 % interval", "in %"]]
     found = {"summaries": {}, "differences": {}, "targets": []}
     for case, values in times.items():
         s = found["summaries"][case] = summary(values)
-        row = [case, f"{s['median'] * 1e3:.1f} ms", f"{s['p90'] * 1e3:.1f} ms"]
+        row = [case, str(len(values) - values.count(None)), f"{s['median'] * 1e3:.1f} ms", f"{s['p90'] * 1e3:.1f} ms"]
         if case != "no plugin":
             d = found["differences"][case] = difference(values, base)
             row += [f"{d['median'] * 1e3:+.1f} ms", f"{d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}", f"{d['percent']:+.1f}"]

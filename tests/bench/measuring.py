@@ -10,18 +10,20 @@ import time
 from localcluster.names import CHECKOUT
 
 WARM_UP = 5  # rounds that are run and dropped
+SELDOM = 10  # of so many rounds, one
 RESAMPLES = 2000
 
 
-def interleaved(cases, rounds, run_once, progress=lambda done, of: None, seed=1):
-    """{case: [seconds, one a round]}: every case once a round, in an order of its own each time."""
+def interleaved(cases, rounds, run_once, progress=lambda done, of: None, seed=1, seldom=()):
+    """{case: [seconds, one a round]}: every case once a round, in an order of its own each time; those of `seldom` in one of SELDOM rounds,
+    None in the others."""
     order = list(cases)
     shuffler = random.Random(seed)
     times = {case: [] for case in cases}
     for number in range(-WARM_UP, rounds):
         shuffler.shuffle(order)
         for case in order:
-            seconds = run_once(case)
+            seconds = None if case in seldom and number % SELDOM else run_once(case)
             if number >= 0:
                 times[case].append(seconds)
         progress(max(number + 1, 0), rounds)
@@ -34,16 +36,17 @@ def percentile(values, share):
 
 
 def summary(values):
+    values = [value for value in values if value is not None]
     return {"median": statistics.median(values), "p90": percentile(values, 0.9), "mean": statistics.fmean(values), "best": min(values)}
 
 
 def difference(values, base, seed=1):
-    """Of pairs: {"median", "low", "high" (95 % by bootstrap), "percent", "percent_low", "percent_high" (of the base's median)}."""
-    pairs = [a - b for a, b in zip(values, base, strict=True)]
+    """Of pairs, in the rounds that have both: {"median", "low", "high" (95 % by bootstrap), "percent", "percent_low", "percent_high" (of the base's median)}."""
+    pairs = [a - b for a, b in zip(values, base, strict=True) if a is not None and b is not None]
     shuffler = random.Random(seed)
     medians = sorted(statistics.median(shuffler.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
     found = {"median": statistics.median(pairs), "low": medians[int(0.025 * RESAMPLES)], "high": medians[int(0.975 * RESAMPLES) - 1]}
-    whole = statistics.median(base)
+    whole = summary(base)["median"]
     return {**found, **{f"percent{key}": 100 * found[name] / whole for key, name in (("", "median"), ("_low", "low"), ("_high", "high"))}}
 
 

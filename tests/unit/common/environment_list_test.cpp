@@ -18,7 +18,7 @@ TEST(EnvironmentList, LooksUpWhatIsThere) {
     EXPECT_EQ(list("C"), "x=y");
     for (const char* name : {"", "a", "BC", "no variable", "SLURM_DP_SLOT_0"})
         EXPECT_FALSE(list(name)) << name;
-    EXPECT_EQ(list.slots(), std::vector<std::string>{"SLURM_DP_SLOT_0"});
+    EXPECT_EQ(slots_of(environment.get()), std::vector<std::string>{"SLURM_DP_SLOT_0"});
     EXPECT_FALSE(EnvironmentList(nullptr)("A"));
 }
 
@@ -76,7 +76,7 @@ TEST(EnvironmentList, GivesASlotToOneVariableOnly) {
     EnvironmentList list(environment.get());
     EXPECT_TRUE(list.write({"A", "1"}));
     EXPECT_FALSE(list.write({"C", "1"}));
-    EXPECT_TRUE(list.slots().empty());
+    EXPECT_TRUE(slots_of(environment.get()).empty());
     EXPECT_EQ(environment.entries(), (std::vector<std::string>{"A=1", "B=2"}));
 }
 

@@ -52,5 +52,13 @@ TEST(SearchPace, IsNeverMoreThanHalfAsLateAgainNorASecond) {
     EXPECT_EQ(pace.rest(), kLongestPause);
 }
 
+TEST(SearchPace, RestsLongerWhereAnAnswerMayCome) {
+    SearchPace pace(1, 16);
+    EXPECT_EQ(pace.rest(Time(20)), Time(20));
+    EXPECT_EQ(pace.rest(), Time(10));
+    EXPECT_EQ(pace.rest(Time(20)), Time(20));
+    EXPECT_EQ(pace.rest(Time(20)), Time(25));
+}
+
 }  // namespace
 }  // namespace dp

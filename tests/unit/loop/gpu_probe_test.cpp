@@ -40,7 +40,11 @@ class Said {
     ~Said() { unlink(name_.c_str()); }
     Said(const Said&) = delete;
     Said& operator=(const Said&) = delete;
-    void say(const std::string& bytes) const { std::ofstream(name_, std::ios::binary) << bytes; }
+    // At once: the program may be reading.
+    void say(const std::string& bytes) const {
+        std::ofstream(name_ + ".new", std::ios::binary) << bytes;
+        std::filesystem::rename(name_ + ".new", name_);
+    }
     std::vector<std::string> command() const { return {"/bin/cat", name_}; }
 
  private:
