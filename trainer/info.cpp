@@ -23,7 +23,9 @@ Result<void> info(const Options& options) {
     if (choice->reason) fmt::print("{}\n", *choice->reason);
     const auto& chosen = *choice->info;
     const Settings settings = settings_for(options, chosen);
-    const auto model = chosen.make();
+    const auto shape = shape_of(options.shape, chosen.name, std::nullopt);
+    if (!shape) return tl::make_unexpected(shape.error());
+    const auto model = chosen.make(*shape);
 
     fmt::print("{}: {}\n\n", chosen.name, chosen.summary);
     for (const auto& parameter : model->parameters().all()) {

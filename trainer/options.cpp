@@ -7,9 +7,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <map>
+
+#include "trainer/option_checks.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -31,56 +31,6 @@ constexpr const char* kFooter =
     "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such "
     "device or out of\n"
     "memory, 6 slower than --min-throughput or faster than --max-throughput.";
-
-// A whole number in [low, high]; the message says what was given and what is allowed.
-CLI::Validator whole(std::int64_t low, std::int64_t high) {
-    return CLI::Validator(
-        [=](std::string& text) -> std::string {
-            std::int64_t value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
-                return {};
-            return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
-        },
-        "");
-}
-
-// A number in [low, high).
-CLI::Validator number(double low, double high, const char* such_as) {
-    return CLI::Validator(
-        [=](std::string& text) -> std::string {
-            double value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool is_number = error == std::errc() && end == text.data() + text.size();
-            if (is_number && std::isfinite(value) && value >= low && value < high) return {};
-            return fmt::format("'{}' is not a number from {} to below {}, such as {}", text, low, high,
-                               such_as);
-        },
-        "");
-}
-
-CLI::Validator positive() {
-    return CLI::Validator(
-        [](std::string& text) -> std::string {
-            double value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool is_number = error == std::errc() && end == text.data() + text.size();
-            if (is_number && std::isfinite(value) && value > 0) return {};
-            return fmt::format("'{}' is not a number above 0, such as 0.001", text);
-        },
-        "");
-}
-
-// An option that takes one of a few words.
-CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) {
-    option->type_name(fmt::format("{}", fmt::join(words, "|")));
-    return option->check(CLI::Validator(
-        [words](std::string& text) -> std::string {
-            if (std::find(words.begin(), words.end(), text) != words.end()) return {};
-            return fmt::format("'{}' is not one of {}", text, fmt::join(words, ", "));
-        },
-        ""));
-}
 
 std::vector<std::string> model_names() {
     std::vector<std::string> names;
@@ -125,6 +75,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     using Defaults = ModelInfo::Defaults;
     std::string device = "auto", parallel = "auto", optimizer;
     one_of(app.add_option("--model", options.model, "what to train"), model_names());
+    add_model_options(app, options.shape);
     app.add_option("--epochs", options.epochs,
                    "passes over the training set " + defaults_of([](const Defaults& d) { return d.epochs; }))
         ->check(whole(1, 1'000'000))

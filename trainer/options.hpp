@@ -14,6 +14,7 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/log_style.hpp"
+#include "trainer/model_options.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/training.hpp"
@@ -26,6 +27,7 @@ enum class Verb { run, info };
 struct Options {
     Verb verb = Verb::run;
     std::optional<std::string> model;
+    ModelOptions shape;
     std::optional<std::int64_t> epochs;
     std::optional<std::int64_t> batch;
     std::optional<double> rate;

@@ -18,10 +18,26 @@ std::int64_t padded(std::int64_t elements) {
     return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+float draw(const Initial& initial, Random& random) {
+    switch (initial.kind) {
+        case Initial::Kind::even:
+            return random.uniform(-initial.size, initial.size);
+        case Initial::Kind::normal:
+            return initial.size * random.normal();
+        case Initial::Kind::constant:
+            break;
+    }
+    return initial.size;
+}
+
 }  // namespace
 
-Parameter& ParameterSet::add(std::string name, Shape shape, float bound) {
-    return parameters_.emplace_back(Parameter{std::move(name), std::move(shape), bound, {}, {}});
+Parameter& ParameterSet::add(std::string name, Shape shape, Initial initial) {
+    return parameters_.emplace_back(Parameter{std::move(name), std::move(shape), initial, {}, {}});
+}
+
+Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {
+    return all_buffers_.emplace_back(Buffer{std::move(name), std::move(shape), std::move(initial), {}});
 }
 
 void ParameterSet::place(Device& device, std::uint64_t seed) {
@@ -39,7 +55,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
             Random random(seed, number);
             const std::int64_t count = elements_of(parameter.shape);
             for (std::int64_t i = 0; i < count; ++i) {
-                initial[static_cast<std::size_t>(at + i)] = random.uniform(-parameter.bound, parameter.bound);
+                initial[static_cast<std::size_t>(at + i)] = draw(parameter.initial, random);
             }
             parameter.value = values_.view(at, parameter.shape);
             parameter.gradient = gradients_.view(at, parameter.shape);
@@ -48,6 +64,18 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
         if (decays) decayed_ = at;
     }
     device.upload(initial.data(), values_);
+
+    if (all_buffers_.empty()) return;
+    std::vector<float> buffers;
+    for (const auto& buffer : all_buffers_)
+        buffers.insert(buffers.end(), buffer.initial.begin(), buffer.initial.end());
+    const auto count = static_cast<std::int64_t>(buffers.size());
+    buffers_ = device.copy_of<float>(Type::f32, {count}, buffers);
+    at = 0;
+    for (auto& buffer : all_buffers_) {
+        buffer.value = buffers_.view(at, buffer.shape);
+        at += elements_of(buffer.shape);
+    }
 }
 
 std::int64_t ParameterSet::count() const {

@@ -15,18 +15,37 @@
 
 namespace dp::trainer {
 
+// What a parameter's values are drawn from before training.
+struct Initial {
+    enum class Kind { even, normal, constant } kind;
+    float size;  // even: in [-size, size); normal: the standard deviation; constant: the value
+
+    static Initial even(float bound) { return {Kind::even, bound}; }
+    static Initial normal(float deviation) { return {Kind::normal, deviation}; }
+    static Initial constant(float value) { return {Kind::constant, value}; }
+};
+
 struct Parameter {
     std::string name;
     Shape shape;
-    float bound;   // initial values are even in [-bound, bound)
+    Initial initial;
     Tensor value;  // f32; both are set by ParameterSet::place
     Tensor gradient;
 };
 
+// What a model keeps from step to step and does not learn by gradients: the running statistics of batch norm.
+struct Buffer {
+    std::string name;
+    Shape shape;
+    std::vector<float> initial;
+    Tensor value;  // f32
+};
+
 class ParameterSet {
  public:
-    // Declares a parameter; the reference stays valid. Nothing is allocated before place().
-    Parameter& add(std::string name, Shape shape, float bound);
+    // Each declares one; the reference stays valid. Nothing is allocated before place().
+    Parameter& add(std::string name, Shape shape, Initial initial);
+    Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so
     // nothing has to be broadcast (and the hash at the end of a run would tell).
@@ -41,6 +60,10 @@ class ParameterSet {
     const Tensor& gradients() const { return gradients_; }
     std::int64_t decayed() const { return decayed_; }  // elements of the former
 
+    const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
+    // In one piece, without padding; an empty tensor where a model has none. Each rank has its own.
+    const Tensor& buffers() const { return buffers_; }
+
     // The values one after another without padding, in the order of declaration.
     std::vector<float> download(Device& device) const;
 
@@ -48,6 +71,8 @@ class ParameterSet {
     std::deque<Parameter> parameters_;
     Tensor values_;
     Tensor gradients_;
+    std::deque<Buffer> all_buffers_;
+    Tensor buffers_;
     std::int64_t decayed_ = 0;
 };
 

@@ -23,6 +23,18 @@ class Random {
         return low + (high - low) * (static_cast<float>(bits() >> 40) * 0x1p-24f);
     }
 
+    // About normal, of mean 0 and deviation 1: the sum of twelve even numbers (Irwin and Hall), which needs
+    // no function that differs between C libraries, and so is the same on every machine. Never beyond 6.
+    float normal() {
+        std::int64_t sum = 0;
+        for (int word = 0; word < 3; ++word) {
+            const std::uint64_t four = bits();
+            for (int part = 0; part < 4; ++part)
+                sum += static_cast<std::int64_t>((four >> (16 * part)) & 0xFFFF);
+        }
+        return static_cast<float>(sum - 6 * 0xFFFF) * 0x1p-16f;
+    }
+
     // Evenly in 0 .. bound-1, without bias (Lemire 2019); bound > 0 and below 2^32.
     std::uint32_t below(std::uint32_t bound) {
         std::uint64_t product = (bits() >> 32) * bound;

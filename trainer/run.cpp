@@ -130,7 +130,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (!communicator) return tl::make_unexpected(communicator.error());
 
     watching.on_phase(Phase::compute);
-    const auto model = info.make();
+    const auto shape = shape_of(options.shape, info.name, std::nullopt);
+    if (!shape) return tl::make_unexpected(shape.error());
+    const auto model = info.make(*shape);
     report.line(describe(*model, info, device, **communicator, settings, *data));
     report.counts(data->train.count, settings.batch * settings.accumulate);
     if (style == LogStyle::pytorch) report.line("Entering training loop...");

@@ -260,10 +260,22 @@ class Run {
         }
         const auto sums = device_.values_of<double>(metrics);
         if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
-        return Metrics{sums[0], sums[1]};
+        const auto targets = static_cast<double>(model_.targets_per_sample());
+        return Metrics{sums[0] / targets, sums[1] / targets};
+    }
+
+    // Every rank then has the mean of all ranks' running statistics: they test the same model.
+    Result<void> share_buffers() {
+        const Tensor& buffers = model_.parameters().buffers();
+        if (!buffers) return {};
+        observer_.on_phase(Phase::communication);
+        if (auto done = communicator_.all_reduce(buffers, Reduction::sum); !done) return done;
+        device_.scale(buffers, 1.0f / static_cast<float>(communicator_.size()));
+        return {};
     }
 
     Result<Metrics> test() {
+        if (auto shared = share_buffers(); !shared) return tl::make_unexpected(shared.error());
         device_.zero(metrics_);
         for (std::int64_t first = 0; first < test_shard_.count; first += test_batch_) {
             const std::int64_t rows = std::min(test_batch_, test_shard_.count - first);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CPU device (see devices/device.hpp for what each operation means). Each loop says nothing but its
-// formula: the compiler vectorises it, and the time goes into OpenBLAS's sgemm.
+// formula: the compiler vectorises it, and the time goes into oneDNN. What takes more than a loop is in cpu/.
 #include "trainer/devices/cpu.hpp"
 
-#include <cblas.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,11 +11,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
-#include "trainer/devices/cpu_convolution.hpp"
-
-// Of the OpenMP that oneDNN runs in; its header is GCC's alone.
-extern "C" void omp_set_num_threads(int threads);
+#include "trainer/devices/cpu/attention.hpp"
+#include "trainer/devices/cpu/convolution.hpp"
+#include "trainer/devices/cpu/exponential.hpp"
+#include "trainer/devices/cpu/gemm.hpp"
+#include "trainer/devices/cpu/losses.hpp"
+#include "trainer/devices/cpu/normalisation.hpp"
+#include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -28,12 +31,26 @@ std::size_t physical_memory() {
            static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
+// tanh by e^x, which is vector code here.
+constexpr float kGeluRoot = 0.7978845608f, kGeluCube = 0.044715f;
+float gelu_tanh(float x) {
+    const float e = cpu::exponential(-2 * kGeluRoot * (x + kGeluCube * x * x * x));
+    return (1 - e) / (1 + e);
+}
+DP_WIDE_VECTORS void gelu_run(const float* x, std::int64_t count, float* y) {
+    for (std::int64_t i = 0; i < count; ++i) y[i] = 0.5f * x[i] * (1 + gelu_tanh(x[i]));
+}
+DP_WIDE_VECTORS void gelu_run_backward(const float* x, const float* dy, std::int64_t count, float* dx) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float t = gelu_tanh(x[i]);
+        const float slope = kGeluRoot * (1 + 3 * kGeluCube * x[i] * x[i]);
+        dx[i] = dy[i] * (0.5f * (1 + t) + 0.5f * x[i] * (1 - t * t) * slope);
+    }
+}
+
 class Cpu final : public Device {
  public:
-    explicit Cpu(int threads) : threads_(threads) {
-        openblas_set_num_threads(threads);
-        omp_set_num_threads(threads);  // oneDNN's
-    }
+    explicit Cpu(int threads) : threads_(threads) { cpu::use_threads(threads); }
 
     std::string_view name() const override { return "cpu"; }
     std::string description() const override {
@@ -94,36 +111,95 @@ class Cpu final : public Device {
                 const Tensor& y) override {
         if (failure_) return;
         const auto rows = y.rows(), n = y.columns();
-        multiply(CblasNoTrans, CblasTrans, rows, n, x.columns(), x, x.columns(), w, w.columns(), y);
-        const float* bias = b.data<float>();
-        for (std::int64_t r = 0; r < rows; ++r) {
-            float* row = y.data<float>() + r * n;
-            if (activation == Activation::relu) {
-                for (std::int64_t c = 0; c < n; ++c) row[c] = std::max(row[c] + bias[c], 0.0f);
-            } else {
-                for (std::int64_t c = 0; c < n; ++c) row[c] += bias[c];
+        multiply(rows, n, x.columns(), {x.data<float>(), x.columns()},
+                 {w.data<float>(), w.columns(), cpu::Form::transposed}, Write::set, y);
+        if (!b && activation == Activation::none) return;
+        cpu::for_each_part(rows, cpu::kWorthAThread / n, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t r = first; r < last; ++r) {
+                float* row = y.data<float>() + r * n;
+                if (b) add_to(b.data<float>(), n, row);
+                if (activation != Activation::relu) continue;
+                for (std::int64_t c = 0; c < n; ++c) row[c] = std::max(row[c], 0.0f);
             }
-        }
+        });
     }
 
     void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override {
         if (failure_) return;
-        multiply(CblasNoTrans, CblasNoTrans, dx.rows(), dx.columns(), dy.columns(), dy, dy.columns(), w,
-                 w.columns(), dx);
+        multiply(dx.rows(), dx.columns(), dy.columns(), {dy.data<float>(), dy.columns()},
+                 {w.data<float>(), w.columns()}, Write::set, dx);
     }
 
-    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                    const Tensor& db) override {
+    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db,
+                                    Write write) override {
         if (failure_) return;
-        multiply(CblasTrans, CblasNoTrans, dw.rows(), dw.columns(), dy.rows(), dy, dy.columns(), x,
-                 x.columns(), dw);
-        const std::int64_t n = dy.columns();
-        float* sum = db.data<float>();
-        std::fill_n(sum, n, 0.0f);
-        for (std::int64_t r = 0; r < dy.rows(); ++r) {
-            const float* row = dy.data<float>() + r * n;
-            for (std::int64_t c = 0; c < n; ++c) sum[c] += row[c];
-        }
+        multiply(dw.rows(), dw.columns(), dy.rows(), {dy.data<float>(), dy.columns(), cpu::Form::transposed},
+                 {x.data<float>(), x.columns()}, write, dw);
+        if (!db) return;
+        // Each thread sums all rows of its columns: the same bits for any number of threads.
+        const std::int64_t n = dy.columns(), rows = dy.rows();
+        cpu::for_each_part(n, cpu::kWorthAThread / rows, [&](std::int64_t first, std::int64_t last) {
+            float* sum = db.data<float>() + first;
+            if (write == Write::set) std::fill_n(sum, last - first, 0.0f);
+            for (std::int64_t r = 0; r < rows; ++r)
+                add_to(dy.data<float>() + r * n + first, last - first, sum);
+        });
+    }
+
+    void gelu(const Tensor& x, const Tensor& y) override {
+        if (failure_) return;
+        cpu::for_each_part(x.elements(), cpu::kWorthAThread, [&](std::int64_t first, std::int64_t last) {
+            gelu_run(x.data<float>() + first, last - first, y.data<float>() + first);
+        });
+    }
+    void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) override {
+        if (failure_) return;
+        cpu::for_each_part(x.elements(), cpu::kWorthAThread, [&](std::int64_t first, std::int64_t last) {
+            gelu_run_backward(x.data<float>() + first, dy.data<float>() + first, last - first,
+                              dx.data<float>() + first);
+        });
+    }
+
+    void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y) override {
+        if (failure_) return;
+        const std::int64_t columns = y.columns(), t = tokens.columns();
+        cpu::for_each_part(
+            y.rows(), cpu::kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
+                for (std::int64_t r = first; r < last; ++r) {
+                    float* row = y.data<float>() + r * columns;
+                    std::copy_n(table.data<float>() + tokens.data<std::int32_t>()[r] * columns, columns, row);
+                    add_to(positions.data<float>() + r % t * columns, columns, row);
+                }
+            });
+    }
+    void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
+                        const Tensor& d_positions) override {
+        if (failure_) return;
+        const std::int64_t columns = dy.columns(), t = tokens.columns(), rows = dy.rows();
+        cpu::for_each_part(columns, cpu::kWorthAThread / rows, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t r = 0; r < rows; ++r) {
+                const float* row = dy.data<float>() + r * columns + first;
+                const std::int64_t token = tokens.data<std::int32_t>()[r];
+                add_to(row, last - first, d_table.data<float>() + token * columns + first);
+                add_to(row, last - first, d_positions.data<float>() + r % t * columns + first);
+            }
+        });
+    }
+
+    void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
+                    const Tensor& saved) override {
+        if (!failure_) cpu::layer_norm(x, w, b, y, saved);
+    }
+    void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
+                             const Tensor& dx, const Tensor& dw, const Tensor& db) override {
+        if (!failure_) cpu::layer_norm_backward(x, w, saved, dy, dx, dw, db);
+    }
+    void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) override {
+        if (!failure_) expect(cpu::attention(a, qkv, y, sums));
+    }
+    void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
+                            const Tensor& dy, const Tensor& d_qkv) override {
+        if (!failure_) expect(cpu::attention_backward(a, qkv, y, sums, dy, d_qkv));
     }
 
     void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
@@ -139,13 +215,52 @@ class Cpu final : public Device {
         if (!failure_) keep(convolutions_.backward_parameters(c, dy, x, dw, db));
     }
 
+    void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) override {
+        if (failure_) return;
+        const std::int64_t plane = shape.height * shape.width;
+        cpu::for_each_part(y.rows() * shape.channels, cpu::kWorthAThread / plane,
+                           [&](std::int64_t first, std::int64_t last) {
+                               for (std::int64_t p = first; p < last; ++p) {
+                                   float* numbers = y.data<float>() + p * plane;
+                                   const float bias = b.data<float>()[p % shape.channels];
+                                   for (std::int64_t i = 0; i < plane; ++i) numbers[i] += bias;
+                               }
+                           });
+    }
+    void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) override {
+        if (failure_) return;
+        const std::int64_t plane = shape.height * shape.width, rows = dy.rows();
+        cpu::for_each_part(shape.channels, 1, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t c = first; c < last; ++c) {
+                double sum = 0;
+                for (std::int64_t r = 0; r < rows; ++r)
+                    sum += cpu::sum_of(dy.data<float>() + (r * shape.channels + c) * plane, plane);
+                db.data<float>()[c] = static_cast<float>(sum);
+            }
+        });
+    }
+
+    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                    const Tensor& running, const Tensor& saved, const Tensor& y) override {
+        if (!failure_) cpu::batch_norm(norm, x, w, b, running, saved, y);
+    }
+    void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                              const Tensor& running, const Tensor& y) override {
+        if (!failure_) cpu::batch_norm_inference(norm, x, w, b, running, y);
+    }
+    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                             const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
+                             const Tensor& db) override {
+        if (!failure_) cpu::batch_norm_backward(norm, x, y, w, saved, dy, dx, dw, db);
+    }
+
     void max_pool(ImageShape shape, const Tensor& x, const Tensor& y, const Tensor& picked) override {
         if (failure_) return;
         const float* in = x.data<float>();
         float* out = y.data<float>();
         auto* which = picked.data<std::uint8_t>();
-        for_each_window(shape, y.rows(), [&](std::int64_t from, std::int64_t to) {
-            const std::int64_t corners[] = {from, from + 1, from + shape.width, from + shape.width + 1};
+        for_each_window(shape, y.rows(), [=, width = shape.width](std::int64_t from, std::int64_t to) {
+            const std::int64_t corners[] = {from, from + 1, from + width, from + width + 1};
             std::uint8_t best = 0;
             for (std::uint8_t i = 1; i < 4; ++i) best = in[corners[i]] > in[corners[best]] ? i : best;
             out[to] = in[corners[best]];
@@ -156,9 +271,11 @@ class Cpu final : public Device {
                            const Tensor& dx) override {
         if (failure_) return;
         zero(dx);
-        for_each_window(shape, dy.rows(), [&](std::int64_t from, std::int64_t to) {
-            const std::uint8_t best = picked.data<std::uint8_t>()[to];
-            dx.data<float>()[from + best % 2 + best / 2 * shape.width] = dy.data<float>()[to];
+        const float* in = dy.data<float>();
+        float* out = dx.data<float>();
+        const auto* which = picked.data<std::uint8_t>();
+        for_each_window(shape, dy.rows(), [=, width = shape.width](std::int64_t from, std::int64_t to) {
+            out[from + which[to] % 2 + which[to] / 2 * width] = in[to];
         });
     }
 
@@ -168,91 +285,108 @@ class Cpu final : public Device {
         float* out = y.data<float>();
         const float scale = 1 / (1 - dropout.rate);
         const std::int64_t columns = x.columns();
-        for (std::int64_t i = 0, count = x.elements(); i < count; ++i)
-            out[i] = is_kept(dropout, columns, i) ? in[i] * scale : 0.0f;
+        cpu::for_each_part(x.elements(), cpu::kWorthAThread, [=](std::int64_t first, std::int64_t last) {
+            for (std::int64_t i = first; i < last; ++i)
+                out[i] = is_kept(dropout, columns, i) ? in[i] * scale : 0.0f;
+        });
     }
 
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
         if (failure_) return;
         const float *value = y.data<float>(), *in = dy.data<float>();
         float* out = dx.data<float>();
-        for (std::int64_t i = 0, count = y.elements(); i < count; ++i) out[i] = value[i] > 0 ? in[i] : 0.0f;
+        cpu::for_each_part(y.elements(), cpu::kWorthAThread, [=](std::int64_t first, std::int64_t last) {
+            for (std::int64_t i = first; i < last; ++i) out[i] = value[i] > 0 ? in[i] : 0.0f;
+        });
     }
 
     void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
                                const Tensor& d_logits) override {
-        if (failure_) return;
-        const std::int64_t classes = logits.columns();
-        for (std::int64_t r = 0; r < logits.rows(); ++r) {
-            const float* row = logits.data<float>() + r * classes;
-            const std::int32_t label = labels.data<std::int32_t>()[r];
-            const std::int64_t best = std::max_element(row, row + classes) - row;
-            float total = 0;
-            for (std::int64_t c = 0; c < classes; ++c) total += std::exp(row[c] - row[best]);
-            metrics.data<double>()[0] += std::log(total) - (row[label] - row[best]);
-            metrics.data<double>()[1] += best == label ? 1 : 0;
-            if (!d_logits) continue;
-            float* out = d_logits.data<float>() + r * classes;
-            for (std::int64_t c = 0; c < classes; ++c) {
-                out[c] = scale * (std::exp(row[c] - row[best]) / total - (c == label ? 1.0f : 0.0f));
-            }
-        }
+        if (!failure_) cpu::softmax_cross_entropy(logits, labels, scale, metrics, d_logits);
     }
-
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override {
+        if (!failure_) cpu::squared_error(prediction, target, scale, metrics, d_prediction);
+    }
+    void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                      const Tensor& d_logits) override {
+        if (!failure_) cpu::sigmoid_dice(logits, target, scale, metrics, d_logits);
+    }
+
+    void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
+                      std::int64_t columns, Write write) override {
         if (failure_) return;
-        const auto columns = static_cast<float>(prediction.columns());
-        for (std::int64_t i = 0, count = prediction.elements(); i < count; ++i) {
-            const float difference = prediction.data<float>()[i] - target.data<float>()[i];
-            metrics.data<double>()[0] += static_cast<double>(difference) * difference / columns;
-            if (d_prediction) d_prediction.data<float>()[i] = scale * 2 * difference / columns;
-        }
+        // Rows are few and long here: they are cut, too.
+        cpu::for_each_part(columns, cpu::kWorthAThread, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t r = 0; r < from.rows(); ++r) {
+                const float* in = from.data<float>() + r * from.columns() + from_column + first;
+                float* out = to.data<float>() + r * to.columns() + to_column + first;
+                if (write == Write::set) {
+                    std::copy_n(in, last - first, out);
+                } else {
+                    add_to(in, last - first, out);
+                }
+            }
+        });
     }
 
     void add(const Tensor& x, const Tensor& y) override {
         if (failure_) return;
-        const float* __restrict in = x.data<float>();
-        float* __restrict out = y.data<float>();
-        for (std::int64_t i = 0, count = x.elements(); i < count; ++i) out[i] += in[i];
+        cpu::for_each_part(x.elements(), cpu::kWorthAThread, [&](std::int64_t first, std::int64_t last) {
+            add_to(x.data<float>() + first, last - first, y.data<float>() + first);
+        });
     }
     void scale(const Tensor& x, float factor) override {
         if (failure_) return;
         float* values = x.data<float>();
-        for (std::int64_t i = 0, count = x.elements(); i < count; ++i) values[i] *= factor;
+        cpu::for_each_part(x.elements(), cpu::kWorthAThread, [=](std::int64_t first, std::int64_t last) {
+            for (std::int64_t i = first; i < last; ++i) values[i] *= factor;
+        });
     }
     void square_sum(const Tensor& x, const Tensor& sums) override {
         if (failure_) return;
-        const float* values = x.data<float>();
-        double sum = 0;
-        for (std::int64_t i = 0, count = x.elements(); i < count; ++i)
-            sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-        sums.data<double>()[0] = sum;
+        // As many parts as there is scratch, whatever the threads: always added in the same order.
+        const std::int64_t count = x.elements(), parts = kSquareSums - 1;
+        double* part_sums = sums.data<double>() + 1;
+        cpu::for_each_part(
+            parts, cpu::kWorthAThread * parts / (count + 1), [&](std::int64_t first, std::int64_t last) {
+                for (std::int64_t part = first; part < last; ++part) {
+                    const std::int64_t from = count * part / parts;
+                    part_sums[part] = squares_of(x.data<float>() + from, count * (part + 1) / parts - from);
+                }
+            });
+        sums.data<double>()[0] = std::accumulate(part_sums, part_sums + parts, 0.0);
     }
 
     void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
              SgdStep step) override {
         if (failure_) return;
-        float* __restrict p = parameters.data<float>(), * __restrict u = velocity.data<float>();
-        const float* __restrict g = gradients.data<float>();
-        for (std::int64_t i = 0, count = parameters.elements(); i < count; ++i) {
-            u[i] = step.momentum * u[i] + g[i] + step.decay * p[i];
-            p[i] -= step.rate * u[i];
-        }
+        cpu::for_each_part(
+            parameters.elements(), cpu::kWorthAThread, [&](std::int64_t first, std::int64_t last) {
+                float* __restrict p = parameters.data<float>(), * __restrict u = velocity.data<float>();
+                const float* __restrict g = gradients.data<float>();
+                for (std::int64_t i = first; i < last; ++i) {
+                    u[i] = step.momentum * u[i] + g[i] + step.decay * p[i];
+                    p[i] -= step.rate * u[i];
+                }
+            });
     }
 
     void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
               AdamStep step) override {
         if (failure_) return;
-        float* __restrict p = parameters.data<float>(), * __restrict first = m.data<float>();
-        float* __restrict second = v.data<float>();
-        const float* __restrict g = gradients.data<float>();
-        for (std::int64_t i = 0, count = parameters.elements(); i < count; ++i) {
-            first[i] = step.beta1 * first[i] + (1 - step.beta1) * g[i];
-            second[i] = step.beta2 * second[i] + (1 - step.beta2) * g[i] * g[i];
-            p[i] = step.keep * p[i] -
-                   step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
-        }
+        cpu::for_each_part(
+            parameters.elements(), cpu::kWorthAThread, [&](std::int64_t from, std::int64_t to) {
+                float* __restrict p = parameters.data<float>(), * __restrict first = m.data<float>();
+                float* __restrict second = v.data<float>();
+                const float* __restrict g = gradients.data<float>();
+                for (std::int64_t i = from; i < to; ++i) {
+                    first[i] = step.beta1 * first[i] + (1 - step.beta1) * g[i];
+                    second[i] = step.beta2 * second[i] + (1 - step.beta2) * g[i] * g[i];
+                    p[i] = step.keep * p[i] -
+                           step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
+                }
+            });
     }
 
  private:
@@ -264,15 +398,33 @@ class Cpu final : public Device {
         if (problem) failure_ = Error{Fault::device, "cpu: " + *problem};
     }
 
+    void expect(bool done) {
+        if (!done) keep("oneDNN refused a matrix product");
+    }
+
     // Of each 2 x 2 numbers of x: where the first one lies, and where y's is.
     template <typename Work>
     static void for_each_window(ImageShape x, std::int64_t rows, Work work) {
         const std::int64_t height = x.height / 2, width = x.width / 2;
-        std::int64_t to = 0;
-        for (std::int64_t plane = 0; plane < rows * x.channels; ++plane)
-            for (std::int64_t line = 0; line < height; ++line)
-                for (std::int64_t column = 0; column < width; ++column)
-                    work((plane * x.height + 2 * line) * x.width + 2 * column, to++);
+        cpu::for_each_part(rows * x.channels, cpu::kWorthAThread / (x.height * x.width),
+                           [=](std::int64_t first, std::int64_t last) {
+                               std::int64_t to = first * height * width;
+                               for (std::int64_t plane = first; plane < last; ++plane)
+                                   for (std::int64_t line = 0; line < height; ++line)
+                                       for (std::int64_t column = 0; column < width; ++column)
+                                           work((plane * x.height + 2 * line) * x.width + 2 * column, to++);
+                           });
+    }
+
+    static void add_to(const float* __restrict in, std::int64_t count, float* __restrict out) {
+        for (std::int64_t i = 0; i < count; ++i) out[i] += in[i];
+    }
+    static double squares_of(const float* values, std::int64_t count) {
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t i = 0; i < count; ++i)
+            sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+        return sum;
     }
 
     template <typename In>
@@ -281,14 +433,11 @@ class Cpu final : public Device {
             out[i] = static_cast<float>(in[i]) * affine.scale + affine.shift;
     }
 
-    // c [rows, columns] = op(a) op(b), summed over `inner`; lda and ldb are the row lengths as stored.
-    static void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t columns,
-                         std::int64_t inner, const Tensor& a, std::int64_t lda, const Tensor& b,
-                         std::int64_t ldb, const Tensor& c) {
-        auto small = [](std::int64_t value) { return static_cast<blasint>(value); };
-        cblas_sgemm(CblasRowMajor, op_a, op_b, small(rows), small(columns), small(inner), 1.0f,
-                    a.data<float>(), small(lda), b.data<float>(), small(ldb), 0.0f, c.data<float>(),
-                    small(columns));
+    // c [rows, columns] = op(a) op(b), or that more, summed over `inner`.
+    void multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner, cpu::Operand a, cpu::Operand b,
+                  Write write, const Tensor& c) {
+        expect(cpu::multiply(rows, columns, inner, 1, a, b, write == Write::add ? 1.0f : 0.0f,
+                             c.data<float>(), columns));
     }
 };
 

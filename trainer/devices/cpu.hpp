@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU as a device: OpenBLAS for matrix products, plain loops for the rest. devices/open.cpp and the tests
+// The CPU as a device: oneDNN for products and convolutions, plain loops for the rest. devices/open.cpp and the tests
 // open it.
 #ifndef TRAINER_DEVICES_CPU_HPP
 #define TRAINER_DEVICES_CPU_HPP
@@ -11,7 +11,7 @@
 
 namespace dp::trainer {
 
-// `threads` is for OpenBLAS and holds for the whole process.
+// `threads` is for oneDNN and our loops, of the calling thread.
 std::unique_ptr<Device> open_cpu(int threads);
 
 }  // namespace dp::trainer

@@ -36,18 +36,39 @@ struct ImageShape {
     auto operator<=>(const ImageShape&) const = default;
 };
 
-// A two-dimensional cross-correlation, as PyTorch's nn.Conv2d: a square kernel, stride 1, zeros around the
-// image.
+// A two-dimensional cross-correlation, as PyTorch's nn.Conv2d: a square kernel, zeros around the image.
 struct Convolution {
     ImageShape x;
     std::int64_t outputs;  // channels of y
     std::int64_t kernel, padding;
+    std::int64_t stride = 1;
 
-    ImageShape y() const {
-        return {outputs, x.height + 2 * padding - kernel + 1, x.width + 2 * padding - kernel + 1};
-    }
+    ImageShape y() const { return {outputs, side(x.height), side(x.width)}; }
     auto operator<=>(const Convolution&) const = default;
+
+ private:
+    std::int64_t side(std::int64_t of_x) const { return (of_x + 2 * padding - kernel) / stride + 1; }
 };
+
+// Batch norm over the numbers of each channel (Ioffe and Szegedy 2015), with ReLU after it or without.
+struct BatchNorm {
+    ImageShape x;
+    bool relu = false;
+};
+// As PyTorch has them: added to variances, and the part of a batch in the running statistics.
+inline constexpr float kNormEpsilon = 1e-5f, kNormMomentum = 0.1f;
+
+// Causal self-attention of several heads: a token sees itself and what is before it in its sequence.
+struct Attention {
+    std::int64_t sequence;  // tokens of a sequence; a tensor's rows are the tokens of whole sequences
+    std::int64_t heads;
+};
+
+// Whether a result takes the place of what was there, or is added to it.
+enum class Write { set, add };
+
+// Added above and below the line of Dice's quotient, so that an image without any mask has one.
+inline constexpr double kDiceSmooth = 1;
 
 // out = in * scale + shift, applied to each element that gather() reads.
 struct Affine {
@@ -101,17 +122,44 @@ class Device {
     // out[r] = data[indices[r]], row by row; u8 and f32 become f32 through `affine`, i32 stays as it is.
     virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
 
-    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]
+    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors where there is no bias
     // ---------------------------------------------------------
     virtual void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
                         const Tensor& y) = 0;  // y = act(x wᵀ + b)
     virtual void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;  // dx = dy w
     virtual void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                            const Tensor& db) = 0;  // dw = dyᵀ x, db = Σ rows dy
+                                            const Tensor& db,
+                                            Write write = Write::set) = 0;  // dw = dyᵀ x, db = Σ rows dy
     virtual void relu_backward(const Tensor& y, const Tensor& dy,
                                const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
 
-    // ---- images: x [r, c.x], w [outputs, channels, kernel, kernel], b [outputs], y [r, c.y()]
+    // The usual approximation of GELU (Hendrycks and Gimpel 2016): x / 2 (1 + tanh(√(2/π) (x + 0.044715
+    // x³))).
+    virtual void gelu(const Tensor& x, const Tensor& y) = 0;
+    virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;  // dx may be dy
+
+    // ---- sequences: tokens i32 [sequences, t], vectors of a token [sequences * t, c]
+    // ---------------------------------------------------------
+    // y = table[token] + positions[place in the sequence]; table [vocabulary, c], positions [t or more, c]
+    virtual void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions,
+                       const Tensor& y) = 0;
+    // Adds to d_table and d_positions, in the same order each time.
+    virtual void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
+                                const Tensor& d_positions) = 0;
+    // y = (x - mean) / √(variance + kNormEpsilon) w + b, row by row (Ba et al. 2016); saved [r, 2]: mean and
+    // the factor
+    virtual void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
+                            const Tensor& saved) = 0;
+    virtual void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
+                                     const Tensor& dx, const Tensor& dw,
+                                     const Tensor& db) = 0;  // adds to dx, sets dw and db
+    // qkv [r, 3 c]: queries, keys and values, in each of them head by head; y [r, c] = Σ softmax(q k / √(c /
+    // heads)) v; sums [r * heads]: logarithms that the backward pass needs
+    virtual void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) = 0;
+    virtual void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y,
+                                    const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) = 0;
+
+    // ---- images: x [r, c.x], w [outputs, channels, kernel, kernel], b [outputs] or empty, y [r, c.y()]
     // ---------------------------------------------------------
     virtual void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
                           Activation activation, const Tensor& y) = 0;  // y = act(x * w + b)
@@ -119,6 +167,20 @@ class Device {
                                          const Tensor& dx) = 0;
     virtual void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
                                               const Tensor& dw, const Tensor& db) = 0;
+    // A transposed convolution is convolve_backward_input() with its own input as dy; these two are its bias.
+    virtual void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) = 0;  // y[channel] += b
+    virtual void sum_channels(ImageShape shape, const Tensor& dy,
+                              const Tensor& db) = 0;  // db = Σ dy[channel]
+    // w, b [channels]; running and saved [2, channels]: means, then variances, and means, then factors. While
+    // training the statistics are the batch's, and the running ones follow them; y may not be x.
+    virtual void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                            const Tensor& running, const Tensor& saved, const Tensor& y) = 0;
+    virtual void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w,
+                                      const Tensor& b, const Tensor& running, const Tensor& y) = 0;
+    virtual void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                                     const Tensor& saved, const Tensor& dy, const Tensor& dx,
+                                     const Tensor& dw,
+                                     const Tensor& db) = 0;  // dx may be dy
     // The largest of each 2 x 2 numbers; an odd last line or column is left out. `picked`, u8 like y: which
     // of the four it was, the first of equals.
     virtual void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) = 0;
@@ -130,14 +192,25 @@ class Device {
     virtual void dropout(const Tensor& x, Dropout dropout, const Tensor& y) = 0;
 
     // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is
-    // `scale` times
-    //      the gradient of Σ rows loss; an empty tensor where it is not wanted.
-    //      ---------------------------------------
+    // `scale` times the gradient of Σ rows loss, and may be the prediction; an empty tensor where it is not
+    // wanted.
+    // ---------------------------------------
     virtual void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
                                        const Tensor& metrics, const Tensor& d_logits) = 0;
     // loss of a row = mean of its squared differences
     virtual void squared_error(const Tensor& prediction, const Tensor& target, float scale,
                                const Tensor& metrics, const Tensor& d_prediction) = 0;
+
+    // loss of a row = 1 - (2 Σ p t + kDiceSmooth) / (Σ p + Σ t + kDiceSmooth), p = 1 / (1 + e^-logit),
+    // targets 0 or 1 (Milletari et al. 2016); right is the part of its numbers on the right side of one half
+    virtual void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                              const Tensor& d_logits) = 0;
+
+    // ---- moving
+    // ------------------------------------------------------------------
+    // Columns of each row of one tensor into those of another with as many rows.
+    virtual void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to,
+                              std::int64_t to_column, std::int64_t columns, Write write) = 0;
 
     // ---- gradients
     // ------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Cnn final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_cnn() {
+std::unique_ptr<Model> make_cnn(const ModelShape&) {
     return std::make_unique<Cnn>();
 }
 

@@ -57,7 +57,7 @@ class Ffn final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_ffn() {
+std::unique_ptr<Model> make_ffn(const ModelShape&) {
     return std::make_unique<Ffn>();
 }
 

@@ -67,7 +67,7 @@ class LinearLayer {
     Tensor y_;
     Tensor dy_;
 
-    float bound() const { return 1.0f / std::sqrt(static_cast<float>(inputs_)); }
+    Initial bound() const { return Initial::even(1.0f / std::sqrt(static_cast<float>(inputs_))); }
 };
 
 // y = act(x * w + b) over images. Initial values as PyTorch's nn.Conv2d draws them: even in ±1/√(inputs of a
@@ -117,7 +117,7 @@ class ConvolutionLayer {
     Tensor dy_;
 
     std::int64_t inputs_of_one() const { return shape_.x.channels * shape_.kernel * shape_.kernel; }
-    float bound() const { return 1.0f / std::sqrt(static_cast<float>(inputs_of_one())); }
+    Initial bound() const { return Initial::even(1.0f / std::sqrt(static_cast<float>(inputs_of_one()))); }
 };
 
 // The largest of each 2 x 2 numbers.
@@ -142,6 +142,7 @@ class MaxPoolLayer {
         device_->max_pool_backward(x_, gradient(dx.rows()), picked_.first_rows(dx.rows()), dx);
     }
 
+    Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
     std::int64_t outputs() const { return x_.channels * (x_.height / 2) * (x_.width / 2); }
 
  private:

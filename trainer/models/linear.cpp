@@ -52,7 +52,7 @@ class Linear final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_linear() {
+std::unique_ptr<Model> make_linear(const ModelShape&) {
     return std::make_unique<Linear>();
 }
 

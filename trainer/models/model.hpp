@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of a model. A model is one file (cnn.cpp, ffn.cpp, linear.cpp), written against
-// devices/device.hpp; registry.cpp lists them.
+// What the training loop asks of a model. A model is one file (cnn.cpp, ffn.cpp, ...), written against
+// devices/device.hpp; kModels lists them.
 #ifndef TRAINER_MODELS_MODEL_HPP
 #define TRAINER_MODELS_MODEL_HPP
 
@@ -23,8 +23,8 @@ struct BatchDraw {
 };
 
 struct Batch {
-    Tensor x;       // f32 [rows, features]
-    Tensor target;  // i32 [rows, 1] classes, or f32 [rows, values]
+    Tensor x;       // f32 [rows, features], or i32 [rows, tokens]
+    Tensor target;  // i32 [rows, 1] classes, f32 [rows, values], or i32 [rows, tokens]
     BatchDraw draw = {};
 };
 
@@ -45,6 +45,8 @@ class Model {
     // The same, and sets the gradients to `scale` times those of the sum of the samples' losses.
     virtual void forward_backward(const Batch& batch, float scale, const Tensor& metrics) = 0;
 
+    // Over how many targets a sample's loss is the mean: metrics add up those of all of them.
+    virtual std::int64_t targets_per_sample() const { return 1; }
     virtual double forward_flops_per_sample() const = 0;
     virtual std::int64_t activations_per_sample() const = 0;  // f32 numbers held between forward and backward
 
@@ -53,7 +55,22 @@ class Model {
 };
 
 enum class Optimization { sgd, adam };
-enum class DataSet { fashion_mnist, line };
+enum class DataSet { fashion_mnist, line, segmentation, tokens };
+
+// gpt's shape. The first four and the learned positions are GPT-2's (Radford et al. 2019).
+struct GptShape {
+    std::int64_t layers = 6, hidden = 384, heads = 6;
+    std::int64_t sequence = 256;
+    std::int64_t vocabulary = 50257;
+    bool recompute = false;  // a layer's activations in the backward pass, instead of keeping all layers'
+};
+
+// What a model may be told before it is made; models without such a choice look at none of it.
+struct ModelShape {
+    std::int64_t image_size = 256;  // unet2d: of a side
+    std::int64_t features = 32;     // unet2d: channels of the first level
+    GptShape gpt;
+};
 
 // What a model is like before any option is given. `defaults` are what the trainer runs with no argument:
 // chosen so that they converge for any world of 1 to 16 ranks without scaling anything by its size.
@@ -68,14 +85,16 @@ struct ModelInfo {
         double rate;
         Optimization optimizer;
     } defaults;
-    std::unique_ptr<Model> (*make)();
+    std::unique_ptr<Model> (*make)(const ModelShape& shape);
 };
 
-std::unique_ptr<Model> make_cnn();
-std::unique_ptr<Model> make_ffn();
-std::unique_ptr<Model> make_linear();
+std::unique_ptr<Model> make_cnn(const ModelShape& shape);
+std::unique_ptr<Model> make_ffn(const ModelShape& shape);
+std::unique_ptr<Model> make_gpt(const ModelShape& shape);
+std::unique_ptr<Model> make_linear(const ModelShape& shape);
+std::unique_ptr<Model> make_unet2d(const ModelShape& shape);
 
-inline constexpr std::array<ModelInfo, 3> kModels{{
+inline constexpr std::array<ModelInfo, 5> kModels{{
     {"cnn",
      "convolutional network on 28x28 images",
      DataSet::fashion_mnist,
@@ -88,12 +107,19 @@ inline constexpr std::array<ModelInfo, 3> kModels{{
      true,
      {5, 64, 1e-3, Optimization::adam},
      make_ffn},
+    {"gpt", "GPT-2 on tokens of text", DataSet::tokens, false, {1, 8, 3e-4, Optimization::adam}, make_gpt},
     {"linear",
      "three linear layers of 1000 that learn y = 0.7 x + 0.3",
      DataSet::line,
      false,
      {50, 20, 1e-3, Optimization::adam},
      make_linear},
+    {"unet2d",
+     "U-Net that finds the pixels of things in images",
+     DataSet::segmentation,
+     true,
+     {5, 4, 1e-3, Optimization::adam},
+     make_unet2d},
 }};
 
 // Null where there is no model of that name.

@@ -47,7 +47,7 @@ class GradientTest : public OnEachDevice {
     static constexpr std::int64_t kRows = 3;
 
     void check(const ModelInfo& info) {
-        const auto model = info.make();
+        const auto model = info.make({});
         model->place(device(), 5, kRows + 2);  // more room than rows: the views must be right
         const std::int64_t features = model->parameters().all()[0].shape[1];
         const auto x = random_values(kRows * features, 21);
@@ -195,7 +195,7 @@ class CnnReference {
 };
 
 TEST_P(GradientTest, OfCnnAreThoseOfFiniteDifferencesWithTheSameNumbersDropped) {
-    const auto model = find_model("cnn")->make();
+    const auto model = find_model("cnn")->make({});
     model->place(device(), 5, 3);
     EXPECT_EQ(model->parameters().count(), 1'199'882) << "as PyTorch's MNIST example";
     const auto x = random_values(784, 23);

@@ -20,7 +20,7 @@ class OptimizerTest : public OnEachDevice {
     template <typename Step>
     void check(Optimization kind, Step reference, double decay = 0, const Shape& shape = {kCount}) {
         ParameterSet parameters;
-        parameters.add("first", shape, 1);
+        parameters.add("first", shape, Initial::even(1));
         parameters.place(device(), 3);
         const auto initial = device().values_of<float>(parameters.all()[0].value);
         const auto optimizer = make_optimizer(kind, decay, device(), parameters);
@@ -85,8 +85,8 @@ TEST_P(OptimizerTest, BiasesDoNotDecay) {
     for (Optimization kind : {Optimization::adam, Optimization::sgd}) {
         ParameterSet parameters;
         // Declared first, and yet behind the matrix.
-        const Parameter& bias = parameters.add("bias", {5}, 1);
-        const Parameter& weight = parameters.add("weight", {5, 3}, 1);
+        const Parameter& bias = parameters.add("bias", {5}, Initial::even(1));
+        const Parameter& weight = parameters.add("weight", {5, 3}, Initial::even(1));
         parameters.place(device(), 3);
         const auto bias_before = device().values_of<float>(bias.value);
         const auto weight_before = device().values_of<float>(weight.value);

@@ -120,7 +120,7 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--log-interval=0"}, "--log-interval: '0' is not a whole number from 1"},
         {{"--steps=0"}, "--steps: '0' is not a whole number"},
         {{"--seed=-1"}, "--seed: '-1' is not a whole number"},
-        {{"--model=resnet"}, "--model: 'resnet' is not one of cnn, ffn, linear"},
+        {{"--model=resnet"}, "--model: 'resnet' is not one of cnn, ffn, gpt, linear, unet2d"},
         {{"--device=gpu"}, "--device: 'gpu' is not one of auto, cpu, cuda"},
         {{"--data-parallel=yes"}, "--data-parallel: 'yes' is not one of auto, on, off"},
         {{"--optimizer=adagrad"}, "--optimizer: 'adagrad' is not one of sgd, adam"},

@@ -79,14 +79,14 @@ bool CudaConvolutions::describe(const Convolution& c, std::int64_t rows, Plan& p
                                                small(shape.width)),
                   kWhat);
     };
-    const int kernel = small(c.kernel), padding = small(c.padding);
+    const int kernel = small(c.kernel), padding = small(c.padding), stride = small(c.stride);
     return tensor(plan.x, rows, c.x) && tensor(plan.y, rows, c.y()) && tensor(plan.b, 1, {c.outputs, 1, 1}) &&
            ok(d.cudnnCreateFilterDescriptor(&plan.w), kWhat) &&
            ok(d.cudnnSetFilter4dDescriptor(plan.w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, small(c.outputs),
                                            small(c.x.channels), kernel, kernel),
               kWhat) &&
            ok(d.cudnnCreateConvolutionDescriptor(&plan.convolution), kWhat) &&
-           ok(d.cudnnSetConvolution2dDescriptor(plan.convolution, padding, padding, 1, 1, 1, 1,
+           ok(d.cudnnSetConvolution2dDescriptor(plan.convolution, padding, padding, stride, stride, 1, 1,
                                                 CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
               kWhat) &&
            ok(d.cudnnSetConvolutionMathType(plan.convolution, CUDNN_FMA_MATH), kWhat);
@@ -160,8 +160,8 @@ void CudaConvolutions::backward_parameters(const Convolution& c, std::int64_t ro
                                               p->backward_parameters.algo, workspace_, workspace_bytes_,
                                               &kZero, p->w, dw),
        "the gradient of a convolution's weights") &&
-        ok(cudnn().cudnnConvolutionBackwardBias(handle_, &kOne, p->y, dy, &kZero, p->b, db),
-           "the gradient of a convolution's bias");
+        db != nullptr&& ok(cudnn().cudnnConvolutionBackwardBias(handle_, &kOne, p->y, dy, &kZero, p->b, db),
+                           "the gradient of a convolution's bias");
 }
 
 }  // namespace dp::trainer

@@ -28,6 +28,7 @@ class CudaConvolutions {
     // Queues y = x * w, without bias and activation.
     void forward(const Convolution& c, std::int64_t rows, const float* x, const float* w, float* y);
     void backward_input(const Convolution& c, std::int64_t rows, const float* dy, const float* w, float* dx);
+    // `db` may be null.
     void backward_parameters(const Convolution& c, std::int64_t rows, const float* dy, const float* x,
                              float* dw, float* db);
 

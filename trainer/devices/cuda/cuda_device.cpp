@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "trainer/devices/cuda/image_kernels.hpp"
 #include "trainer/devices/cuda/kernels.hpp"
+#include "trainer/devices/cuda/sequence_kernels.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -122,6 +124,11 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
                         const Tensor& y) {
     if (failure_.failed()) return;
     const bool relu = activation == Activation::relu;
+    if (!b && !relu) {
+        gemm_->multiply({y.rows(), y.columns(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT},
+                        x.data<float>(), w.data<float>(), nullptr, y.data<float>());
+        return;
+    }
     Product product{y.rows(), y.columns(), x.columns(),
                     false,    true,        relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS};
     if (gemm_->multiply(product, x.data<float>(), w.data<float>(), b.data<float>(), y.data<float>())) return;
@@ -139,19 +146,87 @@ void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const 
 }
 
 void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                            const Tensor& db) {
+                                            const Tensor& db, Write write) {
     if (failure_.failed()) return;
     gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT},
-                    dy.data<float>(), x.data<float>(), nullptr, dw.data<float>());
-    kernels::sum_rows(dy.data<float>(), dy.rows(), dy.columns(), db.data<float>(), stream_);
+                    dy.data<float>(), x.data<float>(), nullptr, dw.data<float>(), write);
+    if (!db) return;
+    kernels::sum_rows(dy.data<float>(), dy.rows(), dy.columns(), write, db.data<float>(), stream_);
     queued("summing the gradient of a bias");
+}
+
+void CudaDevice::gelu(const Tensor& x, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::gelu(x.data<float>(), x.elements(), y.data<float>(), stream_);
+    queued("GELU");
+}
+
+void CudaDevice::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
+    if (failure_.failed()) return;
+    kernels::gelu_backward(x.data<float>(), dy.data<float>(), x.elements(), dx.data<float>(), stream_);
+    queued("the gradient of GELU");
+}
+
+void CudaDevice::embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::embed(tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<float>(),
+                   positions.data<float>(), y.columns(), y.data<float>(), stream_);
+    queued("embedding tokens");
+}
+
+void CudaDevice::embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
+                                const Tensor& d_positions) {
+    if (failure_.failed()) return;
+    kernels::embed_backward(tokens.data<std::int32_t>(), dy.rows(), tokens.columns(), dy.data<float>(),
+                            dy.columns(), d_table.data<float>(), d_positions.data<float>(), stream_);
+    queued("the gradient of embedding");
+}
+
+void CudaDevice::layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
+                            const Tensor& saved) {
+    if (failure_.failed()) return;
+    kernels::layer_norm(x.data<float>(), x.rows(), x.columns(), w.data<float>(), b.data<float>(),
+                        y.data<float>(), saved.data<float>(), stream_);
+    queued("layer norm");
+}
+
+void CudaDevice::layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
+                                     const Tensor& dx, const Tensor& dw, const Tensor& db) {
+    if (failure_.failed()) return;
+    kernels::layer_norm_backward(x.data<float>(), x.rows(), x.columns(), w.data<float>(), saved.data<float>(),
+                                 dy.data<float>(), dx.data<float>(), dw.data<float>(), db.data<float>(),
+                                 stream_);
+    queued("the gradient of layer norm");
+}
+
+void CudaDevice::attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) {
+    if (failure_.failed() || !fits(a, y)) return;
+    kernels::attention(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(), sums.data<float>(),
+                       stream_);
+    queued("attention");
+}
+
+void CudaDevice::attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y,
+                                    const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) {
+    if (failure_.failed() || !fits(a, y)) return;
+    kernels::attention_backward(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(),
+                                sums.data<float>(), dy.data<float>(), d_qkv.data<float>(), stream_);
+    queued("the gradient of attention");
+}
+
+bool CudaDevice::fits(const Attention& a, const Tensor& y) {
+    const std::int64_t size = y.columns() / a.heads;
+    if (size <= kernels::kLargestHead) return true;
+    failure_.keep("attention on a GPU takes heads of up to " + std::to_string(kernels::kLargestHead) +
+                  " numbers, and these have " + std::to_string(size) + "; give more --num-attention-heads");
+    return false;
 }
 
 void CudaDevice::convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
                           Activation activation, const Tensor& y) {
     convolutions_->forward(c, x.rows(), x.data<float>(), w.data<float>(), y.data<float>());
-    if (failure_.failed()) return;
     const ImageShape out = c.y();
+    if (failure_.failed() || (!b && activation == Activation::none)) return;
     kernels::add_channel_bias(y.data<float>(), b.data<float>(), y.elements(), out.channels,
                               out.height * out.width, activation, stream_);
     queued("adding a bias to channels");
@@ -165,7 +240,46 @@ void CudaDevice::convolve_backward_input(const Convolution& c, const Tensor& dy,
 void CudaDevice::convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
                                               const Tensor& dw, const Tensor& db) {
     convolutions_->backward_parameters(c, dy.rows(), dy.data<float>(), x.data<float>(), dw.data<float>(),
-                                       db.data<float>());
+                                       db ? db.data<float>() : nullptr);
+}
+
+void CudaDevice::add_channels(ImageShape shape, const Tensor& b, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::add_channel_bias(y.data<float>(), b.data<float>(), y.elements(), shape.channels,
+                              shape.height * shape.width, Activation::none, stream_);
+    queued("adding to channels");
+}
+
+void CudaDevice::sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) {
+    if (failure_.failed()) return;
+    kernels::sum_channels(shape, dy.rows(), dy.data<float>(), db.data<float>(), stream_);
+    queued("summing channels");
+}
+
+void CudaDevice::batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                            const Tensor& running, const Tensor& saved, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::batch_norm(norm, x.rows(), x.data<float>(), w.data<float>(), b.data<float>(),
+                        running.data<float>(), saved.data<float>(), y.data<float>(), stream_);
+    queued("batch norm");
+}
+
+void CudaDevice::batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w,
+                                      const Tensor& b, const Tensor& running, const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::batch_norm_inference(norm, x.rows(), x.data<float>(), w.data<float>(), b.data<float>(),
+                                  running.data<float>(), y.data<float>(), stream_);
+    queued("batch norm with running statistics");
+}
+
+void CudaDevice::batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                                     const Tensor& saved, const Tensor& dy, const Tensor& dx,
+                                     const Tensor& dw, const Tensor& db) {
+    if (failure_.failed()) return;
+    kernels::batch_norm_backward(norm, x.rows(), x.data<float>(), y.data<float>(), w.data<float>(),
+                                 saved.data<float>(), dy.data<float>(), dx.data<float>(), dw.data<float>(),
+                                 db.data<float>(), stream_);
+    queued("the gradient of batch norm");
 }
 
 void CudaDevice::max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) {
@@ -212,6 +326,22 @@ void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, f
                            prediction.columns(), scale, metrics.data<double>(),
                            d_prediction ? d_prediction.data<float>() : nullptr, stream_);
     queued("squared error");
+}
+
+void CudaDevice::sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                              const Tensor& d_logits) {
+    if (failure_.failed()) return;
+    kernels::sigmoid_dice(logits.data<float>(), target.data<float>(), logits.rows(), logits.columns(), scale,
+                          metrics.data<double>(), d_logits ? d_logits.data<float>() : nullptr, stream_);
+    queued("Dice's loss");
+}
+
+void CudaDevice::copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to,
+                              std::int64_t to_column, std::int64_t columns, Write write) {
+    if (failure_.failed()) return;
+    kernels::copy_columns(from.data<float>() + from_column, from.columns(), to.data<float>() + to_column,
+                          to.columns(), from.rows(), columns, write, stream_);
+    queued("copying columns");
 }
 
 void CudaDevice::add(const Tensor& x, const Tensor& y) {

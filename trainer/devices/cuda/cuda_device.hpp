@@ -41,14 +41,35 @@ class CudaDevice final : public Device {
     void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
                 const Tensor& y) override;
     void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override;
-    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                    const Tensor& db) override;
+    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db,
+                                    Write write) override;
+    void gelu(const Tensor& x, const Tensor& y) override;
+    void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
+    void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y) override;
+    void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
+                        const Tensor& d_positions) override;
+    void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
+                    const Tensor& saved) override;
+    void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
+                             const Tensor& dx, const Tensor& dw, const Tensor& db) override;
+    void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) override;
+    void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
+                            const Tensor& dy, const Tensor& d_qkv) override;
     void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
                   Activation activation, const Tensor& y) override;
     void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
                                  const Tensor& dx) override;
     void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
                                       const Tensor& dw, const Tensor& db) override;
+    void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) override;
+    void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) override;
+    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                    const Tensor& running, const Tensor& saved, const Tensor& y) override;
+    void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                              const Tensor& running, const Tensor& y) override;
+    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                             const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
+                             const Tensor& db) override;
     void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) override;
     void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
                            const Tensor& dx) override;
@@ -58,6 +79,10 @@ class CudaDevice final : public Device {
                                const Tensor& d_logits) override;
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override;
+    void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                      const Tensor& d_logits) override;
+    void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
+                      std::int64_t columns, Write write) override;
     void add(const Tensor& x, const Tensor& y) override;
     void scale(const Tensor& x, float factor) override;
     void square_sum(const Tensor& x, const Tensor& sums) override;
@@ -75,6 +100,7 @@ class CudaDevice final : public Device {
     std::unique_ptr<CudaConvolutions> convolutions_;
 
     CudaDevice() = default;
+    bool fits(const Attention& a, const Tensor& y);
     // After a kernel was queued: whether it could be.
     void queued(const char* what) { failure_.check(cudaGetLastError(), what); }
 };

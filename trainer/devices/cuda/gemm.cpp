@@ -89,7 +89,8 @@ void Gemm::choose_algorithm(std::uint32_t alignment, Plan& plan) {
     failure_.check(cublasLtMatmulPreferenceDestroy(preference), kWhat);
 }
 
-bool Gemm::multiply(const Product& product, const float* a, const float* b, const float* bias, float* c) {
+bool Gemm::multiply(const Product& product, const float* a, const float* b, const float* bias, float* c,
+                    Write write) {
     if (failure_.failed()) return false;
     const std::uint32_t alignment = std::min({alignment_of(a), alignment_of(b), alignment_of(c)});
     const auto [place, is_new] = plans_.try_emplace({product, alignment});
@@ -112,8 +113,8 @@ bool Gemm::multiply(const Product& product, const float* a, const float* b, cons
                         kWhat)) {
         return false;
     }
-    const float one = 1, zero = 0;
-    return failure_.check(cublasLtMatmul(handle_, plan.operation, &one, b, plan.b, a, plan.a, &zero, c,
+    const float one = 1, beta = write == Write::add ? 1.0f : 0.0f;
+    return failure_.check(cublasLtMatmul(handle_, plan.operation, &one, b, plan.b, a, plan.a, &beta, c,
                                          plan.c, c, plan.c, &plan.algorithm, workspace_, kWorkspace, stream_),
                           kWhat);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "trainer/devices/cuda/check.hpp"
+#include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
 
@@ -35,10 +36,11 @@ class Gemm {
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
 
-    // Queues the product. `bias` [columns] for epilogues with one, else null. False where cuBLASLt has no
-    // algorithm for this product with this epilogue (then nothing was queued, and without an epilogue that is
-    // a failure).
-    bool multiply(const Product& product, const float* a, const float* b, const float* bias, float* c);
+    // Queues the product, which takes c's place or is added to it. `bias` [columns] for epilogues with one,
+    // else null. False where cuBLASLt has no algorithm for this product with this epilogue (then nothing was
+    // queued, and without an epilogue that is a failure).
+    bool multiply(const Product& product, const float* a, const float* b, const float* bias, float* c,
+                  Write write = Write::set);
 
  private:
     struct Plan {

@@ -2,27 +2,12 @@
 //
 // The trainer's own CUDA kernels: see kernels.hpp. All of them are bound by memory traffic; each says what it
 // moves.
-#include <algorithm>
-
 #include "trainer/devices/cuda/kernels.hpp"
+
+#include "trainer/devices/cuda/launching.cuh"
 
 namespace dp::trainer::kernels {
 namespace {
-
-constexpr int kThreads = 256;
-// More blocks than that gain nothing: each thread then walks on by the size of the grid.
-constexpr std::int64_t kMaxBlocks = 4096;
-
-unsigned blocks_for(std::int64_t items) {
-    return static_cast<unsigned>(std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
-}
-
-__device__ std::int64_t first_item() {
-    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::int64_t stride() {
-    return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
 
 __device__ float convert(float value, Affine affine) {
     return value * affine.scale + affine.shift;
@@ -55,7 +40,8 @@ __global__ void add_bias_kernel(float* y, const float* bias, std::int64_t count,
 // A block of 32 x 8 threads sums 32 columns: a warp reads 32 neighbours, its eight warps share the rows, then
 // the first warp adds the eight parts in a fixed order.
 constexpr int kSumColumns = 32, kSumParts = 8;
-__global__ void sum_rows_kernel(const float* in, std::int64_t rows, std::int64_t columns, float* sum) {
+__global__ void sum_rows_kernel(const float* in, std::int64_t rows, std::int64_t columns, bool adds,
+                                float* sum) {
     __shared__ float parts[kSumParts][kSumColumns];
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kSumColumns + threadIdx.x;
     float part = 0;
@@ -67,16 +53,11 @@ __global__ void sum_rows_kernel(const float* in, std::int64_t rows, std::int64_t
     if (threadIdx.y != 0 || column >= columns) return;
     float total = 0;
     for (int i = 0; i < kSumParts; ++i) total += parts[i][threadIdx.x];
-    sum[column] = total;
+    sum[column] = adds ? sum[column] + total : total;
 }
 
 __global__ void relu_backward_kernel(const float* y, const float* dy, std::int64_t count, float* dx) {
     for (std::int64_t i = first_item(); i < count; i += stride()) dx[i] = y[i] > 0 ? dy[i] : 0.0f;
-}
-
-__device__ double warp_sum(double value) {
-    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xFFFFFFFFu, value, offset);
-    return value;
 }
 
 // A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
@@ -105,6 +86,39 @@ __global__ void softmax_cross_entropy_kernel(const float* logits, const std::int
     // The order of these additions varies; metrics are for people, and no parameter depends on them.
     atomicAdd(&metrics[0], loss);
     atomicAdd(&metrics[1], correct);
+}
+
+// A block a row: the classes are many. Reads the logits three times, writes the gradient once, which may lie
+// where they lie.
+__global__ void wide_cross_entropy_kernel(const float* logits, const std::int32_t* labels,
+                                          std::int64_t classes, float scale, double* metrics,
+                                          float* gradient) {
+    const float* row = logits + blockIdx.x * classes;
+    const std::int32_t label = labels[blockIdx.x];
+    __shared__ float warps[kThreads / 32];
+    float largest = -INFINITY;
+    for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) largest = fmaxf(largest, row[c]);
+    largest = warp_max_all(largest);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = largest;
+    __syncthreads();
+    for (float warp : warps) largest = fmaxf(largest, warp);
+    double sum = 0, before = 0;  // before: largest ones in front of the label
+    for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+        sum += static_cast<double>(expf(row[c] - largest));
+        before += c < label && row[c] == largest ? 1 : 0;
+    }
+    const auto total = static_cast<float>(block_sum(sum));
+    before = block_sum(before);
+    const float own = row[label];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        atomicAdd(&metrics[0], static_cast<double>(logf(total) - (own - largest)));
+        atomicAdd(&metrics[1], own == largest && before == 0 ? 1.0 : 0.0);
+    }
+    if (gradient == nullptr) return;
+    for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x)
+        gradient[blockIdx.x * classes + c] =
+            scale * (expf(row[c] - largest) / total - (c == label ? 1.0f : 0.0f));
 }
 
 __global__ void squared_error_kernel(const float* prediction, const float* target, std::int64_t count,
@@ -248,9 +262,11 @@ void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t colum
                                                                          activation == Activation::relu);
 }
 
-void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, float* sum, cudaStream_t stream) {
+void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, Write write, float* sum,
+              cudaStream_t stream) {
     const auto blocks = static_cast<unsigned>((columns + kSumColumns - 1) / kSumColumns);
-    sum_rows_kernel<<<blocks, dim3(kSumColumns, kSumParts), 0, stream>>>(in, rows, columns, sum);
+    sum_rows_kernel<<<blocks, dim3(kSumColumns, kSumParts), 0, stream>>>(in, rows, columns,
+                                                                         write == Write::add, sum);
 }
 
 void relu_backward(const float* y, const float* dy, std::int64_t count, float* dx, cudaStream_t stream) {
@@ -260,6 +276,12 @@ void relu_backward(const float* y, const float* dy, std::int64_t count, float* d
 void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows,
                            std::int64_t classes, float scale, double* metrics, float* gradient,
                            cudaStream_t stream) {
+    constexpr std::int64_t kFewClasses = 64;
+    if (classes > kFewClasses) {
+        wide_cross_entropy_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+            logits, labels, classes, scale, metrics, gradient);
+        return;
+    }
     softmax_cross_entropy_kernel<<<blocks_for(rows), kThreads, 0, stream>>>(logits, labels, rows, classes,
                                                                             scale, metrics, gradient);
 }

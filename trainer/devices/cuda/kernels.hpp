@@ -25,8 +25,9 @@ void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t ro
 // y[r, c] = act(y[r, c] + bias[c]): where cuBLASLt has no fused form.
 void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t columns, Activation activation,
               cudaStream_t stream);
-// sum[c] = Σ rows in[r, c], always in the same order.
-void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, float* sum, cudaStream_t stream);
+// sum[c] = Σ rows in[r, c], or that more, always in the same order.
+void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, Write write, float* sum,
+              cudaStream_t stream);
 // dx = y > 0 ? dy : 0; dx may be dy.
 void relu_backward(const float* y, const float* dy, std::int64_t count, float* dx, cudaStream_t stream);
 

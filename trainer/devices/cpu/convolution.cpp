@@ -2,7 +2,7 @@
 //
 // oneDNN chooses the memory layout that suits its kernels; ours is plain (n, c, h, w), so operands are
 // reordered on the way in and out where it chose another.
-#include "trainer/devices/cpu_convolution.hpp"
+#include "trainer/devices/cpu/convolution.hpp"
 
 #include <dnnl.hpp>
 #include <map>
@@ -34,27 +34,33 @@ struct Dimensions {
           w{c.outputs, c.x.channels, c.kernel, c.kernel},
           b{c.outputs},
           y{rows, c.outputs, c.y().height, c.y().width},
+          strides{c.stride, c.stride},
           padding{c.padding, c.padding} {}
     memory::dims x, w, b, y;
-    memory::dims strides{1, 1};
+    memory::dims strides;
     memory::dims padding;
 };
 
+// Of an operand that may be missing.
+memory::desc bias_of(const Dimensions& d, bool biased) {
+    return biased ? plain(d.b, Tag::x) : memory::desc();
+}
+
 // oneDNN 3 has done away with the operation descriptors of oneDNN 2.
 dnnl::convolution_forward::primitive_desc describe_forward(const Dimensions& d, Activation activation,
-                                                           const dnnl::engine& engine) {
+                                                           bool biased, const dnnl::engine& engine) {
     constexpr auto kKind = dnnl::prop_kind::forward_training;
     dnnl::primitive_attr attributes;
     dnnl::post_ops after;
 #if DNNL_VERSION_MAJOR >= 3
     if (activation == Activation::relu) after.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
     attributes.set_post_ops(after);
-    return {engine,   kKind,     kAlgorithm, any(d.x),  any(d.w),  plain(d.b, Tag::x),
+    return {engine,   kKind,     kAlgorithm, any(d.x),  any(d.w),  bias_of(d, biased),
             any(d.y), d.strides, d.padding,  d.padding, attributes};
 #else
     if (activation == Activation::relu) after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
     attributes.set_post_ops(after);
-    return {{kKind, kAlgorithm, any(d.x), any(d.w), plain(d.b, Tag::x), any(d.y), d.strides, d.padding,
+    return {{kKind, kAlgorithm, any(d.x), any(d.w), bias_of(d, biased), any(d.y), d.strides, d.padding,
              d.padding},
             attributes,
             engine};
@@ -72,13 +78,13 @@ dnnl::convolution_backward_data::primitive_desc describe_backward_input(
 }
 
 dnnl::convolution_backward_weights::primitive_desc describe_backward_parameters(
-    const Dimensions& d, const dnnl::convolution_forward::primitive_desc& forward,
+    const Dimensions& d, bool biased, const dnnl::convolution_forward::primitive_desc& forward,
     const dnnl::engine& engine) {
 #if DNNL_VERSION_MAJOR >= 3
-    return {engine,   kAlgorithm, any(d.x),  any(d.w),  plain(d.b, Tag::x),
+    return {engine,   kAlgorithm, any(d.x),  any(d.w),  bias_of(d, biased),
             any(d.y), d.strides,  d.padding, d.padding, forward};
 #else
-    return {{kAlgorithm, any(d.x), any(d.w), plain(d.b, Tag::x), any(d.y), d.strides, d.padding, d.padding},
+    return {{kAlgorithm, any(d.x), any(d.w), bias_of(d, biased), any(d.y), d.strides, d.padding, d.padding},
             engine,
             forward};
 #endif
@@ -120,7 +126,8 @@ struct Plan {
 };
 
 enum class Direction { forward, backward_input, backward_parameters };
-using Key = std::tuple<Convolution, std::int64_t, Direction, Activation>;
+// `biased`: of the forward direction and of the parameters'.
+using Key = std::tuple<Convolution, std::int64_t, Direction, Activation, bool>;
 
 }  // namespace
 
@@ -129,14 +136,15 @@ struct CpuConvolutions::Prepared {
     dnnl::stream stream{engine};
     std::map<Key, Plan> plans;
 
-    Plan& plan(const Convolution& c, std::int64_t rows, Direction direction, Activation activation) {
-        const auto [place, is_new] = plans.try_emplace({c, rows, direction, activation});
-        if (is_new) place->second = prepare(Dimensions(c, rows), direction, activation);
+    Plan& plan(const Convolution& c, std::int64_t rows, Direction direction, Activation activation,
+               bool biased) {
+        const auto [place, is_new] = plans.try_emplace({c, rows, direction, activation, biased});
+        if (is_new) place->second = prepare(Dimensions(c, rows), direction, activation, biased);
         return place->second;
     }
 
-    Plan prepare(const Dimensions& d, Direction direction, Activation activation) const {
-        const auto forward = describe_forward(d, activation, engine);
+    Plan prepare(const Dimensions& d, Direction direction, Activation activation, bool biased) const {
+        const auto forward = describe_forward(d, activation, biased, engine);
         const auto x = plain(d.x, Tag::nchw), w = plain(d.w, Tag::oihw), b = plain(d.b, Tag::x),
                    y = plain(d.y, Tag::nchw);
         switch (direction) {
@@ -144,7 +152,7 @@ struct CpuConvolutions::Prepared {
                 return {dnnl::convolution_forward(forward),
                         {x, forward.src_desc(), engine},
                         {w, forward.weights_desc(), engine},
-                        {b, forward.bias_desc(), engine},
+                        biased ? Operand(b, forward.bias_desc(), engine) : Operand(),
                         {y, forward.dst_desc(), engine}};
             case Direction::backward_input: {
                 const auto backward = describe_backward_input(d, forward, engine);
@@ -157,11 +165,11 @@ struct CpuConvolutions::Prepared {
             case Direction::backward_parameters:
                 break;
         }
-        const auto backward = describe_backward_parameters(d, forward, engine);
+        const auto backward = describe_backward_parameters(d, biased, forward, engine);
         return {dnnl::convolution_backward_weights(backward),
                 {x, backward.src_desc(), engine},
                 {w, backward.diff_weights_desc(), engine},
-                {b, backward.diff_bias_desc(), engine},
+                biased ? Operand(b, backward.diff_bias_desc(), engine) : Operand(),
                 {y, backward.diff_dst_desc(), engine}};
     }
 };
@@ -188,11 +196,12 @@ std::optional<std::string> CpuConvolutions::forward(const Convolution& c, const 
                                                     const Tensor& b, Activation activation, const Tensor& y) {
     return told([&] {
         auto& stream = prepared_->stream;
-        Plan& plan = prepared_->plan(c, x.rows(), Direction::forward, activation);
-        plan.primitive.execute(stream, Argument{{DNNL_ARG_SRC, plan.x.take(x, true, stream)},
-                                                {DNNL_ARG_WEIGHTS, plan.w.take(w, true, stream)},
-                                                {DNNL_ARG_BIAS, plan.b.take(b, true, stream)},
-                                                {DNNL_ARG_DST, plan.y.take(y, false, stream)}});
+        Plan& plan = prepared_->plan(c, x.rows(), Direction::forward, activation, bool(b));
+        Argument arguments{{DNNL_ARG_SRC, plan.x.take(x, true, stream)},
+                           {DNNL_ARG_WEIGHTS, plan.w.take(w, true, stream)},
+                           {DNNL_ARG_DST, plan.y.take(y, false, stream)}};
+        if (b) arguments.emplace(DNNL_ARG_BIAS, plan.b.take(b, true, stream));
+        plan.primitive.execute(stream, arguments);
         plan.y.give_back(stream);
         stream.wait();
     });
@@ -202,7 +211,7 @@ std::optional<std::string> CpuConvolutions::backward_input(const Convolution& c,
                                                            const Tensor& w, const Tensor& dx) {
     return told([&] {
         auto& stream = prepared_->stream;
-        Plan& plan = prepared_->plan(c, dy.rows(), Direction::backward_input, Activation::none);
+        Plan& plan = prepared_->plan(c, dy.rows(), Direction::backward_input, Activation::none, false);
         plan.primitive.execute(stream, Argument{{DNNL_ARG_DIFF_DST, plan.y.take(dy, true, stream)},
                                                 {DNNL_ARG_WEIGHTS, plan.w.take(w, true, stream)},
                                                 {DNNL_ARG_DIFF_SRC, plan.x.take(dx, false, stream)}});
@@ -216,13 +225,15 @@ std::optional<std::string> CpuConvolutions::backward_parameters(const Convolutio
                                                                 const Tensor& db) {
     return told([&] {
         auto& stream = prepared_->stream;
-        Plan& plan = prepared_->plan(c, dy.rows(), Direction::backward_parameters, Activation::none);
-        plan.primitive.execute(stream, Argument{{DNNL_ARG_DIFF_DST, plan.y.take(dy, true, stream)},
-                                                {DNNL_ARG_SRC, plan.x.take(x, true, stream)},
-                                                {DNNL_ARG_DIFF_WEIGHTS, plan.w.take(dw, false, stream)},
-                                                {DNNL_ARG_DIFF_BIAS, plan.b.take(db, false, stream)}});
+        Plan& plan =
+            prepared_->plan(c, dy.rows(), Direction::backward_parameters, Activation::none, bool(db));
+        Argument arguments{{DNNL_ARG_DIFF_DST, plan.y.take(dy, true, stream)},
+                           {DNNL_ARG_SRC, plan.x.take(x, true, stream)},
+                           {DNNL_ARG_DIFF_WEIGHTS, plan.w.take(dw, false, stream)}};
+        if (db) arguments.emplace(DNNL_ARG_DIFF_BIAS, plan.b.take(db, false, stream));
+        plan.primitive.execute(stream, arguments);
         plan.w.give_back(stream);
-        plan.b.give_back(stream);
+        if (db) plan.b.give_back(stream);
         stream.wait();
     });
 }

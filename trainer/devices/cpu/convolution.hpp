@@ -12,7 +12,7 @@
 
 namespace dp::trainer {
 
-// Shapes as in device.hpp. Each call returns why it failed, or nothing.
+// Shapes as in device.hpp, empty biases too. Each call returns why it failed, or nothing.
 class CpuConvolutions {
  public:
     CpuConvolutions();

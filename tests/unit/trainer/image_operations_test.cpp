@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operations on images that unet2d adds, on every device: results against the same formulas in float64,
+// gradients against slopes of those. (Convolutions of stride 1, pooling and dropout: device_test.cpp.)
+#include <cmath>
+
+#include "devices.hpp"
+#include "slopes.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr double kTolerance = 3e-6;
+
+class ImageOperationsTest : public OnEachDevice {
+ protected:
+    Tensor floats(Shape shape) { return device().make(Type::f32, std::move(shape)); }
+    std::vector<float> values(const Tensor& tensor) { return device().values_of<float>(tensor); }
+};
+
+struct Normed {
+    std::vector<double> y, means, variances;  // the variances unbiased
+};
+
+Normed batch_norm(const std::vector<double>& x, const std::vector<double>& w, const std::vector<double>& b,
+                  std::size_t rows, std::size_t plane, bool relu) {
+    const std::size_t channels = w.size();
+    Normed result{x, {}, {}};
+    const auto count = static_cast<double>(rows * plane);
+    for (std::size_t c = 0; c < channels; ++c) {
+        double mean = 0, variance = 0;
+        auto each = [&](auto work) {
+            for (std::size_t r = 0; r < rows; ++r)
+                for (std::size_t i = 0; i < plane; ++i) work((r * channels + c) * plane + i);
+        };
+        each([&](std::size_t i) { mean += x[i] / count; });
+        each([&](std::size_t i) { variance += (x[i] - mean) * (x[i] - mean) / count; });
+        each([&](std::size_t i) {
+            const double y = (x[i] - mean) / std::sqrt(variance + 1e-5) * w[c] + b[c];
+            result.y[i] = relu ? std::max(y, 0.0) : y;
+        });
+        result.means.push_back(mean);
+        result.variances.push_back(variance * count / (count - 1));
+    }
+    return result;
+}
+
+TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
+    constexpr std::int64_t kRows = 3, kPlane = 4 * 5;
+    for (const bool relu : {false, true}) {
+        for (const std::int64_t channels : {1, 6}) {
+            const BatchNorm norm{{channels, 4, 5}, relu};
+            const std::int64_t count = kRows * channels * kPlane;
+            const auto x = random_values(count, 1, -2, 3), w = random_values(channels, 2, 0.5f, 2),
+                       b = random_values(channels, 3), dy = random_values(count, 4);
+            const auto before = random_values(2 * channels, 5, 0.5f, 1.5f);
+            const Tensor tx = upload(device(), {kRows, channels * kPlane}, x),
+                         tw = upload(device(), {channels}, w);
+            const Tensor tb = upload(device(), {channels}, b),
+                         running = upload(device(), {2, channels}, before);
+            const Tensor saved = floats({2, channels}), y = floats({kRows, channels * kPlane});
+            device().batch_norm(norm, tx, tw, tb, running, saved, y);
+            const auto reference = [&](const auto& at, const auto& weights, const auto& biases) {
+                return batch_norm(at, weights, biases, kRows, kPlane, relu);
+            };
+            const Normed expected = reference(widened(x), widened(w), widened(b));
+            expect_close(values(y), expected.y, kTolerance, "batch norm");
+            std::vector<double> statistics;
+            for (std::size_t i = 0; i < before.size(); ++i) {
+                const auto c = static_cast<std::size_t>(channels);
+                const double now = i < c ? expected.means[i] : expected.variances[i - c];
+                statistics.push_back(0.9 * static_cast<double>(before[i]) + 0.1 * now);
+            }
+            expect_close(values(running), statistics, kTolerance, "running statistics");
+
+            const Tensor dx = upload(device(), {kRows, channels * kPlane}, dy), dw = floats({channels}),
+                         db = floats({channels});
+            device().batch_norm_backward(norm, tx, y, tw, saved, dx, dx, dw, db);
+            const auto loss = [&](const auto& at, const auto& weights, const auto& biases) {
+                return weighted_sum(reference(at, weights, biases).y, dy);
+            };
+            expect_slopes([&](const auto& at) { return loss(at, widened(w), widened(b)); }, x, values(dx),
+                          "x");
+            expect_slopes([&](const auto& at) { return loss(widened(x), at, widened(b)); }, w, values(dw),
+                          "w");
+            expect_slopes([&](const auto& at) { return loss(widened(x), widened(w), at); }, b, values(db),
+                          "b");
+
+            device().batch_norm_inference(norm, tx, tw, tb, running, y);
+            std::vector<double> inferred;
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                const std::size_t c = i / kPlane % static_cast<std::size_t>(channels);
+                const double mean = statistics[c],
+                             variance = statistics[static_cast<std::size_t>(channels) + c];
+                const double value = (static_cast<double>(x[i]) - mean) / std::sqrt(variance + 1e-5) *
+                                         static_cast<double>(w[c]) +
+                                     static_cast<double>(b[c]);
+                inferred.push_back(relu ? std::max(value, 0.0) : value);
+            }
+            expect_close(values(y), inferred, kTolerance, "with running statistics");
+        }
+    }
+}
+
+// y[o, 2i + a, 2j + b] = Σ channels x[c, i, j] w[c, o, a, b]: PyTorch's nn.ConvTranspose2d(c, o, 2,
+// stride=2).
+std::vector<double> doubled(const std::vector<double>& x, const std::vector<double>& w, ImageShape in,
+                            std::int64_t outputs, std::int64_t rows) {
+    const std::int64_t width = 2 * in.width, plane = 4 * in.height * in.width;
+    std::vector<double> y(static_cast<std::size_t>(rows * outputs * plane));
+    for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < in.channels; ++c)
+            for (std::int64_t o = 0; o < outputs; ++o)
+                for (std::int64_t i = 0; i < in.height; ++i)
+                    for (std::int64_t j = 0; j < in.width; ++j)
+                        for (std::int64_t k = 0; k < 4; ++k)
+                            y[static_cast<std::size_t>((r * outputs + o) * plane + (2 * i + k / 2) * width +
+                                                       2 * j + k % 2)] +=
+                                x[static_cast<std::size_t>(
+                                    ((r * in.channels + c) * in.height + i) * in.width + j)] *
+                                w[static_cast<std::size_t>((c * outputs + o) * 4 + k)];
+    return y;
+}
+
+TEST_P(ImageOperationsTest, AConvolutionOfStrideTwoBackwardsIsATransposedOne) {
+    constexpr std::int64_t kRows = 2, kOutputs = 3;
+    const ImageShape in{4, 5, 6};
+    const Convolution adjoint{{kOutputs, 10, 12}, in.channels, 2, 0, 2};
+    ASSERT_EQ(adjoint.y(), in);
+    const auto x = random_values(kRows * in.numbers(), 6), w = random_values(in.channels * kOutputs * 4, 7);
+    const auto dy = random_values(kRows * adjoint.x.numbers(), 8);
+    const Tensor tx = upload(device(), {kRows, in.numbers()}, x),
+                 tdy = upload(device(), {kRows, adjoint.x.numbers()}, dy);
+    const Tensor tw = upload(device(), {in.channels, kOutputs, 2, 2}, w);
+    const Tensor y = floats({kRows, adjoint.x.numbers()}), dx = floats({kRows, in.numbers()}),
+                 dw = floats(tw.shape());
+    device().convolve_backward_input(adjoint, tx, tw, y);
+    expect_close(values(y), doubled(widened(x), widened(w), in, kOutputs, kRows), kTolerance, "transposed");
+    device().convolve(adjoint, tdy, tw, {}, Activation::none, dx);
+    device().convolve_backward_parameters(adjoint, tx, tdy, dw, {});
+    expect_slopes(
+        [&](const auto& at) { return weighted_sum(doubled(at, widened(w), in, kOutputs, kRows), dy); }, x,
+        values(dx), "x");
+    expect_slopes(
+        [&](const auto& at) { return weighted_sum(doubled(widened(x), at, in, kOutputs, kRows), dy); }, w,
+        values(dw), "w");
+}
+
+TEST_P(ImageOperationsTest, ChannelsAreAddedToAndSummed) {
+    constexpr std::int64_t kRows = 3;
+    const ImageShape shape{2, 3, 4};
+    const auto y = random_values(kRows * shape.numbers(), 9), b = random_values(shape.channels, 10);
+    const Tensor ty = upload(device(), {kRows, shape.numbers()}, y), db = floats({shape.channels});
+    device().sum_channels(shape, ty, db);
+    device().add_channels(shape, upload(device(), {shape.channels}, b), ty);
+    std::vector<double> sums(2, 0.0), added;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        sums[i / 12 % 2] += static_cast<double>(y[i]);
+        added.push_back(static_cast<double>(y[i]) + static_cast<double>(b[i / 12 % 2]));
+    }
+    expect_close(values(db), sums, kTolerance, "sums");
+    expect_close(values(ty), added, kTolerance, "added");
+}
+
+std::vector<double> dice(const std::vector<double>& logits, const std::vector<float>& target,
+                         std::size_t columns) {
+    std::vector<double> losses;
+    for (std::size_t first = 0; first < logits.size(); first += columns) {
+        double both = 0, sides = 0;
+        for (std::size_t i = first; i < first + columns; ++i) {
+            const double p = 1 / (1 + std::exp(-logits[i]));
+            both += p * static_cast<double>(target[i]);
+            sides += p + static_cast<double>(target[i]);
+        }
+        losses.push_back(1 - (2 * both + 1) / (sides + 1));
+    }
+    return losses;
+}
+
+TEST_P(ImageOperationsTest, DiceOfEachImageAndItsGradient) {
+    constexpr std::int64_t kRows = 3, kColumns = 500;
+    const auto logits = random_values(kRows * kColumns, 11, -4, 4);
+    auto target = random_values(kRows * kColumns, 12);
+    double right = 0;
+    for (std::size_t i = 0; i < target.size(); ++i) {
+        target[i] = i < kColumns || target[i] > 0.4f ? 0.0f : 1.0f;  // the first image has no mask at all
+        right += ((logits[i] > 0) == (target[i] > 0.5f) ? 1.0 : 0.0) / kColumns;
+    }
+    const Tensor in = upload(device(), {kRows, kColumns}, logits), metrics = device().make(Type::f64, {2});
+    device().sigmoid_dice(in, upload(device(), {kRows, kColumns}, target), 0.5f, metrics, in);
+    const auto loss = [&](const auto& at) {
+        double sum = 0;
+        for (double one : dice(at, target, kColumns)) sum += one;
+        return sum;
+    };
+    const auto told = device().values_of<double>(metrics);
+    EXPECT_NEAR(told[0], loss(widened(logits)), 1e-5);
+    EXPECT_NEAR(told[1], right, 1e-9);
+    expect_slopes([&](const auto& at) { return 0.5 * loss(at); }, logits, values(in), "logits");
+}
+
+TEST_P(ImageOperationsTest, ColumnsAreCopiedOrAdded) {
+    const auto from = random_values(3 * 10, 13), to = random_values(3 * 7, 14);
+    for (const Write write : {Write::set, Write::add}) {
+        const Tensor out = upload(device(), {3, 7}, to);
+        device().copy_columns(upload(device(), {3, 10}, from), 4, out, 2, 5, write);
+        auto expected = widened(to);
+        for (std::size_t r = 0; r < 3; ++r)
+            for (std::size_t c = 0; c < 5; ++c) {
+                const auto in = static_cast<double>(from[r * 10 + 4 + c]);
+                double& place = expected[r * 7 + 2 + c];
+                place = write == Write::add ? place + in : in;
+            }
+        expect_close(values(out), expected, kTolerance, "columns");
+    }
+}
+
+INSTANTIATE_ON_EACH_DEVICE(ImageOperationsTest);
+
+}  // namespace
+}  // namespace dp::trainer

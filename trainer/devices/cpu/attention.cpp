@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/devices/cpu/attention.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "trainer/devices/cpu/exponential.hpp"
+#include "trainer/devices/cpu/gemm.hpp"
+#include "trainer/devices/cpu/parallel.hpp"
+
+namespace dp::trainer::cpu {
+namespace {
+
+constexpr std::int64_t kQueries =
+    64;  // of a block: its scores against 1024 keys are 256 KiB, half a core's cache
+
+// Row r of the block sees `before` + r + 1 keys. Scores become probabilities, zero beyond what is seen;
+// log_sums[r]: the logarithm of the sum of e^score, with which the backward pass finds the probabilities
+// again.
+DP_WIDE_VECTORS void softmax_rows(float* scores, std::int64_t rows, std::int64_t before, std::int64_t keys,
+                                  float* log_sums) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+        float* row = scores + r * keys;
+        const std::int64_t seen = before + r + 1;
+        float largest = row[0];
+#pragma omp simd reduction(max : largest)
+        for (std::int64_t k = 0; k < seen; ++k) largest = row[k] > largest ? row[k] : largest;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t k = 0; k < seen; ++k) {
+            row[k] = exponential(row[k] - largest);
+            sum += row[k];
+        }
+        const float factor = 1 / sum;
+        for (std::int64_t k = 0; k < seen; ++k) row[k] *= factor;
+        std::fill(row + seen, row + keys, 0.0f);
+        log_sums[r] = largest + std::log(sum);
+    }
+}
+
+// The probabilities again from the scores and log_sums.
+DP_WIDE_VECTORS void probabilities(float* scores, std::int64_t rows, std::int64_t before, std::int64_t keys,
+                                   const float* log_sums) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+        float* row = scores + r * keys;
+        const std::int64_t seen = before + r + 1;
+        for (std::int64_t k = 0; k < seen; ++k) row[k] = exponential(row[k] - log_sums[r]);
+        std::fill(row + seen, row + keys, 0.0f);
+    }
+}
+
+// d_p becomes the gradient of the scores: p (d_p - Σ dy y).
+DP_WIDE_VECTORS void score_gradients(float* d_p, const float* p, std::int64_t rows, std::int64_t keys,
+                                     const float* dy, const float* y, std::int64_t stride,
+                                     std::int64_t size) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t i = 0; i < size; ++i) sum += dy[r * stride + i] * y[r * stride + i];
+        for (std::int64_t k = 0; k < keys; ++k)
+            d_p[r * keys + k] = p[r * keys + k] * (d_p[r * keys + k] - sum);
+    }
+}
+
+// One head of one sequence: where its numbers lie.
+struct Head {
+    Head(const Attention& a, std::int64_t columns, std::int64_t item)
+        : size(columns / a.heads),
+          stride(3 * columns),
+          y_stride(columns),
+          first(item / a.heads * a.sequence * stride + item % a.heads * size),
+          y_first(item / a.heads * a.sequence * columns + item % a.heads * size),
+          sums_first(item * a.sequence) {}
+    std::int64_t size;                        // numbers of a query
+    std::int64_t stride, y_stride;            // from one token to the next, in qkv and in y
+    std::int64_t first, y_first, sums_first;  // of the first query, output and logarithm
+    float scale() const { return 1 / std::sqrt(static_cast<float>(size)); }
+};
+
+}  // namespace
+
+bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) {
+    const std::int64_t columns = y.columns(), t = a.sequence;
+    std::atomic<bool> sound = true;
+    for_each_item(y.rows() / t * a.heads, [&](std::int64_t item) {
+        const Head head(a, columns, item);
+        const float *q = qkv.data<float>() + head.first, *k = q + columns, *v = k + columns;
+        float* out = y.data<float>() + head.y_first;
+        std::vector<float> scores(static_cast<std::size_t>(kQueries * t));
+        for (std::int64_t before = 0; before < t; before += kQueries) {
+            const std::int64_t rows = std::min(kQueries, t - before), keys = before + rows;
+            const bool scored =
+                multiply(rows, keys, head.size, head.scale(), {q + before * head.stride, head.stride},
+                         {k, head.stride, Form::transposed}, 0, scores.data(), keys);
+            softmax_rows(scores.data(), rows, before, keys, sums.data<float>() + head.sums_first + before);
+            const bool mixed = multiply(rows, head.size, keys, 1, {scores.data(), keys}, {v, head.stride}, 0,
+                                        out + before * head.y_stride, head.y_stride);
+            if (!scored || !mixed) sound = false;
+        }
+    });
+    return sound;
+}
+
+bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
+                        const Tensor& dy, const Tensor& d_qkv) {
+    const std::int64_t columns = y.columns(), t = a.sequence;
+    std::atomic<bool> sound = true;
+    for_each_item(y.rows() / t * a.heads, [&](std::int64_t item) {
+        const Head head(a, columns, item);
+        const float *q = qkv.data<float>() + head.first, *k = q + columns, *v = k + columns;
+        const float *out = y.data<float>() + head.y_first, *d_out = dy.data<float>() + head.y_first;
+        float *dq = d_qkv.data<float>() + head.first, *dk = dq + columns, *dv = dk + columns;
+        std::vector<float> p(static_cast<std::size_t>(kQueries * t)), d_p(p.size());
+        bool fine = true;
+        // The last block sees all keys: it sets their gradients, and the others add.
+        for (std::int64_t block = (t - 1) / kQueries; block >= 0; --block) {
+            const std::int64_t before = block * kQueries, rows = std::min(kQueries, t - before),
+                               keys = before + rows;
+            const float beta = keys == t ? 0.0f : 1.0f;
+            const Operand here{q + before * head.stride, head.stride};
+            const Operand d_here{d_out + before * head.y_stride, head.y_stride};
+            fine &= multiply(rows, keys, head.size, head.scale(), here, {k, head.stride, Form::transposed}, 0,
+                             p.data(), keys);
+            probabilities(p.data(), rows, before, keys, sums.data<float>() + head.sums_first + before);
+            fine &= multiply(rows, keys, head.size, 1, d_here, {v, head.stride, Form::transposed}, 0,
+                             d_p.data(), keys);
+            fine &= multiply(keys, head.size, rows, 1, {p.data(), keys, Form::transposed}, d_here, beta, dv,
+                             head.stride);
+            score_gradients(d_p.data(), p.data(), rows, keys, d_here.data, out + before * head.y_stride,
+                            head.y_stride, head.size);
+            fine &= multiply(rows, head.size, keys, head.scale(), {d_p.data(), keys}, {k, head.stride}, 0,
+                             dq + before * head.stride, head.stride);
+            fine &= multiply(keys, head.size, rows, head.scale(), {d_p.data(), keys, Form::transposed}, here,
+                             beta, dk, head.stride);
+        }
+        if (!fine) sound = false;
+    });
+    return sound;
+}
+
+}  // namespace dp::trainer::cpu

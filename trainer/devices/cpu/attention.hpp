@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Causal attention of the CPU device: a block of queries at a time, so that the scores of a whole sequence
+// never lie in memory (Dao et al. 2022, without the tiling of keys: a row of scores fits the cache here).
+#ifndef TRAINER_DEVICES_CPU_ATTENTION_HPP
+#define TRAINER_DEVICES_CPU_ATTENTION_HPP
+
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer::cpu {
+
+// Shapes as in device.hpp. False where oneDNN refuses a product.
+bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums);
+bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
+                        const Tensor& dy, const Tensor& d_qkv);
+
+}  // namespace dp::trainer::cpu
+
+#endif

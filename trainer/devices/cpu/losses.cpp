@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/devices/cpu/losses.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "trainer/devices/cpu/exponential.hpp"
+#include "trainer/devices/cpu/parallel.hpp"
+
+namespace dp::trainer::cpu {
+namespace {
+
+struct RowLoss {
+    double loss = 0;
+    double right = 0;  // of the row, from 0 to 1
+};
+
+// Rows are worked on by several threads and added up in their order.
+void add_up(const std::vector<RowLoss>& rows, const Tensor& metrics) {
+    for (const auto& row : rows) {
+        metrics.data<double>()[0] += row.loss;
+        metrics.data<double>()[1] += row.right;
+    }
+}
+
+DP_WIDE_VECTORS RowLoss cross_entropy_row(const float* row, std::int64_t classes, std::int32_t label,
+                                          float scale, float* gradient) {
+    float largest = row[0];
+#pragma omp simd reduction(max : largest)
+    for (std::int64_t c = 0; c < classes; ++c) largest = row[c] > largest ? row[c] : largest;
+    std::int64_t best = 0;
+    while (best + 1 < classes && row[best] < largest) ++best;
+    const float own = row[label];
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (std::int64_t c = 0; c < classes; ++c) total += exponential(row[c] - largest);
+    if (gradient != nullptr) {
+        const float factor = scale / total;
+        for (std::int64_t c = 0; c < classes; ++c) gradient[c] = factor * exponential(row[c] - largest);
+        gradient[label] -= scale;
+    }
+    return {static_cast<double>(std::log(total) - (own - largest)), best == label ? 1.0 : 0.0};
+}
+
+struct Overlap {
+    double both = 0, predicted = 0, wanted = 0;  // Σ p t, Σ p, Σ t
+    double right = 0;                            // numbers on the right side of one half
+};
+
+DP_WIDE_VECTORS Overlap overlap_of(const float* logits, const float* target, std::int64_t count) {
+    constexpr std::int64_t kRun = 4096;  // see normalisation.cpp
+    Overlap total;
+    for (std::int64_t from = 0; from < count; from += kRun) {
+        const std::int64_t end = from + kRun < count ? from + kRun : count;
+        float both = 0, predicted = 0, wanted = 0, right = 0;
+#pragma omp simd reduction(+ : both, predicted, wanted, right)
+        for (std::int64_t i = from; i < end; ++i) {
+            const float p = 1 / (1 + exponential(-logits[i]));
+            both += p * target[i];
+            predicted += p;
+            wanted += target[i];
+            right += (logits[i] > 0) == (target[i] > 0.5f) ? 1.0f : 0.0f;
+        }
+        total.both += static_cast<double>(both);
+        total.predicted += static_cast<double>(predicted);
+        total.wanted += static_cast<double>(wanted);
+        total.right += static_cast<double>(right);
+    }
+    return total;
+}
+
+// d loss / d p = base - slope * target.
+DP_WIDE_VECTORS void dice_gradient(const float* logits, const float* target, std::int64_t count, float base,
+                                   float slope, float* gradient) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float p = 1 / (1 + exponential(-logits[i]));
+        gradient[i] = (base - slope * target[i]) * p * (1 - p);
+    }
+}
+
+}  // namespace
+
+void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
+                           const Tensor& d_logits) {
+    const std::int64_t classes = logits.columns();
+    std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
+    for_each_part(logits.rows(), kWorthAThread / classes, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t r = first; r < last; ++r)
+            rows[static_cast<std::size_t>(r)] =
+                cross_entropy_row(logits.data<float>() + r * classes, classes, labels.data<std::int32_t>()[r],
+                                  scale, d_logits ? d_logits.data<float>() + r * classes : nullptr);
+    });
+    add_up(rows, metrics);
+}
+
+void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
+                   const Tensor& d_prediction) {
+    const auto columns = static_cast<float>(prediction.columns());
+    for (std::int64_t i = 0, count = prediction.elements(); i < count; ++i) {
+        const float difference = prediction.data<float>()[i] - target.data<float>()[i];
+        metrics.data<double>()[0] += static_cast<double>(difference) * difference / columns;
+        if (d_prediction) d_prediction.data<float>()[i] = scale * 2 * difference / columns;
+    }
+}
+
+void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                  const Tensor& d_logits) {
+    const std::int64_t count = logits.columns();
+    std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
+    for_each_part(logits.rows(), 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t r = first; r < last; ++r) {
+            const float *row = logits.data<float>() + r * count, *wanted = target.data<float>() + r * count;
+            const Overlap o = overlap_of(row, wanted, count);
+            const double above = 2 * o.both + kDiceSmooth, below = o.predicted + o.wanted + kDiceSmooth;
+            rows[static_cast<std::size_t>(r)] = {1 - above / below, o.right / static_cast<double>(count)};
+            if (!d_logits) continue;
+            const double s = static_cast<double>(scale);
+            dice_gradient(row, wanted, count, static_cast<float>(s * above / (below * below)),
+                          static_cast<float>(s * 2 / below), d_logits.data<float>() + r * count);
+        }
+    });
+    add_up(rows, metrics);
+}
+
+}  // namespace dp::trainer::cpu

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Losses of the CPU device with their gradients. Shapes and formulas as in device.hpp.
+#ifndef TRAINER_DEVICES_CPU_LOSSES_HPP
+#define TRAINER_DEVICES_CPU_LOSSES_HPP
+
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer::cpu {
+
+void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
+                           const Tensor& d_logits);
+void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
+                   const Tensor& d_prediction);
+void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                  const Tensor& d_logits);
+
+}  // namespace dp::trainer::cpu
+
+#endif

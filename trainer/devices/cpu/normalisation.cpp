@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/devices/cpu/normalisation.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/devices/cpu/parallel.hpp"
+
+namespace dp::trainer::cpu {
+namespace {
+
+// Sums of a few thousand numbers are float32's, in several lanes; sums of such sums are float64's.
+constexpr std::int64_t kRun = 4096;
+
+DP_WIDE_VECTORS double squares_around(const float* x, std::int64_t count, float middle) {
+    double total = 0;
+    for (std::int64_t from = 0; from < count; from += kRun) {
+        const std::int64_t end = std::min(count, from + kRun);
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t i = from; i < end; ++i) sum += (x[i] - middle) * (x[i] - middle);
+        total += static_cast<double>(sum);
+    }
+    return total;
+}
+
+struct Sums {
+    double gradient = 0;  // Σ dy
+    double product = 0;   // Σ dy x̂
+};
+
+DP_WIDE_VECTORS void layer_norm_row(const float* x, const float* w, const float* b, std::int64_t columns,
+                                    float mean, float scale, float* y) {
+    for (std::int64_t c = 0; c < columns; ++c) y[c] = (x[c] - mean) * scale * w[c] + b[c];
+}
+
+DP_WIDE_VECTORS void layer_norm_row_backward(const float* x, const float* w, const float* dy,
+                                             std::int64_t columns, float mean, float scale, float* dx) {
+    float gradient = 0, product = 0;  // means of dy w and of dy w x̂
+#pragma omp simd reduction(+ : gradient, product)
+    for (std::int64_t c = 0; c < columns; ++c) {
+        gradient += dy[c] * w[c];
+        product += dy[c] * w[c] * ((x[c] - mean) * scale);
+    }
+    gradient /= static_cast<float>(columns);
+    product /= static_cast<float>(columns);
+    for (std::int64_t c = 0; c < columns; ++c)
+        dx[c] += scale * (dy[c] * w[c] - gradient - (x[c] - mean) * scale * product);
+}
+
+DP_WIDE_VECTORS void add_row_products(const float* x, const float* dy, std::int64_t count, float mean,
+                                      float scale, float* dw, float* db) {
+    for (std::int64_t c = 0; c < count; ++c) {
+        dw[c] += dy[c] * ((x[c] - mean) * scale);
+        db[c] += dy[c];
+    }
+}
+
+DP_WIDE_VECTORS void scale_plane(const float* x, std::int64_t count, float factor, float shift, bool relu,
+                                 float* y) {
+    if (relu) {
+        for (std::int64_t i = 0; i < count; ++i) {
+            const float value = x[i] * factor + shift;
+            y[i] = value > 0 ? value : 0.0f;
+        }
+    } else {
+        for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * factor + shift;
+    }
+}
+
+// dx becomes dy, or zero where ReLU held y at zero.
+DP_WIDE_VECTORS Sums mask_and_sum(const float* x, const float* y, const float* dy, std::int64_t count,
+                                  float mean, float scale, bool relu, float* dx) {
+    Sums total;
+    for (std::int64_t from = 0; from < count; from += kRun) {
+        const std::int64_t end = std::min(count, from + kRun);
+        float gradient = 0, product = 0;
+#pragma omp simd reduction(+ : gradient, product)
+        for (std::int64_t i = from; i < end; ++i) {
+            const float here = !relu || y[i] > 0 ? dy[i] : 0.0f;
+            dx[i] = here;
+            gradient += here;
+            product += here * ((x[i] - mean) * scale);
+        }
+        total.gradient += static_cast<double>(gradient);
+        total.product += static_cast<double>(product);
+    }
+    return total;
+}
+
+DP_WIDE_VECTORS void finish_gradient(const float* x, std::int64_t count, float mean, float scale,
+                                     float factor, float gradient, float product, float* dx) {
+    for (std::int64_t i = 0; i < count; ++i)
+        dx[i] = factor * (dx[i] - gradient - (x[i] - mean) * scale * product);
+}
+
+// The planes of a channel lie `step` numbers apart, one a sample.
+struct Planes {
+    explicit Planes(const BatchNorm& norm, std::int64_t samples)
+        : rows(samples),
+          numbers(norm.x.height * norm.x.width),
+          step(norm.x.numbers()),
+          count(static_cast<double>(rows * numbers)) {}
+    std::int64_t rows, numbers, step;
+    double count;
+    std::int64_t at(std::int64_t channel, std::int64_t row) const { return row * step + channel * numbers; }
+};
+
+}  // namespace
+
+DP_WIDE_VECTORS double sum_of(const float* x, std::int64_t count) {
+    double total = 0;
+    for (std::int64_t from = 0; from < count; from += kRun) {
+        const std::int64_t end = std::min(count, from + kRun);
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t i = from; i < end; ++i) sum += x[i];
+        total += static_cast<double>(sum);
+    }
+    return total;
+}
+
+void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y, const Tensor& saved) {
+    const std::int64_t columns = x.columns();
+    for_each_part(x.rows(), kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t r = first; r < last; ++r) {
+            const float* row = x.data<float>() + r * columns;
+            const auto mean = static_cast<float>(sum_of(row, columns) / static_cast<double>(columns));
+            const double variance = squares_around(row, columns, mean) / static_cast<double>(columns);
+            const auto scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
+            saved.data<float>()[2 * r] = mean;
+            saved.data<float>()[2 * r + 1] = scale;
+            layer_norm_row(row, w.data<float>(), b.data<float>(), columns, mean, scale,
+                           y.data<float>() + r * columns);
+        }
+    });
+}
+
+void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
+                         const Tensor& dx, const Tensor& dw, const Tensor& db) {
+    const std::int64_t columns = x.columns(), rows = x.rows();
+    const float* s = saved.data<float>();
+    for_each_part(rows, kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t r = first; r < last; ++r)
+            layer_norm_row_backward(x.data<float>() + r * columns, w.data<float>(),
+                                    dy.data<float>() + r * columns, columns, s[2 * r], s[2 * r + 1],
+                                    dx.data<float>() + r * columns);
+    });
+    // Each thread sums all rows of its columns: the same bits for any number of threads.
+    for_each_part(columns, kWorthAThread / rows, [&](std::int64_t first, std::int64_t last) {
+        float *w_sum = dw.data<float>() + first, *b_sum = db.data<float>() + first;
+        std::fill_n(w_sum, last - first, 0.0f);
+        std::fill_n(b_sum, last - first, 0.0f);
+        for (std::int64_t r = 0; r < rows; ++r)
+            add_row_products(x.data<float>() + r * columns + first, dy.data<float>() + r * columns + first,
+                             last - first, s[2 * r], s[2 * r + 1], w_sum, b_sum);
+    });
+}
+
+void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                const Tensor& running, const Tensor& saved, const Tensor& y) {
+    const Planes planes(norm, x.rows());
+    const std::int64_t channels = norm.x.channels;
+    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t c = first; c < last; ++c) {
+            double sum = 0, squares = 0;
+            for (std::int64_t r = 0; r < planes.rows; ++r)
+                sum += sum_of(x.data<float>() + planes.at(c, r), planes.numbers);
+            const auto mean = static_cast<float>(sum / planes.count);
+            for (std::int64_t r = 0; r < planes.rows; ++r)
+                squares += squares_around(x.data<float>() + planes.at(c, r), planes.numbers, mean);
+            const double variance = squares / planes.count;
+            const auto scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
+            saved.data<float>()[c] = mean;
+            saved.data<float>()[channels + c] = scale;
+            // PyTorch's running variance is the unbiased one.
+            const double unbiased = squares / std::max(planes.count - 1, 1.0);
+            float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;
+            *running_mean += kNormMomentum * (mean - *running_mean);
+            *running_variance += kNormMomentum * (static_cast<float>(unbiased) - *running_variance);
+            const float factor = w.data<float>()[c] * scale, shift = b.data<float>()[c] - mean * factor;
+            for (std::int64_t r = 0; r < planes.rows; ++r) {
+                const std::int64_t at = planes.at(c, r);
+                scale_plane(x.data<float>() + at, planes.numbers, factor, shift, norm.relu,
+                            y.data<float>() + at);
+            }
+        }
+    });
+}
+
+void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                          const Tensor& running, const Tensor& y) {
+    const Planes planes(norm, x.rows());
+    const std::int64_t channels = norm.x.channels;
+    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t c = first; c < last; ++c) {
+            const float mean = running.data<float>()[c], variance = running.data<float>()[channels + c];
+            const float factor = w.data<float>()[c] / std::sqrt(variance + kNormEpsilon);
+            const float shift = b.data<float>()[c] - mean * factor;
+            for (std::int64_t r = 0; r < planes.rows; ++r) {
+                const std::int64_t at = planes.at(c, r);
+                scale_plane(x.data<float>() + at, planes.numbers, factor, shift, norm.relu,
+                            y.data<float>() + at);
+            }
+        }
+    });
+}
+
+void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                         const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
+                         const Tensor& db) {
+    const Planes planes(norm, x.rows());
+    const std::int64_t channels = norm.x.channels;
+    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t c = first; c < last; ++c) {
+            const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
+            Sums sums;
+            for (std::int64_t r = 0; r < planes.rows; ++r) {
+                const std::int64_t at = planes.at(c, r);
+                const Sums part =
+                    mask_and_sum(x.data<float>() + at, y.data<float>() + at, dy.data<float>() + at,
+                                 planes.numbers, mean, scale, norm.relu, dx.data<float>() + at);
+                sums.gradient += part.gradient;
+                sums.product += part.product;
+            }
+            dw.data<float>()[c] = static_cast<float>(sums.product);
+            db.data<float>()[c] = static_cast<float>(sums.gradient);
+            const auto gradient = static_cast<float>(sums.gradient / planes.count);
+            const auto product = static_cast<float>(sums.product / planes.count);
+            for (std::int64_t r = 0; r < planes.rows; ++r) {
+                const std::int64_t at = planes.at(c, r);
+                finish_gradient(x.data<float>() + at, planes.numbers, mean, scale, w.data<float>()[c] * scale,
+                                gradient, product, dx.data<float>() + at);
+            }
+        }
+    });
+}
+
+}  // namespace dp::trainer::cpu

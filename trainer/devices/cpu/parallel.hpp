@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the CPU device's loops use its threads and its vector units. The threads are OpenMP's, as oneDNN's are:
+// two kinds of threads would wait for each other's cores. Without OpenMP (the sanitizers' builds) a loop runs
+// on the calling thread.
+#ifndef TRAINER_DEVICES_CPU_PARALLEL_HPP
+#define TRAINER_DEVICES_CPU_PARALLEL_HPP
+
+#include <algorithm>
+#include <cstdint>
+#ifdef _OPENMP
+#include <omp.h>
+#else
+// oneDNN has its OpenMP in any case; the header is GCC's alone.
+extern "C" void omp_set_num_threads(int threads);
+#endif
+
+// For functions whose loops are worth wider vectors than every x86-64 has: compiled for each kind of CPU, and
+// chosen when the program starts. Not for optimizers: there all ranks must get the same bits, whatever CPUs
+// they run on.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define DP_WIDE_VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define DP_WIDE_VECTORS
+#endif
+
+namespace dp::trainer::cpu {
+
+// Of the calling thread's loops and oneDNN's.
+inline void use_threads(int threads) {
+    omp_set_num_threads(threads);
+}
+
+// Numbers that make up for waking a thread (some microseconds).
+inline constexpr std::int64_t kWorthAThread = 16 * 1024;
+
+// Calls work(first, last) for parts of [0, count), each of at least `least` items, on the device's threads.
+// The parts are the same for the same number of threads.
+template <typename Work>
+void for_each_part(std::int64_t count, std::int64_t least, Work work) {
+#ifdef _OPENMP
+    const std::int64_t parts =
+        std::clamp<std::int64_t>(count / std::max<std::int64_t>(least, 1), 1, omp_get_max_threads());
+    if (parts > 1) {
+#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(static, 1)
+        for (std::int64_t part = 0; part < parts; ++part)
+            work(count * part / parts, count * (part + 1) / parts);
+        return;
+    }
+#endif
+    (void)least;
+    work(std::int64_t{0}, count);
+}
+
+// Calls work(item) for each of `count` items that differ in cost, on the device's threads.
+template <typename Work>
+void for_each_item(std::int64_t count, Work work) {
+#ifdef _OPENMP
+#pragma omp parallel for schedule(dynamic, 1)
+#endif
+    for (std::int64_t item = 0; item < count; ++item) work(item);
+}
+
+}  // namespace dp::trainer::cpu
+
+#endif

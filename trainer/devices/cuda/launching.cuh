@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files of kernels share: how many blocks, which items a thread takes, and sums over a warp or a
+// block in an order that is always the same.
+#ifndef TRAINER_DEVICES_CUDA_LAUNCHING_CUH
+#define TRAINER_DEVICES_CUDA_LAUNCHING_CUH
+
+#include <algorithm>
+#include <cstdint>
+
+namespace dp::trainer::kernels {
+
+inline constexpr int kThreads = 256;
+// More blocks than that gain nothing: each thread then walks on by the size of the grid.
+inline constexpr std::int64_t kMaxBlocks = 4096;
+
+inline unsigned blocks_for(std::int64_t items) {
+    return static_cast<unsigned>(std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
+}
+
+__device__ inline std::int64_t first_item() {
+    return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t stride() {
+    return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+// In the first lane.
+__device__ inline double warp_sum(double value) {
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xFFFFFFFFu, value, offset);
+    return value;
+}
+
+// In every lane.
+__device__ inline float warp_sum_all(float value) {
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
+    return value;
+}
+__device__ inline float warp_max_all(float value) {
+    for (int offset = 16; offset > 0; offset /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+    return value;
+}
+
+// In every thread of a block of kThreads. All of them call.
+__device__ inline double block_sum(double value) {
+    __shared__ double warps[kThreads / 32];
+    value = warp_sum(value);
+    __syncthreads();  // the last call's may still be read
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    double total = 0;
+    for (double warp : warps) total += warp;
+    return total;
+}
+
+}  // namespace dp::trainer::kernels
+
+#endif

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpt: GPT-2 (Radford et al. 2019): learned positions, layer norm before attention and before the two linear
+// layers with GELU, and a head that shares its weights with the tokens' table. A sample is a sequence of
+// tokens, its target the same shifted by one; its loss is the mean over the tokens.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "trainer/models/model.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// The head's logits are made for some tokens at a time: of all tokens they would be the largest tensor by
+// far.
+constexpr std::int64_t kLogits = std::int64_t{32} << 20;
+
+struct Weights {
+    Parameter* weight;
+    Parameter* bias;
+};
+
+// The parameters of a layer.
+struct Block {
+    Weights norm1, qkv, project, norm2, up, down;
+};
+
+// What a layer's backward pass needs.
+struct Activations {
+    Tensor norm1, saved1, qkv, mixed, sums, middle, norm2, saved2, up, active;
+};
+
+class Gpt final : public Model {
+ public:
+    explicit Gpt(const GptShape& shape) : shape_(shape) {
+        const std::int64_t c = shape.hidden;
+        const Initial normal = Initial::normal(0.02f);
+        // As GPT-2: what is added to the residual stream begins smaller the more layers add to it.
+        const Initial added = Initial::normal(0.02f / std::sqrt(2.0f * static_cast<float>(shape.layers)));
+        table_ = &parameters_.add("wte", {shape.vocabulary, c}, normal);
+        positions_ = &parameters_.add("wpe", {shape.sequence, c}, normal);
+        for (std::int64_t number = 0; number < shape.layers; ++number) {
+            const std::string name = "h." + std::to_string(number);
+            blocks_.push_back({norm(name + ".ln_1"), linear(name + ".attn.c_attn", c, 3 * c, normal),
+                               linear(name + ".attn.c_proj", c, c, added), norm(name + ".ln_2"),
+                               linear(name + ".mlp.c_fc", c, 4 * c, normal),
+                               linear(name + ".mlp.c_proj", 4 * c, c, added)});
+        }
+        last_norm_ = norm("ln_f");
+    }
+
+    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+        device_ = &device;
+        parameters_.place(device, seed);
+        const std::int64_t r = rows * shape_.sequence, c = shape_.hidden;
+        auto numbers = [&](std::int64_t columns) { return device.make(Type::f32, {r, columns}); };
+        for (std::int64_t i = 0; i <= shape_.layers; ++i) stream_.push_back(numbers(c));
+        for (std::int64_t i = 0; i < kept_layers(); ++i)
+            kept_.push_back({numbers(c), numbers(2), numbers(3 * c), numbers(c), numbers(shape_.heads),
+                             numbers(c), numbers(c), numbers(2), numbers(4 * c), numbers(4 * c)});
+        last_ = numbers(c);
+        last_saved_ = numbers(2);
+        d_stream_ = numbers(c);
+        d_narrow_ = numbers(c);
+        d_wide_ = numbers(4 * c);
+        chunk_ = std::clamp<std::int64_t>(kLogits / shape_.vocabulary, 1, r);
+        logits_ = device.make(Type::f32, {chunk_, shape_.vocabulary});
+    }
+
+    void evaluate(const Batch& batch, const Tensor& metrics) override {
+        forward(batch.x);
+        head(batch, 0, metrics, false);
+    }
+
+    void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
+        forward(batch.x);
+        head(batch, scale / static_cast<float>(shape_.sequence), metrics, true);
+
+        Device& d = *device_;
+        const Tensor dx = first(d_stream_);  // the gradient of the residual stream, to which each layer adds
+        d.zero(dx);
+        d.layer_norm_backward(first(stream_.back()), value(last_norm_.weight), first(last_saved_),
+                              first(d_narrow_), dx, gradient(last_norm_.weight), gradient(last_norm_.bias));
+        for (auto number = static_cast<std::size_t>(shape_.layers); number-- > 0;) {
+            if (shape_.recompute) layer(number);
+            layer_backward(blocks_[number], activations(number), first(stream_[number]), dx);
+        }
+        d.zero(gradient(positions_));
+        d.embed_backward(batch.x, dx, gradient(table_), gradient(positions_));
+    }
+
+    std::int64_t targets_per_sample() const override { return shape_.sequence; }
+
+    // 2 a parameter and token, and the scores: as in Chowdhery et al. 2022, appendix B.
+    double forward_flops_per_sample() const override {
+        const double a_token = 2.0 * static_cast<double>(parameters_.count()) +
+                               2.0 * static_cast<double>(shape_.layers * shape_.hidden * shape_.sequence);
+        return a_token * static_cast<double>(shape_.sequence);
+    }
+    std::int64_t activations_per_sample() const override {
+        const std::int64_t c = shape_.hidden;
+        const std::int64_t a_layer = 15 * c + shape_.heads + 4;
+        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * a_layer + 7 * c + 2);
+    }
+
+ private:
+    GptShape shape_;
+    Parameter *table_ = nullptr, *positions_ = nullptr;
+    std::vector<Block> blocks_;
+    Weights last_norm_{};
+    Device* device_ = nullptr;
+    std::int64_t tokens_ = 0;        // of the batch
+    std::vector<Tensor> stream_;     // the residual stream before each layer, and after the last
+    std::vector<Activations> kept_;  // of each layer, or of the one that is recomputed
+    Tensor last_, last_saved_;       // the last norm
+    Tensor d_stream_, d_narrow_, d_wide_;
+    std::int64_t chunk_ = 0;
+    Tensor logits_;
+
+    Weights norm(const std::string& name) {
+        return {&parameters_.add(name + ".weight", {shape_.hidden}, Initial::constant(1)),
+                &parameters_.add(name + ".bias", {shape_.hidden}, Initial::constant(0))};
+    }
+    Weights linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, Initial initial) {
+        return {&parameters_.add(name + ".weight", {outputs, inputs}, initial),
+                &parameters_.add(name + ".bias", {outputs}, Initial::constant(0))};
+    }
+    static const Tensor& value(const Parameter* parameter) { return parameter->value; }
+    static const Tensor& gradient(const Parameter* parameter) { return parameter->gradient; }
+
+    std::int64_t kept_layers() const { return shape_.recompute ? 1 : shape_.layers; }
+    Activations& activations(std::size_t layer) { return kept_[shape_.recompute ? 0 : layer]; }
+    // The part of a buffer that the batch's tokens fill.
+    Tensor first(const Tensor& buffer) const { return buffer.first_rows(tokens_); }
+    // The same memory with other columns.
+    Tensor narrowed(const Tensor& buffer, std::int64_t columns) const {
+        return buffer.view(0, {tokens_, columns});
+    }
+
+    void forward(const Tensor& tokens) {
+        tokens_ = tokens.elements();
+        device_->embed(tokens, value(table_), value(positions_), first(stream_[0]));
+        for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
+        device_->layer_norm(first(stream_.back()), value(last_norm_.weight), value(last_norm_.bias),
+                            first(last_), first(last_saved_));
+    }
+
+    void apply(const Weights& w, const Tensor& x, const Tensor& y) {
+        device_->linear(x, value(w.weight), value(w.bias), Activation::none, y);
+    }
+
+    // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
+    void layer(std::size_t number) {
+        Device& d = *device_;
+        const Block& b = blocks_[number];
+        const Activations& a = activations(number);
+        const Tensor x = first(stream_[number]), middle = first(a.middle), y = first(stream_[number + 1]);
+        d.layer_norm(x, value(b.norm1.weight), value(b.norm1.bias), first(a.norm1), first(a.saved1));
+        apply(b.qkv, first(a.norm1), first(a.qkv));
+        d.attention({shape_.sequence, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums));
+        apply(b.project, first(a.mixed), middle);
+        d.add(x, middle);
+        d.layer_norm(middle, value(b.norm2.weight), value(b.norm2.bias), first(a.norm2), first(a.saved2));
+        apply(b.up, first(a.norm2), first(a.up));
+        d.gelu(first(a.up), first(a.active));
+        apply(b.down, first(a.active), y);
+        d.add(middle, y);
+    }
+
+    // Sets the gradients of the parameters, and of x where it is wanted.
+    void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
+        device_->linear_backward_parameters(dy, x, gradient(w.weight), gradient(w.bias));
+        device_->linear_backward_input(dy, value(w.weight), dx);
+    }
+
+    // dx: the gradient of the stream after the layer, and then of that before it.
+    void layer_backward(const Block& b, const Activations& a, const Tensor& x, const Tensor& dx) {
+        Device& d = *device_;
+        const Tensor wide = first(d_wide_), narrow = first(d_narrow_),
+                     qkv = narrowed(d_wide_, 3 * shape_.hidden);
+        backward(b.down, dx, first(a.active), wide);
+        d.gelu_backward(first(a.up), wide, wide);
+        backward(b.up, wide, first(a.norm2), narrow);
+        d.layer_norm_backward(first(a.middle), value(b.norm2.weight), first(a.saved2), narrow, dx,
+                              gradient(b.norm2.weight), gradient(b.norm2.bias));
+        backward(b.project, dx, first(a.mixed), narrow);
+        d.attention_backward({shape_.sequence, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums),
+                             narrow, qkv);
+        backward(b.qkv, qkv, first(a.norm1), narrow);
+        d.layer_norm_backward(x, value(b.norm1.weight), first(a.saved1), narrow, dx, gradient(b.norm1.weight),
+                              gradient(b.norm1.bias));
+    }
+
+    // The loss, and while training the gradients of the table (as the head's weights) and of the last norm's
+    // output.
+    void head(const Batch& batch, float scale, const Tensor& metrics, bool trains) {
+        Device& d = *device_;
+        for (std::int64_t from = 0; from < tokens_; from += chunk_) {
+            const std::int64_t rows = std::min(chunk_, tokens_ - from);
+            const Tensor x = last_.view(from * shape_.hidden, {rows, shape_.hidden}),
+                         logits = logits_.first_rows(rows);
+            d.linear(x, value(table_), {}, Activation::none, logits);
+            d.softmax_cross_entropy(logits, batch.target.view(from, {rows, 1}), scale, metrics,
+                                    trains ? logits : Tensor{});
+            if (!trains) continue;
+            d.linear_backward_parameters(logits, x, gradient(table_), {},
+                                         from == 0 ? Write::set : Write::add);
+            d.linear_backward_input(logits, value(table_),
+                                    d_narrow_.view(from * shape_.hidden, {rows, shape_.hidden}));
+        }
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_gpt(const ModelShape& shape) {
+    return std::make_unique<Gpt>(shape.gpt);
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// unet2d: a U-Net (Ronneberger et al. 2015) with batch norm, as Buda et al. 2019 use it: four levels down and
+// up, each of two 3x3 convolutions, with 32 channels on the first (7,763,041 parameters). Three channels in,
+// one logit a pixel out; the loss is one minus Dice's coefficient of each image.
+#include <cmath>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "trainer/models/layers.hpp"
+#include "trainer/models/model.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr std::int64_t kColours = 3;
+constexpr int kLevels = 4;
+
+// ReLU(batch norm(x * w)).
+class ConvolutionNormLayer {
+ public:
+    ConvolutionNormLayer(ParameterSet& parameters, const std::string& name, ImageShape x,
+                         std::int64_t outputs)
+        : shape_{x, outputs, 3, 1},
+          norm_{shape_.y(), true},
+          kernel_(&parameters.add(name + ".weight", {outputs, x.channels, 3, 3},
+                                  Initial::even(1 / std::sqrt(static_cast<float>(9 * x.channels))))),
+          weight_(&parameters.add(name + ".norm.weight", {outputs}, Initial::constant(1))),
+          bias_(&parameters.add(name + ".norm.bias", {outputs}, Initial::constant(0))),
+          running_(&parameters.add_buffer(name + ".norm.running", {2, outputs}, beginning(outputs))) {}
+
+    void place(Device& device, std::int64_t rows) {
+        device_ = &device;
+        convolved_ = device.make(Type::f32, {rows, outputs()});
+        y_ = device.make(Type::f32, {rows, outputs()});
+        dy_ = device.make(Type::f32, {rows, outputs()});
+        saved_ = device.make(Type::f32, {2, shape_.outputs});
+    }
+
+    // `trains`: with the batch's statistics, not the running ones.
+    Tensor forward(const Tensor& x, bool trains) {
+        const Tensor convolved = convolved_.first_rows(x.rows()), y = output(x.rows());
+        device_->convolve(shape_, x, kernel_->value, {}, Activation::none, convolved);
+        if (trains) {
+            device_->batch_norm(norm_, convolved, weight_->value, bias_->value, running_->value, saved_, y);
+        } else {
+            device_->batch_norm_inference(norm_, convolved, weight_->value, bias_->value, running_->value, y);
+        }
+        return y;
+    }
+    Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
+    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
+    void backward(const Tensor& x, const Tensor& dx) {
+        const Tensor dy = gradient(x.rows());
+        device_->batch_norm_backward(norm_, convolved_.first_rows(x.rows()), output(x.rows()), weight_->value,
+                                     saved_, dy, dy, weight_->gradient, bias_->gradient);
+        device_->convolve_backward_parameters(shape_, dy, x, kernel_->gradient, {});
+        if (dx) device_->convolve_backward_input(shape_, dy, kernel_->value, dx);
+    }
+
+    ImageShape shape() const { return shape_.y(); }
+    std::int64_t outputs() const { return shape_.y().numbers(); }
+    std::int64_t activations() const { return 3 * outputs(); }
+    double forward_flops_per_sample() const {
+        return 2.0 * static_cast<double>(outputs() * shape_.x.channels * 9);
+    }
+
+ private:
+    Convolution shape_;
+    BatchNorm norm_;
+    Parameter *kernel_, *weight_, *bias_;
+    Buffer* running_;
+    Device* device_ = nullptr;
+    Tensor convolved_, y_, dy_, saved_;
+
+    // Means of 0 and variances of 1.
+    static std::vector<float> beginning(std::int64_t channels) {
+        std::vector<float> values(static_cast<std::size_t>(2 * channels), 0.0f);
+        std::fill(values.begin() + channels, values.end(), 1.0f);
+        return values;
+    }
+};
+
+// Two of them.
+class DoubleLayer {
+ public:
+    DoubleLayer(ParameterSet& parameters, const std::string& name, ImageShape x, std::int64_t outputs)
+        : first_(parameters, name + "conv1", x, outputs),
+          second_(parameters, name + "conv2", first_.shape(), outputs) {}
+
+    void place(Device& device, std::int64_t rows) {
+        first_.place(device, rows);
+        second_.place(device, rows);
+    }
+    Tensor forward(const Tensor& x, bool trains) {
+        return second_.forward(first_.forward(x, trains), trains);
+    }
+    Tensor output(std::int64_t rows) const { return second_.output(rows); }
+    Tensor gradient(std::int64_t rows) const { return second_.gradient(rows); }
+    void backward(const Tensor& x, const Tensor& dx) {
+        second_.backward(first_.output(x.rows()), first_.gradient(x.rows()));
+        first_.backward(x, dx);
+    }
+
+    ImageShape shape() const { return second_.shape(); }
+    std::int64_t activations() const { return first_.activations() + second_.activations(); }
+    double forward_flops_per_sample() const {
+        return first_.forward_flops_per_sample() + second_.forward_flops_per_sample();
+    }
+
+ private:
+    ConvolutionNormLayer first_, second_;
+};
+
+// A 2x2 transposed convolution of stride 2: twice the side, half the channels. It is the adjoint of `shape_`,
+// which goes from y to x.
+class UpLayer {
+ public:
+    UpLayer(ParameterSet& parameters, const std::string& name, ImageShape x)
+        : shape_{{x.channels / 2, 2 * x.height, 2 * x.width}, x.channels, 2, 0, 2},
+          kernel_(&parameters.add(name + ".weight", {x.channels, x.channels / 2, 2, 2}, bound(x))),
+          bias_(&parameters.add(name + ".bias", {x.channels / 2}, bound(x))) {}
+
+    void place(Device& device, std::int64_t rows) {
+        device_ = &device;
+        y_ = device.make(Type::f32, {rows, outputs()});
+        dy_ = device.make(Type::f32, {rows, outputs()});
+    }
+    Tensor forward(const Tensor& x) {
+        const Tensor y = y_.first_rows(x.rows());
+        device_->convolve_backward_input(shape_, x, kernel_->value, y);
+        device_->add_channels(shape_.x, bias_->value, y);
+        return y;
+    }
+    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
+    void backward(const Tensor& x, const Tensor& dx) {
+        const Tensor dy = gradient(x.rows());
+        device_->convolve_backward_parameters(shape_, x, dy, kernel_->gradient, {});
+        device_->sum_channels(shape_.x, dy, bias_->gradient);
+        device_->convolve(shape_, dy, kernel_->value, {}, Activation::none, dx);
+    }
+
+    ImageShape shape() const { return shape_.x; }
+    std::int64_t outputs() const { return shape_.x.numbers(); }
+    std::int64_t activations() const { return 2 * outputs(); }
+    double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * shape_.outputs); }
+
+ private:
+    Convolution shape_;
+    Parameter *kernel_, *bias_;
+    Device* device_ = nullptr;
+    Tensor y_, dy_;
+
+    // PyTorch takes the outputs of a number of x for this, and not the inputs of one of y.
+    static Initial bound(ImageShape x) {
+        return Initial::even(1 / std::sqrt(static_cast<float>(2 * x.channels)));
+    }
+};
+
+// A level: what the encoder does on it, and what the decoder does.
+struct Level {
+    DoubleLayer down;
+    MaxPoolLayer pool;
+    UpLayer up;
+    DoubleLayer merged;
+    Tensor both, d_both;  // up's channels, then down's
+
+    std::int64_t skipped() const { return down.shape().numbers(); }
+};
+
+class Unet2d final : public Model {
+ public:
+    explicit Unet2d(const ModelShape& shape) : image_{kColours, shape.image_size, shape.image_size} {
+        ImageShape x = image_;
+        std::vector<DoubleLayer> down;
+        for (int level = 0; level < kLevels; ++level) {
+            down.emplace_back(parameters_, "enc" + std::to_string(level + 1), x, shape.features << level);
+            x = down.back().shape();
+            x.height /= 2;
+            x.width /= 2;
+        }
+        bottom_.emplace(parameters_, "bottleneck", x, shape.features << kLevels);
+        x = bottom_->shape();
+        for (int level = kLevels; level-- > 0;) {
+            const std::string number = std::to_string(level + 1);
+            UpLayer up(parameters_, "upconv" + number, x);
+            ImageShape both = up.shape();
+            both.channels *= 2;
+            DoubleLayer merged(parameters_, "dec" + number, both, shape.features << level);
+            x = merged.shape();
+            const auto& encoder = down[static_cast<std::size_t>(level)];
+            levels_.push_front({encoder, MaxPoolLayer(encoder.shape()), up, merged, {}, {}});
+        }
+        last_.emplace(parameters_, "conv", Convolution{x, 1, 1, 0}, Activation::none);
+    }
+
+    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+        device_ = &device;
+        parameters_.place(device, seed);
+        for (auto& level : levels_) {
+            level.down.place(device, rows);
+            level.pool.place(device, rows);
+            level.up.place(device, rows);
+            level.merged.place(device, rows);
+            level.both = device.make(Type::f32, {rows, 2 * level.skipped()});
+            level.d_both = device.make(Type::f32, {rows, 2 * level.skipped()});
+        }
+        bottom_->place(device, rows);
+        last_->place(device, rows);
+    }
+
+    void evaluate(const Batch& batch, const Tensor& metrics) override {
+        device_->sigmoid_dice(forward(batch.x, false), batch.target, 0, metrics, {});
+    }
+
+    void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
+        const auto rows = batch.x.rows();
+        const Tensor logits = forward(batch.x, true);
+        device_->sigmoid_dice(logits, batch.target, scale, metrics, last_->gradient(rows));
+
+        last_->backward(levels_[0].merged.output(rows), levels_[0].merged.gradient(rows));
+        for (std::size_t number = 0; number < kLevels; ++number) {
+            Level& level = levels_[number];
+            DoubleLayer& below = number + 1 < kLevels ? levels_[number + 1].merged : *bottom_;
+            const Tensor both = level.both.first_rows(rows), d_both = level.d_both.first_rows(rows);
+            level.merged.backward(both, d_both);
+            device_->copy_columns(d_both, 0, level.up.gradient(rows), 0, level.skipped(), Write::set);
+            level.up.backward(below.output(rows), below.gradient(rows));
+        }
+        bottom_->backward(levels_.back().pool.output(rows), levels_.back().pool.gradient(rows));
+        for (std::size_t number = kLevels; number-- > 0;) {
+            Level& level = levels_[number];
+            level.pool.backward(level.down.gradient(rows));
+            device_->copy_columns(level.d_both.first_rows(rows), level.skipped(), level.down.gradient(rows),
+                                  0, level.skipped(), Write::add);
+            if (number > 0) {
+                level.down.backward(levels_[number - 1].pool.output(rows),
+                                    levels_[number - 1].pool.gradient(rows));
+            } else {
+                level.down.backward(batch.x, {});
+            }
+        }
+    }
+
+    double forward_flops_per_sample() const override {
+        double flops = bottom_->forward_flops_per_sample() + last_->forward_flops_per_sample();
+        for (const auto& level : levels_)
+            flops += level.down.forward_flops_per_sample() + level.up.forward_flops_per_sample() +
+                     level.merged.forward_flops_per_sample();
+        return flops;
+    }
+    std::int64_t activations_per_sample() const override {
+        std::int64_t numbers = image_.numbers() + bottom_->activations() + 2 * last_->outputs();
+        for (const auto& level : levels_)
+            numbers += level.down.activations() + level.up.activations() + level.merged.activations() +
+                       4 * level.skipped() + 9 * level.pool.outputs() / 4;
+        return numbers;
+    }
+
+ private:
+    ImageShape image_;
+    Device* device_ = nullptr;
+    std::deque<Level> levels_;  // from the whole image down
+    std::optional<DoubleLayer> bottom_;
+    std::optional<ConvolutionLayer> last_;
+
+    Tensor forward(const Tensor& images, bool trains) {
+        const auto rows = images.rows();
+        Tensor x = images;
+        for (auto& level : levels_) x = level.pool.forward(level.down.forward(x, trains));
+        x = bottom_->forward(x, trains);
+        for (std::size_t number = kLevels; number-- > 0;) {
+            Level& level = levels_[number];
+            const Tensor both = level.both.first_rows(rows);
+            device_->copy_columns(level.up.forward(x), 0, both, 0, level.skipped(), Write::set);
+            device_->copy_columns(level.down.output(rows), 0, both, level.skipped(), level.skipped(),
+                                  Write::set);
+            x = level.merged.forward(both, trains);
+        }
+        return last_->forward(x);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_unet2d(const ModelShape& shape) {
+    return std::make_unique<Unet2d>(shape);
+}
+
+}  // namespace dp::trainer
