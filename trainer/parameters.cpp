@@ -33,7 +33,8 @@ float draw(const Initial& initial, Random& random) {
 }  // namespace
 
 Parameter& ParameterSet::add(std::string name, Shape shape, Initial initial) {
-    return parameters_.emplace_back(Parameter{std::move(name), std::move(shape), initial, {}, {}});
+    return parameters_.emplace_back(
+        Parameter{std::move(name), std::move(shape), initial, parameters_.size()});
 }
 
 Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {
@@ -57,6 +58,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
             for (std::int64_t i = 0; i < count; ++i) {
                 initial[static_cast<std::size_t>(at + i)] = draw(parameter.initial, random);
             }
+            parameter.first = at;
             parameter.value = values_.view(at, parameter.shape);
             parameter.gradient = gradients_.view(at, parameter.shape);
             at += padded(count);

@@ -8,7 +8,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/devices/device.hpp"
@@ -29,8 +31,10 @@ struct Parameter {
     std::string name;
     Shape shape;
     Initial initial;
-    Tensor value;  // f32; both are set by ParameterSet::place
-    Tensor gradient;
+    std::size_t number;      // in the order of declaration
+    std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
+    Tensor value = {};       // f32
+    Tensor gradient = {};
 };
 
 // What a model keeps from step to step and does not learn by gradients: the running statistics of batch norm.
@@ -50,6 +54,13 @@ class ParameterSet {
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so
     // nothing has to be broadcast (and the hash at the end of a run would tell).
     void place(Device& device, std::uint64_t seed);
+
+    // A backward pass goes from the last declared parameter to the first. It calls this when the gradients of
+    // this one and of all declared after it are final, and `watcher` is told the number.
+    void completed(const Parameter& earliest) const {
+        if (watcher_) watcher_(earliest.number);
+    }
+    void on_completed(std::function<void(std::size_t)> watcher) { watcher_ = std::move(watcher); }
 
     const std::deque<Parameter>& all() const { return parameters_; }
     std::int64_t count() const;  // numbers to learn, without padding
@@ -74,6 +85,7 @@ class ParameterSet {
     std::deque<Buffer> all_buffers_;
     Tensor buffers_;
     std::int64_t decayed_ = 0;
+    std::function<void(std::size_t)> watcher_;
 };
 
 // FNV-1a of the bytes, 64 bits: ranks compare it, and the summary shows it.

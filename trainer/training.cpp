@@ -14,6 +14,7 @@
 #include "trainer/data/sampler.hpp"
 #include "trainer/gradient_guard.hpp"
 #include "trainer/optimizer.hpp"
+#include "trainer/parallel/gradient_reducer.hpp"
 #include "trainer/random.hpp"
 
 namespace dp::trainer {
@@ -98,6 +99,7 @@ class Run {
           log_(settings.log_every, settings.log_single) {
         model.place(device, settings.seed, std::max(settings.batch, test_batch_));
         optimizer_ = make_optimizer(settings.optimizer, settings.weight_decay, device, model.parameters());
+        reducer_.emplace(model.parameters(), device, communicator, buckets_of(model.parameters()));
         if (settings.accumulate > 1)
             gradient_sum_ = device.make(Type::f32, model.parameters().gradients().shape());
         if (settings.log_every > 0) log_metrics_ = device.make(Type::f64, {2});
@@ -174,6 +176,7 @@ class Run {
     Tensor metrics_;
     Tensor test_order_;
     std::unique_ptr<Optimizer> optimizer_;
+    std::optional<GradientReducer> reducer_;
     Tensor gradient_sum_;  // where batches are accumulated
     // Where steps are guarded: the guard, a step's metrics, and those of the epoch's good steps.
     std::optional<GradientGuard> guard_;
@@ -197,11 +200,14 @@ class Run {
             batch.draw = draw_of(number - 1, part);
             observer_.on_phase(Phase::compute);
             // Each rank's gradient is its part of the mean over the global batch: their sum is that mean.
+            // Those of the last batch are reduced while they are made.
+            const bool is_last = part + 1 == settings_.accumulate;
+            if (is_last) reducer_->begin(sums ? gradient_sum_ : Tensor{});
             model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics);
-            if (sums) device_.add(model_.parameters().gradients(), gradient_sum_);
+            if (sums && !is_last) device_.add(model_.parameters().gradients(), gradient_sum_);
         }
         observer_.on_phase(Phase::communication);
-        if (auto done = communicator_.all_reduce(gradients, Reduction::sum); !done) return done;
+        if (auto done = reducer_->finish(); !done) return done;
         observer_.on_phase(Phase::compute);
         if (guard_) {
             const auto verdict = guard_->look(gradients);

@@ -83,12 +83,15 @@ class Gpt final : public Model {
         d.zero(dx);
         d.layer_norm_backward(first(stream_.back()), value(last_norm_.weight), first(last_saved_),
                               first(d_narrow_), dx, gradient(last_norm_.weight), gradient(last_norm_.bias));
+        parameters_.completed(*last_norm_.weight);
         for (auto number = static_cast<std::size_t>(shape_.layers); number-- > 0;) {
             if (shape_.recompute) layer(number);
             layer_backward(blocks_[number], activations(number), first(stream_[number]), dx);
+            parameters_.completed(*blocks_[number].norm1.weight);
         }
         d.zero(gradient(positions_));
         d.embed_backward(batch.x, dx, gradient(table_), gradient(positions_));
+        parameters_.completed(*table_);
     }
 
     std::int64_t targets_per_sample() const override { return shape_.sequence; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The layers that models are made of. A layer declares its parameters when it is made, gets memory in
-// place(), and owns the activations that its backward pass needs.
+// place(), owns the activations that its backward pass needs, and says when its gradients are final.
 #ifndef TRAINER_MODELS_LAYERS_HPP
 #define TRAINER_MODELS_LAYERS_HPP
 
@@ -22,7 +22,8 @@ class LinearLayer {
  public:
     LinearLayer(ParameterSet& parameters, const std::string& name, std::int64_t inputs, std::int64_t outputs,
                 Activation activation)
-        : inputs_(inputs),
+        : parameters_(&parameters),
+          inputs_(inputs),
           outputs_(outputs),
           activation_(activation),
           weight_(&parameters.add(name + ".weight", {outputs, inputs}, bound())),
@@ -49,6 +50,7 @@ class LinearLayer {
         const Tensor dy = gradient(x.rows());
         if (activation_ == Activation::relu) device_->relu_backward(y_.first_rows(x.rows()), dy, dy);
         device_->linear_backward_parameters(dy, x, weight_->gradient, bias_->gradient);
+        parameters_->completed(*weight_);
         if (dx) device_->linear_backward_input(dy, weight_->value, dx);
     }
 
@@ -58,6 +60,7 @@ class LinearLayer {
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(inputs_ * outputs_); }
 
  private:
+    const ParameterSet* parameters_;
     std::int64_t inputs_;
     std::int64_t outputs_;
     Activation activation_;
@@ -76,7 +79,8 @@ class ConvolutionLayer {
  public:
     ConvolutionLayer(ParameterSet& parameters, const std::string& name, Convolution shape,
                      Activation activation)
-        : shape_(shape),
+        : parameters_(&parameters),
+          shape_(shape),
           activation_(activation),
           weight_(&parameters.add(name + ".weight",
                                   {shape.outputs, shape.x.channels, shape.kernel, shape.kernel}, bound())),
@@ -99,6 +103,7 @@ class ConvolutionLayer {
         const Tensor dy = gradient(x.rows());
         if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
         device_->convolve_backward_parameters(shape_, dy, x, weight_->gradient, bias_->gradient);
+        parameters_->completed(*weight_);
         if (dx) device_->convolve_backward_input(shape_, dy, weight_->value, dx);
     }
 
@@ -108,6 +113,7 @@ class ConvolutionLayer {
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * inputs_of_one()); }
 
  private:
+    const ParameterSet* parameters_;
     Convolution shape_;
     Activation activation_;
     Parameter* weight_;

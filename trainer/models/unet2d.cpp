@@ -22,7 +22,8 @@ class ConvolutionNormLayer {
  public:
     ConvolutionNormLayer(ParameterSet& parameters, const std::string& name, ImageShape x,
                          std::int64_t outputs)
-        : shape_{x, outputs, 3, 1},
+        : parameters_(&parameters),
+          shape_{x, outputs, 3, 1},
           norm_{shape_.y(), true},
           kernel_(&parameters.add(name + ".weight", {outputs, x.channels, 3, 3},
                                   Initial::even(1 / std::sqrt(static_cast<float>(9 * x.channels))))),
@@ -56,6 +57,7 @@ class ConvolutionNormLayer {
         device_->batch_norm_backward(norm_, convolved_.first_rows(x.rows()), output(x.rows()), weight_->value,
                                      saved_, dy, dy, weight_->gradient, bias_->gradient);
         device_->convolve_backward_parameters(shape_, dy, x, kernel_->gradient, {});
+        parameters_->completed(*kernel_);
         if (dx) device_->convolve_backward_input(shape_, dy, kernel_->value, dx);
     }
 
@@ -67,6 +69,7 @@ class ConvolutionNormLayer {
     }
 
  private:
+    const ParameterSet* parameters_;
     Convolution shape_;
     BatchNorm norm_;
     Parameter *kernel_, *weight_, *bias_;
@@ -118,7 +121,8 @@ class DoubleLayer {
 class UpLayer {
  public:
     UpLayer(ParameterSet& parameters, const std::string& name, ImageShape x)
-        : shape_{{x.channels / 2, 2 * x.height, 2 * x.width}, x.channels, 2, 0, 2},
+        : parameters_(&parameters),
+          shape_{{x.channels / 2, 2 * x.height, 2 * x.width}, x.channels, 2, 0, 2},
           kernel_(&parameters.add(name + ".weight", {x.channels, x.channels / 2, 2, 2}, bound(x))),
           bias_(&parameters.add(name + ".bias", {x.channels / 2}, bound(x))) {}
 
@@ -138,6 +142,7 @@ class UpLayer {
         const Tensor dy = gradient(x.rows());
         device_->convolve_backward_parameters(shape_, x, dy, kernel_->gradient, {});
         device_->sum_channels(shape_.x, dy, bias_->gradient);
+        parameters_->completed(*kernel_);
         device_->convolve(shape_, dy, kernel_->value, {}, Activation::none, dx);
     }
 
@@ -147,6 +152,7 @@ class UpLayer {
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * shape_.outputs); }
 
  private:
+    const ParameterSet* parameters_;
     Convolution shape_;
     Parameter *kernel_, *bias_;
     Device* device_ = nullptr;

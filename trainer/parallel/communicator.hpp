@@ -24,6 +24,12 @@ class Communicator {
     // In place, on every rank, in the same order, on tensors of the device that the communicator was made
     // for: f32, f64 or i64. The result has the same bits on every rank.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
+
+    // The same as a sum, but it may go on while the caller computes: nobody touches the tensor before
+    // finish_sums(), and there is no all_reduce() between. Every rank starts the same ones in the same order.
+    virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
+    // Waits for all that were started (what the device does next comes after them).
+    virtual Result<void> finish_sums() { return {}; }
 };
 
 class SingleCommunicator final : public Communicator {

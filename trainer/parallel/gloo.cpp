@@ -10,6 +10,8 @@
 #include <csignal>
 #include <utility>
 
+#include "trainer/parallel/background.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -34,8 +36,15 @@ class GlooCommunicator final : public Communicator {
         }
     }
 
+    Result<void> start_sum(const Tensor& tensor) override {
+        background_.start([this, tensor] { return all_reduce(tensor, Reduction::sum); });
+        return {};
+    }
+    Result<void> finish_sums() override { return background_.finish(); }
+
  private:
     std::shared_ptr<::gloo::Context> mesh_;
+    Background background_;  // ends before the mesh
 
     // Each rank reduces one part in log2(ranks) exchanges, then the parts are gathered: all ranks hold the
     // same bits. Twice as fast as Gloo's default (the ring) where ranks share the CPUs, because each rank is

@@ -39,8 +39,8 @@ struct ParallelDecision {
 // Pure: what --data-parallel means here.
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here);
 
-// Pure: threads of the CPU device. OMP_NUM_THREADS wins; else the CPUs of the task, but no more than its share of
-// the node: ranks that are not bound to CPUs of their own would otherwise all use all of them.
+// Pure: threads of the CPU device. OMP_NUM_THREADS wins; else the CPUs of the task, but no more than its
+// share of the node: ranks that are not bound to CPUs of their own would otherwise all use all of them.
 int threads_for(const Surroundings& here);
 
 }  // namespace dp::trainer

@@ -5,6 +5,7 @@
 #include "trainer/devices/cuda/nccl_communicator.hpp"
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -18,10 +19,18 @@ constexpr auto kQueueTimeout = std::chrono::minutes(2);
 
 class NcclCommunicator final : public Communicator {
  public:
-    NcclCommunicator(ncclComm_t comm, const dp_world& world, CudaDevice& device)
-        : comm_(comm), rank_(world.rank), size_(world.size), device_(device) {}
+    // The stream and the event are the communicator's own: see make_nccl_communicator().
+    NcclCommunicator(ncclComm_t comm, const dp_world& world, CudaDevice& device, cudaStream_t aside,
+                     cudaEvent_t event)
+        : comm_(comm), rank_(world.rank), size_(world.size), device_(device), aside_(aside), event_(event) {}
 
     ~NcclCommunicator() override {
+        end_communicator();
+        cudaEventDestroy(event_);  // nobody is left to tell about a failure
+        cudaStreamDestroy(aside_);
+    }
+
+    void end_communicator() {
         // Destroying waits for the peers; where something has failed already they may be gone, so abort.
         const bool ended = dp_nccl_release(comm_) == 0;
         if (ended || failed_ || !device_.status()) {
@@ -42,14 +51,43 @@ class NcclCommunicator final : public Communicator {
     std::int64_t size() const override { return size_; }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        return queue(tensor, reduction, device_.stream());
+    }
+
+    // On a stream of its own, after what the device has queued until now.
+    Result<void> start_sum(const Tensor& tensor) override {
+        if (auto after = wait(device_.stream(), aside_); !after) return after;
+        return queue(tensor, Reduction::sum, aside_);
+    }
+    Result<void> finish_sums() override { return wait(aside_, device_.stream()); }
+
+ private:
+    ncclComm_t comm_;
+    std::int64_t rank_, size_;
+    CudaDevice& device_;
+    cudaStream_t aside_;
+    cudaEvent_t event_;
+    bool failed_ = false;
+
+    // What is queued on `second` from now on comes after all that is on `first`.
+    Result<void> wait(cudaStream_t first, cudaStream_t second) {
+        if (auto sound = device_.status(); !sound) return sound;
+        cudaError_t result = cudaEventRecord(event_, first);
+        if (result == cudaSuccess) result = cudaStreamWaitEvent(second, event_, 0);
+        if (result == cudaSuccess) return {};
+        failed_ = true;
+        return fail(Fault::device,
+                    std::string("ordering the all-reduce and the kernels: ") + cudaGetErrorString(result));
+    }
+
+    Result<void> queue(const Tensor& tensor, Reduction reduction, cudaStream_t stream) {
         if (auto sound = device_.status(); !sound) return sound;
         ncclDataType_t type = ncclFloat32;
         if (tensor.type() == Type::f64) type = ncclFloat64;
         if (tensor.type() == Type::i64) type = ncclInt64;
         void* data = tensor.data<void>();
-        ncclResult_t result =
-            ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
-                          reduction == Reduction::sum ? ncclSum : ncclMax, comm_, device_.stream());
+        ncclResult_t result = ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
+                                            reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream);
         if (result == ncclInProgress) result = settle();
         if (result == ncclSuccess) return {};
         failed_ = true;
@@ -59,12 +97,6 @@ class NcclCommunicator final : public Communicator {
                                       (last != nullptr && *last != '\0' ? ": " : "") +
                                       (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
     }
-
- private:
-    ncclComm_t comm_;
-    std::int64_t rank_, size_;
-    CudaDevice& device_;
-    bool failed_ = false;
 
     // Waits until the last call is no longer in progress.
     ncclResult_t settle() {
@@ -83,11 +115,19 @@ class NcclCommunicator final : public Communicator {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device) {
+    cudaStream_t aside = nullptr;
+    cudaEvent_t event = nullptr;
+    cudaError_t result = cudaStreamCreateWithFlags(&aside, cudaStreamNonBlocking);
+    if (result == cudaSuccess) result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     ncclComm_t comm = nullptr;
-    if (dp_nccl_communicator(context, nullptr, &comm, DP_TIMEOUT_DEFAULT) != DP_OK) {
-        return fail(Fault::world, dp_last_error());
-    }
-    return std::make_unique<NcclCommunicator>(comm, *dp_get_world(context), device);
+    const bool joined =
+        result == cudaSuccess && dp_nccl_communicator(context, nullptr, &comm, DP_TIMEOUT_DEFAULT) == DP_OK;
+    if (joined) return std::make_unique<NcclCommunicator>(comm, *dp_get_world(context), device, aside, event);
+    if (event != nullptr) cudaEventDestroy(event);
+    if (aside != nullptr) cudaStreamDestroy(aside);
+    if (result == cudaSuccess) return fail(Fault::world, dp_last_error());
+    return fail(Fault::device,
+                std::string("making a stream for the all-reduce: ") + cudaGetErrorString(result));
 }
 
 }  // namespace dp::trainer

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parallel/gradient_reducer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace dp::trainer {
+
+std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes, std::int64_t bytes) {
+    std::vector<Bucket> buckets;
+    const auto& all = parameters.all();
+    // What decays lies in the order of declaration, so its end is final first.
+    std::int64_t end = parameters.decayed();
+    for (std::size_t number = all.size(); number-- > 0;) {
+        const Parameter& parameter = all[number];
+        if (parameter.first >= parameters.decayed()) continue;
+        const std::int64_t wanted = buckets.empty() ? first_bytes : bytes;
+        const std::int64_t size = (end - parameter.first) * static_cast<std::int64_t>(sizeof(float));
+        if (size < wanted && parameter.first > 0) continue;
+        buckets.push_back({parameter.first, end - parameter.first, number});
+        end = parameter.first;
+    }
+    // The rest, biases and the like, is little: one piece, after everything.
+    const std::int64_t rest = parameters.gradients().elements() - parameters.decayed();
+    if (rest > 0) buckets.push_back({parameters.decayed(), rest, 0});
+    return buckets;
+}
+
+GradientReducer::GradientReducer(ParameterSet& parameters, Device& device, Communicator& communicator,
+                                 std::vector<Bucket> buckets)
+    : parameters_(parameters),
+      device_(device),
+      communicator_(communicator),
+      buckets_(std::move(buckets)),
+      next_(buckets_.size()) {
+    parameters_.on_completed([this](std::size_t number) { completed(number); });
+}
+
+GradientReducer::~GradientReducer() {
+    parameters_.on_completed({});
+}
+
+void GradientReducer::begin(const Tensor& sum) {
+    sum_ = sum;
+    next_ = 0;
+    started_ = {};
+}
+
+void GradientReducer::completed(std::size_t number) {
+    while (next_ < buckets_.size() && buckets_[next_].needs >= number) start(buckets_[next_++]);
+}
+
+void GradientReducer::start(const Bucket& bucket) {
+    if (!started_) return;
+    Tensor part = parameters_.gradients().view(bucket.first, {bucket.count});
+    if (sum_) {
+        const Tensor all = sum_.view(bucket.first, {bucket.count});
+        device_.add(part, all);
+        part = all;
+    }
+    started_ = communicator_.start_sum(part);
+}
+
+Result<void> GradientReducer::finish() {
+    completed(0);
+    auto finished = communicator_.finish_sums();
+    return started_ ? finished : started_;
+}
+
+}  // namespace dp::trainer
