@@ -26,6 +26,10 @@ class GradientGuard {
 
     double norm() const { return norm_; }  // of those it looked at last, before they were clipped
 
+    // For checkpoints.
+    std::int64_t bad_in_a_row() const { return bad_in_a_row_; }
+    void resume(std::int64_t bad_in_a_row) { bad_in_a_row_ = bad_in_a_row; }
+
  private:
     Device& device_;
     std::optional<double> clip_;

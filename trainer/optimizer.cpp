@@ -34,6 +34,9 @@ class Sgd final : public Optimizer {
         }
     }
 
+    std::vector<State> state() const override { return {{"velocity", velocity_}}; }
+    void resume(std::int64_t) override {}
+
  private:
     Device& device_;
     double decay_;
@@ -56,6 +59,9 @@ class Adam final : public Optimizer {
                          adam_step(steps_, rate, part.decay));
         }
     }
+
+    std::vector<State> state() const override { return {{"m", m_}, {"v", v_}}; }
+    void resume(std::int64_t steps) override { steps_ = steps; }
 
  private:
     Device& device_;

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
@@ -26,6 +28,15 @@ class Optimizer {
     virtual ~Optimizer() = default;
     // Updates the values from gradients as large as all values together, at this learning rate.
     virtual void step(const ParameterSet& parameters, const Tensor& gradients, double rate) = 0;
+
+    // What it carries from step to step, for checkpoints: tensors laid out as the values are, by name, and
+    // the number of steps, with which resume() goes on.
+    struct State {
+        std::string name;
+        Tensor numbers;
+    };
+    virtual std::vector<State> state() const = 0;
+    virtual void resume(std::int64_t steps) = 0;
 };
 
 // f32 numbers of state that the optimizer holds for each parameter.

@@ -30,7 +30,9 @@ constexpr const char* kFooter =
     "or the loss\n"
     "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such "
     "device or out of\n"
-    "memory, 6 slower than --min-throughput or faster than --max-throughput.";
+    "memory, 6 slower than --min-throughput or faster than --max-throughput, 7 stopped by a signal with a "
+    "checkpoint from\n"
+    "which the same command goes on, 8 a checkpoint could not be written.";
 
 std::vector<std::string> model_names() {
     std::vector<std::string> names;
@@ -42,10 +44,6 @@ std::string defaults_of(auto member) {
     std::vector<std::string> parts;
     for (const auto& info : kModels) parts.push_back(fmt::format("{} {}", info.name, member(info.defaults)));
     return fmt::format("(default: {})", fmt::join(parts, ", "));
-}
-
-std::string_view name_of(Optimization kind) {
-    return kind == Optimization::adam ? "adam" : "sgd";
 }
 
 // One line for a person: what was wrong, and what to do.
@@ -155,6 +153,27 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                    "the same, above which it does: something was left out")
         ->check(positive())
         ->type_name("X");
+    auto* checkpoints =
+        app.add_option(
+               "--checkpoint-dir,--checkpoint_dir", options.checkpoints.directory,
+               "save the training there at its end and on SIGUSR1 or SIGTERM, and go on from what is saved")
+            ->type_name("DIR");
+    app.add_option("--save-interval,--save_interval", options.checkpoints.every,
+                   "also save it after each N optimizer steps")
+        ->check(whole(1, 1'000'000'000))
+        ->type_name("N")
+        ->needs(checkpoints);
+    app.add_option("--keep", options.checkpoints.keep, "how many of the newest checkpoints stay (default: 2)")
+        ->check(whole(1, 1'000'000))
+        ->type_name("N")
+        ->needs(checkpoints);
+    std::string resume = "auto";
+    one_of(app.add_option(
+               "--resume", resume,
+               "auto: go on from the newest checkpoint where there is one; must: refuse to begin where "
+               "there is none; never: where there is one (default: auto)"),
+           {"auto", "must", "never"})
+        ->needs(checkpoints);
     app.add_option("--json", options.json, "write the summary to this file, too")->type_name("FILE");
     app.add_option("--dump-parameters,--dump_parameters", options.dump,
                    "write rank 0's final parameters to this file: 32-bit floats, one after another")
@@ -189,6 +208,9 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                         : style == "megatron" ? LogStyle::megatron
                         : style == "samba"    ? LogStyle::samba
                                               : LogStyle::plain;
+    options.checkpoints.resume = resume == "must"    ? Resume::must
+                                 : resume == "never" ? Resume::never
+                                                     : Resume::automatic;
     if (!optimizer.empty()) options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
     options.data_directory_given = directory->count() > 0;
     parsed.options = std::move(options);
@@ -239,6 +261,7 @@ Settings settings_for(const Options& options, const ModelInfo& info) {
     settings.optimizer = options.optimizer.value_or(info.defaults.optimizer);
     settings.seed = options.seed;
     settings.max_steps = options.steps;
+    settings.checkpoints = options.checkpoints;
     return settings;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/plan.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/log_style.hpp"
@@ -48,6 +49,7 @@ struct Options {
     DataParallel data_parallel = DataParallel::automatic;
     std::filesystem::path data_directory = kFashionMnistDirectory;
     bool data_directory_given = false;
+    CheckpointPlan checkpoints;
     std::optional<std::filesystem::path> json;
     std::optional<std::filesystem::path> dump;
 };

@@ -24,7 +24,10 @@ void Report::line(std::string_view text) {
 }
 
 void Report::warning(std::string_view text) {
-    if (!speaks_) return;
+    if (speaks_) trouble(text);
+}
+
+void Report::trouble(std::string_view text) {
     erase();
     fmt::print(stderr, "trainer: {}\n", text);
 }
@@ -50,6 +53,20 @@ void Report::on_log(const LogReport& report, const Schedule& schedule) {
 
 void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
     line(epoch_line(report, schedule.epochs));
+}
+
+void Report::on_resume(std::int64_t step, const std::filesystem::path& checkpoint, const Schedule& schedule) {
+    line(fmt::format("going on from {}: {} of {} steps are made", checkpoint.string(), step,
+                     schedule.total_steps));
+}
+
+void Report::on_checkpoint(const CheckpointReport& report) {
+    if (!report.problem) {
+        line(fmt::format("checkpoint {} written in {:.2f} s", report.path.string(), report.seconds));
+    } else if (!report.problem->empty()) {
+        trouble(
+            fmt::format("no checkpoint of step {}, the training goes on: {}", report.step, *report.problem));
+    }
 }
 
 std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
@@ -90,6 +107,8 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     json["train_seconds"] = outcome.train_seconds;
     json["startup_seconds"] = facts.startup_seconds;
     if (outcome.skipped > 0) json["skipped_steps"] = outcome.skipped;
+    if (outcome.resumed > 0) json["resumed_from_step"] = outcome.resumed;
+    if (facts.has_checkpoints) json["checkpoints_written"] = outcome.checkpoints;
     json["parameters"] = outcome.parameters.size();
     json["parameters_hash"] = fmt::format("{:016x}", outcome.parameters_hash);
     json["parameters_equal_on_all_ranks"] = outcome.equal_on_all_ranks;

@@ -30,9 +30,13 @@ class Report final : public Observer {
 
     void line(std::string_view text);     // to standard output
     void warning(std::string_view text);  // to standard error
+    void trouble(std::string_view text);  // the same, also of a process that does not speak
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
+    void on_resume(std::int64_t step, const std::filesystem::path& checkpoint,
+                   const Schedule& schedule) override;
+    void on_checkpoint(const CheckpointReport& report) override;
 
  private:
     using Clock = std::chrono::steady_clock;
@@ -60,7 +64,8 @@ struct RunFacts {
     std::string_view communicator;
     std::int64_t world_size;
     std::uint64_t seed;
-    double startup_seconds;  // from the start of the process until the training loop
+    double startup_seconds;        // from the start of the process until the training loop
+    bool has_checkpoints = false;  // --checkpoint-dir
 };
 
 // Pure: the summary. Keys are for programs and stay.

@@ -19,6 +19,8 @@ enum class Fault : int {
     world = 4,       // libdp, Gloo or NCCL: ranks that are missing or lost
     device = 5,      // no such device, out of memory, a CUDA call that failed
     throughput = 6,  // slower or faster than the user allows
+    stopped = 7,     // no mistake: a signal asked for it, and the same command goes on from the checkpoint
+    checkpoint = 8,  // one could not be written
 };
 
 struct Error {

@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 
+#include "trainer/checkpoint/stop.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/report.hpp"
 
@@ -85,6 +87,10 @@ class Watching final : public Observer {
     void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {
         report_.on_epoch(epoch, schedule);
     }
+    void on_resume(std::int64_t step, const std::filesystem::path& from, const Schedule& schedule) override {
+        report_.on_resume(step, from, schedule);
+    }
+    void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
 
  private:
     Report& report_;
@@ -105,7 +111,13 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (!choice) return tl::make_unexpected(choice.error());
     if (choice->reason) report.line(*choice->reason);
     const ModelInfo& info = *choice->info;
-    const Settings settings = settings_for(options, info);
+    Settings settings = settings_for(options, info);
+    const bool has_checkpoints = !settings.checkpoints.directory.empty();
+    if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
+        return fail(Fault::usage, decision->speaks
+                                      ? "several tasks that train alone cannot share a "
+                                        "--checkpoint-dir; start them as one world, or leave it out"
+                                      : "");
 
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
     auto world = decision->join ? World::join() : Result<World>(World::alone());
@@ -137,6 +149,10 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     report.counts(data->train.count, settings.batch * settings.accumulate);
     if (style == LogStyle::pytorch) report.line("Entering training loop...");
     const double startup = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (has_checkpoints) {  // not before: until here a signal ends the process, and nothing is lost
+        catch_stop_signals();
+        settings.checkpoints.stop_signal = stop_signal;
+    }
     const auto outcome = train(info, *model, *data, settings, device, **communicator, watching);
     if (!outcome) return tl::make_unexpected(outcome.error());
     if (style == LogStyle::pytorch)
@@ -148,9 +164,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         report.line(samba_summary(*outcome));
     }
 
-    const auto summary = summary_of(
-        {info.name, device.name(), (*communicator)->name(), (*communicator)->size(), settings.seed, startup},
-        *outcome);
+    const auto summary = summary_of({info.name, device.name(), (*communicator)->name(),
+                                     (*communicator)->size(), settings.seed, startup, has_checkpoints},
+                                    *outcome);
     watching.on_phase(Phase::checkpoint);
     // Files first, so that the summary stays the last line; who does not speak writes none.
     if (decision->speaks && options.dump) {
@@ -171,6 +187,11 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                                 "were not averaged the same everywhere; do not use this model",
                                 outcome->parameters_hash));
     }
+    if (!outcome->end_is_saved)
+        return fail(Fault::checkpoint, decision->speaks
+                                           ? "the end of the training is not saved; see the lines before this"
+                                           : "");
+    if (outcome->resumed == outcome->schedule.total_steps) return {};  // there was nothing left to measure
     if (auto problem =
             throughput_problem(outcome->samples_per_second, options.min_throughput, options.max_throughput))
         return fail(Fault::throughput, decision->speaks ? *problem : "");

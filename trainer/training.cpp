@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/gradient_guard.hpp"
 #include "trainer/optimizer.hpp"
@@ -110,6 +111,36 @@ class Run {
         std::vector<std::int32_t> order(static_cast<std::size_t>(test_shard_.count));
         std::iota(order.begin(), order.end(), 0);
         test_order_ = upload_indices(device, order);
+        if (!settings.checkpoints.directory.empty())
+            saving_.emplace(info, model.parameters(), *optimizer_, data, settings, schedule, device,
+                            communicator, observer);
+    }
+
+    // Goes on from a checkpoint, where there is one.
+    Result<void> restore() {
+        if (!saving_) return {};
+        const auto saved = saving_->restore();
+        if (!saved) return tl::make_unexpected(saved.error());
+        if (!*saved) return {};
+        resumed_ = **saved;
+        skipped_ = resumed_.skipped;
+        optimizer_->resume(resumed_.step - resumed_.skipped);
+        if (guard_) guard_->resume(resumed_.bad_in_a_row);
+        return {};
+    }
+
+    // The epoch of the last step that was made: its end may not have been reported.
+    std::int64_t first_epoch() const {
+        return std::max<std::int64_t>(resumed_.step - 1, 0) / schedule_.steps_per_epoch + 1;
+    }
+
+    // What the epochs' reports do not say.
+    void count(Outcome& outcome) const {
+        outcome.skipped = skipped_;
+        outcome.resumed = resumed_.step;
+        if (!saving_) return;
+        outcome.checkpoints = saving_->written();
+        outcome.end_is_saved = saving_->newest_is_saved();
     }
 
     Result<EpochReport> epoch(std::int64_t number) {
@@ -118,11 +149,16 @@ class Run {
         const Tensor indices = upload_indices(device_, sampler_.epoch(static_cast<std::uint64_t>(number)));
         const std::int64_t steps = std::min(schedule_.steps_per_epoch,
                                             schedule_.total_steps - (number - 1) * schedule_.steps_per_epoch);
-        device_.zero(metrics_);
-        guarded_ = {};
-        const std::int64_t skipped_before = skipped_;
+        // Of the epoch in which a checkpoint was written, a part has been made.
+        const std::int64_t earlier =
+            std::max<std::int64_t>(resumed_.step - (number - 1) * schedule_.steps_per_epoch, 0);
+        const Progress begun = earlier > 0 ? resumed_ : Progress{};
+        guarded_ = {begun.loss, begun.correct};
+        device_.upload(std::array{begun.loss, begun.correct}.data(), metrics_);
+        skipped_before_ = skipped_ - begun.skipped_in_epoch;
+        if (settings_.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
         const std::int64_t a_step = settings_.batch * settings_.accumulate;
-        for (std::int64_t step = 0; step < steps; ++step) {
+        for (std::int64_t step = earlier; step < steps; ++step) {
             const StepPlace place{number, step + 1, (number - 1) * schedule_.steps_per_epoch + step + 1};
             const bool is_told = log_.is_due(place);
             if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
@@ -130,15 +166,20 @@ class Run {
                 return tl::make_unexpected(made.error());
             if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
             observer_.on_step(number, step + 1, schedule_);
-            if (!is_told) continue;
-            if (auto told = tell(place); !told) return tl::make_unexpected(told.error());
+            if (is_told) {
+                if (auto told = tell(place); !told) return tl::make_unexpected(told.error());
+            }
+            if (saving_) {
+                auto saved = saving_->after_step(place.number, [&] { return progress(place.number); });
+                if (!saved) return tl::make_unexpected(saved.error());
+            }
         }
         if (settings_.log_every > 0) earlier_loss_ = counts(0).loss;
         if (guard_) device_.upload(std::array{guarded_.loss, guarded_.correct}.data(), metrics_);
         auto trained = total(metrics_);
         if (!trained) return tl::make_unexpected(trained.error());
-        const auto samples = static_cast<double>(steps * schedule_.global_batch);
-        const std::int64_t skipped = skipped_ - skipped_before;
+        const auto samples = static_cast<double>((steps - earlier) * schedule_.global_batch);
+        const std::int64_t skipped = skipped_ - skipped_before_;
         const auto counted = static_cast<double>((steps - skipped) * schedule_.global_batch);
         const double seconds = seconds_since(start);
 
@@ -185,7 +226,10 @@ class Run {
     std::int64_t skipped_ = 0;
     StepLog log_;
     Tensor log_metrics_;
-    double earlier_loss_ = 0;  // this rank's, of the epochs before this one
+    double earlier_loss_ = 0;          // this rank's, of the epochs before this one
+    std::int64_t skipped_before_ = 0;  // this epoch
+    Progress resumed_;                 // what was made before this training went on
+    std::optional<Saving> saving_;     // where there are checkpoints
 
     // `number`: of the step in the training, from 1.
     Result<void> make_step(const Tensor& indices, std::int64_t number) {
@@ -227,6 +271,14 @@ class Run {
         optimizer_->step(model_.parameters(), gradients,
                          rate_at(settings_.rate, number, schedule_.total_steps));
         return {};
+    }
+
+    // After so many steps.
+    Progress progress(std::int64_t step) {
+        const auto sums = device_.values_of<double>(metrics_);
+        const Metrics epoch = guard_ ? guarded_ : Metrics{sums[0], sums[1]};
+        return {step,       skipped_,     skipped_ - skipped_before_, guard_ ? guard_->bad_in_a_row() : 0,
+                epoch.loss, epoch.correct};
     }
 
     // This rank's, after so many steps.
@@ -352,18 +404,20 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
     Outcome outcome{};
     outcome.schedule = *schedule;
-    for (std::int64_t number = 1; number <= schedule->epochs; ++number) {
+    if (auto restored = run.restore(); !restored) return tl::make_unexpected(restored.error());
+    for (std::int64_t number = run.first_epoch(); number <= schedule->epochs; ++number) {
         auto report = run.epoch(number);
         if (!report) return tl::make_unexpected(report.error());
         outcome.last = *report;
         outcome.train_seconds += report->seconds;
-        outcome.skipped += report->skipped;
     }
+    run.count(outcome);
     auto slowest = largest_of_all_ranks(outcome.train_seconds, device, communicator);
     if (!slowest) return tl::make_unexpected(slowest.error());
     outcome.train_seconds = *slowest;
     outcome.samples_per_second =
-        static_cast<double>(schedule->total_steps * schedule->global_batch) / outcome.train_seconds;
+        static_cast<double>((schedule->total_steps - outcome.resumed) * schedule->global_batch) /
+        outcome.train_seconds;
     outcome.parameters = model.parameters().download(device);
     outcome.parameters_hash = hash_of(outcome.parameters);
     auto equal = equal_on_all_ranks(outcome.parameters_hash, device, communicator);

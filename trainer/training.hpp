@@ -6,9 +6,12 @@
 #define TRAINER_TRAINING_HPP
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "trainer/checkpoint/plan.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/learning_rate.hpp"
@@ -34,6 +37,7 @@ struct Settings {
     // for the first of an epoch and each `log_every`-th after it, about that step alone.
     std::int64_t log_every = 0;
     bool log_single = false;
+    CheckpointPlan checkpoints;
 };
 
 // How many steps that makes.
@@ -68,6 +72,14 @@ struct LogReport {
     std::int64_t skipped;  // of the steps
 };
 
+struct CheckpointReport {
+    std::int64_t step;  // of the training
+    std::filesystem::path path;
+    double seconds;
+    // Why it could not be written; "" on the ranks that did their part. The training goes on.
+    std::optional<std::string> problem;
+};
+
 // What this rank does, as the host sees it: work that a GPU has been given counts where the host waits for
 // it.
 enum class Phase { idle, compute, load, communication, checkpoint };
@@ -80,6 +92,10 @@ class Observer {
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
+    // The training goes on behind this step, from the checkpoint there.
+    virtual void on_resume(std::int64_t /*step*/, const std::filesystem::path& /*checkpoint*/,
+                           const Schedule& /*schedule*/) {}
+    virtual void on_checkpoint(const CheckpointReport& /*report*/) {}
 };
 
 struct Outcome {
@@ -88,6 +104,10 @@ struct Outcome {
     double train_seconds;       // all epochs, without the tests; of the slowest rank
     double samples_per_second;  // of all ranks together
     std::int64_t skipped = 0;   // steps
+    // Steps that had been made when it went on from a checkpoint; no part of seconds and samples per second.
+    std::int64_t resumed = 0;
+    std::int64_t checkpoints = 0;  // written
+    bool end_is_saved = true;      // false: the last of them could not be written
     std::vector<float> parameters;
     std::uint64_t parameters_hash;
     bool equal_on_all_ranks;  // every rank's hash is the same

@@ -55,6 +55,11 @@ class Model {
 };
 
 enum class Optimization { sgd, adam };
+
+constexpr std::string_view name_of(Optimization kind) {
+    return kind == Optimization::adam ? "adam" : "sgd";
+}
+
 enum class DataSet { fashion_mnist, line, segmentation, tokens };
 
 // gpt's shape. The first four and the learned positions are GPT-2's (Radford et al. 2019).

@@ -51,6 +51,23 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.dump, "p.bin");
 }
 
+TEST(Options, CheckpointsArrive) {
+    const auto plan = [](const Words& words) {
+        return settings_for(options(words), *find_model("ffn")).checkpoints;
+    };
+    EXPECT_TRUE(plan({}).directory.empty());
+    EXPECT_EQ(plan({"--checkpoint-dir=c"}).directory, "c");
+    EXPECT_EQ(plan({"--checkpoint-dir=c"}).every, 0);
+    EXPECT_EQ(plan({"--checkpoint-dir=c"}).keep, 2);
+    EXPECT_EQ(plan({"--checkpoint-dir=c"}).resume, Resume::automatic);
+    const CheckpointPlan all =
+        plan({"--checkpoint_dir=c", "--save_interval=300", "--keep=5", "--resume=must"});
+    EXPECT_EQ(all.every, 300);
+    EXPECT_EQ(all.keep, 5);
+    EXPECT_EQ(all.resume, Resume::must);
+    EXPECT_EQ(plan({"--checkpoint-dir=c", "--resume=never"}).resume, Resume::never);
+}
+
 TEST(Options, HowToOptimiseArrives) {
     const Settings settings = settings_for(
         options({"--lr=0.1", "--min-lr=0.01", "--lr-schedule=cosine", "--lr-warmup-fraction=0.05",
@@ -124,6 +141,14 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--device=gpu"}, "--device: 'gpu' is not one of auto, cpu, cuda"},
         {{"--data-parallel=yes"}, "--data-parallel: 'yes' is not one of auto, on, off"},
         {{"--optimizer=adagrad"}, "--optimizer: 'adagrad' is not one of sgd, adam"},
+        {{"--checkpoint-dir"}, "--checkpoint-dir needs a value"},
+        {{"--checkpoint-dir="}, "--checkpoint-dir"},
+        {{"--save-interval=10"}, "--save-interval requires --checkpoint-dir"},
+        {{"--resume=must"}, "--resume requires --checkpoint-dir"},
+        {{"--keep=1"}, "--keep requires --checkpoint-dir"},
+        {{"--checkpoint-dir=c", "--save-interval=0"}, "--save-interval: '0' is not a whole number from 1"},
+        {{"--checkpoint-dir=c", "--keep=0"}, "--keep: '0' is not a whole number from 1"},
+        {{"--checkpoint-dir=c", "--resume=yes"}, "--resume: 'yes' is not one of auto, must, never"},
         {{"--no-such"}, "no such option or verb: --no-such"},
         {{"compile"}, "no such option or verb: compile"},
     };
@@ -163,6 +188,10 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--log-interval",
                              "--min-throughput",
                              "--max-throughput",
+                             "--checkpoint-dir",
+                             "--save-interval",
+                             "--keep",
+                             "--resume",
                              "--json",
                              "--dump-parameters",
                              "info",

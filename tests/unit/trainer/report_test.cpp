@@ -30,6 +30,18 @@ TEST(Summary, HasWhatProgramsLookFor) {
         R"("parameters_hash":"0000000000000abc","parameters_equal_on_all_ranks":true})");
 }
 
+TEST(Summary, SaysWhatBecameOfCheckpoints) {
+    Outcome done = outcome();
+    RunFacts facts{"ffn", "cpu", "gloo", 8, 1, 0.5};
+    facts.has_checkpoints = true;
+    EXPECT_EQ(summary_of(facts, done)["checkpoints_written"], 0);
+    EXPECT_FALSE(summary_of(facts, done).contains("resumed_from_step"));
+    done.resumed = 300;
+    done.checkpoints = 2;
+    EXPECT_EQ(summary_of(facts, done)["resumed_from_step"], 300);
+    EXPECT_EQ(summary_of(facts, done)["checkpoints_written"], 2);
+}
+
 TEST(Summary, HasNoAccuracyForModelsThatDoNotClassify) {
     Outcome done = outcome();
     done.last.test_accuracy.reset();

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints on the disk: which there are after a training, that nothing destroys a good one, and the one
+// line that each damaged or foreign one gets.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "saved_training.hpp"
+#include "trainer/checkpoint/durable.hpp"
+#include "trainer/sha256.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string read(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write(const fs::path& file, const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+}
+
+// ---- which there are
+
+TEST(Checkpoints, AreWrittenAtTheIntervalAndAtTheEndAndTheNewestStay) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 25;
+    settings.checkpoints.every = 10;
+    const auto ranks = train_saved(2, settings);
+    std::vector<std::int64_t> steps;
+    for (const auto& one : ranks[0].seen.checkpoints) {
+        steps.push_back(one.step);
+        EXPECT_FALSE(one.problem);
+        EXPECT_GT(one.seconds, 0);
+    }
+    EXPECT_THAT(steps, ElementsAre(10, 20, 25));
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000020", "step-000000025"));
+    EXPECT_THAT(names_in(directory.path() / "step-000000025"),
+                ElementsAre("DONE", "manifest.json", "rank-00000-of-00002.f32", "rank-00001-of-00002.f32"));
+    EXPECT_EQ(ranks[1].outcome->checkpoints, 3);
+    EXPECT_THAT(ranks[1].seen.phases, Contains(Phase::checkpoint));
+}
+
+TEST(Checkpoints, AsManyStayAsAreKept) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 5;
+    settings.checkpoints.every = 1;
+    settings.checkpoints.keep = 3;
+    train_saved(1, settings);
+    EXPECT_THAT(names_in(directory.path()),
+                ElementsAre("step-000000003", "step-000000004", "step-000000005"));
+}
+
+TEST(Checkpoints, AreNotThereWhereNobodyAsksForThem) {
+    Settings settings = saved_settings({});
+    settings.max_steps = 5;
+    settings.checkpoints.every = 1;
+    const auto ranks = train_saved(1, settings);
+    EXPECT_TRUE(ranks[0].outcome);
+    EXPECT_THAT(ranks[0].seen.checkpoints, IsEmpty());
+}
+
+TEST(Checkpoints, CountOnlyWhereTheyAreMarked) {
+    const TemporaryDirectory directory;
+    for (const char* name : {"step-000000007", "step-000000011", "step-12", "step-000000013x", "other",
+                             ".step-000000014.unfinished", "step-1000000000"}) {
+        fs::create_directory(directory.path() / name);
+        write(directory.path() / name / "DONE", "");
+    }
+    fs::create_directory(directory.path() / "step-000000015");
+    EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(1'000'000'000, 11, 7));
+    EXPECT_THAT(checkpoints_in(directory.path() / "nowhere"), IsEmpty());
+    keep_newest(directory.path(), 2);
+    EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(1'000'000'000, 11));
+    EXPECT_FALSE(fs::exists(directory.path() / "step-000000007"));
+    EXPECT_TRUE(fs::exists(directory.path() / "other"));
+}
+
+// ---- what breaks off
+
+TEST(Checkpoints, WhatADeadTrainingLeftUnfinishedIsPassedOverAndGoesAway) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 10;
+    train_saved(2, settings);
+    const fs::path unfinished = unfinished_path(directory.path(), 20);
+    const fs::path unmarked = checkpoint_path(directory.path(), 30);
+    fs::create_directory(unfinished);
+    write(unfinished / shard_name(0, 2), "half");
+    fs::create_directory(unmarked);
+    write(unmarked / "manifest.json", "{");
+    write(presence_file(directory.path(), 1), "");
+    settings.max_steps = 30;
+    const auto ranks = train_saved(2, settings);
+    EXPECT_EQ(ranks[0].seen.resumed, 10);
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010", "step-000000030"));
+    EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(30, 10));
+}
+
+// Files of this process can be no larger; what would be is EFBIG instead of a signal.
+class SmallFiles {
+ public:
+    explicit SmallFiles(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~SmallFiles() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+    SmallFiles(const SmallFiles&) = delete;
+    SmallFiles& operator=(const SmallFiles&) = delete;
+
+ private:
+    void (*handler_)(int);
+    rlimit before_{};
+};
+
+TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 10;
+    train_saved(2, settings);
+    settings.checkpoints.every = 15;
+    settings.max_steps = 40;
+    {
+        const SmallFiles full(100'000);
+        const auto ranks = train_saved(2, settings);
+        for (const auto& rank : ranks) {
+            ASSERT_TRUE(rank.outcome) << rank.outcome.error().message;
+            EXPECT_EQ(rank.outcome->resumed, 10);
+            EXPECT_EQ(rank.outcome->checkpoints, 0);
+            EXPECT_FALSE(rank.outcome->end_is_saved);
+            ASSERT_EQ(rank.seen.checkpoints.size(), 3u);  // 15, 30, 40
+            for (const auto& one : rank.seen.checkpoints) EXPECT_TRUE(one.problem);
+        }
+        EXPECT_THAT(*ranks[0].seen.checkpoints[0].problem,
+                    AllOf(HasSubstr("rank-00000-of-00002.f32: cannot write: "), HasSubstr("large")));
+        EXPECT_EQ(ranks[1].seen.checkpoints[0].problem, "") << "one line is enough";
+        EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010"));
+    }
+    EXPECT_EQ(train_saved(2, settings)[0].seen.resumed, 10);
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000030", "step-000000040"));
+}
+
+TEST(Checkpoints, AStopThatCannotBeSavedSaysSo) {
+    const TemporaryDirectory directory;
+    const SmallFiles full(100'000);
+    const Error error = the_error(train_saved(2, saved_settings(directory.path()), 20));
+    EXPECT_EQ(error.fault, Fault::checkpoint);
+    EXPECT_THAT(error.message, HasSubstr("which could not be saved"));
+}
+
+void train_until_a_write_is_cut(const fs::path& directory) {
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 100'000;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_DFL);
+    train_saved(1, saved_settings(directory), 1);
+    std::exit(1);
+}
+
+TEST(Checkpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodOne) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    // The other process runs this test from its beginning, too, and must come to the same directory.
+    const TemporaryDirectory mine;
+    setenv("DP_CHECKPOINT_TEST", mine.path().c_str(), 0);
+    const fs::path directory = std::getenv("DP_CHECKPOINT_TEST");
+    Settings settings = saved_settings(directory);
+    settings.max_steps = 10;
+    if (directory == mine.path()) train_saved(2, settings);
+    settings.max_steps.reset();
+    EXPECT_EXIT(train_until_a_write_is_cut(directory), ::testing::KilledBySignal(SIGXFSZ), "");
+    unsetenv("DP_CHECKPOINT_TEST");
+    EXPECT_THAT(names_in(directory), Contains(HasSubstr(".unfinished")));
+    EXPECT_EQ(train_saved(2, settings)[0].seen.resumed, 10);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-000000010", "step-000000069"));
+}
+
+TEST(Checkpoints, AModelThatIsNoNumberIsNotSaved) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.optimizer = Optimization::sgd;
+    settings.rate.rate = 1e30;
+    settings.checkpoints.every = 5;
+    const Error error = the_error(train_saved(2, settings));
+    EXPECT_EQ(error.fault, Fault::training);
+    EXPECT_THAT(error.message, HasSubstr("step 5: the loss is no longer a number"));
+    EXPECT_THAT(names_in(directory.path()), IsEmpty());
+}
+
+// ---- damage: one line, exit code 2, no step made
+
+struct Damage {
+    const char* what;
+    void (*act)(const fs::path& checkpoint);
+    const char* line;
+};
+
+void change(const fs::path& file, const std::string& from, const std::string& to) {
+    std::string text = read(file);
+    const auto at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write(file, text.replace(at, from.size(), to));
+}
+
+// As a trainer would that wrote this.
+void rewrite_manifest(const fs::path& checkpoint, const std::string& from, const std::string& to) {
+    change(checkpoint / "manifest.json", from, to);
+    const std::string text = read(checkpoint / "manifest.json");
+    Sha256 sha;
+    sha.update(text.data(), text.size());
+    write(checkpoint / "DONE", hex_of(sha.digest()) + "\n");
+}
+
+const Damage kDamages[] = {
+    {"a shard is missing", [](const fs::path& c) { fs::remove(c / "rank-00001-of-00002.f32"); },
+     "lacks rank-00001-of-00002.f32; remove it to go on from an earlier one"},
+    {"a shard is cut", [](const fs::path& c) { fs::resize_file(c / "rank-00001-of-00002.f32", 1000); },
+     "is damaged: rank-00001-of-00002.f32 has 1000 bytes instead of "},
+    {"a shard is empty", [](const fs::path& c) { write(c / "rank-00000-of-00002.f32", ""); },
+     "is damaged: rank-00000-of-00002.f32 has 0 bytes instead of "},
+    {"one bit of a shard is another",
+     [](const fs::path& c) {
+         std::string bytes = read(c / "rank-00000-of-00002.f32");
+         bytes[4711] = static_cast<char>(bytes[4711] ^ 1);
+         write(c / "rank-00000-of-00002.f32", bytes);
+     },
+     "is damaged: rank-00000-of-00002.f32 has not the SHA-256 that the manifest says"},
+    {"the manifest is missing", [](const fs::path& c) { fs::remove(c / "manifest.json"); },
+     "has no readable manifest.json"},
+    {"the manifest is cut", [](const fs::path& c) { fs::resize_file(c / "manifest.json", 300); },
+     "is damaged: manifest.json has not the SHA-256 that DONE says"},
+    {"the manifest was edited",
+     [](const fs::path& c) { change(c / "manifest.json", "\"seed\": 1", "\"seed\": 2"); },
+     "is damaged: manifest.json has not the SHA-256 that DONE says"},
+    {"a newer trainer wrote it",
+     [](const fs::path& c) { rewrite_manifest(c, "\"version\": 1", "\"version\": 2"); },
+     "has version 2 of the format, and this trainer reads version 1; take the trainer that wrote it, or a "
+     "newer "
+     "one"},
+    {"a vector is missing",
+     [](const fs::path& c) { rewrite_manifest(c, "\"name\": \"m\"", "\"name\": \"n\""); },
+     "lacks m; it was written by another version"},
+};
+
+TEST(Checkpoints, DamagedOnesAreRefusedInOneLine) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 10;
+    train_saved(2, settings);
+    settings.max_steps = 20;
+    const fs::path checkpoint = checkpoint_path(directory.path(), 10);
+    const TemporaryDirectory sound;
+    fs::copy(checkpoint, sound.path(), fs::copy_options::recursive);
+    for (const auto& damage : kDamages) {
+        fs::remove_all(checkpoint);
+        fs::copy(sound.path(), checkpoint, fs::copy_options::recursive);
+        damage.act(checkpoint);
+        // On fewer ranks than wrote it, on as many, and on more.
+        for (const std::int64_t world : {1, 2, 4}) {
+            const auto ranks = train_saved(world, settings);
+            const Error error = the_error(ranks);
+            EXPECT_EQ(error.fault, Fault::usage) << damage.what;
+            EXPECT_THAT(error.message, AllOf(HasSubstr(checkpoint.string()), HasSubstr(damage.line)))
+                << damage.what;
+            EXPECT_EQ(error.message.find('\n'), std::string::npos);
+            EXPECT_EQ(ranks[0].seen.steps, 0);
+        }
+        EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010")) << "nothing half-written";
+    }
+}
+
+// ---- another training's
+
+TEST(Checkpoints, OfAnotherTrainingAreRefusedInOneLine) {
+    struct Case {
+        void (*act)(Settings& settings, Dataset& data, const char*& model);
+        const char* line;
+    };
+    const Case cases[] = {
+        {[](Settings&, Dataset& data, const char*& model) {
+             data = make_line();
+             model = "linear";
+         },
+         "is of the model ffn; give --model=ffn; or begin anew in another --checkpoint-dir"},
+        {[](Settings& s, Dataset&, const char*&) { s.optimizer = Optimization::sgd; },
+         "was made with adam; give --optimizer=adam"},
+        {[](Settings& s, Dataset&, const char*&) { s.seed = 2; }, "was made with the seed 1; give --seed=1"},
+        {[](Settings&, Dataset& data, const char*&) { data.train = patterns(1500, 7); },
+         "was made with other data: 1500 training samples from patterns"},
+        {[](Settings& s, Dataset&, const char*&) { s.batch = 32; },
+         "was made with a global batch of 64, and this run has one of 32 (ranks: 2, --batch-size: 16, "
+         "--accumulate: 1); give --batch-size 32 --accumulate 1, or --batch-size 16 --accumulate 2"},
+        {[](Settings& s, Dataset&, const char*&) { s.max_steps = 9; },
+         "is of step 10, and this run ends at step 9; give more --epochs or --steps"},
+        {[](Settings& s, Dataset&, const char*&) { s.checkpoints.resume = Resume::never; },
+         "there are checkpoints, and --resume=never asks for none"},
+    };
+    const TemporaryDirectory directory;
+    Settings first = saved_settings(directory.path());
+    first.max_steps = 10;
+    train_saved(2, first);
+    for (const auto& c : cases) {
+        Settings settings = saved_settings(directory.path());
+        Dataset data = pattern_set();
+        const char* model = "ffn";
+        c.act(settings, data, model);
+        const auto ranks = train_saved(2, settings, {}, data, model);
+        const Error error = the_error(ranks);
+        EXPECT_EQ(error.fault, Fault::usage);
+        EXPECT_THAT(error.message, HasSubstr(c.line));
+        EXPECT_EQ(ranks[0].seen.steps, 0);
+        EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010"));
+    }
+}
+
+TEST(Checkpoints, AreAskedForWithResumeMust) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 2;
+    settings.checkpoints.resume = Resume::must;
+    const Error error = the_error(train_saved(2, settings));
+    EXPECT_EQ(error.fault, Fault::usage);
+    EXPECT_THAT(error.message, HasSubstr("no checkpoint there, and --resume=must asks for one"));
+    settings.checkpoints.resume = Resume::never;
+    EXPECT_TRUE(train_saved(2, settings)[0].outcome);
+    settings.checkpoints.resume = Resume::must;
+    EXPECT_EQ(train_saved(2, settings)[0].seen.resumed, 2);
+}
+
+// ---- the directory
+
+TEST(CheckpointDirectory, IsMadeWithItsParents) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path() / "a" / "b");
+    settings.max_steps = 1;
+    EXPECT_TRUE(train_saved(1, settings)[0].outcome);
+    EXPECT_THAT(names_in(directory.path() / "a" / "b"), ElementsAre("step-000000001"));
+}
+
+// Permissions would not stop root; these do.
+TEST(CheckpointDirectory, ThatCannotBeWrittenIsRefusedBeforeAnyStep) {
+    const TemporaryDirectory directory;
+    write(directory.path() / "file", "");
+    for (const fs::path& place : {directory.path() / "file", directory.path() / "file" / "x",
+                                  fs::path("/proc/x"), fs::path("/proc/self")}) {
+        const auto ranks = train_saved(2, saved_settings(place));
+        const Error error = the_error(ranks);
+        EXPECT_EQ(error.fault, Fault::usage) << place;
+        EXPECT_THAT(error.message, AllOf(HasSubstr(place.string()), HasSubstr("cannot "))) << place;
+        EXPECT_EQ(ranks[0].seen.steps, 0);
+    }
+}
+
+TEST(CheckpointDirectory, ThatNotAllRanksShareIsRefused) {
+    const TemporaryDirectory directory;
+    for (const std::int64_t rank : {0, 1, 3}) write(presence_file(directory.path(), rank), "");
+    EXPECT_TRUE(check_presence(directory.path(), 2));
+    const auto one = check_presence(directory.path(), 4);
+    ASSERT_FALSE(one);
+    EXPECT_EQ(one.error().fault, Fault::usage);
+    EXPECT_THAT(one.error().message, HasSubstr("what rank 2 writes there is not seen by rank 0"));
+    EXPECT_THAT(check_presence(directory.path(), 32).error().message,
+                HasSubstr("what ranks 2, 4, 5, 6, 7, 8, 9, 10, … write there is not seen by rank 0"));
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A data set for the tests of the training loop.
+#ifndef TESTS_UNIT_TRAINER_PATTERNS_HPP
+#define TESTS_UNIT_TRAINER_PATTERNS_HPP
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/random.hpp"
+
+namespace dp::trainer {
+
+inline constexpr std::size_t kPixels = 784;  // what ffn takes
+
+// Noisy images of ten patterns: what ffn can learn in a few steps, without any file.
+inline Samples patterns(std::int64_t count, std::uint64_t seed) {
+    Random prototypes(1, 0), noise(seed, 1);
+    std::vector<std::uint8_t> pattern(10 * kPixels);
+    for (auto& pixel : pattern) pixel = static_cast<std::uint8_t>(prototypes.below(200));
+    Samples samples;
+    samples.count = count;
+    samples.features = {Type::u8, kPixels, {}};
+    samples.normalise = {1 / 90.0f, -1};
+    std::vector<std::int32_t> labels;
+    for (std::int64_t i = 0; i < count; ++i) {
+        labels.push_back(static_cast<std::int32_t>(noise.below(10)));
+        for (std::size_t p = 0; p < kPixels; ++p) {
+            const std::size_t at = static_cast<std::size_t>(labels.back()) * kPixels + p;
+            samples.features.bytes.push_back(static_cast<std::uint8_t>(pattern[at] + noise.below(56)));
+        }
+    }
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(labels.data());
+    samples.targets = {Type::i32, 1, {bytes, bytes + labels.size() * sizeof(std::int32_t)}};
+    return samples;
+}
+
+inline Dataset pattern_set() {
+    return {patterns(1500, 2), patterns(203, 3), "patterns"};
+}
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training that was stopped and went on ends where one ends that was never stopped: bit for bit on as many
+// ranks, within rounding on others.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "saved_training.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Outcome outcome_of(const std::vector<RankOf>& ranks) {
+    for (const auto& rank : ranks) {
+        EXPECT_TRUE(rank.outcome) << rank.outcome.error().message;
+        if (!rank.outcome) return {};
+        EXPECT_TRUE(rank.outcome->equal_on_all_ranks);
+    }
+    return *ranks[0].outcome;
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+        norm += std::pow(static_cast<double>(a[i]), 2);
+    }
+    return std::sqrt(difference / norm);
+}
+
+// The first training stops somewhere behind step 20; the second makes the rest.
+struct Interrupted {
+    std::int64_t stopped_at = 0;
+    std::vector<RankOf> rest;
+};
+Interrupted interrupted(const Settings& settings, std::int64_t world, std::int64_t world_of_the_rest,
+                        const Dataset& data) {
+    const auto first = train_saved(world, settings, 20, data);
+    const Error stopped = the_error(first);
+    EXPECT_EQ(stopped.fault, Fault::stopped);
+    EXPECT_THAT(stopped.message, HasSubstr("SIGUSR1 has come: stopped after step "));
+    for (const auto& rank : first) EXPECT_EQ(rank.seen.last_step, first[0].seen.last_step);
+    EXPECT_GE(first[0].seen.last_step, 20);
+    EXPECT_LT(first[0].seen.last_step, 69) << "nothing is left to be done";
+    return {first[0].seen.last_step, train_saved(world_of_the_rest, settings, {}, data)};
+}
+
+void expect_the_same_curve(Settings settings, const Dataset& data) {
+    for (const std::int64_t rest : {1, 2, 4}) {
+        const TemporaryDirectory whole_directory;
+        settings.checkpoints.directory = whole_directory.path();
+        const auto whole = train_saved(rest, settings, {}, data);
+        const Outcome expected = outcome_of(whole);
+        for (const std::int64_t first : {1, 2, 4}) {
+            const TemporaryDirectory directory;
+            settings.checkpoints.directory = directory.path();
+            const Interrupted other = interrupted(settings, first, rest, data);
+            const Outcome outcome = outcome_of(other.rest);
+            EXPECT_EQ(outcome.resumed, other.stopped_at);
+            EXPECT_EQ(other.rest[0].seen.resumed, other.stopped_at);
+            EXPECT_EQ(other.rest[0].seen.steps, 69 - other.stopped_at);
+            EXPECT_EQ(outcome.skipped, expected.skipped);
+            ASSERT_EQ(outcome.parameters.size(), expected.parameters.size());
+            // The curve: the same epochs, but for those before the checkpoint.
+            const auto& reports = other.rest[0].seen.reports;
+            const auto& reference = whole[0].seen.reports;
+            ASSERT_EQ(reports.size(), static_cast<std::size_t>(3 - (other.stopped_at - 1) / 23));
+            for (std::size_t i = 0; i < reports.size(); ++i) {
+                const EpochReport& right = reference[reference.size() - reports.size() + i];
+                EXPECT_EQ(reports[i].epoch, right.epoch);
+                EXPECT_EQ(reports[i].skipped, right.skipped);
+                EXPECT_NEAR(reports[i].loss, right.loss, first == rest ? 0 : 1e-4 * right.loss);
+                EXPECT_NEAR(reports[i].test_loss, right.test_loss,
+                            first == rest ? 0 : 1e-4 * right.test_loss);
+            }
+            if (first == rest) {
+                EXPECT_EQ(outcome.parameters_hash, expected.parameters_hash) << first << " ranks";
+            }
+            EXPECT_LT(relative_difference(expected.parameters, outcome.parameters), 1e-5)
+                << first << " ranks, then " << rest;
+        }
+    }
+}
+
+TEST(Resume, WithAdamEndsWhereAnUninterruptedTrainingEnds) {
+    expect_the_same_curve(saved_settings({}), pattern_set());
+}
+
+TEST(Resume, WithSgdEndsWhereAnUninterruptedTrainingEnds) {
+    Settings settings = saved_settings({});
+    settings.optimizer = Optimization::sgd;
+    settings.rate = {RateShape::cosine, 0.05, 0, 0.1};
+    settings.weight_decay = 0.01;
+    expect_the_same_curve(settings, pattern_set());
+}
+
+// One sample of an epoch makes the gradients infinite: the step is skipped, before and after the checkpoint.
+TEST(Resume, RemembersWhatWasSkipped) {
+    Dataset data = make_line();
+    const float infinite = std::numeric_limits<float>::infinity();
+    std::memcpy(data.train.targets.bytes.data(), &infinite, sizeof infinite);
+    Settings settings;
+    settings.epochs = 3;
+    settings.batch = 40;  // 25 steps
+    settings.skip_bad_steps = true;
+    const TemporaryDirectory whole_directory, directory;
+    settings.checkpoints.directory = whole_directory.path();
+    const Outcome whole = outcome_of(train_saved(2, settings, {}, data, "linear"));
+    settings.checkpoints.directory = directory.path();
+    EXPECT_EQ(the_error(train_saved(2, settings, 26, data, "linear")).fault, Fault::stopped);
+    const auto rest = train_saved(2, settings, {}, data, "linear");
+    EXPECT_EQ(outcome_of(rest).skipped, 3);
+    EXPECT_EQ(outcome_of(rest).parameters_hash, whole.parameters_hash);
+    for (const auto& report : rest[0].seen.reports) EXPECT_EQ(report.skipped, 1) << "epoch " << report.epoch;
+}
+
+TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
+    Dataset data = make_line();
+    Settings settings;
+    settings.epochs = 1;
+    settings.batch = 100;  // 10 steps
+    settings.skip_bad_steps = true;
+    std::vector<float> bad(1000, std::numeric_limits<float>::quiet_NaN());
+    std::memcpy(data.train.targets.bytes.data(), bad.data(), bad.size() * sizeof(float));
+    const TemporaryDirectory directory;
+    settings.checkpoints.directory = directory.path();
+    EXPECT_EQ(the_error(train_saved(1, settings, 1, data, "linear")).fault, Fault::stopped);
+    const Error error = the_error(train_saved(1, settings, {}, data, "linear"));
+    EXPECT_THAT(error.message, HasSubstr("step 10: for 10 steps in a row"));
+}
+
+TEST(Resume, OfATrainingThatIsOverTrainsNothingAndReportsItsEnd) {
+    const TemporaryDirectory directory;
+    const Settings settings = saved_settings(directory.path());
+    const Outcome first = outcome_of(train_saved(2, settings));
+    const auto again = train_saved(2, settings);
+    const Outcome second = outcome_of(again);
+    EXPECT_EQ(again[0].seen.steps, 0);
+    EXPECT_EQ(second.resumed, 69);
+    EXPECT_EQ(second.checkpoints, 0);
+    EXPECT_EQ(second.parameters_hash, first.parameters_hash);
+    EXPECT_EQ(second.last.loss, first.last.loss);
+    EXPECT_EQ(second.last.test_loss, first.last.test_loss);
+    EXPECT_EQ(second.samples_per_second, 0);
+}
+
+TEST(Resume, TrainsOnWhereMoreStepsAreAskedFor) {
+    const TemporaryDirectory directory, whole_directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 30;
+    train_saved(2, settings);
+    settings.max_steps = 50;
+    const Outcome outcome = outcome_of(train_saved(2, settings));
+    EXPECT_EQ(outcome.resumed, 30);
+    settings.checkpoints.directory = whole_directory.path();
+    EXPECT_EQ(outcome.parameters_hash, outcome_of(train_saved(2, settings)).parameters_hash);
+}
+
+// With --accumulate fewer ranks make the same global batch.
+TEST(Resume, AccumulationMakesUpForFewerRanks) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 30;
+    const Outcome first = outcome_of(train_saved(4, settings));
+    settings.accumulate = 4;
+    settings.batch = 16;
+    settings.max_steps.reset();
+    EXPECT_EQ(outcome_of(train_saved(1, settings)).resumed, 30);
+}
+
+// A line is about the steps of this training that it has not told of.
+TEST(Resume, LogsGoOnAtTheSameSteps) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.log_every = 10;
+    settings.max_steps = 25;
+    const auto first = train_saved(2, settings);
+    settings.max_steps = 45;
+    const auto rest = train_saved(2, settings);
+    std::vector<std::int64_t> steps;
+    for (const auto& log : rest[0].seen.logs) steps.push_back(log.place.number);
+    EXPECT_THAT(steps, ElementsAre(30, 40));
+    const TemporaryDirectory whole_directory;
+    settings.checkpoints.directory = whole_directory.path();
+    settings.log_every = 5;
+    const auto whole = train_saved(2, settings);
+    const auto& logs = whole[0].seen.logs;  // of 5, 10, …
+    EXPECT_NEAR(rest[0].seen.logs[0].loss, logs[5].loss, 1e-9) << "of the steps 26 to 30";
+    EXPECT_NEAR(rest[0].seen.logs[1].loss, (logs[6].loss + logs[7].loss) / 2, 1e-9);
+}
+
+}  // namespace
+}  // namespace dp::trainer

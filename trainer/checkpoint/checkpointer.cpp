@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/checkpointer.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/durable.hpp"
+#include "trainer/parallel/agreement.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What rank 0 must know of each rank's shard, as numbers that ranks can exchange: the SHA-256, the sum of
+// losses, the sum of right predictions.
+constexpr std::size_t kShardFacts = 4 + 2;
+
+std::array<std::int64_t, kShardFacts> facts_of(const Sha256::Digest& digest, const Progress& progress) {
+    std::array<std::int64_t, kShardFacts> facts{};
+    std::memcpy(facts.data(), digest.data(), digest.size());
+    facts[4] = std::bit_cast<std::int64_t>(progress.loss);
+    facts[5] = std::bit_cast<std::int64_t>(progress.correct);
+    return facts;
+}
+
+StoredShard shard_of_facts(const std::int64_t* facts) {
+    Sha256::Digest digest;
+    std::memcpy(digest.data(), facts, digest.size());
+    return {hex_of(digest), std::bit_cast<double>(facts[4]), std::bit_cast<double>(facts[5])};
+}
+
+std::string host() {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    return name.data();
+}
+
+// Rank 0 sees all shards, at their full length.
+Result<void> check_shards_seen(const fs::path& unfinished, const Manifest& manifest) {
+    for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
+        std::error_code error;
+        const auto bytes = fs::file_size(unfinished / shard_name(rank, manifest.world()), error);
+        if (error ||
+            static_cast<std::int64_t>(bytes) != shard_bytes(manifest.vectors, rank, manifest.world()))
+            return fail(
+                Fault::checkpoint,
+                fmt::format("{}: the shard of rank {} is not seen whole by rank 0: --checkpoint-dir must "
+                            "be on a file system that all nodes share",
+                            unfinished.string(), rank));
+    }
+    return {};
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
+                           std::vector<Vector> vectors, Device& device, Communicator& communicator)
+    : plan_(plan),
+      now_(std::move(now)),
+      data_source_(std::move(data_source)),
+      vectors_(std::move(vectors)),
+      device_(device),
+      communicator_(communicator) {
+    for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
+}
+
+fs::path Checkpointer::path_of(std::int64_t step) const {
+    return checkpoint_path(plan_.directory, step);
+}
+
+Result<void> Checkpointer::together(const Result<void>& mine) {
+    return all_or_none(mine, device_, communicator_);
+}
+
+// ---- restore
+
+Result<void> Checkpointer::prepare_directory() {
+    const fs::path& directory = plan_.directory;
+    if (auto done = together(is_first() ? tidy(directory) : Result<void>{}); !done) return done;
+    const fs::path here = presence_file(directory, communicator_.rank());
+    Result<void> written = write_durably(here, "\n");
+    std::error_code error;
+    if (!written && !fs::is_directory(directory, error))
+        written = fail(Fault::usage, fmt::format("--checkpoint-dir {}: not there on {}; it must be on a file "
+                                                 "system that all nodes share",
+                                                 directory.string(), host()));
+    if (!written) written.error().fault = Fault::usage;
+    if (auto done = together(written); !done) return done;
+    const auto seen = is_first() ? check_presence(directory, communicator_.size()) : Result<void>{};
+    auto done = together(seen);
+    fs::remove(here, error);
+    return done;
+}
+
+// The step of the newest checkpoint, as rank 0 sees it.
+Result<std::optional<std::int64_t>> Checkpointer::newest() {
+    std::int64_t step = 0;  // none
+    Result<void> allowed;
+    if (is_first()) {
+        const auto steps = checkpoints_in(plan_.directory);
+        if (!steps.empty()) step = steps[0];
+        if (steps.empty() && plan_.resume == Resume::must)
+            allowed = fail(Fault::usage, fmt::format("--checkpoint-dir {}: no checkpoint there, and "
+                                                     "--resume=must asks for one",
+                                                     plan_.directory.string()));
+        if (!steps.empty() && plan_.resume == Resume::never)
+            allowed = fail(Fault::usage, fmt::format("--checkpoint-dir {}: there are checkpoints, and "
+                                                     "--resume=never asks for none; give another directory",
+                                                     plan_.directory.string()));
+    }
+    if (auto done = together(allowed); !done) return tl::make_unexpected(done.error());
+    const auto steps = gather_of_all_ranks(std::array{step}, device_, communicator_);
+    if (!steps) return tl::make_unexpected(steps.error());
+    return steps->front() == 0 ? std::nullopt : std::optional(steps->front());
+}
+
+Result<Manifest> Checkpointer::open(std::int64_t step) {
+    auto manifest = read_manifest(path_of(step));
+    if (!manifest) return manifest;
+    if (auto fits = check_fits(*manifest, now_); !fits)
+        return fail(Fault::usage,
+                    fmt::format("the checkpoint {} {}; or begin anew in another --checkpoint-dir",
+                                path_of(step).string(), fits.error().message));
+    return manifest;
+}
+
+Result<std::optional<Progress>> Checkpointer::restore() {
+    if (auto ready = prepare_directory(); !ready) return tl::make_unexpected(ready.error());
+    const auto step = newest();
+    if (!step) return tl::make_unexpected(step.error());
+    if (!*step) return std::nullopt;
+
+    const fs::path path = path_of(**step);
+    const auto manifest = open(**step);
+    if (auto fits = together(manifest ? Result<void>{} : tl::make_unexpected(manifest.error())); !fits)
+        return tl::make_unexpected(fits.error());
+    // The shards are shared out, whatever the number of ranks that wrote them.
+    const std::int64_t rank = communicator_.rank(), world = communicator_.size();
+    Progress progress = manifest->progress;
+    Result<void> sound;
+    for (std::int64_t theirs = rank; sound && theirs < manifest->world(); theirs += world) {
+        sound = verify_shard(path, *manifest, theirs);
+        progress.loss += manifest->shards[static_cast<std::size_t>(theirs)].loss;
+        progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
+    }
+    if (auto all = together(sound); !all) return tl::make_unexpected(all.error());
+    const auto filled = read_vectors(path, *manifest, now_.training.parameters, vectors_, device_);
+    if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
+    return progress;
+}
+
+// ---- save
+
+Result<void> Checkpointer::save(const Progress& progress) {
+    auto written = write(progress);
+    if (!written && is_first()) {
+        std::error_code ignored;
+        fs::remove_all(unfinished_path(plan_.directory, progress.step), ignored);
+    }
+    return written;
+}
+
+Result<void> Checkpointer::write(const Progress& progress) {
+    const std::int64_t rank = communicator_.rank(), world = communicator_.size();
+    const fs::path unfinished = unfinished_path(plan_.directory, progress.step);
+    Result<void> made;
+    if (is_first()) {
+        std::error_code error;
+        fs::remove_all(unfinished, error);
+        fs::create_directory(unfinished, error);
+        if (error)
+            made = fail(Fault::checkpoint,
+                        fmt::format("{}: cannot make it: {}", unfinished.string(), error.message()));
+    }
+    if (auto done = together(made); !done) return done;
+
+    const auto digest = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_);
+    if (auto done = together(digest ? Result<void>{} : tl::make_unexpected(digest.error())); !done)
+        return done;
+    const auto facts = gather_of_all_ranks(facts_of(*digest, progress), device_, communicator_);
+    if (!facts) return tl::make_unexpected(facts.error());
+    Manifest manifest{now_.training, data_source_, progress, {}, {}};
+    for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.numbers.elements()});
+    double loss = 0;
+    for (std::int64_t one = 0; one < world; ++one) {
+        manifest.shards.push_back(
+            shard_of_facts(facts->data() + static_cast<std::size_t>(one) * kShardFacts));
+        loss += manifest.shards.back().loss;
+    }
+    // Each would push a good one out of the directory.
+    if (!std::isfinite(loss))
+        return fail(Fault::training,
+                    is_first()
+                        ? fmt::format("step {}: the loss is no longer a number; give a smaller --lr and "
+                                      "go on from the checkpoint before this one",
+                                      progress.step)
+                        : "");
+    Result<void> published;
+    if (is_first()) {
+        published = check_shards_seen(unfinished, manifest);
+        if (published) published = publish(plan_.directory, manifest);
+        if (published) keep_newest(plan_.directory, plan_.keep);
+    }
+    return together(published);
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/manifest.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace dp::trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "slurm-dp checkpoint";
+// Above what anybody has, and low enough that products of two of them are numbers.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 40, kMostRanks = std::int64_t{1} << 20;
+
+tl::unexpected<Error> wrong(std::string what) {
+    return fail(Fault::usage, std::move(what));
+}
+
+std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMostElements) {
+    const auto value = json.at(key).get<std::int64_t>();
+    if (value < 0 || value > most) throw std::out_of_range(fmt::format("{} is {}", key, value));
+    return value;
+}
+
+// The checkpoint's parameters have other names, shapes or numbers than ours.
+Result<void> check_parameters(const TrainingIdentity& then, const TrainingIdentity& now) {
+    const auto shape_of = [](const ParameterPlace& place) {
+        return fmt::format("{} ({})", place.name, fmt::join(place.shape, " x "));
+    };
+    for (std::size_t i = 0; i < std::max(then.parameters.size(), now.parameters.size()); ++i) {
+        const std::string old_one = i < then.parameters.size() ? shape_of(then.parameters[i]) : "nothing";
+        const std::string new_one = i < now.parameters.size() ? shape_of(now.parameters[i]) : "nothing";
+        if (old_one != new_one)
+            return wrong(
+                fmt::format("has a {} of another size or make: {} where this one has {}; give the "
+                            "options of the model that it was made with",
+                            now.model, old_one, new_one));
+    }
+    return {};
+}
+
+Result<void> check_batch(std::int64_t then, const Continuation& now) {
+    if (then == now.training.global_batch) return {};
+    const std::string what = fmt::format(
+        "was made with a global batch of {}, and this run has one of {} (ranks: {}, "
+        "--batch-size: {}, --accumulate: {})",
+        then, now.training.global_batch, now.world, now.batch, now.accumulate);
+    if (then % now.world != 0)
+        return wrong(fmt::format("{}; take a number of ranks that divides {}", what, then));
+    const std::int64_t of_a_rank = then / now.world;
+    // The user's own numbers where they can stay.
+    const std::int64_t accumulate = of_a_rank % now.accumulate == 0 ? now.accumulate : 1;
+    const auto advice = [](std::int64_t batch, std::int64_t batches) {
+        return fmt::format("--batch-size {} --accumulate {}", batch, batches);
+    };
+    const std::string by_size = advice(of_a_rank / accumulate, accumulate);
+    if (of_a_rank % now.batch != 0 || of_a_rank / now.batch == accumulate)
+        return wrong(fmt::format("{}; give {}", what, by_size));
+    return wrong(fmt::format("{}; give {}, or {}", what, by_size, advice(now.batch, of_a_rank / now.batch)));
+}
+
+}  // namespace
+
+std::string text_of(const Manifest& manifest) {
+    const auto& training = manifest.training;
+    const auto& progress = manifest.progress;
+    const std::int64_t steps_per_epoch = training.samples / training.global_batch;
+    const std::int64_t epoch = (progress.step - 1) / steps_per_epoch + 1;
+    Json json{
+        {"format", kFormat},
+        {"version", kCheckpointVersion},
+        {"model", training.model},
+        {"optimizer", training.optimizer},
+        {"seed", training.seed},
+        {"samples", training.samples},
+        {"data_fingerprint", training.data_fingerprint},
+        {"data_source", manifest.data_source},
+        {"global_batch_size", training.global_batch},
+        {"world_size", manifest.world()},
+        {"step", progress.step},
+        // These two follow from the step; for people.
+        {"epoch", epoch},
+        {"samples_into_epoch", (progress.step - (epoch - 1) * steps_per_epoch) * training.global_batch},
+        {"skipped_steps", progress.skipped},
+        {"skipped_in_epoch", progress.skipped_in_epoch},
+        {"bad_in_a_row", progress.bad_in_a_row},
+    };
+    for (const auto& one : training.parameters)
+        json["parameters"].push_back({{"name", one.name}, {"shape", one.shape}, {"first", one.first}});
+    for (const auto& one : manifest.vectors)
+        json["vectors"].push_back({{"name", one.name}, {"elements", one.elements}});
+    for (const auto& one : manifest.shards)
+        json["shards"].push_back(
+            {{"sha256", one.sha256}, {"epoch_loss", one.loss}, {"epoch_correct", one.correct}});
+    return json.dump(1) + "\n";
+}
+
+Result<Manifest> manifest_of(std::string_view text) {
+    try {
+        const Json json = Json::parse(text);
+        if (json.at("format") != kFormat) return wrong("is not a manifest of slurm-dp's trainer");
+        if (const auto version = json.at("version").get<std::int64_t>(); version != kCheckpointVersion)
+            return wrong(fmt::format(
+                "has version {} of the format, and this trainer reads version {}; take "
+                "the trainer that wrote it, or {} one",
+                version, kCheckpointVersion, version > kCheckpointVersion ? "a newer" : "an older"));
+        Manifest manifest;
+        auto& training = manifest.training;
+        training.model = json.at("model").get<std::string>();
+        training.optimizer = json.at("optimizer").get<std::string>();
+        training.seed = json.at("seed").get<std::uint64_t>();
+        training.samples = count_of(json, "samples");
+        training.data_fingerprint = json.at("data_fingerprint").get<std::string>();
+        training.global_batch = count_of(json, "global_batch_size");
+        manifest.data_source = json.at("data_source").get<std::string>();
+        manifest.progress.step = count_of(json, "step");
+        manifest.progress.skipped = count_of(json, "skipped_steps");
+        manifest.progress.skipped_in_epoch = count_of(json, "skipped_in_epoch");
+        manifest.progress.bad_in_a_row = count_of(json, "bad_in_a_row");
+        for (const auto& one : json.at("vectors"))
+            manifest.vectors.push_back({one.at("name").get<std::string>(), count_of(one, "elements")});
+        for (const auto& one : json.at("shards"))
+            manifest.shards.push_back({one.at("sha256").get<std::string>(),
+                                       one.at("epoch_loss").get<double>(),
+                                       one.at("epoch_correct").get<double>()});
+        if (count_of(json, "world_size", kMostRanks) != manifest.world() || manifest.shards.empty())
+            return wrong(fmt::format("is damaged: world_size is {}, and there are {} shards",
+                                     json.at("world_size").dump(), manifest.world()));
+        const auto values = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
+                                         [](const auto& one) { return one.name == "values"; });
+        for (const auto& one : json.at("parameters")) {
+            ParameterPlace place{one.at("name").get<std::string>(), one.at("shape").get<Shape>(),
+                                 count_of(one, "first")};
+            std::int64_t elements = 1;
+            for (const std::int64_t size : place.shape)
+                elements = size < 1 || elements > kMostElements / size ? kMostElements : elements * size;
+            if (values == manifest.vectors.end() || elements > values->elements - place.first)
+                return wrong(fmt::format("is damaged: {} is not within the values", place.name));
+            training.parameters.push_back(std::move(place));
+        }
+        return manifest;
+    } catch (const std::exception& error) {  // the JSON library's, or count_of's
+        return wrong(fmt::format("is damaged: {}", error.what()));
+    }
+}
+
+Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
+    const auto& then = manifest.training;
+    if (then.model != now.training.model)
+        return wrong(fmt::format("is of the model {}; give --model={}", then.model, then.model));
+    if (auto same = check_parameters(then, now.training); !same) return same;
+    if (then.optimizer != now.training.optimizer)
+        return wrong(fmt::format("was made with {}; give --optimizer={}", then.optimizer, then.optimizer));
+    if (then.seed != now.training.seed)
+        return wrong(fmt::format("was made with the seed {}; give --seed={}", then.seed, then.seed));
+    if (then.samples != now.training.samples || then.data_fingerprint != now.training.data_fingerprint)
+        return wrong(
+            fmt::format("was made with other data: {} training samples from {}; give that data again",
+                        then.samples, manifest.data_source));
+    if (auto same = check_batch(then.global_batch, now); !same) return same;
+    if (manifest.progress.step < 1 || manifest.progress.step > now.total_steps)
+        return wrong(fmt::format("is of step {}, and this run ends at step {}; give more --epochs or --steps",
+                                 manifest.progress.step, now.total_steps));
+    for (const auto& name : now.vectors)
+        if (std::none_of(manifest.vectors.begin(), manifest.vectors.end(),
+                         [&](const StoredVector& one) { return one.name == name; }))
+            return wrong(fmt::format("lacks {}; it was written by another version of the trainer", name));
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether and when a training writes checkpoints: a part of Settings (training.hpp). options.cpp fills it,
+// run.cpp adds the signals.
+#ifndef TRAINER_CHECKPOINT_PLAN_HPP
+#define TRAINER_CHECKPOINT_PLAN_HPP
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+namespace dp::trainer {
+
+enum class Resume {
+    automatic,  // go on from the newest checkpoint in the directory; begin where there is none
+    must,       // refuse to begin where there is none
+    never,      // refuse to begin where there is one
+};
+
+struct CheckpointPlan {
+    std::filesystem::path directory;  // "": no checkpoints at all
+    std::int64_t every = 0;           // optimizer steps from one to the next; 0: only at the end
+    std::int64_t keep = 2;            // how many of the newest stay
+    Resume resume = Resume::automatic;
+    // The number of the signal that has asked this rank to stop; 0: none has. Empty: nobody ever asks.
+    std::function<int()> stop_signal;
+};
+
+}  // namespace dp::trainer
+
+#endif

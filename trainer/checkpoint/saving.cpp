@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/saving.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "trainer/data/fingerprint.hpp"
+
+namespace dp::trainer {
+namespace {
+
+std::vector<ParameterPlace> places_of(const ParameterSet& parameters) {
+    std::vector<ParameterPlace> places;
+    const auto* begin = parameters.values().data<float>();
+    for (const auto& one : parameters.all())
+        places.push_back({one.name, one.shape, one.value.data<float>() - begin});
+    return places;
+}
+
+Continuation continuation_of(const ModelInfo& info, const ParameterSet& parameters, const Dataset& data,
+                             const Settings& settings, const Schedule& schedule, std::int64_t world) {
+    return {{std::string(info.name), places_of(parameters), std::string(name_of(settings.optimizer)),
+             settings.seed, data.train.count, fingerprint_of(data.train), schedule.global_batch},
+            {},
+            schedule.total_steps,
+            world,
+            settings.batch,
+            settings.accumulate};
+}
+
+std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
+    std::vector<Vector> vectors{{"values", parameters.values(), true}};
+    for (auto& state : optimizer.state()) vectors.push_back({state.name, state.numbers, true});
+    return vectors;
+}
+
+}  // namespace
+
+Saving::Saving(const ModelInfo& info, const ParameterSet& parameters, const Optimizer& optimizer,
+               const Dataset& data, const Settings& settings, const Schedule& schedule, Device& device,
+               Communicator& communicator, Observer& observer)
+    : plan_(settings.checkpoints),
+      schedule_(schedule),
+      observer_(observer),
+      speaks_(communicator.rank() == 0),
+      checkpointer_(settings.checkpoints,
+                    continuation_of(info, parameters, data, settings, schedule, communicator.size()),
+                    data.source, vectors_of(parameters, optimizer), device, communicator),
+      stop_(settings.checkpoints.stop_signal, device, communicator) {}
+
+Result<std::optional<Progress>> Saving::restore() {
+    observer_.on_phase(Phase::checkpoint);
+    auto progress = checkpointer_.restore();
+    if (progress && *progress)
+        observer_.on_resume((*progress)->step, checkpointer_.path_of((*progress)->step), schedule_);
+    observer_.on_phase(Phase::compute);
+    return progress;
+}
+
+Result<void> Saving::after_step(std::int64_t step, const std::function<Progress()>& progress) {
+    const auto signal = stop_.after_step();
+    if (!signal) return tl::make_unexpected(signal.error());
+    const bool is_last = step == schedule_.total_steps;
+    const bool is_due = plan_.every > 0 && step % plan_.every == 0;
+    const bool stops = *signal != 0 && !is_last;
+    if (!is_last && !is_due && !stops) return {};
+
+    const auto saved = save(step, progress());
+    if (!saved) return tl::make_unexpected(saved.error());
+    if (!stops) return {};
+    if (!speaks_) return fail(*saved ? Fault::stopped : Fault::checkpoint, "");
+    const std::string what = fmt::format("{} has come: stopped after step {} of {}", name_of_signal(*signal),
+                                         step, schedule_.total_steps);
+    if (!*saved)
+        return fail(Fault::checkpoint,
+                    fmt::format("{}, which could not be saved; the same command goes on from the last "
+                                "checkpoint before it",
+                                what));
+    return fail(Fault::stopped,
+                fmt::format("{}; the same command goes on from {}, in a batch script after `scontrol requeue "
+                            "$SLURM_JOB_ID`",
+                            what, checkpointer_.path_of(step).string()));
+}
+
+// False where it could not be written, which the training survives.
+Result<bool> Saving::save(std::int64_t step, const Progress& progress) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    observer_.on_phase(Phase::checkpoint);
+    const auto saved = checkpointer_.save(progress);
+    observer_.on_phase(Phase::compute);
+    if (!saved && saved.error().fault != Fault::checkpoint) return tl::make_unexpected(saved.error());
+    CheckpointReport report{step, checkpointer_.path_of(step),
+                            std::chrono::duration<double>(Clock::now() - start).count(), std::nullopt};
+    if (!saved) report.problem = saved.error().message;
+    observer_.on_checkpoint(report);
+    newest_is_saved_ = saved.has_value();
+    written_ += newest_is_saved_ ? 1 : 0;
+    return newest_is_saved_;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/shard.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/common/fd.hpp"
+#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/durable.hpp"
+#include "trainer/data/sampler.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little, "shards are little-endian, and copied as they are");
+
+constexpr std::int64_t kChunk = std::int64_t{1} << 20;  // numbers that the host holds at a time
+constexpr auto kNumber = static_cast<std::int64_t>(sizeof(float));
+
+tl::unexpected<Error> broken(const fs::path& checkpoint, const std::string& what) {
+    return fail(Fault::usage,
+                fmt::format("the checkpoint {} {}; remove it to go on from an earlier one, or to begin anew",
+                            checkpoint.string(), what));
+}
+
+// Numbers of one vector, from whichever shards have them.
+class Reader {
+ public:
+    Reader(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector)
+        : checkpoint_(checkpoint), manifest_(manifest), vector_(vector) {}
+
+    Result<void> read(std::int64_t first, std::span<float> out) const {
+        const auto count = static_cast<std::int64_t>(out.size());
+        const std::int64_t world = manifest_.world(), elements = manifest_.vectors[vector_].elements;
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+            const Shard shard = shard_of(elements, rank, world);
+            const std::int64_t from = std::max(first, shard.first);
+            const std::int64_t to = std::min(first + count, shard.first + shard.count);
+            if (from >= to) continue;
+            if (auto done = read_from(rank, from - shard.first, out.data() + (from - first), to - from);
+                !done)
+                return done;
+        }
+        return {};
+    }
+
+ private:
+    const fs::path& checkpoint_;
+    const Manifest& manifest_;
+    std::size_t vector_;
+
+    // From number `skip` of the vector's part in the rank's shard.
+    Result<void> read_from(std::int64_t rank, std::int64_t skip, float* out, std::int64_t count) const {
+        const std::vector<StoredVector> before(
+            manifest_.vectors.begin(), manifest_.vectors.begin() + static_cast<std::ptrdiff_t>(vector_));
+        std::int64_t at = shard_bytes(before, rank, manifest_.world()) + skip * kNumber;
+        const std::string name = shard_name(rank, manifest_.world());
+        const Fd in(::open((checkpoint_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+        auto* to = reinterpret_cast<char*>(out);
+        for (std::int64_t left = count * kNumber; left > 0;) {
+            const ssize_t got = ::pread(in.get(), to, static_cast<std::size_t>(left), at);
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0)
+                return broken(checkpoint_, fmt::format("has {}, which cannot be read: {}", name,
+                                                       got == 0 ? "it is cut" : std::strerror(errno)));
+            to += got;
+            at += got;
+            left -= got;
+        }
+        return {};
+    }
+};
+
+// Copies `count` numbers of a vector to the tensor, piece by piece.
+Result<void> copy(const Reader& reader, std::int64_t from, const Tensor& to, std::int64_t at,
+                  std::int64_t count, Device& device) {
+    std::vector<float> chunk(static_cast<std::size_t>(std::min(kChunk, count)));
+    for (std::int64_t done = 0; done < count; done += kChunk) {
+        const std::int64_t numbers = std::min(kChunk, count - done);
+        if (auto read = reader.read(from + done, {chunk.data(), static_cast<std::size_t>(numbers)}); !read)
+            return read;
+        device.upload(chunk.data(), to.view(at + done, {numbers}));
+        device.synchronize();  // the chunk is used again
+    }
+    return device.status();
+}
+
+}  // namespace
+
+std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t rank, std::int64_t world) {
+    std::int64_t numbers = 0;
+    for (const auto& vector : vectors) numbers += shard_of(vector.elements, rank, world).count;
+    return numbers * kNumber;
+}
+
+Result<Sha256::Digest> write_shard(const fs::path& file, const std::vector<Vector>& vectors,
+                                   std::int64_t rank, std::int64_t world, Device& device) {
+    auto out = DurableFile::create(file);
+    if (!out) return tl::make_unexpected(out.error());
+    Sha256 sha;
+    std::vector<float> chunk(static_cast<std::size_t>(kChunk));
+    for (const auto& vector : vectors) {
+        const Shard shard = shard_of(vector.numbers.elements(), rank, world);
+        for (std::int64_t done = 0; done < shard.count; done += kChunk) {
+            const std::int64_t numbers = std::min(kChunk, shard.count - done);
+            device.download(vector.numbers.view(shard.first + done, {numbers}), chunk.data());
+            const auto bytes = static_cast<std::size_t>(numbers * kNumber);
+            sha.update(chunk.data(), bytes);
+            if (auto written = out->write(chunk.data(), bytes); !written)
+                return tl::make_unexpected(written.error());
+        }
+    }
+    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    if (auto finished = out->finish(); !finished) return tl::make_unexpected(finished.error());
+    return sha.digest();
+}
+
+Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, std::int64_t rank) {
+    const std::string name = shard_name(rank, manifest.world());
+    const Fd in(::open((checkpoint / name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!in)
+        return broken(checkpoint, errno == ENOENT ? fmt::format("lacks {}", name)
+                                                  : fmt::format("has {}, which cannot be read: {}", name,
+                                                                std::strerror(errno)));
+    Sha256 sha;
+    std::vector<char> chunk(static_cast<std::size_t>(kChunk * kNumber));
+    std::int64_t bytes = 0;
+    for (;;) {
+        const ssize_t got = ::read(in.get(), chunk.data(), chunk.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return broken(checkpoint,
+                          fmt::format("has {}, which cannot be read: {}", name, std::strerror(errno)));
+        if (got == 0) break;
+        sha.update(chunk.data(), static_cast<std::size_t>(got));
+        bytes += got;
+    }
+    if (const auto right = shard_bytes(manifest.vectors, rank, manifest.world()); bytes != right)
+        return broken(checkpoint,
+                      fmt::format("is damaged: {} has {} bytes instead of {}", name, bytes, right));
+    if (hex_of(sha.digest()) != manifest.shards[static_cast<std::size_t>(rank)].sha256)
+        return broken(checkpoint,
+                      fmt::format("is damaged: {} has not the SHA-256 that the manifest says", name));
+    return {};
+}
+
+Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest,
+                          const std::vector<ParameterPlace>& now, const std::vector<Vector>& vectors,
+                          Device& device) {
+    for (const auto& vector : vectors) {
+        const auto stored = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
+                                         [&](const auto& one) { return one.name == vector.name; });
+        if (stored == manifest.vectors.end()) return broken(checkpoint, "lacks " + vector.name);
+        const Reader reader(checkpoint, manifest,
+                            static_cast<std::size_t>(stored - manifest.vectors.begin()));
+        if (!vector.of_parameters) {
+            if (stored->elements != vector.numbers.elements())
+                return broken(checkpoint, fmt::format("has {} of {} numbers instead of {}", vector.name,
+                                                      stored->elements, vector.numbers.elements()));
+            if (auto done = copy(reader, 0, vector.numbers, 0, stored->elements, device); !done) return done;
+            continue;
+        }
+        for (std::size_t i = 0; i < now.size(); ++i) {
+            const std::int64_t count = elements_of(now[i].shape),
+                               then = manifest.training.parameters[i].first;
+            if (count > stored->elements - then)
+                return broken(checkpoint,
+                              fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
+            if (auto done = copy(reader, then, vector.numbers, now[i].first, count, device); !done)
+                return done;
+        }
+    }
+    return {};
+}
+
+}  // namespace dp::trainer

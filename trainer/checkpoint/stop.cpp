@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/stop.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+
+namespace dp::trainer {
+namespace {
+
+std::atomic<int> noted = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use no other");
+
+extern "C" void note_signal(int number) {
+    int none = 0;
+    noted.compare_exchange_strong(none, number);
+}
+
+}  // namespace
+
+void catch_stop_signals() {
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    action.sa_flags = SA_RESTART;  // whatever waits or writes goes on
+    sigemptyset(&action.sa_mask);
+    for (const int number : {SIGUSR1, SIGTERM}) sigaction(number, &action, nullptr);
+}
+
+int stop_signal() {
+    return noted;
+}
+
+std::string name_of_signal(int number) {
+    const char* name = sigabbrev_np(number);
+    return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
+}
+
+Result<int> StopAgreement::after_step() {
+    if (++made_ < interval_) return 0;
+    const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_).count();
+    // The largest of both: a signal that one rank has got, and the steps as the slowest rank sees them, so
+    // that all exchange again after the same step.
+    const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
+    const Tensor tensor = device_.copy_of<double>(Type::f64, {2}, mine);
+    if (auto done = communicator_.all_reduce(tensor, Reduction::max); !done)
+        return tl::make_unexpected(done.error());
+    const auto largest = device_.values_of<double>(tensor);
+    if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
+    interval_ = steps_to_next(interval_, largest[1]);
+    made_ = 0;
+    exchanged_ = Clock::now();
+    return static_cast<int>(largest[0]);
+}
+
+std::int64_t steps_to_next(std::int64_t interval, double seconds_per_step) {
+    constexpr double kSeconds = 0.25;
+    constexpr std::int64_t kMost = 64;
+    const std::int64_t most = std::min(2 * interval, kMost);
+    if (seconds_per_step * static_cast<double>(most) <= kSeconds) return most;
+    return std::max<std::int64_t>(static_cast<std::int64_t>(kSeconds / seconds_per_step), 1);
+}
+
+}  // namespace dp::trainer

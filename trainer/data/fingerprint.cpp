@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/data/fingerprint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "trainer/sha256.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr std::size_t kPieces = 4096, kPiece = 64;  // bytes of a piece
+
+void add(Sha256& sha, const Matrix& matrix) {
+    const std::array<std::int64_t, 3> facts{static_cast<std::int64_t>(matrix.type), matrix.columns,
+                                            static_cast<std::int64_t>(matrix.bytes.size())};
+    sha.update(facts.data(), sizeof facts);
+    const std::size_t size = matrix.bytes.size();
+    if (size == 0) return;
+    if (size <= kPieces * kPiece) {
+        sha.update(matrix.bytes.data(), size);
+        return;
+    }
+    for (std::size_t i = 0; i < kPieces; ++i)
+        sha.update(matrix.bytes.data() + (size - kPiece) * i / (kPieces - 1), kPiece);
+}
+
+}  // namespace
+
+std::string fingerprint_of(const Samples& samples) {
+    Sha256 sha;
+    sha.update(&samples.count, sizeof samples.count);
+    add(sha, samples.features);
+    add(sha, samples.targets);
+    return hex_of(sha.digest());
+}
+
+}  // namespace dp::trainer
