@@ -41,18 +41,18 @@ std::string name_of_signal(int number) {
 
 Result<int> StopAgreement::after_step() {
     if (++made_ < interval_) return 0;
-    const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_).count();
+    const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_at_).count();
     // The largest of both: a signal that one rank has got, and the steps as the slowest rank sees them, so
     // that all exchange again after the same step.
     const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
-    const Tensor tensor = device_.copy_of<double>(Type::f64, {2}, mine);
-    if (auto done = communicator_.all_reduce(tensor, Reduction::max); !done)
+    device_.upload(mine.data(), exchanged_);
+    if (auto done = communicator_.all_reduce(exchanged_, Reduction::max); !done)
         return tl::make_unexpected(done.error());
-    const auto largest = device_.values_of<double>(tensor);
+    const auto largest = device_.values_of<double>(exchanged_);
     if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
     interval_ = steps_to_next(interval_, largest[1]);
     made_ = 0;
-    exchanged_ = Clock::now();
+    exchanged_at_ = Clock::now();
     return static_cast<int>(largest[0]);
 }
 

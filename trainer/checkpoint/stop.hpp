@@ -27,7 +27,10 @@ class StopAgreement {
  public:
     // `signal`: as stop_signal(); what it says may differ from rank to rank.
     StopAgreement(std::function<int()> signal, Device& device, Communicator& communicator)
-        : signal_(std::move(signal)), device_(device), communicator_(communicator) {}
+        : signal_(std::move(signal)),
+          device_(device),
+          communicator_(communicator),
+          exchanged_(device.make(Type::f64, {2})) {}
 
     // The signal for which all ranks stop now; 0: they go on. Every rank calls after each step that it makes.
     // The ranks exchange two numbers, but not after each step: see steps_to_next().
@@ -39,7 +42,8 @@ class StopAgreement {
     Device& device_;
     Communicator& communicator_;
     std::int64_t interval_ = 1, made_ = 0;  // steps from one exchange to the next, and since the last
-    Clock::time_point exchanged_ = Clock::now();
+    Tensor exchanged_;
+    Clock::time_point exchanged_at_ = Clock::now();
 };
 
 // Pure: after how many steps of that length the ranks exchange again, where they did so after `interval` of

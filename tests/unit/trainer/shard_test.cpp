@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Vectors written by some number of ranks, and read back where the parameters lie elsewhere.
+#include "trainer/checkpoint/shard.hpp"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "devices.hpp"
+#include "saved_training.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+
+class Shards : public OnEachDevice {
+ protected:
+    // start, start + 1, …
+    Tensor numbers(std::int64_t count, float start) {
+        std::vector<float> values(static_cast<std::size_t>(count));
+        std::iota(values.begin(), values.end(), start);
+        return upload(device(), {count}, values);
+    }
+};
+
+// Eleven numbers, of which the parameters a (2 x 2) and b (3) begin at 1 and 7, and a vector without
+// parameters.
+TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
+    const std::vector<Vector> then{{"values", numbers(11, 100), true}, {"running", numbers(5, 0), false}};
+    for (const std::int64_t world : {1, 2, 3, 16}) {
+        const TemporaryDirectory directory;
+        Manifest manifest;
+        manifest.training.parameters = {{"a", {2, 2}, 1}, {"b", {3}, 7}};
+        manifest.vectors = {{"values", 11}, {"running", 5}};
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+            const auto digest =
+                write_shard(directory.path() / shard_name(rank, world), then, rank, world, device());
+            ASSERT_TRUE(digest);
+            manifest.shards.push_back({hex_of(*digest), 0, 0});
+        }
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+            const auto file = directory.path() / shard_name(rank, world);
+            EXPECT_TRUE(verify_shard(directory.path(), manifest, rank));
+            EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(file)),
+                      shard_bytes(manifest.vectors, rank, world));
+        }
+        const std::vector<ParameterPlace> now{{"a", {2, 2}, 4}, {"b", {3}, 0}};
+        const std::vector<Vector> vectors{{"running", numbers(5, -9), false},
+                                          {"values", numbers(9, -9), true}};
+        const auto read = read_vectors(directory.path(), manifest, now, vectors, device());
+        ASSERT_TRUE(read) << read.error().message;
+        EXPECT_THAT(device().values_of<float>(vectors[0].numbers), ElementsAre(0, 1, 2, 3, 4));
+        EXPECT_THAT(device().values_of<float>(vectors[1].numbers),
+                    ElementsAre(107, 108, 109, -6, 101, 102, 103, 104, -1));
+    }
+}
+
+// More numbers than the host holds at a time.
+TEST_P(Shards, AreCopiedInPieces) {
+    constexpr std::int64_t kMany = 2'500'000;
+    const TemporaryDirectory directory;
+    const std::vector<Vector> then{{"values", numbers(kMany, 0), false}};
+    Manifest manifest;
+    manifest.vectors = {{"values", kMany}};
+    const auto digest = write_shard(directory.path() / shard_name(0, 1), then, 0, 1, device());
+    ASSERT_TRUE(digest);
+    manifest.shards = {{hex_of(*digest), 0, 0}};
+    EXPECT_TRUE(verify_shard(directory.path(), manifest, 0));
+    const std::vector<Vector> vectors{{"values", device().make(Type::f32, {kMany}), false}};
+    ASSERT_TRUE(read_vectors(directory.path(), manifest, {}, vectors, device()));
+    EXPECT_EQ(device().values_of<float>(vectors[0].numbers), device().values_of<float>(then[0].numbers));
+}
+
+TEST_P(Shards, OfAnotherLengthAreRefused) {
+    const TemporaryDirectory directory;
+    Manifest manifest;
+    manifest.training.parameters = {{"a", {8}, 0}};
+    manifest.vectors = {{"values", 8}, {"m", 7}, {"running", 5}};
+    manifest.shards = {{"", 0, 0}};
+    write_shard(directory.path() / shard_name(0, 1), {{"values", numbers(20, 0), false}}, 0, 1, device())
+        .value();
+    for (const auto& vector :
+         {Vector{"running", numbers(6, 0), false}, {"m", numbers(8, 0), true}, {"v", numbers(8, 0), true}}) {
+        const auto read = read_vectors(directory.path(), manifest, {{"a", {8}, 0}}, {vector}, device());
+        ASSERT_FALSE(read) << vector.name;
+        EXPECT_EQ(read.error().fault, Fault::usage);
+        EXPECT_THAT(read.error().message, ::testing::HasSubstr(vector.name));
+    }
+}
+
+INSTANTIATE_ON_EACH_DEVICE(Shards);
+
+}  // namespace
+}  // namespace dp::trainer
