@@ -273,12 +273,15 @@ class Run {
         return {};
     }
 
-    // After so many steps.
-    Progress progress(std::int64_t step) {
+    // After so many steps. Every rank calls.
+    Result<Progress> progress(std::int64_t step) {
+        // As at the end of an epoch; the ranks' mean, which is what they test, goes on the same.
+        if (auto shared = share_buffers(); !shared) return tl::make_unexpected(shared.error());
         const auto sums = device_.values_of<double>(metrics_);
         const Metrics epoch = guard_ ? guarded_ : Metrics{sums[0], sums[1]};
-        return {step,       skipped_,     skipped_ - skipped_before_, guard_ ? guard_->bad_in_a_row() : 0,
-                epoch.loss, epoch.correct};
+        return Progress{
+            step,       skipped_,     skipped_ - skipped_before_, guard_ ? guard_->bad_in_a_row() : 0,
+            epoch.loss, epoch.correct};
     }
 
     // This rank's, after so many steps.

@@ -26,21 +26,47 @@ std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMo
     return value;
 }
 
-// The checkpoint's parameters have other names, shapes or numbers than ours.
-Result<void> check_parameters(const TrainingIdentity& then, const TrainingIdentity& now) {
-    const auto shape_of = [](const ParameterPlace& place) {
+// The checkpoint's parameters or buffers have other names, shapes or numbers than ours.
+Result<void> check_places(const std::vector<Place>& then, const std::vector<Place>& now,
+                          const std::string& model) {
+    const auto shape_of = [](const Place& place) {
         return fmt::format("{} ({})", place.name, fmt::join(place.shape, " x "));
     };
-    for (std::size_t i = 0; i < std::max(then.parameters.size(), now.parameters.size()); ++i) {
-        const std::string old_one = i < then.parameters.size() ? shape_of(then.parameters[i]) : "nothing";
-        const std::string new_one = i < now.parameters.size() ? shape_of(now.parameters[i]) : "nothing";
+    for (std::size_t i = 0; i < std::max(then.size(), now.size()); ++i) {
+        const std::string old_one = i < then.size() ? shape_of(then[i]) : "nothing";
+        const std::string new_one = i < now.size() ? shape_of(now[i]) : "nothing";
         if (old_one != new_one)
             return wrong(
                 fmt::format("has a {} of another size or make: {} where this one has {}; give the "
                             "options of the model that it was made with",
-                            now.model, old_one, new_one));
+                            model, old_one, new_one));
     }
     return {};
+}
+
+// Of "parameters" or "buffers", whose numbers are in the vector.
+std::vector<Place> places_of(const Json& list, const std::vector<StoredVector>& vectors,
+                             std::string_view vector) {
+    const auto numbers =
+        std::find_if(vectors.begin(), vectors.end(), [&](const auto& one) { return one.name == vector; });
+    std::vector<Place> places;
+    for (const auto& one : list) {
+        Place place{one.at("name").get<std::string>(), one.at("shape").get<Shape>(), count_of(one, "first")};
+        std::int64_t elements = 1;
+        for (const std::int64_t size : place.shape)
+            elements = size < 1 || elements > kMostElements / size ? kMostElements : elements * size;
+        if (numbers == vectors.end() || elements > numbers->elements - place.first)
+            throw std::out_of_range(fmt::format("{} is not within the {}", place.name, vector));
+        places.push_back(std::move(place));
+    }
+    return places;
+}
+
+Json json_of(const std::vector<Place>& places) {
+    Json list = Json::array();
+    for (const auto& one : places)
+        list.push_back({{"name", one.name}, {"shape", one.shape}, {"first", one.first}});
+    return list;
 }
 
 Result<void> check_batch(std::int64_t then, const Continuation& now) {
@@ -89,8 +115,8 @@ std::string text_of(const Manifest& manifest) {
         {"skipped_in_epoch", progress.skipped_in_epoch},
         {"bad_in_a_row", progress.bad_in_a_row},
     };
-    for (const auto& one : training.parameters)
-        json["parameters"].push_back({{"name", one.name}, {"shape", one.shape}, {"first", one.first}});
+    json["parameters"] = json_of(training.parameters);
+    json["buffers"] = json_of(training.buffers);
     for (const auto& one : manifest.vectors)
         json["vectors"].push_back({{"name", one.name}, {"elements", one.elements}});
     for (const auto& one : manifest.shards)
@@ -130,18 +156,8 @@ Result<Manifest> manifest_of(std::string_view text) {
         if (count_of(json, "world_size", kMostRanks) != manifest.world() || manifest.shards.empty())
             return wrong(fmt::format("is damaged: world_size is {}, and there are {} shards",
                                      json.at("world_size").dump(), manifest.world()));
-        const auto values = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
-                                         [](const auto& one) { return one.name == "values"; });
-        for (const auto& one : json.at("parameters")) {
-            ParameterPlace place{one.at("name").get<std::string>(), one.at("shape").get<Shape>(),
-                                 count_of(one, "first")};
-            std::int64_t elements = 1;
-            for (const std::int64_t size : place.shape)
-                elements = size < 1 || elements > kMostElements / size ? kMostElements : elements * size;
-            if (values == manifest.vectors.end() || elements > values->elements - place.first)
-                return wrong(fmt::format("is damaged: {} is not within the values", place.name));
-            training.parameters.push_back(std::move(place));
-        }
+        training.parameters = places_of(json.at("parameters"), manifest.vectors, "values");
+        training.buffers = places_of(json.at("buffers"), manifest.vectors, "buffers");
         return manifest;
     } catch (const std::exception& error) {  // the JSON library's, or count_of's
         return wrong(fmt::format("is damaged: {}", error.what()));
@@ -152,7 +168,8 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     const auto& then = manifest.training;
     if (then.model != now.training.model)
         return wrong(fmt::format("is of the model {}; give --model={}", then.model, then.model));
-    if (auto same = check_parameters(then, now.training); !same) return same;
+    if (auto same = check_places(then.parameters, now.training.parameters, then.model); !same) return same;
+    if (auto same = check_places(then.buffers, now.training.buffers, then.model); !same) return same;
     if (then.optimizer != now.training.optimizer)
         return wrong(fmt::format("was made with {}; give --optimizer={}", then.optimizer, then.optimizer));
     if (then.seed != now.training.seed)

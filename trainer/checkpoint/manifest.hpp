@@ -11,10 +11,11 @@
 //     DONE                      the SHA-256 of manifest.json; a directory without it is no checkpoint
 //
 // The numbers belong to vectors, which "vectors" lists by name and length: "values" (the parameters), the
-// optimizer's state ("velocity", or "m" and "v"), and what else a model keeps. Of a vector of n numbers the
-// shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after vector.
-// "parameters" says where each parameter begins in "values"; so do its numbers in the optimizer's vectors.
-// "version" rises when a reader of the older format would go wrong.
+// optimizer's state ("velocity", or "m" and "v"), and "buffers", what else a model keeps. Of a vector of n
+// numbers the shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after
+// vector. "parameters" says where each parameter begins in "values"; so do its numbers in the optimizer's
+// vectors. For "buffers" the list of that name does. "version" rises when a reader of the older format would
+// go wrong.
 #ifndef TRAINER_CHECKPOINT_MANIFEST_HPP
 #define TRAINER_CHECKPOINT_MANIFEST_HPP
 
@@ -30,8 +31,8 @@ namespace dp::trainer {
 
 inline constexpr std::int64_t kCheckpointVersion = 1;
 
-// Where a parameter's numbers are in a vector.
-struct ParameterPlace {
+// Where the numbers of a parameter or buffer are in a vector.
+struct Place {
     std::string name;
     Shape shape;
     std::int64_t first;
@@ -40,7 +41,8 @@ struct ParameterPlace {
 // What must be the same for one training to go on where another ended.
 struct TrainingIdentity {
     std::string model;
-    std::vector<ParameterPlace> parameters;
+    std::vector<Place> parameters;
+    std::vector<Place> buffers;
     std::string optimizer;
     std::uint64_t seed = 0;
     std::int64_t samples = 0;      // of the training set

@@ -10,18 +10,27 @@
 namespace dp::trainer {
 namespace {
 
-std::vector<ParameterPlace> places_of(const ParameterSet& parameters) {
-    std::vector<ParameterPlace> places;
-    const auto* begin = parameters.values().data<float>();
-    for (const auto& one : parameters.all())
-        places.push_back({one.name, one.shape, one.value.data<float>() - begin});
+std::vector<Place> places_of(const std::deque<Parameter>& parameters) {
+    std::vector<Place> places;
+    for (const auto& one : parameters) places.push_back({one.name, one.shape, one.first});
+    return places;
+}
+
+std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
+    std::vector<Place> places;
+    std::int64_t first = 0;  // one behind the other
+    for (const auto& one : buffers) {
+        places.push_back({one.name, one.shape, first});
+        first += elements_of(one.shape);
+    }
     return places;
 }
 
 Continuation continuation_of(const ModelInfo& info, const ParameterSet& parameters, const Dataset& data,
                              const Settings& settings, const Schedule& schedule, std::int64_t world) {
-    return {{std::string(info.name), places_of(parameters), std::string(name_of(settings.optimizer)),
-             settings.seed, data.train.count, fingerprint_of(data.train), schedule.global_batch},
+    return {{std::string(info.name), places_of(parameters.all()), places_of(parameters.all_buffers()),
+             std::string(name_of(settings.optimizer)), settings.seed, data.train.count,
+             fingerprint_of(data.train), schedule.global_batch},
             {},
             schedule.total_steps,
             world,
@@ -32,6 +41,7 @@ Continuation continuation_of(const ModelInfo& info, const ParameterSet& paramete
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
     std::vector<Vector> vectors{{"values", parameters.values(), true}};
     for (auto& state : optimizer.state()) vectors.push_back({state.name, state.numbers, true});
+    if (parameters.buffers()) vectors.push_back({"buffers", parameters.buffers(), false});
     return vectors;
 }
 
@@ -58,7 +68,7 @@ Result<std::optional<Progress>> Saving::restore() {
     return progress;
 }
 
-Result<void> Saving::after_step(std::int64_t step, const std::function<Progress()>& progress) {
+Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Progress>()>& progress) {
     const auto signal = stop_.after_step();
     if (!signal) return tl::make_unexpected(signal.error());
     const bool is_last = step == schedule_.total_steps;
@@ -66,7 +76,9 @@ Result<void> Saving::after_step(std::int64_t step, const std::function<Progress(
     const bool stops = *signal != 0 && !is_last;
     if (!is_last && !is_due && !stops) return {};
 
-    const auto saved = save(step, progress());
+    const auto now = progress();
+    if (!now) return tl::make_unexpected(now.error());
+    const auto saved = save(step, *now);
     if (!saved) return tl::make_unexpected(saved.error());
     if (!stops) return {};
     if (!speaks_) return fail(*saved ? Fault::stopped : Fault::checkpoint, "");

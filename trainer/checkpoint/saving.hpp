@@ -30,9 +30,9 @@ class Saving {
     // Every rank calls.
     Result<std::optional<Progress>> restore();
 
-    // After each step. `progress` is asked for where a checkpoint is written. An error ends the training:
-    // also Fault::stopped. Every rank calls.
-    Result<void> after_step(std::int64_t step, const std::function<Progress()>& progress);
+    // After each step. `progress` is asked where a checkpoint is written, on all ranks. An error ends the
+    // training: also Fault::stopped. Every rank calls.
+    Result<void> after_step(std::int64_t step, const std::function<Result<Progress>()>& progress);
 
     std::int64_t written() const { return written_; }
     bool newest_is_saved() const { return newest_is_saved_; }

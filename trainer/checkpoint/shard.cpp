@@ -151,9 +151,8 @@ Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, 
     return {};
 }
 
-Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest,
-                          const std::vector<ParameterPlace>& now, const std::vector<Vector>& vectors,
-                          Device& device) {
+Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, const std::vector<Place>& now,
+                          const std::vector<Vector>& vectors, Device& device) {
     for (const auto& vector : vectors) {
         const auto stored = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
                                          [&](const auto& one) { return one.name == vector.name; });

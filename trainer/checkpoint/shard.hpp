@@ -38,8 +38,7 @@ Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifes
 // Fills the vectors from the shards. Of parameters' vectors only the parameters, from where they were then
 // (Manifest::training) to where they are now.
 Result<void> read_vectors(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                          const std::vector<ParameterPlace>& now, const std::vector<Vector>& vectors,
-                          Device& device);
+                          const std::vector<Place>& now, const std::vector<Vector>& vectors, Device& device);
 
 }  // namespace dp::trainer
 

@@ -14,11 +14,17 @@ using ::testing::HasSubstr;
 
 Manifest manifest() {
     Manifest one;
-    one.training = {"ffn", {{"a", {3, 4}, 0}, {"b", {5}, 64}}, "adam", 18446744073709551615u, 1000, "abc",
+    one.training = {"ffn",
+                    {{"a", {3, 4}, 0}, {"b", {5}, 64}},
+                    {{"mean", {3}, 0}, {"variance", {4}, 3}},
+                    "adam",
+                    18446744073709551615u,
+                    1000,
+                    "abc",
                     64};
     one.data_source = "some \"data\" in Köln";
     one.progress = {31, 4, 2, 1, 0, 0};
-    one.vectors = {{"values", 128}, {"m", 128}, {"running_mean", 7}};
+    one.vectors = {{"values", 128}, {"m", 128}, {"buffers", 7}};
     one.shards = {{"01", 0.1, 3}, {"02", 1e-300, 0}};
     return one;
 }
@@ -32,6 +38,9 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->training.parameters[0].shape, (Shape{3, 4}));
     EXPECT_EQ(back->training.parameters[1].name, "b");
     EXPECT_EQ(back->training.parameters[1].first, 64);
+    ASSERT_EQ(back->training.buffers.size(), 2u);
+    EXPECT_EQ(back->training.buffers[1].name, "variance");
+    EXPECT_EQ(back->training.buffers[1].first, 3);
     EXPECT_EQ(back->training.optimizer, "adam");
     EXPECT_EQ(back->training.seed, 18446744073709551615u);
     EXPECT_EQ(back->training.samples, 1000);
@@ -43,7 +52,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->progress.skipped_in_epoch, 2);
     EXPECT_EQ(back->progress.bad_in_a_row, 1);
     ASSERT_EQ(back->vectors.size(), 3u);
-    EXPECT_EQ(back->vectors[2].name, "running_mean");
+    EXPECT_EQ(back->vectors[2].name, "buffers");
     EXPECT_EQ(back->vectors[2].elements, 7);
     ASSERT_EQ(back->world(), 2);
     EXPECT_EQ(back->shards[0].loss, 0.1);
@@ -93,6 +102,8 @@ TEST(Manifest, ThatIsDamagedSaysWhere) {
         {"/parameters/0/shape", nlohmann::json{1 << 30, 1 << 30, 1 << 30}, "a is not within the values"},
         {"/parameters/0/shape", nlohmann::json{-3, 4}, "a is not within the values"},
         {"/parameters/0/shape", "3x4", "is damaged"},
+        {"/buffers/1/first", 4, "variance is not within the buffers"},
+        {"/buffers", nullptr, "is damaged"},
     };
     for (const auto& c : cases) {
         auto json = nlohmann::json::parse(text_of(manifest()));
@@ -150,6 +161,8 @@ TEST(Fits, AnotherTrainingDoesNotAndSaysWhy) {
              c.training.parameters.push_back({"c", {2}, 0});
          },
          "nothing where this one has c (2)"},
+        {[](Continuation& c) { c.training.buffers[1].shape = {5}; },
+         "variance (4) where this one has variance (5)"},
         {[](Continuation& c) { c.training.optimizer = "sgd"; }, "was made with adam; give --optimizer=adam"},
         {[](Continuation& c) { c.training.seed = 5; },
          "was made with the seed 18446744073709551615; give --seed="},

@@ -135,6 +135,46 @@ TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
     EXPECT_THAT(error.message, HasSubstr("step 10: for 10 steps in a row"));
 }
 
+// Images whose bright pixels are what is to be found.
+Dataset bright_pixels(std::int64_t count, std::int64_t side) {
+    const auto pixels = static_cast<std::size_t>(side * side);
+    Random random(5, 0);
+    std::vector<float> images, masks;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count) * pixels; ++i) {
+        for (int channel = 0; channel < 3; ++channel) images.push_back(random.uniform(-1, 1));
+        masks.push_back(images.back() > 0.3f ? 1.0f : 0.0f);
+    }
+    const auto matrix = [](const std::vector<float>& values, std::int64_t columns) {
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+        return Matrix{Type::f32, columns, {bytes, bytes + values.size() * sizeof(float)}};
+    };
+    const Samples samples{count, matrix(images, 3 * side * side), {}, matrix(masks, side * side)};
+    return {samples, samples, "bright pixels"};
+}
+
+// What batch norm has gathered is no parameter, and without it the tests would begin anew.
+TEST(Resume, KeepsTheRunningStatisticsOfBatchNorm) {
+    ModelShape shape;
+    shape.image_size = 16;
+    shape.features = 2;
+    const Dataset data = bright_pixels(40, 16);
+    Settings settings;
+    settings.epochs = 2;
+    settings.batch = 4;  // 10 steps
+    for (const std::int64_t rest : {1, 2}) {
+        const TemporaryDirectory whole_directory, directory;
+        settings.checkpoints.directory = whole_directory.path();
+        const auto whole = train_saved(rest, settings, {}, data, "unet2d", shape);
+        settings.checkpoints.directory = directory.path();
+        EXPECT_EQ(the_error(train_saved(2, settings, 12, data, "unet2d", shape)).fault, Fault::stopped);
+        const auto ranks = train_saved(rest, settings, {}, data, "unet2d", shape);
+        EXPECT_GE(outcome_of(ranks).resumed, 12);
+        const double tolerance = rest == 2 ? 1e-6 : 0.02;  // batch norm sees a rank's part of the batch
+        EXPECT_NEAR(outcome_of(ranks).last.test_loss, outcome_of(whole).last.test_loss,
+                    tolerance * outcome_of(whole).last.test_loss);
+    }
+}
+
 TEST(Resume, OfATrainingThatIsOverTrainsNothingAndReportsItsEnd) {
     const TemporaryDirectory directory;
     const Settings settings = saved_settings(directory.path());

@@ -89,7 +89,8 @@ inline Settings saved_settings(const std::filesystem::path& directory) {
 // Trains on so many ranks. Where `stop_after` is given the last rank is asked to stop after that step.
 inline std::vector<RankOf> train_saved(std::int64_t world, Settings settings,
                                        std::optional<std::int64_t> stop_after = {},
-                                       const Dataset& data = pattern_set(), const char* model_name = "ffn") {
+                                       const Dataset& data = pattern_set(), const char* model_name = "ffn",
+                                       const ModelShape& shape = {}) {
     const ModelInfo& info = *find_model(model_name);
     settings.batch /= world;
     std::vector<RankOf> ranks(static_cast<std::size_t>(world));
@@ -102,7 +103,7 @@ inline std::vector<RankOf> train_saved(std::int64_t world, Settings settings,
             mine.seen.at_step = [&](std::int64_t step) { signal = step >= *stop_after ? SIGUSR1 : 0; };
         }
         const auto device = open_cpu(1);
-        const auto model = info.make({});
+        const auto model = info.make(shape);
         mine.outcome = train(info, *model, data, own, *device, communicator, mine.seen);
     });
     return ranks;

@@ -46,7 +46,7 @@ TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
             EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(file)),
                       shard_bytes(manifest.vectors, rank, world));
         }
-        const std::vector<ParameterPlace> now{{"a", {2, 2}, 4}, {"b", {3}, 0}};
+        const std::vector<Place> now{{"a", {2, 2}, 4}, {"b", {3}, 0}};
         const std::vector<Vector> vectors{{"running", numbers(5, -9), false},
                                           {"values", numbers(9, -9), true}};
         const auto read = read_vectors(directory.path(), manifest, now, vectors, device());
