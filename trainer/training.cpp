@@ -112,7 +112,7 @@ class Run {
         std::iota(order.begin(), order.end(), 0);
         test_order_ = upload_indices(device, order);
         if (!settings.checkpoints.directory.empty())
-            saving_.emplace(info, model.parameters(), *optimizer_, data, settings, schedule, device,
+            saving_.emplace(info, model, *optimizer_, data, settings, schedule, device,
                             communicator, observer);
     }
 

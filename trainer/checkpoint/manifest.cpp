@@ -69,6 +69,11 @@ Json json_of(const std::vector<Place>& places) {
     return list;
 }
 
+std::string dashed(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+}
+
 Result<void> check_batch(std::int64_t then, const Continuation& now) {
     if (then == now.training.global_batch) return {};
     const std::string what = fmt::format(
@@ -100,6 +105,7 @@ std::string text_of(const Manifest& manifest) {
         {"format", kFormat},
         {"version", kCheckpointVersion},
         {"model", training.model},
+        {"shape", training.shape},
         {"optimizer", training.optimizer},
         {"seed", training.seed},
         {"samples", training.samples},
@@ -137,6 +143,7 @@ Result<Manifest> manifest_of(std::string_view text) {
         Manifest manifest;
         auto& training = manifest.training;
         training.model = json.at("model").get<std::string>();
+        training.shape = json.at("shape").get<std::map<std::string, std::int64_t>>();
         training.optimizer = json.at("optimizer").get<std::string>();
         training.seed = json.at("seed").get<std::uint64_t>();
         training.samples = count_of(json, "samples");
@@ -168,6 +175,11 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     const auto& then = manifest.training;
     if (then.model != now.training.model)
         return wrong(fmt::format("is of the model {}; give --model={}", then.model, then.model));
+    for (const auto& [name, value] : then.shape)
+        if (const auto here = now.training.shape.find(name);
+            here == now.training.shape.end() || here->second != value)
+            return wrong(fmt::format("is of {} with {} {}; give --{}={}", then.model, name, value,
+                                     dashed(name), value));
     if (auto same = check_places(then.parameters, now.training.parameters, then.model); !same) return same;
     if (auto same = check_places(then.buffers, now.training.buffers, then.model); !same) return same;
     if (then.optimizer != now.training.optimizer)

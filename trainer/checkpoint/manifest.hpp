@@ -20,6 +20,7 @@
 #define TRAINER_CHECKPOINT_MANIFEST_HPP
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,7 @@ struct TrainingIdentity {
     std::int64_t samples = 0;      // of the training set
     std::string data_fingerprint;  // fingerprint_of() them
     std::int64_t global_batch = 0;
+    std::map<std::string, std::int64_t> shape;  // Model::shape()
 };
 
 // How far a training is.

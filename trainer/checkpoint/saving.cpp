@@ -10,12 +10,6 @@
 namespace dp::trainer {
 namespace {
 
-std::vector<Place> places_of(const std::deque<Parameter>& parameters) {
-    std::vector<Place> places;
-    for (const auto& one : parameters) places.push_back({one.name, one.shape, one.first});
-    return places;
-}
-
 std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
     std::vector<Place> places;
     std::int64_t first = 0;  // one behind the other
@@ -26,11 +20,12 @@ std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
     return places;
 }
 
-Continuation continuation_of(const ModelInfo& info, const ParameterSet& parameters, const Dataset& data,
+Continuation continuation_of(const ModelInfo& info, const Model& model, const Dataset& data,
                              const Settings& settings, const Schedule& schedule, std::int64_t world) {
-    return {{std::string(info.name), places_of(parameters.all()), places_of(parameters.all_buffers()),
+    const ParameterSet& parameters = model.parameters();
+    return {{std::string(info.name), places_of(parameters), places_of(parameters.all_buffers()),
              std::string(name_of(settings.optimizer)), settings.seed, data.train.count,
-             fingerprint_of(data.train), schedule.global_batch},
+             fingerprint_of(data.train), schedule.global_batch, model.shape()},
             {},
             schedule.total_steps,
             world,
@@ -47,16 +42,22 @@ std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& 
 
 }  // namespace
 
-Saving::Saving(const ModelInfo& info, const ParameterSet& parameters, const Optimizer& optimizer,
-               const Dataset& data, const Settings& settings, const Schedule& schedule, Device& device,
-               Communicator& communicator, Observer& observer)
+std::vector<Place> places_of(const ParameterSet& parameters) {
+    std::vector<Place> places;
+    for (const auto& one : parameters.all()) places.push_back({one.name, one.shape, one.first});
+    return places;
+}
+
+Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
+               const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
+               Observer& observer)
     : plan_(settings.checkpoints),
       schedule_(schedule),
       observer_(observer),
       speaks_(communicator.rank() == 0),
       checkpointer_(settings.checkpoints,
-                    continuation_of(info, parameters, data, settings, schedule, communicator.size()),
-                    data.source, vectors_of(parameters, optimizer), device, communicator),
+                    continuation_of(info, model, data, settings, schedule, communicator.size()), data.source,
+                    vectors_of(model.parameters(), optimizer), device, communicator),
       stop_(settings.checkpoints.stop_signal, device, communicator) {}
 
 Result<std::optional<Progress>> Saving::restore() {

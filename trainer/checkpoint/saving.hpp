@@ -19,12 +19,15 @@
 
 namespace dp::trainer {
 
+// Where the parameters are now, for read_vectors(); they have been placed.
+std::vector<Place> places_of(const ParameterSet& parameters);
+
 class Saving {
  public:
     // Of a model that is placed. Everything must outlive it. Every rank makes one.
-    Saving(const ModelInfo& info, const ParameterSet& parameters, const Optimizer& optimizer,
-           const Dataset& data, const Settings& settings, const Schedule& schedule, Device& device,
-           Communicator& communicator, Observer& observer);
+    Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
+           const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
+           Observer& observer);
 
     // Where the training was, if it goes on from a checkpoint: parameters and optimizer's state are set.
     // Every rank calls.

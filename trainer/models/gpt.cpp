@@ -3,12 +3,12 @@
 // gpt: GPT-2 (Radford et al. 2019): learned positions, layer norm before attention and before the two linear
 // layers with GELU, and a head that shares its weights with the tokens' table. A sample is a sequence of
 // tokens, its target the same shifted by one; its loss is the mean over the tokens.
+#include "trainer/models/gpt.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
-
-#include "trainer/models/model.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -32,7 +32,7 @@ struct Activations {
     Tensor norm1, saved1, qkv, mixed, sums, middle, norm2, saved2, up, active;
 };
 
-class Gpt final : public Model {
+class Gpt final : public LanguageModel {
  public:
     explicit Gpt(const GptShape& shape) : shape_(shape) {
         const std::int64_t c = shape.hidden;
@@ -94,6 +94,22 @@ class Gpt final : public Model {
         parameters_.completed(*table_);
     }
 
+    Tensor next_logits(const Tensor& tokens) override {
+        forward(tokens);
+        const Tensor x = last_.view((tokens_ - 1) * shape_.hidden, {1, shape_.hidden}),
+                     logits = logits_.first_rows(1);
+        device_->linear(x, value(table_), {}, Activation::none, logits);
+        return logits;
+    }
+
+    std::map<std::string, std::int64_t> shape() const override {
+        return {{"num_layers", shape_.layers},
+                {"hidden_size", shape_.hidden},
+                {"num_attention_heads", shape_.heads},
+                {"seq_length", shape_.sequence},
+                {"vocab_size", shape_.vocabulary}};
+    }
+
     std::int64_t targets_per_sample() const override { return shape_.sequence; }
 
     // 2 a parameter and token, and the scores: as in Chowdhery et al. 2022, appendix B.
@@ -115,6 +131,7 @@ class Gpt final : public Model {
     Weights last_norm_{};
     Device* device_ = nullptr;
     std::int64_t tokens_ = 0;        // of the batch
+    std::int64_t sequence_ = 0;      // tokens of one of its sequences
     std::vector<Tensor> stream_;     // the residual stream before each layer, and after the last
     std::vector<Activations> kept_;  // of each layer, or of the one that is recomputed
     Tensor last_, last_saved_;       // the last norm
@@ -144,6 +161,7 @@ class Gpt final : public Model {
 
     void forward(const Tensor& tokens) {
         tokens_ = tokens.elements();
+        sequence_ = tokens.columns();
         device_->embed(tokens, value(table_), value(positions_), first(stream_[0]));
         for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
         device_->layer_norm(first(stream_.back()), value(last_norm_.weight), value(last_norm_.bias),
@@ -162,7 +180,7 @@ class Gpt final : public Model {
         const Tensor x = first(stream_[number]), middle = first(a.middle), y = first(stream_[number + 1]);
         d.layer_norm(x, value(b.norm1.weight), value(b.norm1.bias), first(a.norm1), first(a.saved1));
         apply(b.qkv, first(a.norm1), first(a.qkv));
-        d.attention({shape_.sequence, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums));
+        d.attention({sequence_, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums));
         apply(b.project, first(a.mixed), middle);
         d.add(x, middle);
         d.layer_norm(middle, value(b.norm2.weight), value(b.norm2.bias), first(a.norm2), first(a.saved2));
@@ -189,8 +207,8 @@ class Gpt final : public Model {
         d.layer_norm_backward(first(a.middle), value(b.norm2.weight), first(a.saved2), narrow, dx,
                               gradient(b.norm2.weight), gradient(b.norm2.bias));
         backward(b.project, dx, first(a.mixed), narrow);
-        d.attention_backward({shape_.sequence, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums),
-                             narrow, qkv);
+        d.attention_backward({sequence_, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums), narrow,
+                             qkv);
         backward(b.qkv, qkv, first(a.norm1), narrow);
         d.layer_norm_backward(x, value(b.norm1.weight), first(a.saved1), narrow, dx, gradient(b.norm1.weight),
                               gradient(b.norm1.bias));
@@ -218,8 +236,12 @@ class Gpt final : public Model {
 
 }  // namespace
 
+std::unique_ptr<LanguageModel> make_language_model(const GptShape& shape) {
+    return std::make_unique<Gpt>(shape);
+}
+
 std::unique_ptr<Model> make_gpt(const ModelShape& shape) {
-    return std::make_unique<Gpt>(shape.gpt);
+    return make_language_model(shape.gpt);
 }
 
 }  // namespace dp::trainer

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "trainer/devices/device.hpp"
@@ -45,6 +47,9 @@ class Model {
     // The same, and sets the gradients to `scale` times those of the sum of the samples' losses.
     virtual void forward_backward(const Batch& batch, float scale, const Tensor& metrics) = 0;
 
+    // What it was told of its shape (ModelShape), under the names of the options: two models of one name and
+    // one shape are the same function of the same parameters.
+    virtual std::map<std::string, std::int64_t> shape() const { return {}; }
     // Over how many targets a sample's loss is the mean: metrics add up those of all of them.
     virtual std::int64_t targets_per_sample() const { return 1; }
     virtual double forward_flops_per_sample() const = 0;

@@ -179,6 +179,7 @@ class Unet2d final : public Model {
  public:
     explicit Unet2d(const ModelShape& shape) : image_{kColours, shape.image_size, shape.image_size} {
         ImageShape x = image_;
+        features_ = shape.features;
         std::vector<DoubleLayer> down;
         for (int level = 0; level < kLevels; ++level) {
             down.emplace_back(parameters_, "enc" + std::to_string(level + 1), x, shape.features << level);
@@ -249,6 +250,10 @@ class Unet2d final : public Model {
         }
     }
 
+    std::map<std::string, std::int64_t> shape() const override {
+        return {{"image_size", image_.width}, {"init_features", features_}};
+    }
+
     double forward_flops_per_sample() const override {
         double flops = bottom_->forward_flops_per_sample() + last_->forward_flops_per_sample();
         for (const auto& level : levels_)
@@ -266,6 +271,7 @@ class Unet2d final : public Model {
 
  private:
     ImageShape image_;
+    std::int64_t features_ = 0;
     Device* device_ = nullptr;
     std::deque<Level> levels_;  // from the whole image down
     std::optional<DoubleLayer> bottom_;

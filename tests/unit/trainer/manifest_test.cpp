@@ -21,7 +21,8 @@ Manifest manifest() {
                     18446744073709551615u,
                     1000,
                     "abc",
-                    64};
+                    64,
+                    {{"num_layers", 6}}};
     one.data_source = "some \"data\" in Köln";
     one.progress = {31, 4, 2, 1, 0, 0};
     one.vectors = {{"values", 128}, {"m", 128}, {"buffers", 7}};
@@ -46,6 +47,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->training.samples, 1000);
     EXPECT_EQ(back->training.data_fingerprint, "abc");
     EXPECT_EQ(back->training.global_batch, 64);
+    EXPECT_EQ(back->training.shape, there.training.shape);
     EXPECT_EQ(back->data_source, there.data_source);
     EXPECT_EQ(back->progress.step, 31);
     EXPECT_EQ(back->progress.skipped, 4);
@@ -163,6 +165,9 @@ TEST(Fits, AnotherTrainingDoesNotAndSaysWhy) {
          "nothing where this one has c (2)"},
         {[](Continuation& c) { c.training.buffers[1].shape = {5}; },
          "variance (4) where this one has variance (5)"},
+        {[](Continuation& c) { c.training.shape["num_layers"] = 7; },
+         "is of ffn with num_layers 6; give --num-layers=6"},
+        {[](Continuation& c) { c.training.shape.clear(); }, "give --num-layers=6"},
         {[](Continuation& c) { c.training.optimizer = "sgd"; }, "was made with adam; give --optimizer=adam"},
         {[](Continuation& c) { c.training.seed = 5; },
          "was made with the seed 18446744073709551615; give --seed="},
