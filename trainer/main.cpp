@@ -39,8 +39,9 @@ int main(int argc, char** argv) {
                 fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
             return parsed.code;
         }
-        const auto done =
-            parsed.options->verb == Verb::info ? info(*parsed.options) : run(*parsed.options, started);
+        const auto done = parsed.options->verb == Verb::info      ? info(*parsed.options)
+                          : parsed.options->verb == Verb::prepare ? prepare(*parsed.options)
+                                                                  : run(*parsed.options, started);
         if (done) return 0;
         if (!done.error().message.empty()) fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
         return static_cast<int>(done.error().fault);

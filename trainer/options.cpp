@@ -67,9 +67,11 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     auto* run = app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
     auto* info =
         app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
+    auto* prepare = app.add_subcommand("prepare", "make a data set ready: text as tokens, MNIST");
     app.require_subcommand(0, 1);
 
     Options options;
+    add_prepare_options(*prepare, options.prepare);
     using Defaults = ModelInfo::Defaults;
     std::string device = "auto", parallel = "auto", optimizer;
     one_of(app.add_option("--model", options.model, "what to train"), model_names());
@@ -136,6 +138,10 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                                      fmt::format("where the idx files of Fashion-MNIST are (default: {})",
                                                  kFashionMnistDirectory.string()))
                           ->type_name("DIR");
+    app.add_option("--samples", options.samples,
+                   "train on no more than so many; of images that are composed: make so many")
+        ->check(whole(1, 1'000'000'000))
+        ->type_name("N");
     std::string style = "plain";
     one_of(app.add_option("--log-style,--log_style", style,
                           "print as PyTorch's examples, Megatron-LM or SambaNova's programs do, too "
@@ -195,6 +201,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         return parsed;
     }
     options.verb = info->parsed() && !run->parsed() ? Verb::info : Verb::run;
+    if (prepare->parsed()) options.verb = Verb::prepare;
     options.device = device == "cpu" ? DeviceChoice::cpu
                                      : (device == "cuda" ? DeviceChoice::cuda : DeviceChoice::automatic);
     if (parallel_option->count() > 0 && parallel.empty()) parallel = "on";
@@ -231,8 +238,10 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
         return ModelChoice{info, std::nullopt};
     }
     if (data_there) {
-        return ModelChoice{find_model("ffn"),
-                           fmt::format("no --model given: ffn, because Fashion-MNIST is in {}", directory)};
+        return ModelChoice{find_model("ffn"), fmt::format("no --model given: ffn, because {} in {}",
+                                                          options.data_directory_given ? "images of 28x28 are"
+                                                                                       : "Fashion-MNIST is",
+                                                          directory)};
     }
     if (options.data_directory_given) {
         return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));

@@ -18,11 +18,12 @@
 #include "trainer/model_options.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/surroundings.hpp"
+#include "trainer/prepare/options.hpp"
 #include "trainer/training.hpp"
 
 namespace dp::trainer {
 
-enum class Verb { run, info };
+enum class Verb { run, info, prepare };
 
 // What the user said; what was not said is empty, and the model's defaults hold.
 struct Options {
@@ -50,8 +51,10 @@ struct Options {
     std::filesystem::path data_directory = kFashionMnistDirectory;
     bool data_directory_given = false;
     CheckpointPlan checkpoints;
+    std::optional<std::int64_t> samples;
     std::optional<std::filesystem::path> json;
     std::optional<std::filesystem::path> dump;
+    PrepareOptions prepare;
 };
 
 struct Parsed {

@@ -14,16 +14,14 @@
 #include <fstream>
 
 #include "trainer/checkpoint/stop.hpp"
+#include "trainer/data/load.hpp"
+#include "trainer/data/tokenizer.hpp"
 #include "trainer/parallel/world.hpp"
+#include "trainer/prepare/prepare.hpp"
 #include "trainer/report.hpp"
 
 namespace dp::trainer {
 namespace {
-
-Result<Dataset> load(const ModelInfo& info, const Options& options) {
-    if (info.data == DataSet::fashion_mnist) return load_fashion_mnist(options.data_directory);
-    return make_line();
-}
 
 Result<void> write_file(const std::filesystem::path& file, const void* data, std::size_t size) {
     std::ofstream out(file, std::ios::binary | std::ios::trunc);
@@ -127,8 +125,18 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
 
     Watching watching(report, *world);
     watching.on_phase(Phase::load);
-    // Both before the mesh: what cannot work is refused in one line, not in a time-out.
-    auto data = load(info, options);
+    // All before the mesh: what cannot work is refused in one line, not in a time-out.
+    const auto vocabulary =
+        info.data == DataSet::tokens ? vocabulary_of(options.data_directory) : std::nullopt;
+    const auto shape = shape_of(options.shape, info.name, vocabulary);
+    if (!shape) return tl::make_unexpected(shape.error());
+    auto data = load({.set = info.data,
+                      .directory = options.data_directory,
+                      .samples = options.samples,
+                      .seed = options.seed,
+                      .image_size = shape->image_size,
+                      .sequence = shape->gpt.sequence,
+                      .vocabulary = shape->gpt.vocabulary});
     if (!data) return tl::make_unexpected(data.error());
     if (auto schedule = make_schedule(settings, data->train.count, world->size()); !schedule) {
         return tl::make_unexpected(schedule.error());
@@ -142,8 +150,6 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (!communicator) return tl::make_unexpected(communicator.error());
 
     watching.on_phase(Phase::compute);
-    const auto shape = shape_of(options.shape, info.name, std::nullopt);
-    if (!shape) return tl::make_unexpected(shape.error());
     const auto model = info.make(*shape);
     report.line(describe(*model, info, device, **communicator, settings, *data));
     report.counts(data->train.count, settings.batch * settings.accumulate);
@@ -195,6 +201,13 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (auto problem =
             throughput_problem(outcome->samples_per_second, options.min_throughput, options.max_throughput))
         return fail(Fault::throughput, decision->speaks ? *problem : "");
+    return {};
+}
+
+Result<void> prepare(const Options& options) {
+    const auto line = prepare_data(options.prepare);
+    if (!line) return tl::make_unexpected(line.error());
+    if (gather_surroundings().local_rank == 0) fmt::print("{}\n", *line);
     return {};
 }
 

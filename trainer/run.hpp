@@ -14,6 +14,9 @@ namespace dp::trainer {
 // Trains. An error is not yet printed. `started`: when the process began.
 Result<void> run(const Options& options, std::chrono::steady_clock::time_point started);
 
+// Makes a data set ready; on each node one of its processes says so.
+Result<void> prepare(const Options& options);
+
 // Shows what a model needs.
 Result<void> info(const Options& options);
 

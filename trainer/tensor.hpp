@@ -16,12 +16,14 @@
 
 namespace dp::trainer {
 
-enum class Type { u8, i32, i64, f32, f64 };
+enum class Type { u8, u16, i32, i64, f32, f64 };
 
 constexpr std::size_t size_of(Type type) {
     switch (type) {
         case Type::u8:
             return 1;
+        case Type::u16:
+            return 2;
         case Type::i32:
         case Type::f32:
             return 4;

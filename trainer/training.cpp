@@ -39,10 +39,17 @@ class DeviceSamples {
     DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
                   std::int64_t batch)
         : device_(device), normalise_(samples.normalise) {
-        features_ = upload(samples.features, first, count);
-        targets_ = upload(samples.targets, first, count);
-        x_ = device.make(Type::f32, {batch, samples.features.columns});
-        target_ = device.make(samples.targets.type, {batch, samples.targets.columns});
+        const Matrix &features = samples.features, &targets = samples.targets;
+        if (samples.next_is_target) {
+            const Tensor numbers = upload(features, first * features.columns, {count * features.columns + 1});
+            features_ = numbers.view(0, {count, features.columns});
+            targets_ = numbers.view(1, {count, targets.columns});
+        } else {
+            features_ = upload(features, first * features.columns, {count, features.columns});
+            targets_ = upload(targets, first * targets.columns, {count, targets.columns});
+        }
+        x_ = device.make(gathered_type(features.type), {batch, features.columns});
+        target_ = device.make(gathered_type(targets.type), {batch, targets.columns});
     }
 
     // The samples that `indices` names. Valid until the next call.
@@ -59,10 +66,10 @@ class DeviceSamples {
     Tensor features_, targets_;  // all of them, as stored
     Tensor x_, target_;          // one batch
 
-    Tensor upload(const Matrix& matrix, std::int64_t first, std::int64_t count) {
-        const auto row = static_cast<std::size_t>(matrix.columns) * size_of(matrix.type);
-        Tensor tensor = device_.make(matrix.type, {count, matrix.columns});
-        device_.upload(matrix.bytes.data() + static_cast<std::size_t>(first) * row, tensor);
+    // The matrix from number `first` on.
+    Tensor upload(const Matrix& matrix, std::int64_t first, Shape shape) {
+        Tensor tensor = device_.make(matrix.type, std::move(shape));
+        device_.upload(matrix.bytes.data() + static_cast<std::size_t>(first) * size_of(matrix.type), tensor);
         return tensor;
     }
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data sets in host memory, as the training loop takes them: samples of equal length with a target each.
-// load() is what the trainer calls; the sources are fashion_mnist.cpp (through idx.cpp) and line.cpp.
+// load.cpp says which; the sources are fashion_mnist.cpp (through idx.cpp), line.cpp, tokens.cpp and
+// segmentation.cpp.
 #ifndef TRAINER_DATA_DATASET_HPP
 #define TRAINER_DATA_DATASET_HPP
 
@@ -30,6 +31,9 @@ struct Samples {
     Matrix features;
     Affine normalise;  // from stored features to what the model sees
     Matrix targets;
+    // The target of a number is the number after it (text: the next token). Then `features` has one number
+    // more than its rows need, and `targets` no bytes of its own.
+    bool next_is_target = false;
 };
 
 struct Dataset {

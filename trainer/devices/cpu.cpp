@@ -98,6 +98,9 @@ class Cpu final : public Device {
             if (data.type() == Type::i32) {
                 std::copy_n(data.data<std::int32_t>() + from, columns,
                             out.data<std::int32_t>() + r * columns);
+            } else if (data.type() == Type::u16) {
+                std::copy_n(data.data<std::uint16_t>() + from, columns,
+                            out.data<std::int32_t>() + r * columns);
             } else if (data.type() == Type::u8) {
                 affine_row(data.data<std::uint8_t>() + from, columns, affine,
                            out.data<float>() + r * columns);

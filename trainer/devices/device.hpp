@@ -76,6 +76,11 @@ struct Affine {
     float shift = 0;
 };
 
+// What gather() makes of stored numbers: bytes are amounts, 16 bits are ids.
+constexpr Type gathered_type(Type stored) {
+    return stored == Type::u16 || stored == Type::i32 ? Type::i32 : Type::f32;
+}
+
 // One step of SGD: velocity = momentum * velocity + gradient + decay * parameter; parameter -= rate *
 // velocity.
 struct SgdStep {
@@ -119,7 +124,7 @@ class Device {
 
     // ---- data
     // --------------------------------------------------------------------------------------------------
-    // out[r] = data[indices[r]], row by row; u8 and f32 become f32 through `affine`, i32 stays as it is.
+    // out[r] = data[indices[r]], row by row; u8 and f32 become f32 through `affine`, u16 and i32 become i32.
     virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
 
     // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors where there is no bias

@@ -34,7 +34,7 @@ TEST_P(DeviceTest, GivesBackWhatWasUploadedAndZeroesWhatIsNew) {
     EXPECT_EQ(device().values_of<float>(tensor), expected);
 }
 
-TEST_P(DeviceTest, GathersRowsOfBytesFloatsAndIntegers) {
+TEST_P(DeviceTest, GathersRowsOfBytesFloatsIntegersAndTokens) {
     constexpr std::int64_t kRows = 50, kColumns = 13;
     const std::vector<std::int32_t> picked{49, 0, 7, 7, 31};
     const Tensor indices = device().copy_of<std::int32_t>(Type::i32, {5}, picked);
@@ -61,10 +61,24 @@ TEST_P(DeviceTest, GathersRowsOfBytesFloatsAndIntegers) {
     expect_close(device().values_of<float>(out), from_bytes, kTolerance, "bytes");
     device().gather(upload(device(), {kRows, kColumns}, floats), indices, {0.5f, -3}, out);
     expect_close(device().values_of<float>(out), from_floats, kTolerance, "floats");
+    std::vector<std::uint16_t> ids;
+    for (int i = 0; i < kRows * kColumns; ++i) ids.push_back(static_cast<std::uint16_t>(65535 - i * 3));
     const Tensor whole = device().make(Type::i32, {5, kColumns});
     device().gather(device().copy_of<std::int32_t>(Type::i32, {kRows, kColumns}, integers), indices, {},
                     whole);
     EXPECT_EQ(device().values_of<std::int32_t>(whole), from_integers);
+    // Rows that begin within others, as the next tokens of a text do.
+    const Tensor stored = device().copy_of<std::uint16_t>(Type::u16, {kRows * kColumns}, ids);
+    for (std::int64_t skip : {0, 1}) {
+        const auto next = device().copy_of<std::int32_t>(Type::i32, {4}, std::vector{48, 0, 7, 7});
+        const Tensor out_ids = whole.first_rows(4);
+        device().gather(stored.view(skip, {kRows - 1, kColumns}), next, {}, out_ids);
+        std::vector<std::int32_t> from_ids;
+        for (std::int64_t row : {48, 0, 7, 7})
+            for (std::int64_t c = 0; c < kColumns; ++c)
+                from_ids.push_back(ids[static_cast<std::size_t>(row * kColumns + c + skip)]);
+        EXPECT_EQ(device().values_of<std::int32_t>(out_ids), from_ids) << skip;
+    }
 }
 
 TEST_P(DeviceTest, LinearIsTheMatrixProductWithBiasAndActivation) {

@@ -34,8 +34,8 @@ TEST(Options, NothingSaidMeansTheDefaults) {
 TEST(Options, EverythingSaidArrives) {
     const Options said =
         options({"run", "--model=linear", "--epochs", "3", "--batch-size=16", "--lr=0.5", "--seed=9",
-                 "--device=cpu", "--data-parallel=off", "--data-dir=/x", "--steps=7", "--optimizer=sgd",
-                 "--json=out.json", "--dump-parameters=p.bin"});
+                 "--device=cpu", "--data-parallel=off", "--data-dir=/x", "--samples=77", "--steps=7",
+                 "--optimizer=sgd", "--json=out.json", "--dump-parameters=p.bin"});
     const Settings settings = settings_for(said, *find_model("ffn"));
     EXPECT_EQ(said.model, "linear");
     EXPECT_EQ(settings.epochs, 3);
@@ -47,6 +47,7 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.device, DeviceChoice::cpu);
     EXPECT_EQ(said.data_parallel, DataParallel::off);
     EXPECT_EQ(said.data_directory, "/x");
+    EXPECT_EQ(said.samples, 77);
     EXPECT_EQ(said.json, "out.json");
     EXPECT_EQ(said.dump, "p.bin");
 }
@@ -136,6 +137,7 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--log-style=xml"}, "'xml' is not one of plain, pytorch, megatron, samba"},
         {{"--log-interval=0"}, "--log-interval: '0' is not a whole number from 1"},
         {{"--steps=0"}, "--steps: '0' is not a whole number"},
+        {{"--samples=0"}, "--samples: '0' is not a whole number"},
         {{"--seed=-1"}, "--seed: '-1' is not a whole number"},
         {{"--model=resnet"}, "--model: 'resnet' is not one of cnn, ffn, gpt, linear, unet2d"},
         {{"--device=gpu"}, "--device: 'gpu' is not one of auto, cpu, cuda"},
@@ -175,6 +177,7 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--device",
                              "--data-parallel",
                              "--data-dir",
+                             "--samples",
                              "--steps",
                              "--optimizer",
                              "--lr-schedule",

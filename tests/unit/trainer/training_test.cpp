@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -467,6 +468,76 @@ TEST(Schedule, RefusesAGlobalBatchLargerThanTheData) {
     EXPECT_THAT(schedule.error().message, HasSubstr("--batch-size 125 or less"));
     settings.batch = 125;
     EXPECT_TRUE(make_schedule(settings, 1000, 8));
+}
+
+// A model of text that has one parameter and only looks at what it is given.
+class Reader final : public Model {
+ public:
+    explicit Reader(std::vector<std::vector<std::int32_t>>& seen) : seen_(seen) {
+        parameters_.add("unused", {1}, Initial::constant(0));
+    }
+    void place(Device& device, std::uint64_t seed, std::int64_t) override {
+        device_ = &device;
+        parameters_.place(device, seed);
+    }
+    void evaluate(const Batch& batch, const Tensor&) override { look(batch); }
+    void forward_backward(const Batch& batch, float, const Tensor&) override { look(batch); }
+    double forward_flops_per_sample() const override { return 1; }
+    std::int64_t activations_per_sample() const override { return 1; }
+
+ private:
+    Device* device_ = nullptr;
+    std::vector<std::vector<std::int32_t>>& seen_;
+
+    void look(const Batch& batch) {
+        ASSERT_EQ(batch.x.type(), Type::i32);
+        ASSERT_EQ(batch.target.type(), Type::i32);
+        const auto x = device_->values_of<std::int32_t>(batch.x),
+                   y = device_->values_of<std::int32_t>(batch.target);
+        ASSERT_EQ(x.size(), static_cast<std::size_t>(batch.x.rows() * 4));
+        ASSERT_EQ(x.size(), y.size());
+        for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], x[i] + 1) << "token " << i;
+        for (std::size_t row = 0; row * 4 < x.size(); ++row)
+            seen_.push_back({x.begin() + static_cast<std::ptrdiff_t>(row * 4),
+                             x.begin() + static_cast<std::ptrdiff_t>(row * 4 + 4)});
+    }
+};
+
+// Tokens that count up from `first`.
+Samples counting_tokens(std::int64_t sequences, int first) {
+    Samples samples;
+    samples.count = sequences;
+    samples.features = {Type::u16, 4, {}};
+    samples.targets = {Type::u16, 4, {}};
+    samples.next_is_target = true;
+    for (int token = first; token <= first + sequences * 4; ++token) {
+        samples.features.bytes.push_back(static_cast<std::uint8_t>(token & 0xFF));
+        samples.features.bytes.push_back(static_cast<std::uint8_t>(token >> 8));
+    }
+    return samples;
+}
+
+TEST(Training, AModelOfTextIsGivenEachSequenceOnceWithTheNextTokensAsTargets) {
+    const Dataset text{counting_tokens(6, 60000), counting_tokens(5, 100), "counted"};
+    std::vector<std::vector<std::int32_t>> seen;
+    std::mutex mutex;
+    ThreadWorld(2).run([&](Communicator& ranks) {
+        std::vector<std::vector<std::int32_t>> mine;
+        const auto device = open_cpu(1);
+        Reader model(mine);
+        Silent silent;
+        Settings settings;
+        settings.batch = 3;
+        const auto done = train(*find_model("ffn"), model, text, settings, *device, ranks, silent);
+        const std::lock_guard lock(mutex);
+        EXPECT_TRUE(done) << done.error().message;
+        seen.insert(seen.end(), mine.begin(), mine.end());
+    });
+    std::sort(seen.begin(), seen.end());
+    std::vector<std::vector<std::int32_t>> expected;
+    for (int first : {100, 104, 108, 112, 116, 60000, 60004, 60008, 60012, 60016, 60020})
+        expected.push_back({first, first + 1, first + 2, first + 3});
+    EXPECT_EQ(seen, expected);
 }
 
 }  // namespace

@@ -112,6 +112,8 @@ void CudaDevice::gather(const Tensor& data, const Tensor& indices, Affine affine
     const auto rows = out.rows(), columns = data.columns();
     if (data.type() == Type::i32) {
         kernels::gather(data.data<std::int32_t>(), picked, rows, columns, out.data<std::int32_t>(), stream_);
+    } else if (data.type() == Type::u16) {
+        kernels::gather(data.data<std::uint16_t>(), picked, rows, columns, out.data<std::int32_t>(), stream_);
     } else if (data.type() == Type::u8) {
         kernels::gather(data.data<std::uint8_t>(), picked, rows, columns, affine, out.data<float>(), stream_);
     } else {

@@ -18,6 +18,9 @@ __device__ float convert(std::uint8_t value, Affine affine) {
 __device__ std::int32_t convert(std::int32_t value, Affine) {
     return value;
 }
+__device__ std::int32_t convert(std::uint16_t value, Affine) {
+    return value;
+}
 
 // Reads and writes each element once; neighbours in a row are neighbours in memory.
 template <typename In, typename Out>
@@ -251,6 +254,12 @@ void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std
 }
 
 void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            std::int32_t* out, cudaStream_t stream) {
+    gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns,
+                                                                       Affine{}, out);
+}
+
+void gather(const std::uint16_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
             std::int32_t* out, cudaStream_t stream) {
     gather_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(in, indices, rows * columns, columns,
                                                                        Affine{}, out);

@@ -21,6 +21,8 @@ void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std
             Affine affine, float* out, cudaStream_t stream);
 void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
             std::int32_t* out, cudaStream_t stream);
+void gather(const std::uint16_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
+            std::int32_t* out, cudaStream_t stream);
 
 // y[r, c] = act(y[r, c] + bias[c]): where cuBLASLt has no fused form.
 void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t columns, Activation activation,

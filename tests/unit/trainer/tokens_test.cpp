@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shards of tokens and the data set made of them: the format byte by byte, and every way in which one can be
+// bad.
+#include "trainer/data/tokens.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "scratch.hpp"
+#include "trainer/data/token_shard.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Tokens = std::vector<Token>;
+
+Tokens counted(std::size_t count, Token first = 0) {
+    Tokens tokens(count);
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
+}
+
+TEST(TokenShard, HasTheHeaderOfLlmC) {
+    const Scratch scratch;
+    const fs::path file = scratch / "train.bin";
+    ASSERT_TRUE(write_shard(file, Tokens{1, 50256, 258}));
+    const std::string bytes = contents_of(file);
+    ASSERT_EQ(bytes.size(), 1024u + 6);
+    EXPECT_EQ(bytes.substr(0, 12), std::string("\x88\xd8\x34\x01\1\0\0\0\3\0\0\0", 12));  // 20240520, 1, 3
+    EXPECT_EQ(bytes.substr(12, 1012), std::string(1012, '\0'));
+    EXPECT_EQ(bytes.substr(1024), std::string("\1\0\x50\xc4\2\1", 6));
+    Tokens tokens{7};
+    ASSERT_TRUE(read_shard(file, tokens));
+    EXPECT_EQ(tokens, (Tokens{7, 1, 50256, 258}));
+}
+
+TEST(TokenShard, RefusesWhatIsMissingCutOrAnotherFile) {
+    const Scratch scratch;
+    const std::string good = shard_header(3) + std::string(6, 'x');
+    const auto refusal = [&](const std::string& contents) {
+        Tokens tokens;
+        const auto read = read_shard(scratch.write("shard.bin", contents), tokens);
+        EXPECT_FALSE(read);
+        if (read) return std::string();
+        EXPECT_EQ(read.error().fault, Fault::data);
+        EXPECT_THAT(read.error().message, HasSubstr((scratch / "shard.bin").string()));
+        return read.error().message;
+    };
+    EXPECT_THAT(refusal(""), HasSubstr("cut short within the header"));
+    EXPECT_THAT(refusal(good.substr(0, 1023)), HasSubstr("cut short within the header"));
+    EXPECT_THAT(refusal(good.substr(0, 1029)), HasSubstr("says 3 tokens, and there are 5 bytes"));
+    EXPECT_THAT(refusal(good + "x"), HasSubstr("says 3 tokens, and there are 7 bytes"));
+    EXPECT_THAT(refusal(std::string(2000, 'x')), HasSubstr("no file of GPT-2 tokens"));
+    std::string newer = good;
+    newer[4] = 7;
+    EXPECT_THAT(refusal(newer), HasSubstr("version 7"));
+    EXPECT_THAT(refusal(shard_header(0)), HasSubstr("says 0 tokens"));
+    EXPECT_THAT(refusal(shard_header(static_cast<std::size_t>(-1))), HasSubstr("says -1 tokens"));
+    Tokens tokens;
+    EXPECT_THAT(refusal_of(read_shard(scratch / "none.bin", tokens)), HasSubstr("No such file"));
+}
+
+class TokensTest : public ::testing::Test {
+ protected:
+    void write(const std::string& name, const Tokens& tokens) const {
+        ASSERT_TRUE(write_shard(scratch_ / name, tokens));
+    }
+    Error refusal(std::int64_t sequence, std::int64_t vocabulary = 50257) const {
+        const auto data = load_tokens(scratch_.path(), sequence, vocabulary);
+        EXPECT_FALSE(data) << "it was taken";
+        if (data) return {};
+        EXPECT_EQ(data.error().message.find('\n'), std::string::npos);
+        return data.error();
+    }
+    Scratch scratch_;
+};
+
+TEST_F(TokensTest, ASequencesTargetIsTheNextTokenAcrossShards) {
+    write("text_train_000000.bin", counted(10));
+    write("text_train_000001.bin", counted(13, 10));
+    write("text_val_000000.bin", counted(9, 100));
+    scratch_.write("tokenizer.json", "{}");
+    const auto data = load_tokens(scratch_.path(), 4, 109);
+    ASSERT_TRUE(data) << data.error().message;
+    EXPECT_EQ(data->train.count, 5);  // 22 tokens have one after them
+    EXPECT_EQ(data->test.count, 2);
+    EXPECT_EQ(data->train.features.columns, 4);
+    EXPECT_EQ(data->train.features.type, Type::u16);
+    EXPECT_TRUE(data->train.next_is_target);
+    Tokens stored(21);
+    ASSERT_EQ(data->train.features.bytes.size(), sizeof(Token) * stored.size());
+    std::memcpy(stored.data(), data->train.features.bytes.data(), data->train.features.bytes.size());
+    EXPECT_EQ(stored, counted(21));
+}
+
+TEST_F(TokensTest, WhatCannotBeTrainedOnIsRefused) {
+    EXPECT_THAT(refusal(4).message, HasSubstr("no *train*.bin with tokens there"));
+    EXPECT_THAT(refusal(4).message, HasSubstr("trainer prepare"));
+    write("train.bin", counted(20));
+    EXPECT_THAT(refusal(4).message, HasSubstr("no *val*.bin"));
+    write("val.bin", counted(5));
+    EXPECT_TRUE(load_tokens(scratch_.path(), 4, 20));
+    EXPECT_THAT(refusal(5).message, HasSubstr("5 tokens in *val*.bin, but a sequence of 5 takes 6"));
+    EXPECT_THAT(refusal(20).message, HasSubstr("20 tokens in *train*.bin, but a sequence of 20 takes 21"));
+    const Error vocabulary = refusal(4, 19);
+    EXPECT_EQ(vocabulary.fault, Fault::usage);
+    EXPECT_THAT(vocabulary.message, HasSubstr("token 19 does not fit the model's vocabulary of 19"));
+    EXPECT_THAT(vocabulary.message, HasSubstr("at least 20"));
+    scratch_.write("train_2.bin", "cut");
+    EXPECT_THAT(refusal(4).message, HasSubstr("train_2.bin: cut short"));
+}
+
+}  // namespace
+}  // namespace dp::trainer

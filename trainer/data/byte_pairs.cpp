@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Byte-pair merges: see byte_pairs.hpp.
+#include "trainer/data/byte_pairs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+namespace dp::trainer {
+namespace {
+
+// The characters by which vocab.bpe writes the bytes, in the order in which GPT-2 numbers their tokens: first
+// the printable bytes of Latin-1 as themselves, then the others as the characters from U+0100 on.
+struct ByteAlphabet {
+    std::vector<unsigned char> bytes;                 // by token
+    std::unordered_map<std::uint32_t, char> byte_of;  // by character
+
+    ByteAlphabet() {
+        const auto printable = [](std::uint32_t byte) {
+            return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+        };
+        std::uint32_t character = 0x100;
+        for (std::uint32_t byte = 0; byte < 256; ++byte)
+            if (printable(byte)) add(byte, byte);
+        for (std::uint32_t byte = 0; byte < 256; ++byte)
+            if (!printable(byte)) add(byte, character++);
+    }
+
+    // The bytes that a token of vocab.bpe stands for. The characters of the alphabet have one or two bytes in
+    // UTF-8.
+    std::optional<std::string> decode(std::string_view token) const {
+        std::string decoded;
+        for (std::size_t i = 0; i < token.size(); ++i) {
+            std::uint32_t character = static_cast<unsigned char>(token[i]);
+            if (character >= 0x80 && i + 1 < token.size())
+                character = (character & 0x1Fu) << 6 | (static_cast<unsigned char>(token[++i]) & 0x3Fu);
+            const auto found = byte_of.find(character);
+            if (found == byte_of.end()) return std::nullopt;
+            decoded += found->second;
+        }
+        return decoded;
+    }
+
+ private:
+    void add(std::uint32_t byte, std::uint32_t character) {
+        bytes.push_back(static_cast<unsigned char>(byte));
+        byte_of[character] = static_cast<char>(byte);
+    }
+};
+
+// A token of a word in the making, in a list that keeps its places.
+struct Part {
+    Token token;
+    std::ptrdiff_t before, after;  // its neighbours' places; -1: none
+    bool gone = false;             // merged into the one before
+};
+
+// A token's number is also its merge's place in the table.
+struct Merge {
+    Token token;
+    std::ptrdiff_t left;  // the place of the left one
+    Token left_token, right_token;
+    bool operator>(const Merge& other) const {
+        return std::tie(token, left) > std::tie(other.token, other.left);
+    }
+};
+
+}  // namespace
+
+Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& source) {
+    const ByteAlphabet alphabet;
+    BytePairs pairs;
+    std::unordered_map<std::string, Token> tokens;
+    const auto add = [&](const std::string& text) {
+        const auto token = static_cast<Token>(pairs.texts_.size());
+        tokens.emplace(text, token);
+        pairs.texts_.push_back(text);
+        return token;
+    };
+    for (const unsigned char byte : alphabet.bytes)
+        pairs.tokens_of_bytes_[byte] = add(std::string(1, static_cast<char>(byte)));
+
+    for (int number = 1; !merges.empty(); ++number) {
+        const auto end = std::min(merges.find('\n'), merges.size());
+        const std::string_view line = merges.substr(0, end);
+        merges.remove_prefix(std::min(end + 1, merges.size()));
+        if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+        const auto blank = std::min(line.find(' '), line.size());
+        const auto left = alphabet.decode(line.substr(0, blank));
+        const auto right = alphabet.decode(line.substr(std::min(blank + 1, line.size())));
+        // Tokens have 16 bits, and the one after the last merge is the end of a text.
+        if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) ||
+            pairs.size() >= 0xFFFF) {
+            return fail(Fault::data, fmt::format("{}: line {} is no merge of two tokens that there are; make "
+                                                 "the data again with `trainer prepare`",
+                                                 source, number));
+        }
+        const std::uint32_t both = pair(tokens[*left], tokens[*right]);
+        pairs.merges_.emplace(both, add(*left + *right));
+    }
+    return pairs;
+}
+
+void BytePairs::merge(std::string_view word, std::vector<Token>& tokens) const {
+    const auto size = static_cast<std::ptrdiff_t>(word.size());
+    std::vector<Part> parts;
+    parts.reserve(word.size());
+    for (const char byte : word) {
+        const auto place = static_cast<std::ptrdiff_t>(parts.size());
+        parts.push_back({tokens_of_bytes_[static_cast<unsigned char>(byte)], place - 1,
+                         place + 1 < size ? place + 1 : -1});
+    }
+    const auto at = [&](std::ptrdiff_t place) -> Part& { return parts[static_cast<std::size_t>(place)]; };
+
+    std::priority_queue<Merge, std::vector<Merge>, std::greater<>> possible;
+    const auto consider = [&](std::ptrdiff_t left) {
+        if (left < 0 || at(left).after < 0) return;
+        const Token left_token = at(left).token, right_token = at(at(left).after).token;
+        const auto found = merges_.find(pair(left_token, right_token));
+        if (found != merges_.end()) possible.push({found->second, left, left_token, right_token});
+    };
+    for (std::ptrdiff_t place = 0; place < size; ++place) consider(place);
+    while (!possible.empty()) {
+        const Merge best = possible.top();
+        possible.pop();
+        Part& left = at(best.left);
+        // What was possible may be past: either of the two has been merged with another since.
+        if (left.gone || left.token != best.left_token || left.after < 0 ||
+            at(left.after).token != best.right_token)
+            continue;
+        Part& right = at(left.after);
+        right.gone = true;
+        left.token = best.token;
+        left.after = right.after;
+        if (left.after >= 0) at(left.after).before = best.left;
+        consider(left.before);
+        consider(best.left);
+    }
+    for (const Part& part : parts)
+        if (!part.gone) tokens.push_back(part.token);
+}
+
+}  // namespace dp::trainer

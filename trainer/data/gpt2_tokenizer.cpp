@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GPT-2's byte-pair encoding (Radford and others 2019): a text is cut into words (gpt2_words.cpp), and the
+// bytes of each word are merged (byte_pairs.cpp). tokenizer.hpp declares it.
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "trainer/data/byte_pairs.hpp"
+#include "trainer/data/gpt2_words.hpp"
+#include "trainer/data/tokenizer.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Most words of a text have been seen before. Longer ones are rare, and more than so many take memory only.
+constexpr std::size_t kLongestKnown = 64;
+constexpr std::size_t kMostKnown = std::size_t{1} << 20;
+
+class Gpt2Tokenizer final : public Tokenizer {
+ public:
+    Gpt2Tokenizer(std::string merges, BytePairs pairs)
+        : merges_(std::move(merges)), pairs_(std::move(pairs)) {}
+
+    std::string_view name() const override { return "gpt2"; }
+    std::int64_t vocabulary() const override { return pairs_.size() + 1; }
+    Result<void> encode(std::string_view text, std::vector<Token>& tokens) override {
+        return words_.split(text, [&](std::string_view word) { encode_word(word, tokens); });
+    }
+    std::string_view data_file() const override { return kMergesFile; }
+    std::string_view data() const override { return merges_; }
+
+ protected:
+    std::string_view text_of(Token token) const override { return pairs_.text_of(token); }
+
+ private:
+    // Finds by string_view what is kept as string.
+    struct Hash : std::hash<std::string_view> {
+        using is_transparent = void;
+    };
+
+    std::string merges_;
+    BytePairs pairs_;
+    Gpt2Words words_;
+    std::unordered_map<std::string, std::vector<Token>, Hash, std::equal_to<>> known_;
+
+    void encode_word(std::string_view word, std::vector<Token>& tokens) {
+        if (const auto found = known_.find(word); found != known_.end()) {
+            tokens.insert(tokens.end(), found->second.begin(), found->second.end());
+            return;
+        }
+        const auto first = static_cast<std::ptrdiff_t>(tokens.size());
+        pairs_.merge(word, tokens);
+        if (word.size() <= kLongestKnown && known_.size() < kMostKnown)
+            known_.emplace(word, std::vector<Token>(tokens.begin() + first, tokens.end()));
+    }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> make_gpt2_tokenizer(std::string merges, const std::string& source) {
+    auto pairs = BytePairs::read(merges, source);
+    if (!pairs) return tl::make_unexpected(pairs.error());
+    return std::make_unique<Gpt2Tokenizer>(std::move(merges), std::move(*pairs));
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// prepared.json, which `trainer prepare` leaves in a directory that it has filled: what it was made from, and
+// the SHA-256 of each file. The verb knows by it that its work is done, and whoever trains that the data is
+// still what it was.
+#ifndef TRAINER_DATA_PREPARED_HPP
+#define TRAINER_DATA_PREPARED_HPP
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+struct Prepared {
+    std::string from;                          // what determines the files: equal ones need not be made again
+    std::string summary;                       // for people: what there is
+    std::map<std::string, std::string> files;  // name → SHA-256
+};
+
+inline constexpr const char* kPreparedFile = "prepared.json";
+
+// Nothing where there is none.
+Result<std::optional<Prepared>> read_prepared(const std::filesystem::path& directory);
+// Of all the files in the directory.
+Result<Prepared> write_prepared(const std::filesystem::path& directory, std::string from,
+                                std::string summary);
+// Whether each file of a prepared directory is as it was written; a directory of other making is taken as it
+// is.
+Result<void> check_prepared(const std::filesystem::path& directory);
+
+}  // namespace dp::trainer
+
+#endif

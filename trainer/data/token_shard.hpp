@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files of tokens in the format of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py): a header of
+// 256 int32 (20240520, version 1, the number of tokens, zeros), then each token as uint16; little-endian. So
+// data prepared for the one trains with the other. prepare_text.cpp writes them, tokens.cpp reads them.
+#ifndef TRAINER_DATA_TOKEN_SHARD_HPP
+#define TRAINER_DATA_TOKEN_SHARD_HPP
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/data/tokenizer.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// As llm.c's own scripts cut their data; the header's number has 31 bits.
+inline constexpr std::size_t kTokensOfShard = 100'000'000;
+
+std::string shard_header(std::size_t tokens);
+Result<void> write_shard(const std::filesystem::path& file, std::span<const Token> tokens);
+// Appends the tokens of a file.
+Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& tokens);
+
+}  // namespace dp::trainer
+
+#endif

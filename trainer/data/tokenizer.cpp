@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all tokenizers share, the one of bytes, and the files that keep one: see tokenizer.hpp.
+#include "trainer/data/tokenizer.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "trainer/data/files.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr const char* kDescription = "tokenizer.json";
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+    ByteTokenizer() { std::iota(bytes_.begin(), bytes_.end(), '\0'); }
+
+    std::string_view name() const override { return "bytes"; }
+    std::int64_t vocabulary() const override { return 257; }
+    Result<void> encode(std::string_view text, std::vector<Token>& tokens) override {
+        for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+        return {};
+    }
+
+ protected:
+    std::string_view text_of(Token token) const override { return {&bytes_[token], 1}; }
+
+ private:
+    std::array<char, 256> bytes_;
+};
+
+}  // namespace
+
+std::string Tokenizer::decode(std::span<const Token> tokens) const {
+    std::string text;
+    for (const Token token : tokens) {
+        if (token < end_of_text())
+            text += text_of(token);
+        else if (token == end_of_text())
+            text += kEndOfText;
+    }
+    return text;
+}
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer() {
+    return std::make_unique<ByteTokenizer>();
+}
+
+Result<void> save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& directory) {
+    if (!tokenizer.data_file().empty()) {
+        if (auto done = write_file(directory / tokenizer.data_file(), tokenizer.data()); !done) return done;
+    }
+    const nlohmann::ordered_json description{{"tokenizer", tokenizer.name()},
+                                             {"vocabulary", tokenizer.vocabulary()},
+                                             {"end_of_text", tokenizer.end_of_text()}};
+    return write_file(directory / kDescription, description.dump() + "\n");
+}
+
+std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory) {
+    const auto text = read_file(directory / kDescription);
+    if (!text) return std::nullopt;
+    const auto description = nlohmann::json::parse(*text, nullptr, false);
+    if (!description.is_object() || !description.contains("vocabulary") ||
+        !description["vocabulary"].is_number_unsigned())
+        return std::nullopt;
+    return description["vocabulary"].get<std::int64_t>();
+}
+
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory) {
+    const auto file = directory / kDescription;
+    auto text = read_file(file);
+    if (!text) return tl::make_unexpected(text.error());
+    const auto description = nlohmann::json::parse(*text, nullptr, false);
+    const auto said = [&](const char* key) {
+        return description.is_object() ? description.value(key, nlohmann::json()) : nlohmann::json();
+    };
+    if (said("tokenizer") == "bytes") return make_byte_tokenizer();
+    if (said("tokenizer") != "gpt2")
+        return fail(Fault::data, fmt::format("{}: names no tokenizer that this trainer has (gpt2, bytes); "
+                                             "make the data again with `trainer prepare`",
+                                             file.string()));
+    const auto merges_file = directory / kMergesFile;
+    auto merges = read_file(merges_file);
+    if (!merges) return tl::make_unexpected(merges.error());
+    auto tokenizer = make_gpt2_tokenizer(std::move(*merges), merges_file.string());
+    if (tokenizer && said("vocabulary") != (*tokenizer)->vocabulary())
+        return fail(Fault::data, fmt::format("{}: makes {} tokens, and {} says {}; make the data again with "
+                                             "`trainer prepare`",
+                                             merges_file.string(), (*tokenizer)->vocabulary(), kDescription,
+                                             said("vocabulary").dump()));
+    return tokenizer;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text as a data set: see tokens.hpp.
+#include "trainer/data/tokens.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "trainer/data/token_shard.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The shards of a part ("train", "val"), in the order of their names.
+std::vector<fs::path> shards_of(const fs::path& directory, std::string_view part) {
+    std::vector<fs::path> files;
+    std::error_code ignored;
+    for (fs::directory_iterator at(directory, ignored), end; at != end; at.increment(ignored)) {
+        const fs::path& file = at->path();
+        if (file.extension() == ".bin" && file.stem().string().find(part) != std::string::npos)
+            files.push_back(file);
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+Result<Samples> load_part(const fs::path& directory, std::string_view part, std::int64_t sequence,
+                          std::int64_t vocabulary) {
+    std::vector<Token> tokens;
+    const auto files = shards_of(directory, part);
+    if (files.empty()) {
+        return fail(Fault::data,
+                    fmt::format("{}: no *{}*.bin with tokens there; make them with `trainer prepare --output "
+                                "DIR` and give --data-dir DIR",
+                                directory.string(), part));
+    }
+    for (const auto& file : files) {
+        const std::size_t before = tokens.size();
+        if (auto done = read_shard(file, tokens); !done) return tl::make_unexpected(done.error());
+        const auto largest =
+            *std::max_element(tokens.begin() + static_cast<std::ptrdiff_t>(before), tokens.end());
+        if (largest >= vocabulary) {
+            return fail(
+                Fault::usage,
+                fmt::format("{}: token {} does not fit the model's vocabulary of {}; give the model at "
+                            "least {}, or prepare the text with another --tokenizer",
+                            file.string(), largest, vocabulary, largest + 1));
+        }
+    }
+    Samples samples;
+    samples.count = (static_cast<std::int64_t>(tokens.size()) - 1) / sequence;
+    if (samples.count == 0) {
+        return fail(Fault::usage,
+                    fmt::format("{}: {} tokens in *{}*.bin, but a sequence of {} takes {}; give "
+                                "a shorter sequence, or prepare more text",
+                                directory.string(), tokens.size(), part, sequence, sequence + 1));
+    }
+    const auto used = static_cast<std::size_t>(samples.count * sequence + 1);
+    samples.features = {Type::u16, sequence, std::vector<std::uint8_t>(used * sizeof(Token))};
+    std::memcpy(samples.features.bytes.data(), tokens.data(), used * sizeof(Token));
+    samples.targets = {Type::u16, sequence, {}};
+    samples.next_is_target = true;
+    return samples;
+}
+
+}  // namespace
+
+Result<Dataset> load_tokens(const fs::path& directory, std::int64_t sequence, std::int64_t vocabulary) {
+    auto train = load_part(directory, "train", sequence, vocabulary);
+    if (!train) return tl::make_unexpected(train.error());
+    auto test = load_part(directory, "val", sequence, vocabulary);
+    if (!test) return tl::make_unexpected(test.error());
+    return Dataset{std::move(*train), std::move(*test), directory.string()};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text as a data set: the tokens of `trainer prepare` (or of llm.c's scripts) in sequences of equal length.
+// run.cpp calls it for models of text.
+#ifndef TRAINER_DATA_TOKENS_HPP
+#define TRAINER_DATA_TOKENS_HPP
+
+#include <cstdint>
+#include <filesystem>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// From the directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their
+// names. Sample i is the tokens [i * sequence, (i + 1) * sequence), its target the same one token on;
+// sequences go across the borders of documents and shards. `vocabulary`: of the model, which all tokens must
+// fit.
+Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t sequence,
+                            std::int64_t vocabulary);
+
+}  // namespace dp::trainer
+
+#endif

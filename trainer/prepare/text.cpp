@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Texts into shards of tokens: see text.hpp.
+#include "trainer/prepare/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trainer/data/files.hpp"
+#include "trainer/data/token_shard.hpp"
+#include "trainer/random.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<std::vector<Token>> encode_all(std::span<const fs::path> documents, Tokenizer& tokenizer) {
+    std::vector<fs::path> order(documents.begin(), documents.end());
+    // So that the test has of everything, also where files are named by date.
+    Random random(1, 0);
+    for (auto left = static_cast<std::uint32_t>(order.size()); left > 1; --left)
+        std::swap(order[left - 1], order[random.below(left)]);
+
+    std::vector<Token> tokens;
+    for (const fs::path& file : order) {
+        const auto text = read_file(file);
+        if (!text) return tl::make_unexpected(text.error());
+        tokens.push_back(tokenizer.end_of_text());
+        if (auto done = tokenizer.encode(*text, tokens); !done)
+            return fail(done.error().fault, fmt::format("{}: {}", file.string(), done.error().message));
+    }
+    return tokens;
+}
+
+Result<void> write_part(std::span<const Token> tokens, std::string_view part, const fs::path& directory) {
+    for (std::size_t shard = 0; shard * kTokensOfShard < tokens.size(); ++shard) {
+        const auto rest = tokens.subspan(shard * kTokensOfShard);
+        const auto file = directory / fmt::format("{}_{:06}.bin", part, shard);
+        if (auto done = write_shard(file, rest.first(std::min(rest.size(), kTokensOfShard))); !done)
+            return done;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::vector<fs::path>> text_files(std::span<const fs::path> paths) {
+    std::vector<fs::path> files;
+    for (const fs::path& path : paths) {
+        std::error_code error;
+        if (!fs::is_directory(path, error)) {
+            files.push_back(path);
+            continue;
+        }
+        std::vector<fs::path> found;
+        for (fs::recursive_directory_iterator at(path, error), end; at != end && !error;
+             at.increment(error)) {
+            std::error_code ignored;
+            if (at->path().extension() == ".txt" && at->is_regular_file(ignored)) found.push_back(at->path());
+        }
+        if (error) return fail(Fault::data, fmt::format("{}: {}", path.string(), error.message()));
+        if (found.empty())
+            return fail(Fault::data,
+                        fmt::format("{}: no *.txt there; give the text's files by name", path.string()));
+        std::sort(found.begin(), found.end());
+        files.insert(files.end(), found.begin(), found.end());
+    }
+    return files;
+}
+
+Result<std::string> write_token_shards(std::span<const fs::path> documents, Tokenizer& tokenizer,
+                                       double validation, const fs::path& directory) {
+    const auto tokens = encode_all(documents, tokenizer);
+    if (!tokens) return tl::make_unexpected(tokens.error());
+    const auto tests = static_cast<std::size_t>(std::ceil(validation * static_cast<double>(tokens->size())));
+    if (tests < 2 || tokens->size() - tests < 2)
+        return fail(
+            Fault::data,
+            fmt::format("the text has {} tokens, which is nothing to train on; give more", tokens->size()));
+    const auto all = std::span(*tokens);
+    if (auto done = write_part(all.first(all.size() - tests), "train", directory); !done)
+        return tl::make_unexpected(done.error());
+    if (auto done = write_part(all.last(tests), "val", directory); !done)
+        return tl::make_unexpected(done.error());
+    if (auto done = save_tokenizer(tokenizer, directory); !done) return tl::make_unexpected(done.error());
+    return fmt::format("{} document{}, {} tokens to train and {} to test with (tokenizer {}, vocabulary {})",
+                       documents.size(), documents.size() == 1 ? "" : "s", all.size() - tests, tests,
+                       tokenizer.name(), tokenizer.vocabulary());
+}
+
+}  // namespace dp::trainer
