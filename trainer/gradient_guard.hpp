@@ -15,6 +15,9 @@ namespace dp::trainer {
 // After so many bad steps in a row a training ends.
 inline constexpr std::int64_t kMostBadSteps = 10;
 
+// The norm of all gradients together. Waits for the device. `sums`: f64 [kSquareSums], for its use.
+double norm_of(const Tensor& gradients, Device& device, const Tensor& sums);
+
 class GradientGuard {
  public:
     // `clip`: the largest norm of all gradients together.

@@ -3,19 +3,10 @@
 // `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. Nothing is allocated.
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "trainer/optimizer.hpp"
+#include "trainer/memory_estimate.hpp"
 #include "trainer/run.hpp"
 
 namespace dp::trainer {
-namespace {
-
-double mebibytes(std::int64_t numbers) {
-    return static_cast<double>(numbers) * sizeof(float) / (1 << 20);
-}
-
-}  // namespace
 
 Result<void> info(const Options& options) {
     const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
@@ -33,17 +24,19 @@ Result<void> info(const Options& options) {
                    fmt::format("{}", fmt::join(parameter.shape, " x ")), elements_of(parameter.shape));
     }
     const std::int64_t count = model->parameters().count();
-    const int state = state_per_parameter(settings.optimizer);
+    // The data set is not opened for this.
+    const MemoryNeeds needs = estimate_memory(*model, settings, nullptr, 1);
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
     fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
-    fmt::print("  {:<28} {:>19.2f} MiB\n", "values", mebibytes(count));
-    fmt::print("  {:<28} {:>19.2f} MiB\n", "gradients", mebibytes(count));
-    fmt::print("  {:<28} {:>19.2f} MiB\n",
-               settings.optimizer == Optimization::adam ? "state of adam" : "state of sgd",
-               mebibytes(count * state));
-    fmt::print("  {:<28} {:>19.2f} MiB\n", fmt::format("activations, batch {}", settings.batch),
-               mebibytes(model->activations_per_sample() * settings.batch));
+    const auto row = [](const std::string& name, std::int64_t bytes) {
+        fmt::print("  {:<28} {:>23}\n", name, size_text(bytes));
+    };
+    row("values", needs.parameters);
+    row("gradients", needs.gradients);
+    row(settings.optimizer == Optimization::adam ? "state of adam" : "state of sgd", needs.optimizer);
+    row(fmt::format("activations, batch {}", settings.batch), needs.activations);
+    row("memory, without the data set", needs.total());
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank",
                flops * static_cast<double>(settings.batch) / 1e6);

@@ -5,8 +5,8 @@
 
 namespace dp::trainer {
 
-std::int64_t log_interval_of(LogStyle style) {
-    return style == LogStyle::pytorch || style == LogStyle::megatron ? 100 : 0;
+bool tells_steps(LogStyle style) {
+    return style == LogStyle::pytorch || style == LogStyle::megatron;
 }
 
 std::string pytorch_line(const LogReport& report, const Schedule& schedule, std::int64_t samples,

@@ -15,8 +15,9 @@ namespace dp::trainer {
 
 enum class LogStyle { plain, pytorch, megatron, samba };
 
-// Steps between two lines where the user has not said it; 0: no lines of steps.
-std::int64_t log_interval_of(LogStyle style);
+// Whether it has lines of steps; and steps from one to the next where the user has not said it.
+bool tells_steps(LogStyle style);
+inline constexpr std::int64_t kLogInterval = 100;
 
 // `samples`: of the training set; `batch`: what a rank takes of them in a step.
 std::string pytorch_line(const LogReport& report, const Schedule& schedule, std::int64_t samples,

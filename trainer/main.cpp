@@ -11,6 +11,7 @@
 #include <exception>
 #include <string_view>
 
+#include "trainer/generate.hpp"
 #include "trainer/options.hpp"
 #include "trainer/run.hpp"
 
@@ -39,9 +40,12 @@ int main(int argc, char** argv) {
                 fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
             return parsed.code;
         }
-        const auto done = parsed.options->verb == Verb::info      ? info(*parsed.options)
-                          : parsed.options->verb == Verb::prepare ? prepare(*parsed.options)
-                                                                  : run(*parsed.options, started);
+        const Options& options = *parsed.options;
+        const auto done = options.verb == Verb::info       ? info(options)
+                          : options.verb == Verb::prepare  ? prepare(options)
+                          : options.verb == Verb::report   ? report_runs(options.report)
+                          : options.verb == Verb::generate ? generate(options.generate)
+                                                           : run(options, started);
         if (done) return 0;
         if (!done.error().message.empty()) fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
         return static_cast<int>(done.error().fault);

@@ -56,4 +56,23 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) 
         ""));
 }
 
+CLI::Validator size_in_bytes() {
+    return CLI::Validator(
+        [](std::string& text) -> std::string {
+            std::string bytes = text;
+            std::int64_t value = 0;
+            try {
+                CLI::AsSizeValue{false}(bytes);
+                const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), value);
+                if (error != std::errc() || end != bytes.data() + bytes.size()) value = 0;
+            } catch (const CLI::ValidationError&) {  // of the number or of the unit
+                value = 0;
+            }
+            if (value <= 0) return fmt::format("'{}' is not a size above 0, such as 512MiB or 2G", text);
+            text = bytes;
+            return {};
+        },
+        "");
+}
+
 }  // namespace dp::trainer

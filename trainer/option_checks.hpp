@@ -21,6 +21,9 @@ CLI::Validator number(double low, double high, const char* such_as);
 // A number above 0.
 CLI::Validator positive();
 
+// A size such as 1500000, 512MiB or 2G; units are powers of 1024, as Slurm's. The option gets it in bytes.
+CLI::Validator size_in_bytes();
+
 // Makes it an option that takes one of a few words.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
 

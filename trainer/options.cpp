@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 
 #include "trainer/option_checks.hpp"
 
@@ -64,14 +63,22 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     app.footer(kFooter);
     app.get_formatter()->column_width(34);
     app.set_version_flag("--version", "trainer " DP_TRAINER_VERSION);
-    auto* run = app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
+    app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
     auto* info =
         app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
     auto* prepare = app.add_subcommand("prepare", "make a data set ready: text as tokens, MNIST");
     app.require_subcommand(0, 1);
-
     Options options;
     add_prepare_options(*prepare, options.prepare);
+    auto* generate = app.add_subcommand("generate", "text from a checkpoint of gpt");
+    add_generate_options(*generate, options.generate);
+    auto* measure = app.add_subcommand("measure-performance",
+                                       "run the model on one batch again and again, and say how fast it is")
+                        ->fallthrough();
+    add_measure_options(*measure, options.measure);
+    auto* report = app.add_subcommand("report", "compare runs: a table from their summaries");
+    add_report_options(*report, options.report);
+
     using Defaults = ModelInfo::Defaults;
     std::string device = "auto", parallel = "auto", optimizer;
     one_of(app.add_option("--model", options.model, "what to train"), model_names());
@@ -148,7 +155,8 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                           "(default: plain)"),
            {"plain", "pytorch", "megatron", "samba"});
     app.add_option("--log-interval,--log_interval", options.log_every,
-                   "steps from one line of pytorch or megatron to the next (default: 100)")
+                   "steps from one line of pytorch, megatron, --metrics or --tensorboard to the next "
+                   "(default: 100)")
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
     app.add_option("--min-throughput,--min_throughput", options.min_throughput,
@@ -181,6 +189,16 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
            {"auto", "must", "never"})
         ->needs(checkpoints);
     app.add_option("--json", options.json, "write the summary to this file, too")->type_name("FILE");
+    app.add_option("--metrics", options.metrics,
+                   "append how the training goes to this file, one JSON object a line")
+        ->type_name("FILE");
+    app.add_option("--tensorboard,--tensorboard-dir", options.tensorboard,
+                   "write the same into this directory for TensorBoard")
+        ->type_name("DIR");
+    app.add_option("--memory-limit,--memory_limit", options.memory_limit,
+                   "let the device have no more memory than this, such as 2GiB: what would a smaller one do?")
+        ->transform(size_in_bytes())
+        ->type_name("SIZE");
     app.add_option("--dump-parameters,--dump_parameters", options.dump,
                    "write rank 0's final parameters to this file: 32-bit floats, one after another")
         ->type_name("FILE");
@@ -200,8 +218,12 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         parsed.text = refusal(error);
         return parsed;
     }
-    options.verb = info->parsed() && !run->parsed() ? Verb::info : Verb::run;
-    if (prepare->parsed()) options.verb = Verb::prepare;
+    options.verb = info->parsed()       ? Verb::info
+                   : prepare->parsed()  ? Verb::prepare
+                   : measure->parsed()  ? Verb::measure
+                   : report->parsed()   ? Verb::report
+                   : generate->parsed() ? Verb::generate
+                                        : Verb::run;
     options.device = device == "cpu" ? DeviceChoice::cpu
                                      : (device == "cuda" ? DeviceChoice::cuda : DeviceChoice::automatic);
     if (parallel_option->count() > 0 && parallel.empty()) parallel = "on";
@@ -231,7 +253,7 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
                                    : "install Debian's package dataset-fashion-mnist, or give --data-dir";
     if (options.model) {
         const ModelInfo* info = find_model(*options.model);
-        if (info->data == DataSet::fashion_mnist && !data_there && options.verb == Verb::run) {
+        if (info->data == DataSet::fashion_mnist && !data_there && options.verb != Verb::info) {
             return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}",
                                                  directory, info->name, advice));
         }
@@ -264,8 +286,9 @@ Settings settings_for(const Options& options, const ModelInfo& info) {
     settings.clip = options.clip;
     // Megatron's line has the norm of the gradients.
     settings.skip_bad_steps = options.skip_bad_steps || options.log_style == LogStyle::megatron;
-    if (const std::int64_t interval = log_interval_of(options.log_style); interval > 0)
-        settings.log_every = options.log_every.value_or(interval);
+    const bool writes_metrics = options.metrics || options.tensorboard;
+    if (tells_steps(options.log_style) || writes_metrics)
+        settings.log_every = options.log_every.value_or(kLogInterval);
     settings.log_single = options.log_style == LogStyle::pytorch;
     settings.optimizer = options.optimizer.value_or(info.defaults.optimizer);
     settings.seed = options.seed;

@@ -14,16 +14,19 @@
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/open.hpp"
+#include "trainer/generate.hpp"
 #include "trainer/log_style.hpp"
+#include "trainer/measure.hpp"
 #include "trainer/model_options.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/prepare/options.hpp"
+#include "trainer/report_runs.hpp"
 #include "trainer/training.hpp"
 
 namespace dp::trainer {
 
-enum class Verb { run, info, prepare };
+enum class Verb { run, info, prepare, measure, report, generate };
 
 // What the user said; what was not said is empty, and the model's defaults hold.
 struct Options {
@@ -55,6 +58,12 @@ struct Options {
     std::optional<std::filesystem::path> json;
     std::optional<std::filesystem::path> dump;
     PrepareOptions prepare;
+    std::optional<std::filesystem::path> metrics;
+    std::optional<std::filesystem::path> tensorboard;
+    std::optional<std::int64_t> memory_limit;  // bytes
+    MeasureOptions measure;
+    ReportOptions report;
+    GenerateOptions generate;
 };
 
 struct Parsed {

@@ -42,9 +42,7 @@ Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<floa
 }
 
 void ParameterSet::place(Device& device, std::uint64_t seed) {
-    std::int64_t total = 0;
-    for (const auto& parameter : parameters_) total += padded(elements_of(parameter.shape));
-
+    const std::int64_t total = padded_count();
     std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
     values_ = device.make(Type::f32, {total});
     gradients_ = device.make(Type::f32, {total});
@@ -83,6 +81,12 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
 std::int64_t ParameterSet::count() const {
     std::int64_t total = 0;
     for (const auto& parameter : parameters_) total += elements_of(parameter.shape);
+    return total;
+}
+
+std::int64_t ParameterSet::padded_count() const {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += padded(elements_of(parameter.shape));
     return total;
 }
 

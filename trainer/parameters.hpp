@@ -63,7 +63,8 @@ class ParameterSet {
     void on_completed(std::function<void(std::size_t)> watcher) { watcher_ = std::move(watcher); }
 
     const std::deque<Parameter>& all() const { return parameters_; }
-    std::int64_t count() const;  // numbers to learn, without padding
+    std::int64_t count() const;         // numbers to learn, without padding
+    std::int64_t padded_count() const;  // as they lie in memory
 
     // Everything in one piece, padding (zeros, which stay zero) included; first what weight decay is for
     // (matrices and kernels), then biases and the like.

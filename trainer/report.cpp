@@ -5,8 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdio>
+
+#include "trainer/progress.hpp"
 
 namespace dp::trainer {
 
@@ -35,18 +36,22 @@ void Report::trouble(std::string_view text) {
 void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) {
     if (!terminal_) return;
     const auto now = Clock::now();
+    const std::int64_t done = (epoch - 1) * schedule.steps_per_epoch + step;
+    if (first_done_ == 0) {
+        first_done_ = done;
+        first_at_ = now;
+    }
     if (now - last_drawn_ < std::chrono::milliseconds(100)) return;
     last_drawn_ = now;
     drawn_ = true;
-    const std::int64_t done = (epoch - 1) * schedule.steps_per_epoch + step;
-    const auto share = static_cast<double>(done) / static_cast<double>(schedule.total_steps);
-    fmt::print(stderr, "\r\033[Kepoch {}/{}  step {}/{}  [{:<30}] {:3.0f} %", epoch, schedule.epochs, done,
-               schedule.total_steps, std::string(static_cast<std::size_t>(std::lround(share * 30)), '#'),
-               share * 100);
+    const double seconds = std::chrono::duration<double>(now - first_at_).count();
+    fmt::print(stderr, "\r\033[K{}", progress_line({epoch, done, done - first_done_, seconds}, schedule));
     std::fflush(stderr);
 }
 
 void Report::on_log(const LogReport& report, const Schedule& schedule) {
+    // Of the other styles only --metrics and --tensorboard want to hear of steps.
+    if (!tells_steps(style_)) return;
     line(style_ == LogStyle::pytorch ? pytorch_line(report, schedule, samples_, batch_)
                                      : megatron_line(report, schedule));
 }
@@ -93,8 +98,11 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     nlohmann::ordered_json json{
         {"model", facts.model},
         {"device", facts.device},
+        {"device_name", facts.device_name},
+        {"threads", facts.threads},
         {"communicator", facts.communicator},
         {"world_size", facts.world_size},
+        {"nodes", facts.nodes},
         {"seed", facts.seed},
         {"epochs", outcome.schedule.epochs},
         {"steps", outcome.schedule.total_steps},
@@ -106,6 +114,7 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     json["samples_per_second"] = outcome.samples_per_second;
     json["train_seconds"] = outcome.train_seconds;
     json["startup_seconds"] = facts.startup_seconds;
+    json["memory_peak_bytes"] = facts.memory_peak;
     if (outcome.skipped > 0) json["skipped_steps"] = outcome.skipped;
     if (outcome.resumed > 0) json["resumed_from_step"] = outcome.resumed;
     if (facts.has_checkpoints) json["checkpoints_written"] = outcome.checkpoints;

@@ -46,6 +46,8 @@ class Report final : public Observer {
     std::int64_t samples_ = 0, batch_ = 0;
     bool drawn_ = false;  // a progress line stands on the terminal
     Clock::time_point last_drawn_{};
+    std::int64_t first_done_ = 0;  // steps of the training when on_step() came first; 0: not yet
+    Clock::time_point first_at_{};
 
     void erase();
 };
@@ -66,9 +68,13 @@ struct RunFacts {
     std::uint64_t seed;
     double startup_seconds;        // from the start of the process until the training loop
     bool has_checkpoints = false;  // --checkpoint-dir
+    std::string device_name = {};  // Device::description()
+    int threads = 1;               // of a rank, on the CPU
+    std::int64_t nodes = 1;
+    std::int64_t memory_peak = 0;  // bytes of the device, of this rank
 };
 
-// Pure: the summary. Keys are for programs and stay.
+// Pure: the summary. Keys are for programs and stay; dp-trainer(1) says what they mean.
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome);
 
 }  // namespace dp::trainer

@@ -16,9 +16,12 @@
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/data/load.hpp"
 #include "trainer/data/tokenizer.hpp"
+#include "trainer/memory_estimate.hpp"
+#include "trainer/metrics_file.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/prepare.hpp"
 #include "trainer/report.hpp"
+#include "trainer/tensorboard.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -76,14 +79,20 @@ dp_phase_kind kind_of(Phase phase) {
 class Watching final : public Observer {
  public:
     Watching(Report& report, World& world) : report_(report), world_(world) {}
+    // From now on it is told of logs and epochs, too.
+    void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
     void on_phase(Phase phase) override { world_.phase(kind_of(phase)); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
         report_.on_step(epoch, step, schedule);
     }
-    void on_log(const LogReport& log, const Schedule& schedule) override { report_.on_log(log, schedule); }
+    void on_log(const LogReport& log, const Schedule& schedule) override {
+        report_.on_log(log, schedule);
+        for (const auto& other : also_) other->on_log(log, schedule);
+    }
     void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {
         report_.on_epoch(epoch, schedule);
+        for (const auto& other : also_) other->on_epoch(epoch, schedule);
     }
     void on_resume(std::int64_t step, const std::filesystem::path& from, const Schedule& schedule) override {
         report_.on_resume(step, from, schedule);
@@ -93,7 +102,73 @@ class Watching final : public Observer {
  private:
     Report& report_;
     World& world_;
+    std::vector<std::unique_ptr<Observer>> also_;
 };
+
+// Bytes that a rank's device may still give, the same number on every rank, so that all come to the same:
+// that of the rank with the least. Every rank calls.
+Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
+                                             const Surroundings& here) {
+    constexpr std::int64_t kUnknown = std::int64_t{1} << 62;
+    std::int64_t available = device.available_memory().value_or(kUnknown);
+    if (device.name() == "cpu") available /= here.local_size;
+    if (here.gpu.is_part() && device.name() == "cuda")
+        available = available / here.gpu.parts * here.gpu.count;
+    if (const auto limit = device.memory().limit()) available = std::min(available, *limit);
+    auto least = largest_of_all_ranks(-static_cast<double>(available), device, communicator);
+    if (!least) return tl::make_unexpected(least.error());
+    return static_cast<std::int64_t>(-*least);
+}
+
+// What one rank could not do ends all of them in the same way, and only that rank says why.
+Result<void> same_on_all_ranks(Result<void> mine, Device& device, Communicator& communicator) {
+    const double fault = mine ? 0 : static_cast<double>(static_cast<int>(mine.error().fault));
+    const auto worst = largest_of_all_ranks(fault, device, communicator);
+    if (!worst) return tl::make_unexpected(worst.error());
+    if (!mine || *worst == 0) return mine;
+    return fail(static_cast<Fault>(static_cast<int>(*worst)), "");
+}
+
+// What to do is a part of the line where a device is out of memory, as far as it got.
+Error with_advice(Error error, Device& device, const MemoryCase& memory_case) {
+    if (device.memory().is_exhausted())
+        error.message += ": " + batch_advice(memory_case, device.memory().peak());
+    return error;
+}
+
+// The last line, and the same in a file where that was asked for.
+Result<void> finish(const nlohmann::ordered_json& summary, const Options& options,
+                    const ParallelDecision& decision, Report& report) {
+    const std::string text = summary.dump();
+    if (decision.speaks && options.json) {
+        if (auto done = write_file(*options.json, (text + "\n").data(), text.size() + 1); !done) return done;
+    }
+    report.line(text);
+    return {};
+}
+
+// --metrics and --tensorboard, for the process that speaks.
+Result<void> open_metrics(const Options& options, const RunFacts& facts, const Model& model,
+                          const Settings& settings, Watching& watching) {
+    if (options.metrics) {
+        auto file = MetricsFile::open(
+            *options.metrics, name_of_this_run(),
+            {{"model", facts.model},
+             {"device", facts.device},
+             {"world_size", facts.world_size},
+             {"seed", facts.seed},
+             {"global_batch_size", settings.batch * settings.accumulate * facts.world_size}});
+        if (!file) return tl::make_unexpected(file.error());
+        watching.add(std::move(*file));
+    }
+    if (options.tensorboard) {
+        auto board =
+            TensorBoard::open(*options.tensorboard, 3 * model.forward_flops_per_sample(), facts.world_size);
+        if (!board) return tl::make_unexpected(board.error());
+        watching.add(std::move(*board));
+    }
+    return {};
+}
 
 }  // namespace
 
@@ -145,6 +220,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) report.line(*opened->note);
     Device& device = *opened->device;
+    if (options.memory_limit) device.memory().set_limit(*options.memory_limit);
     watching.on_phase(Phase::communication);
     auto communicator = world->connect(device, here.gpu.is_part());
     if (!communicator) return tl::make_unexpected(communicator.error());
@@ -152,15 +228,45 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     watching.on_phase(Phase::compute);
     const auto model = info.make(*shape);
     report.line(describe(*model, info, device, **communicator, settings, *data));
+    const std::int64_t ranks = (*communicator)->size();
+    const auto available = available_to_every_rank(device, **communicator, here);
+    if (!available) return tl::make_unexpected(available.error());
+    ModelShape thriftier = *shape;
+    thriftier.gpt.recompute = true;
+    const auto recomputing =
+        info.name == "gpt" && !shape->gpt.recompute ? info.make(thriftier) : std::unique_ptr<Model>();
+    const MemoryCase memory_case{*model, settings, &*data, ranks, recomputing.get()};
+    if (auto problem = memory_problem(info.name, memory_case, device.name(), *available))
+        return fail(Fault::device, decision->speaks ? *problem : "");
+    report.line(fmt::format("memory a rank: {} of {}",
+                            needs_text(estimate_memory(*model, settings, &*data, ranks)),
+                            size_text(*available)));
+    RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
+    facts.has_checkpoints = has_checkpoints;
+    facts.device_name = device.description();
+    facts.threads = threads_for(here);
+    if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;
+    if (options.verb == Verb::measure) {
+        auto measured = measure(info, *model, *data, settings, options.measure, device, **communicator);
+        if (!measured) return tl::make_unexpected(with_advice(measured.error(), device, memory_case));
+        facts.memory_peak = device.memory().peak();
+        report.line(measurement_table(*measured));
+        return finish(measurement_json(facts, *measured), options, *decision, report);
+    }
+    auto metrics =
+        decision->speaks ? open_metrics(options, facts, *model, settings, watching) : Result<void>();
+    metrics = same_on_all_ranks(std::move(metrics), device, **communicator);
+    if (!metrics) return metrics;
     report.counts(data->train.count, settings.batch * settings.accumulate);
     if (style == LogStyle::pytorch) report.line("Entering training loop...");
-    const double startup = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    facts.startup_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     if (has_checkpoints) {  // not before: until here a signal ends the process, and nothing is lost
         catch_stop_signals();
         settings.checkpoints.stop_signal = stop_signal;
     }
     const auto outcome = train(info, *model, *data, settings, device, **communicator, watching);
-    if (!outcome) return tl::make_unexpected(outcome.error());
+    if (!outcome) return tl::make_unexpected(with_advice(outcome.error(), device, memory_case));
+    facts.memory_peak = device.memory().peak();
     if (style == LogStyle::pytorch)
         report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome->train_seconds));
     if (style == LogStyle::samba) {
@@ -170,9 +276,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         report.line(samba_summary(*outcome));
     }
 
-    const auto summary = summary_of({info.name, device.name(), (*communicator)->name(),
-                                     (*communicator)->size(), settings.seed, startup, has_checkpoints},
-                                    *outcome);
+    const auto summary = summary_of(facts, *outcome);
     watching.on_phase(Phase::checkpoint);
     // Files first, so that the summary stays the last line; who does not speak writes none.
     if (decision->speaks && options.dump) {
@@ -181,12 +285,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
             !done)
             return done;
     }
-    const std::string text = summary.dump();
-    if (decision->speaks && options.json) {
-        if (auto done = write_file(*options.json, (text + "\n").data(), text.size() + 1); !done) return done;
-    }
+    if (auto done = finish(summary, options, *decision, report); !done) return done;
     watching.on_phase(Phase::idle);
-    report.line(text);
     if (!outcome->equal_on_all_ranks) {
         return fail(Fault::training,
                     fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "

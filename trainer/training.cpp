@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 // Samples that a rank evaluates at a time: large enough for the matrix products, and no more than fit 64 MiB
-// of activations.
+// of activations; where a model has so many that it cannot be both, not more than it trains on at a time.
 constexpr std::int64_t kMostTestBatch = 512;
 constexpr std::int64_t kLeastTestBatch = 16;
 constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
@@ -99,8 +99,7 @@ class Run {
                    communicator.size(), settings.seed),
           test_count_(data.test.count),
           test_shard_(shard_of(data.test.count, communicator.rank(), communicator.size())),
-          test_batch_(std::clamp(kTestActivations / std::max<std::int64_t>(model.activations_per_sample(), 1),
-                                 kLeastTestBatch, kMostTestBatch)),
+          test_batch_(test_batch_of(model.activations_per_sample(), settings.batch)),
           train_samples_(device, data.train, 0, data.train.count, settings.batch),
           test_samples_(device, data.test, test_shard_.first, test_shard_.count, test_batch_),
           metrics_(device.make(Type::f64, {2})),
@@ -110,7 +109,10 @@ class Run {
         reducer_.emplace(model.parameters(), device, communicator, buckets_of(model.parameters()));
         if (settings.accumulate > 1)
             gradient_sum_ = device.make(Type::f32, model.parameters().gradients().shape());
-        if (settings.log_every > 0) log_metrics_ = device.make(Type::f64, {2});
+        if (settings.log_every > 0) {
+            log_metrics_ = device.make(Type::f64, {2});
+            norm_sums_ = device.make(Type::f64, {kSquareSums});
+        }
         if (settings.clip || settings.skip_bad_steps) {
             guard_.emplace(device, settings.clip);
             step_metrics_ = device.make(Type::f64, {2});
@@ -119,8 +121,8 @@ class Run {
         std::iota(order.begin(), order.end(), 0);
         test_order_ = upload_indices(device, order);
         if (!settings.checkpoints.directory.empty())
-            saving_.emplace(info, model, *optimizer_, data, settings, schedule, device,
-                            communicator, observer);
+            saving_.emplace(info, model, *optimizer_, data, settings, schedule, device, communicator,
+                            observer);
     }
 
     // Goes on from a checkpoint, where there is one.
@@ -207,6 +209,19 @@ class Run {
         return report;
     }
 
+    // The first step again and again.
+    Result<void> repeat(std::int64_t steps) {
+        observer_.on_phase(Phase::load);
+        const Tensor indices = upload_indices(device_, sampler_.epoch(1));
+        for (std::int64_t step = 1; step <= steps; ++step) {
+            const Tensor first = indices.view(0, {settings_.batch * settings_.accumulate});
+            if (auto made = make_step(first, std::min(step, schedule_.total_steps)); !made) return made;
+            if (auto sound = device_.status(); !sound) return sound;
+            observer_.on_step(1, step, schedule_);
+        }
+        return {};
+    }
+
  private:
     const ModelInfo& info_;
     Model& model_;
@@ -233,16 +248,22 @@ class Run {
     std::int64_t skipped_ = 0;
     StepLog log_;
     Tensor log_metrics_;
+    Tensor norm_sums_;
     double earlier_loss_ = 0;          // this rank's, of the epochs before this one
     std::int64_t skipped_before_ = 0;  // this epoch
     Progress resumed_;                 // what was made before this training went on
     std::optional<Saving> saving_;     // where there are checkpoints
 
+    // What a step is made from: the gradients of its batches together.
+    const Tensor& step_gradients() const {
+        return settings_.accumulate > 1 ? gradient_sum_ : model_.parameters().gradients();
+    }
+
     // `number`: of the step in the training, from 1.
     Result<void> make_step(const Tensor& indices, std::int64_t number) {
         const bool sums = settings_.accumulate > 1;
         const Tensor& metrics = guard_ ? step_metrics_ : metrics_;
-        const Tensor& gradients = sums ? gradient_sum_ : model_.parameters().gradients();
+        const Tensor& gradients = step_gradients();
         if (guard_) device_.zero(step_metrics_);
         if (sums) device_.zero(gradient_sum_);
         for (std::int64_t part = 0; part < settings_.accumulate; ++part) {
@@ -305,10 +326,11 @@ class Run {
         auto all = total(log_metrics_);
         if (!all) return tl::make_unexpected(all.error());
         const auto samples = static_cast<double>((since.steps - since.skipped) * schedule_.global_batch);
-        observer_.on_log({place, all->loss / samples, seconds / static_cast<double>(since.steps),
-                          rate_at(settings_.rate, place.number, schedule_.total_steps),
-                          guard_ ? guard_->norm() : 0, since.skipped},
-                         schedule_);
+        observer_.on_log(
+            {place, all->loss / samples, seconds / static_cast<double>(since.steps),
+             rate_at(settings_.rate, place.number, schedule_.total_steps),
+             guard_ ? guard_->norm() : norm_of(step_gradients(), device_, norm_sums_), since.skipped},
+            schedule_);
         log_.begin(counts(place.number));
         return {};
     }
@@ -403,6 +425,20 @@ Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicat
     const auto extremes = device.values_of<std::int64_t>(tensor);
     if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
     return extremes[0] == -extremes[2] && extremes[1] == -extremes[3];
+}
+
+std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch) {
+    return std::clamp(kTestActivations / std::max<std::int64_t>(activations_per_sample, 1),
+                      std::min(kLeastTestBatch, batch), kMostTestBatch);
+}
+
+Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
+                         Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {
+    const auto schedule = make_schedule(settings, data.train.count, communicator.size());
+    if (!schedule) return tl::make_unexpected(schedule.error());
+    Run run(info, model, data, settings, *schedule, device, communicator, observer);
+    if (auto sound = device.status(); !sound) return sound;
+    return run.repeat(steps);
 }
 
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,

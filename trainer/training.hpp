@@ -52,6 +52,9 @@ struct Schedule {
 // and where the learning rate would end above its largest.
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
 
+// Pure: samples that a rank tests at a time, of a model with so many activations a sample.
+std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch);
+
 struct EpochReport {
     std::int64_t epoch;                   // the first is 1
     double loss;                          // mean over the epoch's training samples of all ranks
@@ -68,7 +71,7 @@ struct LogReport {
     double loss;      // mean over the samples
     double seconds_per_step;
     double rate;           // learning rate of the last one
-    double gradient_norm;  // of the last one, before it was clipped; 0 where steps are not guarded
+    double gradient_norm;  // of the last one, before it was clipped
     std::int64_t skipped;  // of the steps
 };
 
@@ -117,6 +120,11 @@ struct Outcome {
 // data.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer);
+
+// Makes a step on one and the same batch, again and again, as training would: for measuring. The observer
+// hears of each step. Every rank calls.
+Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
+                         Device& device, Communicator& communicator, std::int64_t steps, Observer& observer);
 
 // The largest number that a rank brought. Every rank calls.
 Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator);

@@ -20,6 +20,7 @@
 #include "trainer/devices/cpu/losses.hpp"
 #include "trainer/devices/cpu/normalisation.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
+#include "trainer/devices/host_memory.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -69,16 +70,17 @@ class Cpu final : public Device {
         // touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
         void* memory = bytes > physical_memory() ? nullptr : std::aligned_alloc(kAlignment, rounded);
-        if (memory == nullptr) {
-            failure_ = Error{Fault::device,
-                             fmt::format("cpu: out of memory, {} MiB asked for; give a smaller --batch-size",
-                                         bytes >> 20)};
-            return nullptr;
-        }
+        if (memory == nullptr) return out_of_memory(bytes);
         std::memset(memory, 0, rounded);
         return memory;
     }
     void release(void* memory) noexcept override { std::free(memory); }
+    void* out_of_memory(std::size_t bytes) override {
+        memory().note_exhausted();
+        if (!failure_) failure_ = Error{Fault::device, out_of_memory_message("cpu", bytes)};
+        return nullptr;
+    }
+    std::optional<std::int64_t> available_memory() const override { return available_host_memory(); }
 
     void upload(const void* from, const Tensor& to) override {
         if (!failure_) std::memcpy(to.data<void>(), from, to.bytes());

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "trainer/devices/dropout.hpp"
+#include "trainer/devices/memory_account.hpp"
 #include "trainer/result.hpp"
 #include "trainer/tensor.hpp"
 
@@ -102,6 +103,12 @@ struct AdamStep {
     float keep = 1;
 };
 
+// One line: what was asked of which device.
+inline std::string out_of_memory_message(std::string_view device, std::size_t bytes) {
+    return std::string(device) + ": out of memory, " + std::to_string(bytes >> 20) +
+           " MiB more were asked for; give a smaller --batch-size";
+}
+
 // Numbers of what square_sum() writes.
 inline constexpr std::int64_t kSquareSums = 1 + 512;
 
@@ -118,6 +125,11 @@ class Device {
     // ------------------------------------------------------------------------------------------------
     virtual void* allocate(std::size_t bytes) = 0;  // zeroed, aligned to 256 bytes; nullptr: see status()
     virtual void release(void* memory) noexcept = 0;
+    // Keeps, as the device's failure, that it could not give so many bytes; nullptr.
+    virtual void* out_of_memory(std::size_t bytes) = 0;
+    // Bytes that it could still give, as far as it knows; of a host's memory all ranks there have a part.
+    virtual std::optional<std::int64_t> available_memory() const = 0;
+    MemoryAccount& memory() { return memory_; }
     virtual void upload(const void* from, const Tensor& to) = 0;  // tensor.bytes() of them
     virtual void download(const Tensor& from, void* to) = 0;      // waits: `to` is filled when it returns
     virtual void zero(const Tensor& tensor) = 0;
@@ -235,8 +247,16 @@ class Device {
     // ----------------------------------------------------------------------------------------------
     Tensor make(Type type, Shape shape) {
         const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
-        std::shared_ptr<void> memory(allocate(bytes), [this](void* old) { release(old); });
-        return Tensor(std::move(memory), type, std::move(shape));
+        const auto counted = static_cast<std::int64_t>(bytes);
+        const bool allowed = memory_.take(counted);
+        void* memory = allowed ? allocate(bytes) : out_of_memory(bytes);
+        if (allowed && memory == nullptr) memory_.give_back(counted);
+        std::shared_ptr<void> owner(memory, [this, counted](void* old) {
+            if (old == nullptr) return;
+            release(old);
+            memory_.give_back(counted);
+        });
+        return Tensor(std::move(owner), type, std::move(shape));
     }
 
     template <typename T>
@@ -252,6 +272,9 @@ class Device {
         download(tensor, values.data());
         return values;
     }
+
+ private:
+    MemoryAccount memory_;
 };
 
 }  // namespace dp::trainer

@@ -62,7 +62,8 @@ class Cnn final : public Model {
     std::int64_t activations_per_sample() const override {
         return kImage.numbers() +
                2 * (first_.outputs() + second_.outputs() + pool_.outputs() + dropout1_.outputs() +
-                    hidden_.outputs() + dropout2_.outputs() + classes_.outputs());
+                    hidden_.outputs() + dropout2_.outputs() + classes_.outputs()) +
+               pool_.outputs() / 4;  // which of four it was, a byte each
     }
 
  private:

@@ -65,7 +65,7 @@ class Gpt final : public LanguageModel {
         d_stream_ = numbers(c);
         d_narrow_ = numbers(c);
         d_wide_ = numbers(4 * c);
-        chunk_ = std::clamp<std::int64_t>(kLogits / shape_.vocabulary, 1, r);
+        chunk_ = chunk_of(r);
         logits_ = device.make(Type::f32, {chunk_, shape_.vocabulary});
     }
 
@@ -121,7 +121,10 @@ class Gpt final : public LanguageModel {
     std::int64_t activations_per_sample() const override {
         const std::int64_t c = shape_.hidden;
         const std::int64_t a_layer = 15 * c + shape_.heads + 4;
-        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * a_layer + 7 * c + 2);
+        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * a_layer + 7 * c + 2 + 1);
+    }
+    std::int64_t scratch(std::int64_t rows) const override {
+        return chunk_of(rows * shape_.sequence) * shape_.vocabulary;
     }
 
  private:
@@ -150,6 +153,10 @@ class Gpt final : public LanguageModel {
     static const Tensor& value(const Parameter* parameter) { return parameter->value; }
     static const Tensor& gradient(const Parameter* parameter) { return parameter->gradient; }
 
+    // Tokens whose logits are made at a time.
+    std::int64_t chunk_of(std::int64_t tokens) const {
+        return std::clamp<std::int64_t>(kLogits / shape_.vocabulary, 1, tokens);
+    }
     std::int64_t kept_layers() const { return shape_.recompute ? 1 : shape_.layers; }
     Activations& activations(std::size_t layer) { return kept_[shape_.recompute ? 0 : layer]; }
     // The part of a buffer that the batch's tokens fill.

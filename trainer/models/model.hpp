@@ -54,6 +54,8 @@ class Model {
     virtual std::int64_t targets_per_sample() const { return 1; }
     virtual double forward_flops_per_sample() const = 0;
     virtual std::int64_t activations_per_sample() const = 0;  // f32 numbers held between forward and backward
+    // f32 numbers that a batch of so many samples takes besides, where that does not grow with them.
+    virtual std::int64_t scratch(std::int64_t /*rows*/) const { return 0; }
 
  protected:
     ParameterSet parameters_;

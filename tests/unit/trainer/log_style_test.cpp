@@ -42,11 +42,11 @@ TEST(LogStyle, IsSambaNovasOfTheSn30Tutorial) {
               "'final_loss': 4.781678199768066}");
 }
 
-TEST(LogStyle, OnlyThoseOfStepsHaveAnInterval) {
-    EXPECT_EQ(log_interval_of(LogStyle::plain), 0);
-    EXPECT_EQ(log_interval_of(LogStyle::samba), 0);
-    EXPECT_EQ(log_interval_of(LogStyle::pytorch), 100);
-    EXPECT_EQ(log_interval_of(LogStyle::megatron), 100);
+TEST(LogStyle, OnlyPytorchsAndMegatronsHaveLinesOfSteps) {
+    EXPECT_TRUE(tells_steps(LogStyle::pytorch));
+    EXPECT_TRUE(tells_steps(LogStyle::megatron));
+    EXPECT_FALSE(tells_steps(LogStyle::plain));
+    EXPECT_FALSE(tells_steps(LogStyle::samba));
 }
 
 }  // namespace

@@ -98,6 +98,28 @@ TEST(Options, ALogStyleBringsWhatItsLinesNeed) {
     EXPECT_TRUE(settings({"--log-style=megatron"}).skip_bad_steps);
     EXPECT_EQ(settings({"--log-style=samba"}).log_every, 0);
     EXPECT_EQ(settings({"--log-interval=10"}).log_every, 0);
+    EXPECT_EQ(settings({"--log-interval=10", "--metrics=m.jsonl"}).log_every, 10);
+    EXPECT_EQ(settings({"--tensorboard=runs"}).log_every, 100);
+    EXPECT_FALSE(settings({"--metrics=m.jsonl"}).skip_bad_steps) << "the training stays as it is";
+}
+
+TEST(Options, WhatAVerbTakesOfItsOwnArrives) {
+    const Options measuring = options({"measure-performance", "--model=cnn", "--iterations=7", "--warmup=3"});
+    EXPECT_EQ(measuring.verb, Verb::measure);
+    EXPECT_EQ(measuring.model, "cnn");
+    EXPECT_EQ(measuring.measure.iterations, 7);
+    EXPECT_EQ(measuring.measure.warmup, 3);
+    const Options reporting = options({"report", "a.json", "b.json", "--csv"});
+    EXPECT_EQ(reporting.verb, Verb::report);
+    EXPECT_EQ(reporting.report.files.size(), 2u);
+    EXPECT_TRUE(reporting.report.csv);
+}
+
+TEST(Options, ASizeIsTakenInBytesOrWithAUnit) {
+    EXPECT_FALSE(options({}).memory_limit);
+    EXPECT_EQ(options({"--memory-limit=1000"}).memory_limit, 1000);
+    EXPECT_EQ(options({"--memory-limit=2GiB"}).memory_limit, std::int64_t{2} << 30);
+    EXPECT_EQ(options({"--memory_limit", "512M"}).memory_limit, 512 << 20);
 }
 
 TEST(Options, UnderscoresAndVerbsAfterOptionsAreTaken) {
@@ -151,6 +173,15 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--checkpoint-dir=c", "--save-interval=0"}, "--save-interval: '0' is not a whole number from 1"},
         {{"--checkpoint-dir=c", "--keep=0"}, "--keep: '0' is not a whole number from 1"},
         {{"--checkpoint-dir=c", "--resume=yes"}, "--resume: 'yes' is not one of auto, must, never"},
+        {{"--memory-limit=0"}, "--memory-limit: '0' is not a size above 0"},
+        {{"--memory-limit=-5"}, "'-5' is not a size above 0, such as 512MiB or 2G"},
+        {{"--memory-limit=5XB"}, "'5XB' is not a size above 0"},
+        {{"--memory-limit=99999999999GiB"}, "'99999999999GiB' is not a size above 0"},
+        {{"--iterations=5"}, "no such option or verb: --iterations"},
+        {{"measure-performance", "--iterations=0"}, "--iterations: '0' is not a whole number from 1"},
+        {{"report"}, "FILE is required"},
+        {{"report", "a", "--csv", "--json"}, "--csv excludes --json"},
+        {{"report", "a", "--model=ffn"}, "no such option or verb: --model=ffn"},
         {{"--no-such"}, "no such option or verb: --no-such"},
         {{"compile"}, "no such option or verb: compile"},
     };
@@ -195,6 +226,11 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--save-interval",
                              "--keep",
                              "--resume",
+                             "--metrics",
+                             "--tensorboard",
+                             "--memory-limit",
+                             "measure-performance",
+                             "report",
                              "--json",
                              "--dump-parameters",
                              "info",

@@ -13,8 +13,8 @@
 
 #include "scratch.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/data/prepared.hpp"
 #include "trainer/data/files.hpp"
+#include "trainer/data/prepared.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/data/tokens.hpp"
 #include "trainer/options.hpp"

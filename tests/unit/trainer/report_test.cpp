@@ -5,6 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+
 namespace dp::trainer {
 namespace {
 
@@ -20,13 +26,23 @@ Outcome outcome() {
     return done;
 }
 
+RunFacts facts() {
+    RunFacts facts{"ffn", "cpu", "gloo", 8, 1, 0.5};
+    facts.device_name = "cpu, 2 threads";
+    facts.threads = 2;
+    facts.nodes = 2;
+    facts.memory_peak = 4096;
+    return facts;
+}
+
 TEST(Summary, HasWhatProgramsLookFor) {
-    const auto json = summary_of({"ffn", "cpu", "gloo", 8, 1, 0.5}, outcome());
+    const auto json = summary_of(facts(), outcome());
     EXPECT_EQ(
         json.dump(),
-        R"({"model":"ffn","device":"cpu","communicator":"gloo","world_size":8,"seed":1,"epochs":5,"steps":585,)"
+        R"({"model":"ffn","device":"cpu","device_name":"cpu, 2 threads","threads":2,"communicator":"gloo",)"
+        R"("world_size":8,"nodes":2,"seed":1,"epochs":5,"steps":585,)"
         R"("global_batch_size":512,"final_loss":0.25,"test_loss":0.5,"test_accuracy":0.875,)"
-        R"("samples_per_second":29952.0,"train_seconds":10.0,"startup_seconds":0.5,"parameters":3,)"
+        R"("samples_per_second":29952.0,"train_seconds":10.0,"startup_seconds":0.5,"memory_peak_bytes":4096,"parameters":3,)"
         R"("parameters_hash":"0000000000000abc","parameters_equal_on_all_ranks":true})");
 }
 
@@ -46,6 +62,24 @@ TEST(Summary, HasNoAccuracyForModelsThatDoNotClassify) {
     Outcome done = outcome();
     done.last.test_accuracy.reset();
     EXPECT_FALSE(summary_of({"linear", "cpu", "single", 1, 1, 0.5}, done).contains("test_accuracy"));
+}
+
+TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
+    std::ifstream file(DP_TEST_PACKAGING "/man/dp-trainer.1.in");
+    std::string page(std::istreambuf_iterator<char>(file), {});
+    page.erase(std::remove(page.begin(), page.end(), '\\'), page.end());
+    const auto from = page.find(".SH THE SUMMARY");
+    ASSERT_NE(from, std::string::npos);
+    const std::string section = page.substr(from, page.find("\n.SH ", from + 1) - from);
+    std::set<std::string> documented, printed;
+    const std::regex key("\n\\.BR? ([a-z_]+)");
+    for (std::sregex_iterator at(section.begin(), section.end(), key), end; at != end; ++at)
+        documented.insert((*at)[1]);
+    Outcome skipping = outcome();
+    skipping.skipped = 1;
+    const auto summary = summary_of(facts(), skipping);
+    for (const auto& item : summary.items()) printed.insert(item.key());
+    EXPECT_EQ(documented, printed);
 }
 
 TEST(Throughput, IsWithinWhatWasAskedFor) {

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "trainer/result.hpp"
 
@@ -32,8 +33,9 @@ class FirstFailure {
         keep(std::string(what) + ": cuBLASLt says " + cublasLtGetStatusString(result));
         return false;
     }
-    void keep(const std::string& message) {
-        if (!error_) error_ = Error{Fault::device, "cuda: " + message};
+    void keep(const std::string& message) { keep(Error{Fault::device, "cuda: " + message}); }
+    void keep(Error error) {
+        if (!error_) error_ = std::move(error);
     }
 
  private:

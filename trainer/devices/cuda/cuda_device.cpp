@@ -74,12 +74,23 @@ void* CudaDevice::allocate(std::size_t bytes) {
     if (failure_.failed()) return nullptr;
     void* memory = nullptr;
     const std::size_t rounded = std::max<std::size_t>(bytes, 1);
-    if (!failure_.check(cudaMalloc(&memory, rounded),
-                        ("memory, " + std::to_string(bytes >> 20) + " MiB").c_str())) {
-        return nullptr;
-    }
+    const cudaError_t result = cudaMalloc(&memory, rounded);
+    if (result == cudaErrorMemoryAllocation) return out_of_memory(bytes);
+    if (!failure_.check(result, "allocating memory")) return nullptr;
     failure_.check(cudaMemsetAsync(memory, 0, rounded, stream_), "clearing memory");
     return memory;
+}
+
+void* CudaDevice::out_of_memory(std::size_t bytes) {
+    memory().note_exhausted();
+    failure_.keep(Error{Fault::device, out_of_memory_message("cuda", bytes)});
+    return nullptr;
+}
+
+std::optional<std::int64_t> CudaDevice::available_memory() const {
+    std::size_t free = 0, total = 0;
+    if (failure_.failed() || cudaMemGetInfo(&free, &total) != cudaSuccess) return std::nullopt;
+    return static_cast<std::int64_t>(free);
 }
 
 // cudaFree waits for what is queued, so nothing uses the memory any more.

@@ -33,6 +33,8 @@ class CudaDevice final : public Device {
 
     void* allocate(std::size_t bytes) override;
     void release(void* memory) noexcept override;
+    void* out_of_memory(std::size_t bytes) override;
+    std::optional<std::int64_t> available_memory() const override;
     void upload(const void* from, const Tensor& to) override;
     void download(const Tensor& from, void* to) override;
     void zero(const Tensor& tensor) override;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What measure-performance takes and says.
+#include "trainer/measure.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "devices.hpp"
+#include "thread_world.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Spread, IsLeastMedianAndMostWithPartsBetweenNumbers) {
+    const Spread spread = spread_of({5, 1, 4, 2, 3});
+    EXPECT_EQ(spread.least, 1);
+    EXPECT_EQ(spread.median, 3);
+    EXPECT_EQ(spread.most, 5);
+    EXPECT_NEAR(spread.early, 1.2, 1e-12);
+    EXPECT_NEAR(spread.late, 4.8, 1e-12);
+    EXPECT_EQ(spread_of({1, 2}).median, 1.5);
+    const Spread one = spread_of({7});
+    EXPECT_EQ(one.least, 7);
+    EXPECT_EQ(one.late, 7);
+}
+
+// Takes its time to finish.
+class Slow final : public Communicator {
+ public:
+    Slow(Communicator& inner, std::chrono::milliseconds time) : inner_(inner), time_(time) {}
+    std::string_view name() const override { return inner_.name(); }
+    std::int64_t rank() const override { return inner_.rank(); }
+    std::int64_t size() const override { return inner_.size(); }
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        return inner_.all_reduce(tensor, reduction);
+    }
+    // Called once a step.
+    Result<void> finish_sums() override {
+        std::this_thread::sleep_for(time_);
+        ++steps;
+        return inner_.finish_sums();
+    }
+    std::int64_t steps = 0;
+
+ private:
+    Communicator& inner_;
+    std::chrono::milliseconds time_;
+};
+
+struct Measured {
+    Measurement measurement;
+    std::int64_t steps = 0;
+    std::int64_t memory_peak = 0;
+};
+
+Measured measure_linear(Communicator& ranks, std::chrono::milliseconds communication) {
+    Settings settings;
+    settings.batch = 4;
+    settings.max_steps = 3;  // of a training; of a measurement --iterations counts
+    const auto device = open_cpu(1);
+    const auto model = find_model("linear")->make({});
+    Slow slow(ranks, communication);
+    const auto done = measure(*find_model("linear"), *model, make_line(), settings, {5, 2}, *device, slow);
+    EXPECT_TRUE(done) << done.error().message;
+    return {done.value_or(Measurement{}), slow.steps, device->memory().peak()};
+}
+Measured measure_alone(std::chrono::milliseconds communication) {
+    SingleCommunicator alone;
+    return measure_linear(alone, communication);
+}
+
+TEST(Measure, CountsTheStepsThatItMeasuresWithTheSlowestRanksTime) {
+    Measured measured{};
+    ThreadWorld(2).run([&](Communicator& ranks) {
+        const auto mine = measure_linear(ranks, std::chrono::milliseconds(5));
+        if (ranks.rank() == 0) measured = mine;
+    });
+    const Measurement& m = measured.measurement;
+    EXPECT_EQ(m.iterations, 5);
+    EXPECT_EQ(m.global_batch, 8);
+    EXPECT_EQ(measured.steps, 2 + 5 + 5);  // to warm up, as a whole, and by parts
+    EXPECT_GE(m.step.least, 0.005);
+    EXPECT_LE(m.step.least, m.step.median);
+    EXPECT_LE(m.step.median, m.step.most);
+    EXPECT_GE(m.total_seconds, 0.025);
+    EXPECT_EQ(m.flops_per_sample, 3 * find_model("linear")->make({})->forward_flops_per_sample());
+}
+
+TEST(Measure, KnowsWhatCommunicationCosts) {
+    const Measurement quick = measure_alone(std::chrono::milliseconds(0)).measurement;
+    const Measurement slow = measure_alone(std::chrono::milliseconds(100)).measurement;
+    EXPECT_LT(quick.communication_most, 0.2);
+    EXPECT_GT(slow.communication_least, 0.7);
+    EXPECT_LE(slow.communication_least, slow.communication_most);
+    EXPECT_LT(slow.communication_most, 1);
+}
+
+TEST(Measure, TakesNoMoreMemoryThanATraining) {
+    const auto measured = measure_alone(std::chrono::milliseconds(0));
+    Settings settings;
+    settings.batch = 4;
+    settings.max_steps = 1;
+    const auto device = open_cpu(1);
+    const auto model = find_model("linear")->make({});
+    SingleCommunicator alone;
+    class : public Observer {
+        void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
+        void on_epoch(const EpochReport&, const Schedule&) override {}
+    } nobody;
+    ASSERT_TRUE(train(*find_model("linear"), *model, make_line(), settings, *device, alone, nobody));
+    EXPECT_EQ(measured.memory_peak, device->memory().peak());
+}
+
+const Measurement kMeasured{50, 10, 16, 1, 32, {0.001, 0.0015, 0.002, 0.003, 1.25}, 0.16, 3e9, 0.05, 0.10009};
+
+TEST(Measure, TheTableIsForPeople) {
+    EXPECT_EQ(
+        measurement_table(kMeasured),
+        "  steps                 50 (after 10 to warm up)\n"
+        "  global batch          32 samples\n"
+        "  step, median          2.000 ms\n"
+        "  step, 5 % to 95 %     1.500 ms to 3.000 ms\n"
+        "  step, least to most   1.000 ms to 1.250 s\n"
+        "  throughput            10000.0 samples/s\n"
+        "  arithmetic            30000.00 GFLOP/s\n"
+        "  communication         5.0 % of a step waits for it; up to 10.0 % on ranks that are kept waiting");
+}
+
+TEST(Measure, TheLineIsForPrograms) {
+    RunFacts facts{"cnn", "cpu", "gloo", 2, 1, 0.5};
+    facts.device_name = "cpu, 1 thread";
+    facts.memory_peak = 1000;
+    EXPECT_EQ(
+        measurement_json(facts, kMeasured).dump(),
+        R"({"measured":"cnn","device":"cpu","device_name":"cpu, 1 thread","threads":1,"communicator":"gloo",)"
+        R"("world_size":2,"nodes":1,"batch_size":16,"accumulate":1,"global_batch_size":32,"warmup":10,)"
+        R"("iterations":50,"samples_per_second":10000.0,"step_ms_least":1.0,"step_ms_p05":1.5,"step_ms_median":2.0,)"
+        R"("step_ms_p95":3.0,"step_ms_most":1250.0,"flops_per_second":30000000000000.0,)"
+        R"("communication_share_least":0.05,"communication_share_most":0.10009,"memory_peak_bytes":1000})");
+}
+
+}  // namespace
+}  // namespace dp::trainer

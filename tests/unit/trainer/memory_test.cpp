@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The estimate of memory against what is allocated, the advice that comes from it, and devices that are made
+// small.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "devices.hpp"
+#include "temporary_directory.hpp"
+#include "trainer/devices/host_memory.hpp"
+#include "trainer/memory_estimate.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class Nobody final : public Observer {
+ public:
+    void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
+    void on_epoch(const EpochReport&, const Schedule&) override {}
+};
+
+// Of the larger models, for a test.
+ModelShape shape() {
+    ModelShape small;
+    small.image_size = 32;
+    small.features = 4;
+    small.gpt = {2, 48, 2, 16, 100};
+    return small;
+}
+
+Matrix matrix(Type type, std::int64_t rows, std::int64_t columns) {
+    return {type, columns,
+            std::vector<std::uint8_t>(static_cast<std::size_t>(rows * columns) * size_of(type))};
+}
+
+Samples samples(std::int64_t count, Type features, std::int64_t columns, Type targets,
+                std::int64_t target_columns) {
+    return {count, matrix(features, count, columns), {}, matrix(targets, count, target_columns)};
+}
+
+Samples images(std::int64_t count) {
+    return samples(count, Type::u8, 784, Type::i32, 1);
+}
+
+// A small one that the model takes.
+Dataset data_for(const ModelInfo& info) {
+    const auto both = [](auto make) { return Dataset{make(2000), make(500), ""}; };
+    const std::int64_t pixels = shape().image_size * shape().image_size, tokens = shape().gpt.sequence;
+    switch (info.data) {
+        case DataSet::fashion_mnist:
+            return both(images);
+        case DataSet::line:
+            return make_line();
+        case DataSet::segmentation:
+            return both(
+                [&](std::int64_t count) { return samples(count, Type::u8, 3 * pixels, Type::f32, pixels); });
+        case DataSet::tokens:
+            return both(
+                [&](std::int64_t count) { return samples(count, Type::i32, tokens, Type::i32, tokens); });
+    }
+    return {};
+}
+
+Settings settings_of(std::int64_t batch, std::int64_t accumulate, Optimization optimizer) {
+    Settings settings;
+    settings.batch = batch;
+    settings.accumulate = accumulate;
+    settings.optimizer = optimizer;
+    return settings;
+}
+
+// What one step of a training allocates; an error of the device's where that is not to be had.
+Result<std::int64_t> allocated(const ModelInfo& info, const Settings& settings,
+                               std::optional<std::int64_t> limit = {}) {
+    const auto device = open_cpu(1);
+    if (limit) device->memory().set_limit(*limit);
+    const auto model = info.make(shape());
+    SingleCommunicator alone;
+    Nobody nobody;
+    auto done = repeat_step(info, *model, data_for(info), settings, *device, alone, 1, nobody);
+    if (!done) return tl::make_unexpected(done.error());
+    return device->memory().peak();
+}
+
+TEST(MemoryEstimate, IsWithinATenthOfWhatATrainingAllocates) {
+    for (const ModelInfo& info : kModels) {
+        for (const std::int64_t batch : {2, 250}) {
+            for (const std::int64_t accumulate : {1, 2}) {
+                for (const auto optimizer : {Optimization::sgd, Optimization::adam}) {
+                    const auto settings = settings_of(batch, accumulate, optimizer);
+                    const Dataset data = data_for(info);
+                    const auto needs = estimate_memory(*info.make(shape()), settings, &data, 1);
+                    const auto really = allocated(info, settings);
+                    ASSERT_TRUE(really) << really.error().message;
+                    const double ratio = static_cast<double>(needs.total()) / static_cast<double>(*really);
+                    EXPECT_LT(ratio, 1.1) << info.name << ", batch " << batch << ", accumulate " << accumulate
+                                          << ": " << needs_text(needs) << ", really " << size_text(*really);
+                    // What is said to fit does fit.
+                    EXPECT_GE(ratio, 1) << info.name << ", batch " << batch << ", accumulate " << accumulate
+                                        << ": " << needs.total() << ", really " << *really;
+                }
+            }
+        }
+    }
+}
+
+TEST(MemoryEstimate, CountsByPart) {
+    const auto model = find_model("ffn")->make({});
+    const std::int64_t parameters = (235146 + 54) * 4;  // the last bias is padded
+    auto needs = estimate_memory(*model, settings_of(64, 1, Optimization::adam), nullptr, 1);
+    EXPECT_EQ(needs.parameters, parameters);
+    EXPECT_EQ(needs.gradients, parameters);
+    EXPECT_EQ(needs.optimizer, 2 * parameters);
+    EXPECT_EQ(needs.data, 0);
+    needs = estimate_memory(*model, settings_of(64, 2, Optimization::sgd), nullptr, 1);
+    EXPECT_EQ(needs.gradients, 2 * parameters);
+    EXPECT_EQ(needs.optimizer, parameters);
+    // The training samples are on every rank, the test samples shared out.
+    const Dataset data{images(1000), images(800), ""};
+    const auto of = [&](std::int64_t world) {
+        return estimate_memory(*model, settings_of(1, 1, Optimization::sgd), &data, world).data;
+    };
+    EXPECT_NEAR(static_cast<double>(of(1) - of(4)), 600 * 788.0, 0.02 * 600 * 788);
+}
+
+TEST(TestBatch, FitsItsMemoryButIsNoLargerThanABatchWhereAModelIsLarge) {
+    EXPECT_EQ(test_batch_of(1, 64), 512);
+    EXPECT_EQ(test_batch_of(0, 64), 512);
+    EXPECT_EQ(test_batch_of(1 << 18, 8), 64);
+    EXPECT_EQ(test_batch_of(1 << 24, 64), 16);
+    EXPECT_EQ(test_batch_of(1 << 24, 2), 2);
+}
+
+TEST(SizeText, TakesTheLargestUnitOfWhichThereIsOne) {
+    EXPECT_EQ(size_text(0), "0 B");
+    EXPECT_EQ(size_text(1023), "1023 B");
+    EXPECT_EQ(size_text(1536), "1.5 KiB");
+    EXPECT_EQ(size_text(std::int64_t{16945} << 20), "16.5 GiB");
+}
+
+// Of the advice for a batch: "<largest> is the largest that fits; --batch-size <b> --accumulate <a> keeps
+// ...".
+struct Advised {
+    std::int64_t largest = 0, batch = 0, accumulate = 0;
+};
+Advised parse(const std::string& advice) {
+    Advised advised;
+    std::sscanf(advice.c_str(),
+                "%ld is the largest that fits; --batch-size %ld --accumulate %ld keeps the global batch",
+                &advised.largest, &advised.batch, &advised.accumulate);
+    return advised;
+}
+
+// As in the DLI tutorial: a micro-batch of 32 is too much.
+TEST(MemoryAdvice, IsTheLargestBatchThatFitsAndOneThatKeepsTheGlobalBatch) {
+    const auto model = find_model("cnn")->make({});
+    for (const std::int64_t accumulate : {1, 3}) {
+        const auto needs = [&](std::int64_t batch, std::int64_t times) {
+            return estimate_memory(*model, settings_of(batch, times, Optimization::adam), nullptr, 1).total();
+        };
+        const auto settings = settings_of(2048, accumulate, Optimization::adam);
+        for (const std::int64_t fitting : {150, 1000, 1024, 2047}) {
+            const auto advised =
+                parse(batch_advice({*model, settings, nullptr, 1}, needs(fitting, accumulate)));
+            EXPECT_EQ(advised.largest, fitting);
+            EXPECT_EQ(advised.batch * advised.accumulate, 2048 * accumulate);
+            EXPECT_LE(needs(advised.batch, advised.accumulate), needs(fitting, accumulate));
+            EXPECT_GT(2 * advised.batch + 600, fitting) << "not much smaller than it must be";
+        }
+    }
+}
+
+TEST(MemoryAdvice, WhatItSaysFitsDoesFit) {
+    for (const ModelInfo& info : kModels) {
+        const auto model = info.make(shape());
+        const Dataset data = data_for(info);
+        const auto settings = settings_of(1000, 1, Optimization::adam);
+        const std::int64_t limit =
+            (3 * estimate_memory(*model, settings, &data, 1).total() +
+             estimate_memory(*model, settings_of(1, 1, Optimization::adam), &data, 1).total()) /
+            4;
+        const auto advised = parse(batch_advice({*model, settings, &data, 1}, limit));
+        ASSERT_GT(advised.accumulate, 1) << info.name;
+        EXPECT_TRUE(allocated(info, settings_of(advised.largest, 1, Optimization::adam), limit)) << info.name;
+        EXPECT_TRUE(
+            allocated(info, settings_of(advised.batch, advised.accumulate, Optimization::adam), limit))
+            << info.name;
+    }
+}
+
+TEST(MemoryAdvice, NamesRecomputeWhereThatWouldDo) {
+    const auto settings = settings_of(64, 1, Optimization::adam);
+    ModelShape keeping = shape(), recomputing = shape();
+    keeping.gpt.layers = recomputing.gpt.layers = 8;
+    recomputing.gpt.recompute = true;
+    const auto kept = find_model("gpt")->make(keeping), again = find_model("gpt")->make(recomputing);
+    const auto needs = estimate_memory(*again, settings, nullptr, 1).total();
+    ASSERT_LT(needs, estimate_memory(*kept, settings, nullptr, 1).total());
+    const std::string said = "; with --recompute a batch of 64 fits, too, and takes longer";
+    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, again.get()}, needs), EndsWith(said));
+    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, again.get()}, needs - 1), Not(EndsWith(said)));
+    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1}, needs), Not(EndsWith(said)));
+}
+
+TEST(MemoryAdvice, SaysWhereNoBatchFits) {
+    const auto model = find_model("cnn")->make({});
+    EXPECT_THAT(batch_advice({*model, settings_of(64, 1, Optimization::adam), nullptr, 1}, 1 << 20),
+                HasSubstr("not even 1 fits"));
+    EXPECT_THAT(batch_advice({*model, settings_of(1, 1, Optimization::adam), nullptr, 1}, 1 << 30),
+                HasSubstr("not even 1 fits"));
+}
+
+TEST(MemoryProblem, IsOneLineWithTheNeedsByPartAndTheAdvice) {
+    const auto model = find_model("cnn")->make({});
+    const auto settings = settings_of(2048, 1, Optimization::adam);
+    const auto problem = memory_problem("cnn", {*model, settings, nullptr, 1}, "cuda", 500 << 20);
+    ASSERT_TRUE(problem);
+    EXPECT_THAT(*problem,
+                HasSubstr("cnn with a batch of 2048 needs 1.2 GiB (parameters 4.6 MiB, gradients "));
+    EXPECT_THAT(*problem, HasSubstr("a rank, and cuda has 500.0 MiB; give a smaller --batch-size: "));
+    EXPECT_THAT(*problem, EndsWith("keeps the global batch"));
+    EXPECT_EQ(problem->find('\n'), std::string::npos);
+    EXPECT_FALSE(memory_problem("cnn", {*model, settings, nullptr, 1}, "cuda", std::int64_t{2} << 30));
+}
+
+TEST(MemoryAccount, CountsWhatIsHeldAndKeepsTheLimit) {
+    const auto device = open_cpu(1);
+    MemoryAccount& memory = device->memory();
+    Tensor first = device->make(Type::f32, {100});
+    {
+        const Tensor second = device->make(Type::f64, {100});
+        EXPECT_EQ(memory.held(), 1200);
+        const Tensor view = second.view(10, {5});
+        EXPECT_EQ(memory.held(), 1200);
+    }
+    EXPECT_EQ(memory.held(), 400);
+    EXPECT_EQ(memory.peak(), 1200);
+    memory.set_limit(800);
+    EXPECT_TRUE(device->make(Type::u8, {400}));
+    EXPECT_TRUE(device->status());
+    EXPECT_FALSE(device->make(Type::u8, {401}));
+    EXPECT_FALSE(device->status());
+    EXPECT_EQ(memory.held(), 400);
+    first = {};
+    EXPECT_EQ(memory.held(), 0);
+}
+
+// On the GPU where there is one.
+TEST(MemoryLimit, FailsAsTheDevicesOwnOutOfMemoryDoes) {
+    for (const char* kind : {"cpu", "cuda"}) {
+        const auto open = [&]() -> std::unique_ptr<Device> {
+            if (std::string_view(kind) == "cpu") return open_cpu(1);
+            auto cuda = open_cuda({});
+            return cuda ? std::move(*cuda) : nullptr;
+        };
+        const auto limited = open(), own = open();
+        if (limited == nullptr) continue;
+        limited->memory().set_limit(1 << 20);
+        constexpr std::int64_t kImpossible = std::int64_t{1} << 50;
+        EXPECT_FALSE(limited->make(Type::u8, {kImpossible}));
+        EXPECT_FALSE(own->make(Type::u8, {kImpossible}));
+        ASSERT_FALSE(limited->status());
+        ASSERT_FALSE(own->status());
+        EXPECT_EQ(limited->status().error().message, own->status().error().message);
+        EXPECT_EQ(limited->status().error().fault, Fault::device);
+        EXPECT_TRUE(limited->memory().is_exhausted());
+        EXPECT_TRUE(own->memory().is_exhausted());
+        EXPECT_EQ(own->memory().held(), 0);
+    }
+}
+
+TEST(MemoryLimit, ATrainingUnderItEndsWithTheDevicesError) {
+    const ModelInfo& info = *find_model("ffn");
+    const auto settings = settings_of(64, 1, Optimization::adam);
+    const auto needed = allocated(info, settings);
+    ASSERT_TRUE(needed);
+    EXPECT_TRUE(allocated(info, settings, *needed));
+    const auto refused = allocated(info, settings, *needed - 1);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().fault, Fault::device);
+    EXPECT_THAT(refused.error().message, HasSubstr("cpu: out of memory"));
+}
+
+// A machine of 8000 kB with 5000 kB left.
+class HostMemory : public ::testing::Test {
+ protected:
+    HostMemory() {
+        directory_.write("proc/meminfo",
+                         "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   5000 kB\n");
+    }
+    void write(const std::string& name, const std::string& text) { directory_.write(name, text); }
+    std::optional<std::int64_t> available() {
+        return available_host_memory(directory_ / "proc", directory_ / "cgroup");
+    }
+
+ private:
+    TemporaryDirectory directory_;
+};
+
+TEST_F(HostMemory, IsTheMachinesWhereNothingIsLimited) {
+    EXPECT_EQ(available(), 5000 * 1024);
+    write("proc/self/cgroup", "0::/a/b\n");
+    write("cgroup/a/b/memory.max", "max\n");
+    write("cgroup/a/b/memory.current", "1000\n");
+    EXPECT_EQ(available(), 5000 * 1024);
+}
+
+TEST_F(HostMemory, IsTheTightestOfTheGroupAndThoseAboveIt) {
+    write("proc/self/cgroup", "0::/job_1/step_0/task_2\n");
+    write("cgroup/job_1/step_0/memory.max", "3000000\n");
+    write("cgroup/job_1/step_0/memory.current", "1000000\n");
+    EXPECT_EQ(available(), 2000000);
+    write("cgroup/job_1/memory.max", "1500000\n");
+    write("cgroup/job_1/memory.current", "1400000\n");
+    write("cgroup/job_1/memory.stat", "anon 5\nfile 60000\ninactive_file 50000\n");
+    EXPECT_EQ(available(), 150000);
+    write("cgroup/job_1/memory.current", "9400000\n");
+    EXPECT_EQ(available(), 0);
+}
+
+TEST_F(HostMemory, OfVersion1IsInTheControllersOwnTree) {
+    write("proc/self/cgroup", "12:cpuset:/x\n9:memory:/slurm/uid_0\n1:name=systemd:/y\n");
+    write("cgroup/memory/slurm/uid_0/memory.limit_in_bytes", "2000000\n");
+    write("cgroup/memory/slurm/uid_0/memory.usage_in_bytes", "500000\n");
+    EXPECT_EQ(available(), 1500000);
+}
+
+TEST(HostMemoryAnywhere, IsNotKnownWithoutTheKernelsFiles) {
+    EXPECT_FALSE(available_host_memory("/nowhere", "/nowhere"));
+    EXPECT_GT(available_host_memory().value_or(0), 0) << "of this machine";
+}
+
+}  // namespace
+}  // namespace dp::trainer

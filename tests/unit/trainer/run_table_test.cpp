@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables from what runs have printed, with the tutorials' own numbers.
+#include "trainer/run_table.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::vector<RunRecord> found_in(const std::string& text) {
+    std::istringstream stream(text);
+    return find_runs("log", stream);
+}
+
+// A run of the Cyclone tutorial: 5 epochs of 60000 images, batch 16 a rank.
+RunRecord cyclone(const std::string& name, const std::string& device, std::int64_t nodes, std::int64_t ranks,
+                  double seconds) {
+    const std::int64_t batch = 16 * ranks, steps = 60000 / batch * 5;
+    return {name, "cnn", device, nodes,   ranks,
+            1,    batch, steps,  seconds, static_cast<double>(steps * batch) / seconds,
+            0.05, 0.99};
+}
+
+const std::vector<RunRecord> kCyclone{
+    cyclone("cpu", "cpu", 1, 1, 192.25), cyclone("gpu1", "cuda", 1, 1, 73.48),
+    cyclone("gpu2", "cuda", 1, 2, 42.06), cyclone("gpu4", "cuda", 2, 4, 25.61)};
+
+TEST(RunTable, HasTheSpeedUpsOfTheCycloneTutorial) {
+    const auto rows = compare_runs(kCyclone);
+    ASSERT_EQ(rows.size(), 4u);
+    for (const auto& row : rows) EXPECT_EQ(row.baseline, "gpu1");
+    EXPECT_NEAR(rows[0].speed_up, 0.382, 0.001);
+    EXPECT_EQ(rows[1].speed_up, 1);
+    EXPECT_NEAR(rows[2].speed_up, 1.747, 0.001);
+    // The tutorial cuts off: it has 2.86. Its 60000 images make no whole number of steps of 64, too.
+    EXPECT_NEAR(rows[3].speed_up, 73.48 / 25.61 * 59968 / 60000, 1e-9);
+    EXPECT_NEAR(rows[3].speed_up, 2.869, 0.002);
+    EXPECT_FALSE(rows[0].efficiency) << "a CPU is no part of a GPU";
+    EXPECT_NEAR(*rows[3].efficiency, 0.717, 0.001);
+}
+
+TEST(RunTable, TheBaselineIsTheSmallestRunWhereverItStands) {
+    std::vector<RunRecord> runs{kCyclone[3], kCyclone[2], kCyclone[1]};
+    EXPECT_EQ(compare_runs(runs)[0].baseline, "gpu1");
+    runs = {kCyclone[3], kCyclone[0]};
+    EXPECT_EQ(compare_runs(runs)[0].baseline, "gpu4") << "what is not the CPU";
+    runs = {kCyclone[0]};
+    EXPECT_EQ(compare_runs(runs)[0].baseline, "cpu");
+}
+
+TEST(RunTable, RunsOfDifferentModelsAreNotCompared) {
+    auto runs = kCyclone;
+    runs[2].model = "ffn";
+    const auto rows = compare_runs(runs);
+    EXPECT_EQ(rows[3].run.name, "gpu2");
+    EXPECT_EQ(rows[3].baseline, "gpu2");
+    EXPECT_EQ(rows[3].speed_up, 1);
+}
+
+// One node against two of the DLI tutorial: what counts is samples a second, not seconds.
+TEST(RunTable, RunsOfDifferentLengthsAreComparedByTheirRate) {
+    auto runs = std::vector{kCyclone[1], kCyclone[1]};
+    runs[1].name = "shorter";
+    runs[1].seconds /= 10;
+    runs[1].steps /= 10;
+    EXPECT_NEAR(compare_runs(runs)[1].speed_up, 1, 1e-9);
+}
+
+TEST(RunTable, InstancesAreAveragedAndNeverAddedUp) {
+    // Each of them has the rate of all: 20480 samples in its time.
+    const std::vector<std::pair<std::string, std::string>> kSn30{
+        {"36.314290046691895", "563.9653143065"},    {"33.36756229400635", "613.7697389922524"},
+        {"33.94625234603882", "603.3066563941279"},  {"32.309499979019165", "633.8692958200872"},
+        {"31.418426036834717", "651.8467849404489"}, {"28.164129495620728", "727.1660927132315"},
+        {"30.29698896408081", "675.9747651583616"},  {"25.332663536071777", "808.442427336472"}};
+    std::string log = "Using /results/Unet2d.out for output\n";
+    for (const auto& [seconds, rate] : kSn30)
+        log += "inner train loop time : " + seconds +
+               " for 10 epochs, number of global steps: 10, e2e samples_per_sec: " + rate + "\n";
+    const auto runs = found_in(log);
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0].ranks, 8);
+    EXPECT_EQ(runs[0].steps, 10);
+    EXPECT_NEAR(runs[0].samples_per_second, 659.79, 0.005);
+    EXPECT_NEAR(runs[0].seconds, 31.394, 0.001);
+}
+
+constexpr const char* kSummary =
+    R"({"model":"ffn","device":"cpu","threads":2,"world_size":8,"nodes":2,"steps":585,"global_batch_size":512,)"
+    R"("final_loss":0.25,"test_accuracy":0.875,"samples_per_second":29952.0,"train_seconds":10.0})";
+
+TEST(RunTable, FindsSummariesAmongOtherLines) {
+    const auto runs =
+        found_in(fmt::format("noise\n{{\"model\": broken\n0: {}\nmore\n{}\n", kSummary, kSummary));
+    ASSERT_EQ(runs.size(), 2u);
+    EXPECT_EQ(runs[0].name, "log");
+    EXPECT_EQ(runs[1].name, "log#2");
+    EXPECT_EQ(runs[0].model, "ffn");
+    EXPECT_EQ(runs[0].nodes, 2);
+    EXPECT_EQ(runs[0].ranks, 8);
+    EXPECT_EQ(runs[0].threads, 2);
+    EXPECT_EQ(runs[0].global_batch, 512);
+    EXPECT_EQ(runs[0].loss, 0.25);
+}
+
+TEST(RunTable, TheLinesOfInstancesBesideASummaryAreOfThatRun) {
+    const std::string instance =
+        "inner train loop time : 10 for 5 epochs, number of global steps: 585, e2e samples_per_sec: 29952\n";
+    EXPECT_EQ(found_in(instance + kSummary + "\n" + instance).size(), 1u);  // ranks end when they end
+}
+
+TEST(RunTable, WhatIsNoSummaryIsPassedOver) {
+    for (const char* line :
+         {"", "{}", R"({"model":"ffn"})",
+          R"({"model":"ffn","world_size":0,"train_seconds":1,"samples_per_second":1})",
+          R"({"model":"ffn","world_size":1,"train_seconds":0,"samples_per_second":1})",
+          R"({"model":"ffn","world_size":"1","train_seconds":1,"samples_per_second":1})",
+          R"({"model":"ffn","world_size":1,"train_seconds":1,"samples_per_second":1)",
+          "inner train loop time : x for 10 epochs, number of global steps: 1, e2e samples_per_sec: 1",
+          "inner train loop time : 1 for 10 epochs, number of global steps: 1, e2e samples_per_sec: -"})
+        EXPECT_TRUE(found_in(line).empty()) << line;
+}
+
+TEST(RunTable, OfAnOlderSummaryWhatItDoesNotSayIsLeftOpen) {
+    const auto runs = found_in(
+        R"({"model":"ffn","world_size":1,"train_seconds":1,"samples_per_second":2,"final_loss":null})");
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_FALSE(runs[0].nodes);
+    EXPECT_FALSE(runs[0].loss);
+    const auto table = text_table(compare_runs(runs));
+    EXPECT_THAT(table, Not(HasSubstr("NODES")));
+}
+
+TEST(RunTable, IsAlignedForPeople) {
+    EXPECT_EQ(text_table(compare_runs(kCyclone)),
+              "RUN   MODEL  DEVICE  NODES  RANKS  THREADS  BATCH  STEPS  SECONDS  MS/STEP  SAMPLES/S  "
+              "SPEED-UP  EFFICIENCY  LOSS  ACCURACY  AGAINST\n"
+              "cpu   cnn    cpu         1      1        1     16  18750   192.25     10.3    1560.47      "
+              "0.38           -  0.05    0.9900  gpu1\n"
+              "gpu1  cnn    cuda        1      1        1     16  18750    73.48      3.9    4082.74      "
+              "1.00        1.00  0.05    0.9900  gpu1\n"
+              "gpu2  cnn    cuda        1      2        1     32   9375    42.06      4.5    7132.67      "
+              "1.75        0.87  0.05    0.9900  gpu1\n"
+              "gpu4  cnn    cuda        2      4        1     64   4685    25.61      5.5   11707.93      "
+              "2.87        0.72  0.05    0.9900  gpu1\n");
+}
+
+TEST(RunTable, CsvQuotesWhatHoldsACommaOrAQuote) {
+    auto runs = std::vector{kCyclone[1]};
+    runs[0].name = "a,\"b\".json";
+    runs[0].accuracy.reset();
+    const auto table = csv_table(compare_runs(runs));
+    EXPECT_THAT(table, StartsWith("run,model,device,nodes,ranks,threads,global_batch_size,steps,"));
+    EXPECT_THAT(table, HasSubstr("\n\"a,\"\"b\"\".json\",cnn,cuda,1,1,1,16,18750,73.48,"));
+    EXPECT_THAT(table, HasSubstr(",0.05,,\"a,\"\"b\"\".json\"\n"));
+}
+
+TEST(RunTable, JsonHasTheSameKeysWithNullForWhatIsNotKnown) {
+    const auto json = json_table(compare_runs(kCyclone));
+    ASSERT_EQ(json.size(), 4u);
+    EXPECT_EQ(json[3]["ranks"], 4);
+    EXPECT_EQ(json[3]["train_seconds"], 25.61);
+    EXPECT_TRUE(json[0]["efficiency"].is_null());
+}
+
+}  // namespace
+}  // namespace dp::trainer

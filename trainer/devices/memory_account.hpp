@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How much of its memory a device has given out, and how much it may: with a limit (--memory-limit) a device
+// is as small as a person wants to try. Device::make() keeps it.
+#ifndef TRAINER_DEVICES_MEMORY_ACCOUNT_HPP
+#define TRAINER_DEVICES_MEMORY_ACCOUNT_HPP
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+namespace dp::trainer {
+
+// All in bytes.
+class MemoryAccount {
+ public:
+    void set_limit(std::int64_t bytes) { limit_ = bytes; }
+
+    // False where the limit would be passed; then nothing is taken.
+    bool take(std::int64_t bytes) {
+        if (limit_ && bytes > *limit_ - held_) return false;
+        held_ += bytes;
+        peak_ = std::max(peak_, held_);
+        return true;
+    }
+    void give_back(std::int64_t bytes) { held_ -= bytes; }
+
+    std::int64_t held() const { return held_; }
+    std::int64_t peak() const { return peak_; }
+    std::optional<std::int64_t> limit() const { return limit_; }
+
+    // That an allocation failed, for want of memory or for the limit; kept for whoever gives advice.
+    void note_exhausted() { exhausted_ = true; }
+    bool is_exhausted() const { return exhausted_; }
+
+ private:
+    std::int64_t held_ = 0, peak_ = 0;
+    std::optional<std::int64_t> limit_;
+    bool exhausted_ = false;
+};
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See measure.hpp. Times are taken where the training loop tells its observer of steps and phases.
+#include "trainer/measure.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "trainer/option_checks.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Of which the parts are measured.
+constexpr std::int64_t kSplitSteps = 20;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+// Takes the time of steps, then, in `split` more steps, of what they consist of: for that the device has to
+// finish one part before the next begins, which makes a step slower.
+class Stopwatch final : public Observer {
+ public:
+    Stopwatch(Device& device, const MeasureOptions& options)
+        : device_(device), warmup_(options.warmup), whole_(options.warmup + options.iterations) {}
+
+    void on_phase(Phase next) override {
+        if (splits_) take_phase();
+        phase_ = next;
+    }
+    void on_step(std::int64_t, std::int64_t step, const Schedule&) override {
+        if (splits_) take_phase();
+        device_.synchronize();
+        const auto now = Clock::now();
+        if (step > warmup_ && step <= whole_) steps_.push_back(seconds_between(step_began_, now));
+        step_began_ = now;
+        if (step == whole_) phase_began_ = now;
+        splits_ = step >= whole_;
+    }
+    void on_epoch(const EpochReport&, const Schedule&) override {}
+
+    const std::vector<double>& steps() const { return steps_; }  // seconds of each
+    double communication_share() const { return communication_ / (communication_ + other_); }
+
+ private:
+    Device& device_;
+    std::int64_t warmup_, whole_;
+    bool splits_ = false;
+    Phase phase_ = Phase::idle;
+    Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
+    std::vector<double> steps_;
+    double communication_ = 0, other_ = 0;
+
+    void take_phase() {
+        device_.synchronize();
+        const auto now = Clock::now();
+        (phase_ == Phase::communication ? communication_ : other_) += seconds_between(phase_began_, now);
+        phase_began_ = now;
+    }
+};
+
+// "1.23 ms"
+std::string time_text(double seconds) {
+    return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
+double samples_per_second(const Measurement& measured) {
+    return static_cast<double>(measured.iterations * measured.global_batch) / measured.total_seconds;
+}
+
+}  // namespace
+
+void add_measure_options(CLI::App& verb, MeasureOptions& options) {
+    verb.add_option("--iterations", options.iterations, "steps to measure (default: 50)")
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
+    verb.add_option("--warmup", options.warmup, "steps before them that do not count (default: 10)")
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
+}
+
+Spread spread_of(std::vector<double> numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    // Between two numbers where it falls there.
+    const auto at = [&](double part) {
+        const double place = part * static_cast<double>(numbers.size() - 1);
+        const auto low = static_cast<std::size_t>(place);
+        const std::size_t high = std::min(low + 1, numbers.size() - 1);
+        return std::lerp(numbers[low], numbers[high], place - static_cast<double>(low));
+    };
+    return {numbers.front(), at(0.05), at(0.5), at(0.95), numbers.back()};
+}
+
+Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
+                            const Settings& settings, const MeasureOptions& options, Device& device,
+                            Communicator& communicator) {
+    Stopwatch watch(device, options);
+    auto repeated =
+        repeat_step(info, model, data, settings, device, communicator,
+                    options.warmup + options.iterations + std::min(options.iterations, kSplitSteps), watch);
+    if (!repeated) return tl::make_unexpected(repeated.error());
+
+    double total = 0;
+    for (const double seconds : watch.steps()) total += seconds;
+    const auto slowest = largest_of_all_ranks(total, device, communicator);
+    if (!slowest) return tl::make_unexpected(slowest.error());
+    const auto most = largest_of_all_ranks(watch.communication_share(), device, communicator);
+    if (!most) return tl::make_unexpected(most.error());
+    const auto least = largest_of_all_ranks(-watch.communication_share(), device, communicator);
+    if (!least) return tl::make_unexpected(least.error());
+    return Measurement{options.iterations,
+                       options.warmup,
+                       settings.batch,
+                       settings.accumulate,
+                       settings.batch * settings.accumulate * communicator.size(),
+                       spread_of(watch.steps()),
+                       *slowest,
+                       3 * model.forward_flops_per_sample(),
+                       -*least,
+                       *most};
+}
+
+std::string measurement_table(const Measurement& measured) {
+    const double rate = samples_per_second(measured);
+    const auto row = [](std::string_view name, const std::string& value) {
+        return fmt::format("  {:<22}{}\n", name, value);
+    };
+    std::string table =
+        row("steps", fmt::format("{} (after {} to warm up)", measured.iterations, measured.warmup)) +
+        row("global batch", fmt::format("{} samples", measured.global_batch)) +
+        row("step, median", time_text(measured.step.median)) +
+        row("step, 5 % to 95 %",
+            fmt::format("{} to {}", time_text(measured.step.early), time_text(measured.step.late))) +
+        row("step, least to most",
+            fmt::format("{} to {}", time_text(measured.step.least), time_text(measured.step.most))) +
+        row("throughput", fmt::format("{:.1f} samples/s", rate)) +
+        row("arithmetic", fmt::format("{:.2f} GFLOP/s", rate * measured.flops_per_sample / 1e9)) +
+        row("communication",
+            fmt::format("{:.1f} % of a step waits for it; up to {:.1f} % on ranks that are kept waiting",
+                        measured.communication_least * 100, measured.communication_most * 100));
+    table.pop_back();
+    return table;
+}
+
+nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured) {
+    const double rate = samples_per_second(measured);
+    return {{"measured", facts.model},
+            {"device", facts.device},
+            {"device_name", facts.device_name},
+            {"threads", facts.threads},
+            {"communicator", facts.communicator},
+            {"world_size", facts.world_size},
+            {"nodes", facts.nodes},
+            {"batch_size", measured.batch},
+            {"accumulate", measured.accumulate},
+            {"global_batch_size", measured.global_batch},
+            {"warmup", measured.warmup},
+            {"iterations", measured.iterations},
+            {"samples_per_second", rate},
+            {"step_ms_least", measured.step.least * 1e3},
+            {"step_ms_p05", measured.step.early * 1e3},
+            {"step_ms_median", measured.step.median * 1e3},
+            {"step_ms_p95", measured.step.late * 1e3},
+            {"step_ms_most", measured.step.most * 1e3},
+            {"flops_per_second", rate * measured.flops_per_sample},
+            {"communication_share_least", measured.communication_least},
+            {"communication_share_most", measured.communication_most},
+            {"memory_peak_bytes", facts.memory_peak}};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer measure-performance`: how fast a model trains here, on one batch again and again, so that neither
+// the data set nor the tests of a training count. run.cpp prepares everything as for a training and calls it;
+// every rank takes part.
+#ifndef TRAINER_MEASURE_HPP
+#define TRAINER_MEASURE_HPP
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "trainer/report.hpp"
+#include "trainer/training.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace dp::trainer {
+
+struct MeasureOptions {
+    std::int64_t iterations = 50;
+    std::int64_t warmup = 10;
+};
+// Adds them to the verb's command.
+void add_measure_options(CLI::App& verb, MeasureOptions& options);
+
+// Of sorted numbers; in seconds here.
+struct Spread {
+    double least, early, median, late, most;  // early and late: 5 % and 95 % of the numbers are below
+};
+// Pure. Of at least one number, in any order.
+Spread spread_of(std::vector<double> numbers);
+
+struct Measurement {
+    std::int64_t iterations, warmup;
+    std::int64_t batch, accumulate, global_batch;
+    Spread step;              // seconds of a step on this rank
+    double total_seconds;     // of all steps, of the slowest rank
+    double flops_per_sample;  // forward and backward
+    // The part of a step that waits for communication, when there is nothing left to compute meanwhile. The
+    // rank with the least waits for nobody: that is what communication costs; what others have more is
+    // waiting for slower ranks.
+    double communication_least, communication_most;
+};
+
+// Every rank calls. The model is not placed yet.
+Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
+                            const Settings& settings, const MeasureOptions& options, Device& device,
+                            Communicator& communicator);
+
+// Pure: the table for people, the line for programs.
+std::string measurement_table(const Measurement& measured);
+nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of memory_estimate.hpp. It follows what training.cpp allocates.
+#include "trainer/memory_estimate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "trainer/data/sampler.hpp"
+#include "trainer/optimizer.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr std::int64_t kNumber = sizeof(float);
+// For the sums of losses and of squares of gradients.
+constexpr std::int64_t kSums = 16 << 10;
+
+std::int64_t bytes_of(const Matrix& matrix) {
+    return static_cast<std::int64_t>(matrix.bytes.size());
+}
+
+// Each rank holds all training samples and its part of the test samples, and gathers batches of both. Of the
+// larger batch the features are an activation, and counted there; whatever they are stored as, they are
+// floats.
+std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch,
+                        std::int64_t world) {
+    constexpr std::int64_t kIndex = sizeof(std::int32_t);
+    const std::int64_t tests = shard_of(data.test.count, world - 1, world).count;  // the largest part
+    const std::int64_t test_bytes = bytes_of(data.test.features) + bytes_of(data.test.targets);
+    const Matrix& targets = data.train.targets;
+    return bytes_of(data.train.features) + bytes_of(data.train.targets) +
+           (data.test.count > 0 ? test_bytes / data.test.count * tests : 0) +
+           (data.train.count / world + tests) * kIndex +
+           (batch + test_batch) * targets.columns * static_cast<std::int64_t>(size_of(targets.type)) +
+           std::min(batch, test_batch) * data.train.features.columns * kNumber;
+}
+
+}  // namespace
+
+MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
+                            std::int64_t world) {
+    const std::int64_t parameters = model.parameters().padded_count() * kNumber;
+    std::int64_t buffers = 0;
+    for (const Buffer& buffer : model.parameters().all_buffers())
+        buffers += elements_of(buffer.shape) * kNumber;
+    const std::int64_t test_batch = test_batch_of(model.activations_per_sample(), settings.batch);
+    MemoryNeeds needs;
+    needs.parameters = parameters + buffers;
+    needs.gradients = settings.accumulate > 1 ? 2 * parameters : parameters;
+    needs.optimizer = state_per_parameter(settings.optimizer) * parameters;
+    const std::int64_t rows = std::max(settings.batch, test_batch);
+    needs.activations = (rows * model.activations_per_sample() + model.scratch(rows)) * kNumber + kSums;
+    if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world);
+    return needs;
+}
+
+std::string size_text(std::int64_t bytes) {
+    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+    auto size = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    for (; size >= 1024 && unit + 1 < kUnits.size(); ++unit) size /= 1024;
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", size, kUnits[unit]);
+}
+
+std::string needs_text(const MemoryNeeds& needs) {
+    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}, data {})",
+                       size_text(needs.total()), size_text(needs.parameters), size_text(needs.gradients),
+                       size_text(needs.optimizer), size_text(needs.activations), size_text(needs.data));
+}
+
+std::string batch_advice(const MemoryCase& c, std::int64_t available) {
+    const auto fits = [&](const Model& model, std::int64_t batch, std::int64_t accumulate) {
+        Settings other = c.settings;
+        other.batch = batch;
+        other.accumulate = accumulate;
+        return estimate_memory(model, other, c.data, c.world).total() <= available;
+    };
+    const std::int64_t batch = c.settings.batch, accumulate = c.settings.accumulate;
+    const std::string recompute =
+        c.recomputing != nullptr && fits(*c.recomputing, batch, accumulate)
+            ? fmt::format("; with --recompute a batch of {} fits, too, and takes longer", batch)
+            : "";
+    if (batch == 1 || !fits(c.model, 1, accumulate))
+        return "not even 1 fits; take a device with more memory, a smaller model or a smaller data set" +
+               recompute;
+    // More samples need more memory, so what fits is a range that begins at 1.
+    std::int64_t largest = 1;
+    for (std::int64_t too_large = batch; too_large - largest > 1;) {
+        const std::int64_t middle = largest + (too_large - largest) / 2;
+        (fits(c.model, middle, accumulate) ? largest : too_large) = middle;
+    }
+    std::string advice = fmt::format("{} is the largest that fits", largest);
+    const std::int64_t samples = batch * accumulate;
+    std::int64_t part = largest;
+    while (part > 0 && (samples % part != 0 || !fits(c.model, part, samples / part))) --part;
+    if (part > 0)
+        advice +=
+            fmt::format("; --batch-size {} --accumulate {} keeps the global batch", part, samples / part);
+    return advice + recompute;
+}
+
+std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& c, std::string_view device,
+                                          std::int64_t available) {
+    const MemoryNeeds needs = estimate_memory(c.model, c.settings, c.data, c.world);
+    if (needs.total() <= available) return std::nullopt;
+    return fmt::format(
+        "{} with a batch of {} needs {} a rank, and {} has {}; give a smaller --batch-size: {}", name,
+        c.settings.batch, needs_text(needs), device, size_text(available), batch_advice(c, available));
+}
+
+}  // namespace dp::trainer
