@@ -100,24 +100,37 @@ TEST(Resume, WithSgdEndsWhereAnUninterruptedTrainingEnds) {
     expect_the_same_curve(settings, pattern_set());
 }
 
-// One sample of an epoch makes the gradients infinite: the step is skipped, before and after the checkpoint.
+// Some samples make the gradients infinite: their steps are skipped, before and after the checkpoint.
 TEST(Resume, RemembersWhatWasSkipped) {
     Dataset data = make_line();
     const float infinite = std::numeric_limits<float>::infinity();
-    std::memcpy(data.train.targets.bytes.data(), &infinite, sizeof infinite);
+    for (const std::size_t sample : {0, 300, 600, 900})
+        std::memcpy(data.train.targets.bytes.data() + sample * sizeof infinite, &infinite, sizeof infinite);
     Settings settings;
     settings.epochs = 3;
     settings.batch = 40;  // 25 steps
     settings.skip_bad_steps = true;
-    const TemporaryDirectory whole_directory, directory;
+    const TemporaryDirectory whole_directory;
     settings.checkpoints.directory = whole_directory.path();
-    const Outcome whole = outcome_of(train_saved(2, settings, {}, data, "linear"));
-    settings.checkpoints.directory = directory.path();
-    EXPECT_EQ(the_error(train_saved(2, settings, 26, data, "linear")).fault, Fault::stopped);
-    const auto rest = train_saved(2, settings, {}, data, "linear");
-    EXPECT_EQ(outcome_of(rest).skipped, 3);
-    EXPECT_EQ(outcome_of(rest).parameters_hash, whole.parameters_hash);
-    for (const auto& report : rest[0].seen.reports) EXPECT_EQ(report.skipped, 1) << "epoch " << report.epoch;
+    const auto whole = train_saved(2, settings, {}, data, "linear");
+    std::int64_t skipped_in_epochs = 0;
+    for (const std::int64_t stop_after : {5, 26, 45}) {
+        const TemporaryDirectory directory;
+        settings.checkpoints.directory = directory.path();
+        EXPECT_EQ(the_error(train_saved(2, settings, stop_after, data, "linear")).fault, Fault::stopped);
+        const auto saved = checkpoints_in(directory.path());
+        ASSERT_EQ(saved.size(), 1u);
+        skipped_in_epochs +=
+            read_manifest(checkpoint_path(directory.path(), saved[0]))->progress.skipped_in_epoch;
+        const auto rest = train_saved(2, settings, {}, data, "linear");
+        EXPECT_EQ(outcome_of(rest).skipped, outcome_of(whole).skipped);
+        EXPECT_EQ(outcome_of(rest).parameters_hash, outcome_of(whole).parameters_hash);
+        const auto& reports = rest[0].seen.reports;
+        for (const auto& report : reports)
+            EXPECT_EQ(report.skipped,
+                      whole[0].seen.reports[static_cast<std::size_t>(report.epoch - 1)].skipped);
+    }
+    EXPECT_GT(skipped_in_epochs, 0) << "none is in the part of an epoch that was saved";
 }
 
 TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
