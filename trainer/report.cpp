@@ -69,8 +69,8 @@ void Report::on_checkpoint(const CheckpointReport& report) {
     if (!report.problem) {
         line(fmt::format("checkpoint {} written in {:.2f} s", report.path.string(), report.seconds));
     } else if (!report.problem->empty()) {
-        trouble(
-            fmt::format("no checkpoint of step {}, the training goes on: {}", report.step, *report.problem));
+        trouble(fmt::format("step {} is not saved: {}; the checkpoints before it are whole", report.step,
+                            *report.problem));
     }
 }
 

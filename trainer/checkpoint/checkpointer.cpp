@@ -155,6 +155,8 @@ Result<std::optional<Progress>> Checkpointer::restore() {
     if (auto all = together(sound); !all) return tl::make_unexpected(all.error());
     const auto filled = read_vectors(path, *manifest, now_.training.parameters, vectors_, device_);
     if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
+    // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
+    if (is_first()) keep_newest(plan_.directory, plan_.keep);
     return progress;
 }
 

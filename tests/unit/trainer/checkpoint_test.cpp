@@ -67,6 +67,19 @@ TEST(Checkpoints, AsManyStayAsAreKept) {
                 ElementsAre("step-000000003", "step-000000004", "step-000000005"));
 }
 
+// So that what a full disk has stopped can go on.
+TEST(Checkpoints, FewerStayFromTheBeginningWhereFewerAreKept) {
+    const TemporaryDirectory directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 4;
+    settings.checkpoints.every = 2;
+    train_saved(1, settings);
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000002", "step-000000004"));
+    settings.checkpoints.keep = 1;
+    train_saved(1, settings);
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000004"));
+}
+
 TEST(Checkpoints, AreNotThereWhereNobodyAsksForThem) {
     Settings settings = saved_settings({});
     settings.max_steps = 5;
