@@ -71,10 +71,6 @@ std::string time_text(double seconds) {
     return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
 }
 
-double samples_per_second(const Measurement& measured) {
-    return static_cast<double>(measured.iterations * measured.global_batch) / measured.total_seconds;
-}
-
 }  // namespace
 
 void add_measure_options(CLI::App& verb, MeasureOptions& options) {
@@ -125,6 +121,10 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
                        3 * model.forward_flops_per_sample(),
                        -*least,
                        *most};
+}
+
+double samples_per_second(const Measurement& measured) {
+    return static_cast<double>(measured.iterations * measured.global_batch) / measured.total_seconds;
 }
 
 std::string measurement_table(const Measurement& measured) {

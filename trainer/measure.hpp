@@ -51,6 +51,9 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
                             const Settings& settings, const MeasureOptions& options, Device& device,
                             Communicator& communicator);
 
+// Pure: of all ranks together.
+double samples_per_second(const Measurement& measured);
+
 // Pure: the table for people, the line for programs.
 std::string measurement_table(const Measurement& measured);
 nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured);

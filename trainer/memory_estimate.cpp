@@ -23,8 +23,8 @@ std::int64_t bytes_of(const Matrix& matrix) {
 }
 
 // Each rank holds all training samples and its part of the test samples, and gathers batches of both. Of the
-// larger batch the features are an activation, and counted there; whatever they are stored as, they are
-// floats.
+// larger batch the features are an activation, and counted there; whatever they are stored as, a number takes
+// 4 bytes there.
 std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch,
                         std::int64_t world) {
     constexpr std::int64_t kIndex = sizeof(std::int32_t);
@@ -34,7 +34,8 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
     return bytes_of(data.train.features) + bytes_of(data.train.targets) +
            (data.test.count > 0 ? test_bytes / data.test.count * tests : 0) +
            (data.train.count / world + tests) * kIndex +
-           (batch + test_batch) * targets.columns * static_cast<std::int64_t>(size_of(targets.type)) +
+           (batch + test_batch) * targets.columns *
+               static_cast<std::int64_t>(size_of(gathered_type(targets.type))) +
            std::min(batch, test_batch) * data.train.features.columns * kNumber;
 }
 

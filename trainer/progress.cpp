@@ -25,15 +25,15 @@ std::string rate_text(double rate) {
 
 }  // namespace
 
-std::string progress_line(const Progress& progress, const Schedule& schedule) {
-    const auto share = static_cast<double>(progress.done) / static_cast<double>(schedule.total_steps);
-    const bool known = progress.steps > 0 && progress.seconds > 0;
-    const double rate = known ? static_cast<double>(progress.steps) / progress.seconds : 0;
-    const auto left = static_cast<double>(schedule.total_steps - progress.done);
-    return fmt::format("epoch {}/{}  step {}/{}  [{:<{}}] {:3.0f} %  [{}<{}, {}]", progress.epoch,
-                       schedule.epochs, progress.done, schedule.total_steps,
+std::string progress_line(const Pace& pace, const Schedule& schedule) {
+    const auto share = static_cast<double>(pace.done) / static_cast<double>(schedule.total_steps);
+    const bool known = pace.steps > 0 && pace.seconds > 0;
+    const double rate = known ? static_cast<double>(pace.steps) / pace.seconds : 0;
+    const auto left = static_cast<double>(schedule.total_steps - pace.done);
+    return fmt::format("epoch {}/{}  step {}/{}  [{:<{}}] {:3.0f} %  [{}<{}, {}]", pace.epoch,
+                       schedule.epochs, pace.done, schedule.total_steps,
                        std::string(static_cast<std::size_t>(std::lround(share * kWidth)), '#'), kWidth,
-                       share * 100, clock_text(progress.seconds), known ? clock_text(left / rate) : "?",
+                       share * 100, clock_text(pace.seconds), known ? clock_text(left / rate) : "?",
                        known ? rate_text(rate) : "?it/s");
 }
 

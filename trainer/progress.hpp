@@ -12,7 +12,7 @@
 
 namespace dp::trainer {
 
-struct Progress {
+struct Pace {
     std::int64_t epoch;  // from 1
     std::int64_t done;   // steps of the training
     // Since the first step that this process made, which is left out of the rate: it is slower than others.
@@ -22,7 +22,7 @@ struct Progress {
 
 // "epoch 1/5  step 247/3247  [##                  ]   8 %  [00:04<00:59, 50.76it/s]", with time gone and time
 // left, as Python's tqdm has them.
-std::string progress_line(const Progress& progress, const Schedule& schedule);
+std::string progress_line(const Pace& pace, const Schedule& schedule);
 
 }  // namespace dp::trainer
 

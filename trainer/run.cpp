@@ -18,6 +18,7 @@
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory_estimate.hpp"
 #include "trainer/metrics_file.hpp"
+#include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/prepare.hpp"
 #include "trainer/report.hpp"
@@ -120,15 +121,6 @@ Result<std::int64_t> available_to_every_rank(Device& device, Communicator& commu
     return static_cast<std::int64_t>(-*least);
 }
 
-// What one rank could not do ends all of them in the same way, and only that rank says why.
-Result<void> same_on_all_ranks(Result<void> mine, Device& device, Communicator& communicator) {
-    const double fault = mine ? 0 : static_cast<double>(static_cast<int>(mine.error().fault));
-    const auto worst = largest_of_all_ranks(fault, device, communicator);
-    if (!worst) return tl::make_unexpected(worst.error());
-    if (!mine || *worst == 0) return mine;
-    return fail(static_cast<Fault>(static_cast<int>(*worst)), "");
-}
-
 // What to do is a part of the line where a device is out of memory, as far as it got.
 Error with_advice(Error error, Device& device, const MemoryCase& memory_case) {
     if (device.memory().is_exhausted())
@@ -144,6 +136,13 @@ Result<void> finish(const nlohmann::ordered_json& summary, const Options& option
         if (auto done = write_file(*options.json, (text + "\n").data(), text.size() + 1); !done) return done;
     }
     report.line(text);
+    return {};
+}
+
+// All ranks know the same rate, and end in the same way.
+Result<void> within_throughput(double rate, const Options& options, const ParallelDecision& decision) {
+    const auto problem = throughput_problem(rate, options.min_throughput, options.max_throughput);
+    if (problem) return fail(Fault::throughput, decision.speaks ? *problem : "");
     return {};
 }
 
@@ -242,20 +241,22 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                             needs_text(estimate_memory(*model, settings, &*data, ranks)),
                             size_text(*available)));
     RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
-    facts.has_checkpoints = has_checkpoints;
     facts.device_name = device.description();
     facts.threads = threads_for(here);
+    facts.has_checkpoints = has_checkpoints;
     if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;
     if (options.verb == Verb::measure) {
         auto measured = measure(info, *model, *data, settings, options.measure, device, **communicator);
         if (!measured) return tl::make_unexpected(with_advice(measured.error(), device, memory_case));
         facts.memory_peak = device.memory().peak();
         report.line(measurement_table(*measured));
-        return finish(measurement_json(facts, *measured), options, *decision, report);
+        if (auto done = finish(measurement_json(facts, *measured), options, *decision, report); !done)
+            return done;
+        return within_throughput(samples_per_second(*measured), options, *decision);
     }
     auto metrics =
         decision->speaks ? open_metrics(options, facts, *model, settings, watching) : Result<void>();
-    metrics = same_on_all_ranks(std::move(metrics), device, **communicator);
+    metrics = all_or_none(metrics, device, **communicator);
     if (!metrics) return metrics;
     report.counts(data->train.count, settings.batch * settings.accumulate);
     if (style == LogStyle::pytorch) report.line("Entering training loop...");
@@ -298,10 +299,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                                            ? "the end of the training is not saved; see the lines before this"
                                            : "");
     if (outcome->resumed == outcome->schedule.total_steps) return {};  // there was nothing left to measure
-    if (auto problem =
-            throughput_problem(outcome->samples_per_second, options.min_throughput, options.max_throughput))
-        return fail(Fault::throughput, decision->speaks ? *problem : "");
-    return {};
+    return within_throughput(outcome->samples_per_second, options, *decision);
 }
 
 Result<void> prepare(const Options& options) {

@@ -37,7 +37,7 @@ void write(const fs::path& file, const std::string& text) {
 // ---- which there are
 
 TEST(Checkpoints, AreWrittenAtTheIntervalAndAtTheEndAndTheNewestStay) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 25;
     settings.checkpoints.every = 10;
@@ -57,7 +57,7 @@ TEST(Checkpoints, AreWrittenAtTheIntervalAndAtTheEndAndTheNewestStay) {
 }
 
 TEST(Checkpoints, AsManyStayAsAreKept) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 5;
     settings.checkpoints.every = 1;
@@ -90,7 +90,7 @@ TEST(Checkpoints, AreNotThereWhereNobodyAsksForThem) {
 }
 
 TEST(Checkpoints, CountOnlyWhereTheyAreMarked) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     for (const char* name : {"step-000000007", "step-000000011", "step-12", "step-000000013x", "other",
                              ".step-000000014.unfinished", "step-1000000000"}) {
         fs::create_directory(directory.path() / name);
@@ -108,7 +108,7 @@ TEST(Checkpoints, CountOnlyWhereTheyAreMarked) {
 // ---- what breaks off
 
 TEST(Checkpoints, WhatADeadTrainingLeftUnfinishedIsPassedOverAndGoesAway) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 10;
     train_saved(2, settings);
@@ -147,7 +147,7 @@ class SmallFiles {
 };
 
 TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 10;
     train_saved(2, settings);
@@ -174,7 +174,7 @@ TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
 }
 
 TEST(Checkpoints, AStopThatCannotBeSavedSaysSo) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     const SmallFiles full(100'000);
     const Error error = the_error(train_saved(2, saved_settings(directory.path()), 20));
     EXPECT_EQ(error.fault, Fault::checkpoint);
@@ -194,7 +194,7 @@ void train_until_a_write_is_cut(const fs::path& directory) {
 TEST(Checkpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodOne) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     // The other process runs this test from its beginning, too, and must come to the same directory.
-    const TemporaryDirectory mine;
+    const Scratch mine;
     setenv("DP_CHECKPOINT_TEST", mine.path().c_str(), 0);
     const fs::path directory = std::getenv("DP_CHECKPOINT_TEST");
     Settings settings = saved_settings(directory);
@@ -209,7 +209,7 @@ TEST(Checkpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodOne) {
 }
 
 TEST(Checkpoints, AModelThatIsNoNumberIsNotSaved) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.optimizer = Optimization::sgd;
     settings.rate.rate = 1e30;
@@ -276,13 +276,13 @@ const Damage kDamages[] = {
 };
 
 TEST(Checkpoints, DamagedOnesAreRefusedInOneLine) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 10;
     train_saved(2, settings);
     settings.max_steps = 20;
     const fs::path checkpoint = checkpoint_path(directory.path(), 10);
-    const TemporaryDirectory sound;
+    const Scratch sound;
     fs::copy(checkpoint, sound.path(), fs::copy_options::recursive);
     for (const auto& damage : kDamages) {
         fs::remove_all(checkpoint);
@@ -328,7 +328,7 @@ TEST(Checkpoints, OfAnotherTrainingAreRefusedInOneLine) {
         {[](Settings& s, Dataset&, const char*&) { s.checkpoints.resume = Resume::never; },
          "there are checkpoints, and --resume=never asks for none"},
     };
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings first = saved_settings(directory.path());
     first.max_steps = 10;
     train_saved(2, first);
@@ -347,7 +347,7 @@ TEST(Checkpoints, OfAnotherTrainingAreRefusedInOneLine) {
 }
 
 TEST(Checkpoints, AreAskedForWithResumeMust) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 2;
     settings.checkpoints.resume = Resume::must;
@@ -363,7 +363,7 @@ TEST(Checkpoints, AreAskedForWithResumeMust) {
 // ---- the directory
 
 TEST(CheckpointDirectory, IsMadeWithItsParents) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path() / "a" / "b");
     settings.max_steps = 1;
     EXPECT_TRUE(train_saved(1, settings)[0].outcome);
@@ -372,7 +372,7 @@ TEST(CheckpointDirectory, IsMadeWithItsParents) {
 
 // Permissions would not stop root; these do.
 TEST(CheckpointDirectory, ThatCannotBeWrittenIsRefusedBeforeAnyStep) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     write(directory.path() / "file", "");
     for (const fs::path& place : {directory.path() / "file", directory.path() / "file" / "x",
                                   fs::path("/proc/x"), fs::path("/proc/self")}) {
@@ -385,7 +385,7 @@ TEST(CheckpointDirectory, ThatCannotBeWrittenIsRefusedBeforeAnyStep) {
 }
 
 TEST(CheckpointDirectory, ThatNotAllRanksShareIsRefused) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     for (const std::int64_t rank : {0, 1, 3}) write(presence_file(directory.path(), rank), "");
     EXPECT_TRUE(check_presence(directory.path(), 2));
     const auto one = check_presence(directory.path(), 4);

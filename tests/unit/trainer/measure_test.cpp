@@ -30,10 +30,11 @@ TEST(Spread, IsLeastMedianAndMostWithPartsBetweenNumbers) {
     EXPECT_EQ(one.late, 7);
 }
 
-// Takes its time to finish.
+// Takes its time to finish; with `only_first` only that many times.
 class Slow final : public Communicator {
  public:
-    Slow(Communicator& inner, std::chrono::milliseconds time) : inner_(inner), time_(time) {}
+    Slow(Communicator& inner, std::chrono::milliseconds time, std::int64_t only_first)
+        : inner_(inner), time_(time), only_first_(only_first) {}
     std::string_view name() const override { return inner_.name(); }
     std::int64_t rank() const override { return inner_.rank(); }
     std::int64_t size() const override { return inner_.size(); }
@@ -42,8 +43,7 @@ class Slow final : public Communicator {
     }
     // Called once a step.
     Result<void> finish_sums() override {
-        std::this_thread::sleep_for(time_);
-        ++steps;
+        if (steps++ < only_first_) std::this_thread::sleep_for(time_);
         return inner_.finish_sums();
     }
     std::int64_t steps = 0;
@@ -51,6 +51,7 @@ class Slow final : public Communicator {
  private:
     Communicator& inner_;
     std::chrono::milliseconds time_;
+    std::int64_t only_first_;
 };
 
 struct Measured {
@@ -59,13 +60,14 @@ struct Measured {
     std::int64_t memory_peak = 0;
 };
 
-Measured measure_linear(Communicator& ranks, std::chrono::milliseconds communication) {
+Measured measure_linear(Communicator& ranks, std::chrono::milliseconds communication,
+                        std::int64_t only_first = 1000) {
     Settings settings;
     settings.batch = 4;
     settings.max_steps = 3;  // of a training; of a measurement --iterations counts
     const auto device = open_cpu(1);
     const auto model = find_model("linear")->make({});
-    Slow slow(ranks, communication);
+    Slow slow(ranks, communication, only_first);
     const auto done = measure(*find_model("linear"), *model, make_line(), settings, {5, 2}, *device, slow);
     EXPECT_TRUE(done) << done.error().message;
     return {done.value_or(Measurement{}), slow.steps, device->memory().peak()};
@@ -99,6 +101,13 @@ TEST(Measure, KnowsWhatCommunicationCosts) {
     EXPECT_GT(slow.communication_least, 0.7);
     EXPECT_LE(slow.communication_least, slow.communication_most);
     EXPECT_LT(slow.communication_most, 1);
+}
+
+TEST(Measure, WhatWarmsUpDoesNotCount) {
+    SingleCommunicator alone;
+    const Measurement m = measure_linear(alone, std::chrono::seconds(1), 2).measurement;
+    EXPECT_LT(m.step.most, 0.9);
+    EXPECT_LT(m.total_seconds, 0.9);
 }
 
 TEST(Measure, TakesNoMoreMemoryThanATraining) {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "devices.hpp"
-#include "temporary_directory.hpp"
+#include "scratch.hpp"
 #include "trainer/devices/host_memory.hpp"
 #include "trainer/memory_estimate.hpp"
 
@@ -29,7 +29,11 @@ ModelShape shape() {
     ModelShape small;
     small.image_size = 32;
     small.features = 4;
-    small.gpt = {2, 48, 2, 16, 100};
+    small.gpt.layers = 2;
+    small.gpt.hidden = 48;
+    small.gpt.heads = 2;
+    small.gpt.sequence = 16;
+    small.gpt.vocabulary = 100;
     return small;
 }
 
@@ -60,8 +64,11 @@ Dataset data_for(const ModelInfo& info) {
             return both(
                 [&](std::int64_t count) { return samples(count, Type::u8, 3 * pixels, Type::f32, pixels); });
         case DataSet::tokens:
-            return both(
-                [&](std::int64_t count) { return samples(count, Type::i32, tokens, Type::i32, tokens); });
+            return both([&](std::int64_t count) {
+                Samples text{count, matrix(Type::u16, count, tokens), {}, {Type::u16, tokens, {}}, true};
+                text.features.bytes.resize(text.features.bytes.size() + sizeof(std::uint16_t));
+                return text;
+            });
     }
     return {};
 }
@@ -299,7 +306,7 @@ class HostMemory : public ::testing::Test {
     }
 
  private:
-    TemporaryDirectory directory_;
+    Scratch directory_;
 };
 
 TEST_F(HostMemory, IsTheMachinesWhereNothingIsLimited) {

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "devices.hpp"
-#include "temporary_directory.hpp"
+#include "scratch.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -24,7 +24,7 @@ const LogReport kLog{{1, 50, 50}, 7.5, 0.5, 6e-5, 1.25, 2};
 
 std::vector<Json> lines_of(const std::filesystem::path& file) {
     std::vector<Json> lines;
-    std::istringstream text(text_of(file));
+    std::istringstream text(contents_of(file));
     for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line, nullptr, false));
     return lines;
 }
@@ -56,7 +56,7 @@ TEST(Metrics, WhatIsNoNumberIsNull) {
 }
 
 TEST(Metrics, ALineIsThereAsSoonAsItIsSaid) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     auto file = MetricsFile::open(directory / "m.jsonl", "first", {{"model", "ffn"}});
     ASSERT_TRUE(file) << file.error().message;
     (*file)->on_log(kLog, kSchedule);
@@ -68,7 +68,7 @@ TEST(Metrics, ALineIsThereAsSoonAsItIsSaid) {
 }
 
 TEST(Metrics, ARunThatGoesOnAppendsAndEachLineSaysWhoseItIs) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     for (const char* run : {"first", "second"}) {
         auto file = MetricsFile::open(directory / "m.jsonl", run, {{"model", "ffn"}});
         ASSERT_TRUE(file);
@@ -82,7 +82,7 @@ TEST(Metrics, ARunThatGoesOnAppendsAndEachLineSaysWhoseItIs) {
 }
 
 TEST(Metrics, ALineThatWasCutOffIsNotJoinedToTheNext) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     directory.write("m.jsonl", "{\"event\":\"start\"}\n{\"event\":\"st");
     ASSERT_TRUE(MetricsFile::open(directory / "m.jsonl", "second", {{"model", "ffn"}}));
     const auto lines = lines_of(directory / "m.jsonl");

@@ -77,7 +77,10 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
         documented.insert((*at)[1]);
     Outcome skipping = outcome();
     skipping.skipped = 1;
-    const auto summary = summary_of(facts(), skipping);
+    skipping.resumed = 300;
+    RunFacts saving = facts();
+    saving.has_checkpoints = true;
+    const auto summary = summary_of(saving, skipping);
     for (const auto& item : summary.items()) printed.insert(item.key());
     EXPECT_EQ(documented, printed);
 }

@@ -53,12 +53,12 @@ Interrupted interrupted(const Settings& settings, std::int64_t world, std::int64
 
 void expect_the_same_curve(Settings settings, const Dataset& data) {
     for (const std::int64_t rest : {1, 2, 4}) {
-        const TemporaryDirectory whole_directory;
+        const Scratch whole_directory;
         settings.checkpoints.directory = whole_directory.path();
         const auto whole = train_saved(rest, settings, {}, data);
         const Outcome expected = outcome_of(whole);
         for (const std::int64_t first : {1, 2, 4}) {
-            const TemporaryDirectory directory;
+            const Scratch directory;
             settings.checkpoints.directory = directory.path();
             const Interrupted other = interrupted(settings, first, rest, data);
             const Outcome outcome = outcome_of(other.rest);
@@ -110,12 +110,12 @@ TEST(Resume, RemembersWhatWasSkipped) {
     settings.epochs = 3;
     settings.batch = 40;  // 25 steps
     settings.skip_bad_steps = true;
-    const TemporaryDirectory whole_directory;
+    const Scratch whole_directory;
     settings.checkpoints.directory = whole_directory.path();
     const auto whole = train_saved(2, settings, {}, data, "linear");
     std::int64_t skipped_in_epochs = 0;
     for (const std::int64_t stop_after : {5, 26, 45}) {
-        const TemporaryDirectory directory;
+        const Scratch directory;
         settings.checkpoints.directory = directory.path();
         EXPECT_EQ(the_error(train_saved(2, settings, stop_after, data, "linear")).fault, Fault::stopped);
         const auto saved = checkpoints_in(directory.path());
@@ -141,7 +141,7 @@ TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
     settings.skip_bad_steps = true;
     std::vector<float> bad(1000, std::numeric_limits<float>::quiet_NaN());
     std::memcpy(data.train.targets.bytes.data(), bad.data(), bad.size() * sizeof(float));
-    const TemporaryDirectory directory;
+    const Scratch directory;
     settings.checkpoints.directory = directory.path();
     EXPECT_EQ(the_error(train_saved(1, settings, 1, data, "linear")).fault, Fault::stopped);
     const Error error = the_error(train_saved(1, settings, {}, data, "linear"));
@@ -175,7 +175,7 @@ TEST(Resume, KeepsTheRunningStatisticsOfBatchNorm) {
     settings.epochs = 2;
     settings.batch = 4;  // 10 steps
     for (const std::int64_t rest : {1, 2}) {
-        const TemporaryDirectory whole_directory, directory;
+        const Scratch whole_directory, directory;
         settings.checkpoints.directory = whole_directory.path();
         const auto whole = train_saved(rest, settings, {}, data, "unet2d", shape);
         settings.checkpoints.directory = directory.path();
@@ -189,7 +189,7 @@ TEST(Resume, KeepsTheRunningStatisticsOfBatchNorm) {
 }
 
 TEST(Resume, OfATrainingThatIsOverTrainsNothingAndReportsItsEnd) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     const Settings settings = saved_settings(directory.path());
     const Outcome first = outcome_of(train_saved(2, settings));
     const auto again = train_saved(2, settings);
@@ -204,7 +204,7 @@ TEST(Resume, OfATrainingThatIsOverTrainsNothingAndReportsItsEnd) {
 }
 
 TEST(Resume, TrainsOnWhereMoreStepsAreAskedFor) {
-    const TemporaryDirectory directory, whole_directory;
+    const Scratch directory, whole_directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 30;
     train_saved(2, settings);
@@ -217,7 +217,7 @@ TEST(Resume, TrainsOnWhereMoreStepsAreAskedFor) {
 
 // With --accumulate fewer ranks make the same global batch.
 TEST(Resume, AccumulationMakesUpForFewerRanks) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 30;
     const Outcome first = outcome_of(train_saved(4, settings));
@@ -229,7 +229,7 @@ TEST(Resume, AccumulationMakesUpForFewerRanks) {
 
 // A line is about the steps of this training that it has not told of.
 TEST(Resume, LogsGoOnAtTheSameSteps) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.log_every = 10;
     settings.max_steps = 25;
@@ -239,7 +239,7 @@ TEST(Resume, LogsGoOnAtTheSameSteps) {
     std::vector<std::int64_t> steps;
     for (const auto& log : rest[0].seen.logs) steps.push_back(log.place.number);
     EXPECT_THAT(steps, ElementsAre(30, 40));
-    const TemporaryDirectory whole_directory;
+    const Scratch whole_directory;
     settings.checkpoints.directory = whole_directory.path();
     settings.log_every = 5;
     const auto whole = train_saved(2, settings);

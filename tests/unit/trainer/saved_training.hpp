@@ -17,32 +17,13 @@
 #include <vector>
 
 #include "patterns.hpp"
+#include "scratch.hpp"
 #include "thread_world.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/devices/cpu.hpp"
 #include "trainer/training.hpp"
 
 namespace dp::trainer {
-
-class TemporaryDirectory {
- public:
-    TemporaryDirectory() {
-        std::string name = (std::filesystem::temp_directory_path() / "checkpoint-test-XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << name;
-        path_ = name;
-    }
-    ~TemporaryDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-    const std::filesystem::path& path() const { return path_; }
-
- private:
-    std::filesystem::path path_;
-};
 
 // What happened on a rank. `at_step` and `at_phase` are called when it does.
 struct Seen final : Observer {

@@ -30,7 +30,7 @@ class Shards : public OnEachDevice {
 TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
     const std::vector<Vector> then{{"values", numbers(11, 100), true}, {"running", numbers(5, 0), false}};
     for (const std::int64_t world : {1, 2, 3, 16}) {
-        const TemporaryDirectory directory;
+        const Scratch directory;
         Manifest manifest;
         manifest.training.parameters = {{"a", {2, 2}, 1}, {"b", {3}, 7}};
         manifest.vectors = {{"values", 11}, {"running", 5}};
@@ -60,7 +60,7 @@ TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
 // More numbers than the host holds at a time.
 TEST_P(Shards, AreCopiedInPieces) {
     constexpr std::int64_t kMany = 2'500'000;
-    const TemporaryDirectory directory;
+    const Scratch directory;
     const std::vector<Vector> then{{"values", numbers(kMany, 0), false}};
     Manifest manifest;
     manifest.vectors = {{"values", kMany}};
@@ -74,7 +74,7 @@ TEST_P(Shards, AreCopiedInPieces) {
 }
 
 TEST_P(Shards, OfAnotherLengthAreRefused) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Manifest manifest;
     manifest.training.parameters = {{"a", {8}, 0}};
     manifest.vectors = {{"values", 8}, {"m", 7}, {"running", 5}};

@@ -100,7 +100,7 @@ void train_and_signal(const std::filesystem::path& directory) {
 TEST(StopSignals, OfTheSameKindDoNotDisturbTheCheckpoint) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     // The other process runs this test from its beginning, too, and must come to the same directory.
-    const TemporaryDirectory mine;
+    const Scratch mine;
     setenv("DP_STOP_TEST", mine.path().c_str(), 0);
     EXPECT_EXIT(train_and_signal(std::getenv("DP_STOP_TEST")), ::testing::ExitedWithCode(7),
                 "SIGTERM has come: stopped after step [2-6][0-9] of 69; the same command goes on from ");
@@ -108,7 +108,7 @@ TEST(StopSignals, OfTheSameKindDoNotDisturbTheCheckpoint) {
     unsetenv("DP_STOP_TEST");
     ASSERT_TRUE(rest[0].outcome) << rest[0].outcome.error().message;
     EXPECT_GE(rest[0].outcome->resumed, 20);
-    const TemporaryDirectory whole;
+    const Scratch whole;
     const auto uninterrupted = train_saved(2, saved_settings(whole.path()));
     EXPECT_NEAR(rest[0].outcome->last.loss, uninterrupted[0].outcome->last.loss, 1e-4);
 }

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "temporary_directory.hpp"
+#include "scratch.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -55,7 +55,7 @@ TEST(Crc32c, IsThatOfIscsi) {
 }
 
 TEST(TensorBoard, IsReadByAReaderOfItsOwn) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     {
         auto board = TensorBoard::open(directory / "a" / "b", 2e9, 4);
         ASSERT_TRUE(board) << board.error().message;
@@ -86,10 +86,10 @@ TEST(TensorBoard, IsReadByAReaderOfItsOwn) {
 
 // So that the reader proves something.
 TEST(TensorBoard, AWrongByteIsFoundByTheReader) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     ASSERT_TRUE(TensorBoard::open(directory.path(), 1, 1));
     const auto file = only_file_in(directory.path());
-    const std::string good = text_of(file);
+    const std::string good = contents_of(file);
     for (std::size_t byte = 0; byte < good.size(); byte += 5) {
         std::string bad = good;
         bad[byte] ^= 4;
