@@ -163,7 +163,7 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
         const Tensor in = upload(device(), {rows, 3 * columns}, qkv), y = floats({rows, columns});
         const Tensor sums = floats({rows, heads}), d_in = floats({rows, 3 * columns});
         device().attention(shape, in, y, sums);
-        const auto reference = [&](const auto& at) {
+        const auto reference = [&, sequence = sequence, heads = heads](const auto& at) {
             return attention(at, static_cast<std::size_t>(sequence), static_cast<std::size_t>(heads),
                              static_cast<std::size_t>(columns));
         };
