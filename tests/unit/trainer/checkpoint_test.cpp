@@ -69,7 +69,7 @@ TEST(Checkpoints, AsManyStayAsAreKept) {
 
 // So that what a full disk has stopped can go on.
 TEST(Checkpoints, FewerStayFromTheBeginningWhereFewerAreKept) {
-    const TemporaryDirectory directory;
+    const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.max_steps = 4;
     settings.checkpoints.every = 2;
