@@ -37,14 +37,15 @@ void Background::run() {
         if (ends_) return;
         const Work work = std::move(waiting_.front());
         waiting_.pop_front();
-        if (!result_) continue;
-        is_working_ = true;
-        lock.unlock();
-        auto done = work();
-        lock.lock();
-        is_working_ = false;
-        if (!done) result_ = std::move(done);
-        changed_.notify_all();
+        if (result_) {
+            is_working_ = true;
+            lock.unlock();
+            auto done = work();
+            lock.lock();
+            is_working_ = false;
+            if (!done) result_ = std::move(done);
+        }
+        changed_.notify_all();  // finish(), also where it waits for what was left out
     }
 }
 
