@@ -62,6 +62,8 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     CLI::App app(kDescription, "trainer");
     app.footer(kFooter);
     app.get_formatter()->column_width(34);
+    // The last of two counts, so that what a job script says can be changed behind it.
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.set_version_flag("--version", "trainer " DP_TRAINER_VERSION);
     app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
     auto* info =

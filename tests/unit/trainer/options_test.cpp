@@ -52,6 +52,20 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.dump, "p.bin");
 }
 
+// So that a job script's can be changed from behind it.
+TEST(Options, OfAnOptionSaidTwiceTheLastCounts) {
+    const Options said = options({"--model=cnn", "--lr=0.5", "--data-parallel=on", "--min-throughput=9",
+                                  "run", "--model=ffn", "--lr=0.25", "--data-parallel=off",
+                                  "--min-throughput=8", "--samples", "7", "--samples", "6"});
+    EXPECT_EQ(said.model, "ffn");
+    EXPECT_EQ(said.rate, 0.25);
+    EXPECT_EQ(said.data_parallel, DataParallel::off);
+    EXPECT_EQ(said.min_throughput, 8);
+    EXPECT_EQ(said.samples, 6);
+    // All of them are looked at.
+    EXPECT_THAT(parse_options({"--epochs=many", "--epochs=2"}).text, HasSubstr("--epochs"));
+}
+
 TEST(Options, CheckpointsArrive) {
     const auto plan = [](const Words& words) {
         return settings_for(options(words), *find_model("ffn")).checkpoints;
