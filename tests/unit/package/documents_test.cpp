@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
@@ -101,6 +103,28 @@ TEST(Documents, TheGuideHasEverySiteSettingAndNoOptionThatThereIsNot) {
     EXPECT_EQ(all_of(guide, "\n\\| `([a-z-]+)="), setting_names());
     const auto options = option_names();
     for (const auto& name : all_of(guide, "--(dp-[a-z-]+)")) EXPECT_TRUE(options.contains(name)) << name;
+}
+
+// Also that their values are good. tests/unit/trainer/examples_test.cpp looks at the trainer's.
+TEST(Documents, TheExamplesHaveOptionsThatThereAre) {
+    const std::regex option("--(dp-[a-z-]+)(?:=([A-Za-z0-9]+))?");
+    const auto names = option_names();
+    for (const auto& name : all_of(read("examples/README.md"), "--(dp-[a-z-]+)"))
+        EXPECT_TRUE(names.contains(name)) << name;
+    size_t scripts = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(DP_TEST_PACKAGING "/examples")) {
+        if (entry.path().extension() != ".sbatch") continue;
+        ++scripts;
+        const std::string text = read("examples/" + entry.path().filename().string());
+        size_t options = 0;
+        for (std::sregex_iterator at(text.begin(), text.end(), option), end; at != end; ++at, ++options) {
+            Settings settings;
+            EXPECT_TRUE(set_option(settings, (*at)[1].str(), (*at)[2].str())) << entry << ": " << at->str();
+        }
+        EXPECT_GT(options, 0u) << entry << " does not turn the plugin on";
+        EXPECT_EQ(std::system(("bash -n '" + entry.path().string() + "'").c_str()), 0);
+    }
+    EXPECT_GT(scripts, 0u);
 }
 
 // The line for a wrong word names all the right ones here, too.
