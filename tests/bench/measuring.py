@@ -9,18 +9,18 @@ import time
 
 from localcluster.names import CHECKOUT
 
-WARM_UP = 5  # rounds that are run and dropped
+WARM_UP = 5  # rounds that are run and dropped, where a round is short
 SELDOM = 10  # of so many rounds, one
 RESAMPLES = 2000
 
 
-def interleaved(cases, rounds, run_once, progress=lambda done, of: None, seed=1, seldom=()):
+def interleaved(cases, rounds, run_once, progress=lambda done, of: None, seed=1, seldom=(), warm_up=WARM_UP):
     """{case: [seconds, one a round]}: every case once a round, in an order of its own each time; those of `seldom` in one of SELDOM rounds,
     None in the others."""
     order = list(cases)
     shuffler = random.Random(seed)
     times = {case: [] for case in cases}
-    for number in range(-WARM_UP, rounds):
+    for number in range(-warm_up, rounds):
         shuffler.shuffle(order)
         for case in order:
             seconds = None if case in seldom and number % SELDOM else run_once(case)
@@ -66,6 +66,14 @@ def ratio(values, base, seed=1):
     ratios = sorted(median_of(values) / median_of(base) for _ in range(RESAMPLES))
     return {"ratio": statistics.median(values) / statistics.median(base), "low": ratios[int(0.025 * RESAMPLES)],
             "high": ratios[int(0.975 * RESAMPLES) - 1]}
+
+
+def paired_ratio(values, base, seed=1):
+    """The same of the ratios within a round."""
+    ratios = [a / b for a, b in zip(values, base, strict=True)]
+    shuffler = random.Random(seed)
+    medians = sorted(statistics.median(shuffler.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return {"ratio": statistics.median(ratios), "low": medians[int(0.025 * RESAMPLES)], "high": medians[int(0.975 * RESAMPLES) - 1]}
 
 
 def ratio_verdict(found, limit):

@@ -28,11 +28,11 @@ sys.stdin.read()
 def torch_problem():
     """Why there is no PyTorch, or None."""
     found = subprocess.run([PYTHON, "-c", "import torch.distributed"], capture_output=True, text=True, check=False, timeout=120)
-    return "Debian's python3-torch is not installed (packaging/install-dependencies clients)" if found.returncode != 0 else None
+    return "Debian's python3-torch is not installed (packaging/install-dependencies bench)" if found.returncode != 0 else None
 
 
 def redis_problem():
-    return None if shutil.which("redis-server") else "redis-server is not installed (packaging/install-dependencies clients)"
+    return None if shutil.which("redis-server") else "redis-server is not installed (packaging/install-dependencies bench)"
 
 
 @contextlib.contextmanager

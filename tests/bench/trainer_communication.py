@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What communication costs: cnn on 8 ranks of 2 nodes, against the same 8 ranks when each trains alone, and against one rank with all threads.
+
+The local cluster's nodes are one machine. Where it has fewer CPUs than the 8 ranks, they share them, a thread each, and so do the ranks that train
+alone; the one rank has a thread a CPU. All cases have the same global batch. Against one rank 8 do more than communicate: each updates all
+parameters, and multiplies smaller matrices.
+"""
+import json
+import os
+
+from allocation import Allocation
+from localcluster.harness import TestCluster
+from measuring import difference, interleaved, summary, table, verdict
+from programs import progress
+from trainer_peer import THREADS, TRAINER
+
+NODES, PER_NODE = 2, 4
+RANKS = NODES * PER_NODE
+BATCHES = (16, 64)  # a rank's
+STEPS_WORTH = 2048  # samples a rank trains on in a round
+WARM_UP = 1  # rounds
+AT_MOST = 10  # percent
+ONE, ALONE, TOGETHER = "1 rank, all threads", f"{RANKS} ranks, each alone", f"{RANKS} ranks"
+CASES = {ONE: (["-N1", "-n1"], RANKS, 1, THREADS, "auto"), ALONE: ([f"-N{NODES}", f"-n{RANKS}"], 1, RANKS, max(THREADS // RANKS, 1), "off"),
+         TOGETHER: ([f"-N{NODES}", f"-n{RANKS}"], 1, 1, max(THREADS // RANKS, 1), "auto")}
+
+
+class Measurements:
+    def __init__(self, cluster, allocation):
+        self._cluster, self._allocation = cluster, allocation
+        self.waits = {}  # (batch, case): [share of a step, least and most of the ranks]
+
+    def once(self, batch, case):
+        """→ seconds a sample, all ranks together"""
+        words, times_batch, times_rate, threads, parallel = CASES[case]
+        file = "/home/alice/measured"
+        self._allocation.start("srun", *words, *([f"--ntasks-per-node={PER_NODE}"] if case != ONE else []), "--dp-world=auto",
+                               "env", f"OMP_NUM_THREADS={threads}", TRAINER, "measure-performance", "--device=cpu", "--model=cnn",
+                               f"--data-parallel={parallel}", f"--batch-size={batch * times_batch}", "--warmup=5",
+                               f"--iterations={STEPS_WORTH // batch}", f"--json={file}")
+        self._allocation.finish()
+        host = self._cluster.host_path(file)
+        with open(host, encoding="utf-8") as text:
+            found = json.load(text)
+        os.unlink(host)
+        if found["threads"] != threads or found["global_batch_size"] * times_rate != batch * RANKS:
+            raise SystemExit(f"tests/bench/run: {case}: {found}")
+        self.waits.setdefault((batch, case), []).append([found["communication_share_least"], found["communication_share_most"]])
+        return 1 / (found["samples_per_second"] * times_rate)
+
+
+def measure(rounds):
+    """→ {(batch, case): [seconds a sample]}, and Measurements.waits"""
+    with TestCluster(f"bench-{os.getpid()}", nodes=NODES) as cluster:
+        allocation = Allocation(cluster, NODES, PER_NODE)
+        measurements = Measurements(cluster, allocation)
+        times = interleaved([(batch, case) for batch in BATCHES for case in CASES], rounds, lambda of: measurements.once(*of),
+                            lambda done, of: progress(f"communication: round {done} of {of}"), warm_up=WARM_UP)
+        allocation.close()
+        cluster.assert_idle()
+        cluster.assert_nothing_left()
+    return times, measurements.waits
+
+
+def report(times, waits):
+    rows = [["batch of a rank", "case", "rounds", "samples/s", "of a step waits"]]
+    targets = []
+    for (batch, case), seconds in times.items():
+        least, most = (summary([share[i] for share in waits[batch, case]])["median"] * 100 for i in (0, 1))
+        rows.append([str(batch), case, str(len(seconds)), f"{1 / summary(seconds)['median']:.0f}",
+                     f"{least:.1f} to {most:.1f} %" if case == TOGETHER else ""])
+    print(f"\ncnn on {NODES} nodes of the local cluster, {THREADS} CPUs for all ranks; medians\n\n{table(rows)}\n")
+    for batch in BATCHES:
+        for against in (ALONE, ONE):
+            d = difference(times[batch, TOGETHER], times[batch, against])
+            text = verdict(d, "percent", AT_MOST)
+            print(f"batch {batch}: {TOGETHER} against {against}: {d['percent']:+.1f} % ({d['percent_low']:+.1f} to {d['percent_high']:+.1f}); "
+                  f"at most {AT_MOST} %: {text}")
+            targets.append({"batch": batch, "against": against, "at_most_percent": AT_MOST, **d, "verdict": text})
+    return targets
+
+
+def run(options):
+    times, waits = measure(options.rounds)
+    targets = report(times, waits)
+    return {"seconds_a_sample": [{"batch": batch, "case": case, "seconds": seconds, "waits": waits[batch, case]}
+                                 for (batch, case), seconds in times.items()], "targets": targets}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the losses agree? Ours trains a step and writes a checkpoint; from there, on the same batches, both train on, and each step's losses are
+compared. So the models, losses, gradients, Adam, dropout and the sampler of both must be the same, and the checkpoint what it says it is.
+"""
+import json
+import os
+import tempfile
+from typing import NamedTuple
+
+from measuring import table
+from programs import built, progress, require
+from trainer_peer import THREADS, TRAINER, lines_of, peer, text_tokens
+
+STEPS = 20  # that are compared
+SEED = 7
+RATE = 1e-3
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+AT_MOST = 1e-3  # of the loss, between ours and PyTorch's
+
+
+class Curve(NamedTuple):
+    model: str
+    batch: int
+    words: tuple = ()
+
+
+CURVES = [Curve("ffn", 64), Curve("cnn", 16), Curve("unet2d", 2, ("--image-size=256", f"--samples={2 * (STEPS + 1)}")),
+          Curve("gpt", 8, ("--gpt-size=10M",))]
+
+
+def _data_of(model, folder, tokens):
+    """Words of ours, words of PyTorch's curve.py."""
+    if model == "gpt":
+        return [f"--data-dir={tokens}"], [tokens]
+    if model == "unet2d":
+        images = os.path.join(folder, "images")
+        lines_of([built("bench-composed-images"), FASHION_MNIST, 256, 2 * (STEPS + 1), SEED, images])
+        return [], [images]
+    return [], []
+
+
+def losses(curve, tokens):
+    """→ ours and PyTorch's, of the steps 2 to STEPS + 1"""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints, metrics = os.path.join(folder, "checkpoints"), os.path.join(folder, "metrics")
+        data, peers_data = _data_of(curve.model, folder, tokens)
+        words = [TRAINER, "--device=cpu", f"--model={curve.model}", f"--batch-size={curve.batch}", f"--lr={RATE}", f"--seed={SEED}",
+                 *curve.words, *data, f"--checkpoint-dir={checkpoints}"]
+        lines_of([*words, "--steps=1"])
+        lines_of([*words, f"--steps={STEPS + 1}", "--resume=must", f"--metrics={metrics}", "--log-interval=1"])
+        with open(metrics, encoding="utf-8") as text:
+            events = [json.loads(line) for line in text]
+        ours = [event["loss"] for event in events if event["event"] == "step"]
+        theirs = lines_of(peer("curve.py", curve.model, curve.batch, STEPS + 1, RATE, os.path.join(checkpoints, "step-000000001"), THREADS,
+                               *peers_data))
+        return ours, [float(line) for line in theirs]
+
+
+def report(found):
+    rows = [["model", "step 2, ours", "PyTorch", f"step {STEPS + 1}, ours", "PyTorch", "largest difference", "in step"]]
+    targets = []
+    for curve, (ours, theirs) in found.items():
+        differences = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
+        largest = max(differences)
+        text = "met" if largest <= AT_MOST else f"missed by {largest / AT_MOST:.2f}x"
+        rows.append([f"{curve.model}, batch {curve.batch}", *(f"{of[at]:.6f}" for at in (0, -1) for of in (ours, theirs)),
+                     f"{largest:.1e}", str(differences.index(largest) + 2)])
+        targets.append({"model": curve.model, "at_most": AT_MOST, "largest": largest, "verdict": text})
+    print(f"\nloss of each of {STEPS} steps from the same parameters on the same batches\n\n{table(rows)}\n")
+    for target in targets:
+        print(f"{target['model']}: losses differ by {target['largest']:.1e} of the loss; at most {AT_MOST:.0e}: {target['verdict']}")
+    return targets
+
+
+def run(_options):
+    require(built("bench-composed-images"))
+    found = {}
+    with text_tokens() as tokens:
+        for curve in CURVES:
+            found[curve] = ours, theirs = losses(curve, tokens)
+            if len(ours) != STEPS or len(theirs) != STEPS:
+                raise SystemExit(f"tests/bench/run: {curve.model}: {len(ours)} losses of ours and {len(theirs)} of PyTorch's, not {STEPS}")
+            progress(f"losses of {curve.model}: done")
+    targets = report(found)
+    return {"losses": [{"model": curve.model, "ours": ours, "torch": theirs} for curve, (ours, theirs) in found.items()], "targets": targets}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples a second of one rank on the CPU: ours beside PyTorch, with the same model, batch and threads.
+
+Ours gathers its batch from real data in each step; PyTorch's is at hand, random numbers, which is kind to it.
+"""
+from typing import NamedTuple
+
+from measuring import interleaved, paired_ratio, ratio_verdict, summary, table
+from programs import progress
+from trainer_peer import THREADS, TRAINER, peer, summary_of, text_tokens
+
+OURS, TORCH = "ours", "PyTorch"
+WARM_UP = 1  # rounds
+
+
+class Case(NamedTuple):
+    model: str
+    batch: int
+    warm_up: int  # steps before those that are measured
+    iterations: int
+    words: tuple = ()  # of ours
+
+
+# As many steps as take PyTorch some seconds on two CPUs.
+CASES = [Case("cnn", 16, 10, 60), Case("cnn", 64, 5, 20), Case("ffn", 64, 100, 1000),
+         Case("unet2d", 2, 1, 2, ("--image-size=256", "--samples=8")), Case("gpt", 8, 1, 2, ("--gpt-size=10M",))]
+
+
+def name_of(case):
+    return f"{case.model}, batch {case.batch}"
+
+
+def _measure_once(case, who, tokens):
+    """→ seconds a sample"""
+    if who == TORCH:
+        found = summary_of(peer("speed.py", case.model, case.batch, case.warm_up, case.iterations, THREADS))
+    else:
+        data = [f"--data-dir={tokens}"] if case.model == "gpt" else []
+        found = summary_of([TRAINER, "measure-performance", "--device=cpu", f"--model={case.model}", f"--batch-size={case.batch}",
+                            f"--warmup={case.warm_up}", f"--iterations={case.iterations}", *case.words, *data])
+    if found["threads"] != THREADS:
+        raise SystemExit(f"tests/bench/run: {name_of(case)}, {who}: {found['threads']} threads, not {THREADS}")
+    return 1 / found["samples_per_second"]
+
+
+def measure(rounds):
+    """→ {(case, OURS or TORCH): [seconds a sample]}"""
+    with text_tokens() as tokens:
+        return interleaved([(case, who) for case in CASES for who in (OURS, TORCH)], rounds,
+                           lambda of: _measure_once(*of, tokens),
+                           lambda done, of: progress(f"trainer against PyTorch: round {done} of {of}"), warm_up=WARM_UP)
+
+
+def report(found):
+    rows = [["model", "rounds", OURS, TORCH, "ratio of a round", "least to most"]]
+    targets = []
+    for case in CASES:
+        ours, torch = found[case, OURS], found[case, TORCH]
+        ratios = [theirs / mine for mine, theirs in zip(ours, torch, strict=True)]
+        rows.append([name_of(case), str(len(ours)), *(f"{1 / summary(times)['median']:.2f}/s" for times in (ours, torch)),
+                     f"{1 / paired_ratio(ours, torch)['ratio']:.2f}x", f"{min(ratios):.2f} to {max(ratios):.2f}"])
+    print(f"\nsamples a second on one rank, {THREADS} threads; medians\n\n{table(rows)}\n")
+    for case in CASES:
+        r = paired_ratio(found[case, OURS], found[case, TORCH])
+        text = ratio_verdict(r, 1)
+        print(f"{name_of(case)}: {1 / r['ratio']:.2f}x PyTorch's samples/s ({1 / r['high']:.2f} to {1 / r['low']:.2f}); at least 1x: {text}")
+        targets.append({"case": name_of(case), "against": TORCH, "seconds_at_most": 1, **r, "verdict": text})
+    return targets
+
+
+def run(options):
+    found = measure(options.rounds)
+    targets = report(found)
+    return {"seconds_a_sample": [{"case": name_of(case), "who": who, "seconds": times} for (case, who), times in found.items()],
+            "targets": targets}

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From srun to the end of the first training step of cnn on 2 nodes with 2 ranks each: ours beside PyTorch's DDP with Gloo.
+
+Both are ranks of --dp-world=auto, load Fashion-MNIST from its files and have a thread a rank. No target is about it.
+"""
+import json
+import os
+
+from allocation import Allocation
+from localcluster.harness import TestCluster
+from measuring import interleaved, summary, table
+from programs import progress
+from trainer_peer import TRAINER, peer
+
+NODES, PER_NODE, BATCH = 2, 2, 16
+WARM_UP = 1  # rounds
+OURS, TORCH = "ours", "PyTorch DDP"
+FILE, BEGAN = "/home/alice/first-step", "/home/alice/began"
+PROGRAMS = {
+    OURS: [TRAINER, "--device=cpu", "--model=cnn", f"--batch-size={BATCH}", "--steps=1", "--log-interval=1", f"--metrics={FILE}"],
+    TORCH: peer("first_step.py", BATCH, FILE),
+}
+
+
+def _first_step(case, text):
+    """Seconds since 1970."""
+    if case == TORCH:
+        return float(text)
+    return next(event["time"] for event in map(json.loads, text.splitlines()) if event["event"] == "step")
+
+
+def _once(cluster, allocation, case):
+    allocation.start("sh", "-c", f'date +%s.%N > {BEGAN}; exec "$@"', "sh", "srun", f"-N{NODES}", f"-n{NODES * PER_NODE}",
+                     f"--ntasks-per-node={PER_NODE}", "--dp-world=auto", "env", "OMP_NUM_THREADS=1", *PROGRAMS[case])
+    allocation.finish()
+    texts = []
+    for path in (BEGAN, FILE):
+        with open(cluster.host_path(path), encoding="ascii") as text:
+            texts.append(text.read())
+        os.unlink(cluster.host_path(path))
+    return _first_step(case, texts[1]) - float(texts[0])
+
+
+def measure(rounds):
+    """→ {case: [seconds]}"""
+    with TestCluster(f"bench-{os.getpid()}", nodes=NODES) as cluster:
+        allocation = Allocation(cluster, NODES, PER_NODE)
+        times = interleaved(PROGRAMS, rounds, lambda case: _once(cluster, allocation, case),
+                            lambda done, of: progress(f"time to the first step: round {done} of {of}"), warm_up=WARM_UP)
+        allocation.close()
+        cluster.assert_idle()
+        cluster.assert_nothing_left()
+    return times
+
+
+def run(options):
+    times = measure(options.rounds)
+    rows = [["case", "rounds", "median", "least", "most"]]
+    for case, seconds in times.items():
+        rows.append([case, str(len(seconds)), *(f"{value:.2f} s" for value in (summary(seconds)["median"], min(seconds), max(seconds)))])
+    print(f"\nfrom srun to the first training step of cnn on {NODES} x {PER_NODE} ranks\n\n{table(rows)}\n")
+    return {"seconds": times}
