@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Do the losses agree? Ours trains a step and writes a checkpoint; from there, on the same batches, both train on, and each step's losses are
 compared. So the models, losses, gradients, Adam, dropout and the sampler of both must be the same, and the checkpoint what it says it is.
+
+In the first steps the losses differ by rounding alone: those have the close limit, which a wrong gradient would not keep. From then on the
+difference grows, most in unet2d: Adam's first steps are as large for a gradient that is little more than rounding as for any other.
 """
 import json
 import os
@@ -15,7 +18,8 @@ STEPS = 20  # that are compared
 SEED = 7
 RATE = 1e-3
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
-AT_MOST = 1e-3  # of the loss, between ours and PyTorch's
+EARLY = 3  # of them
+EARLY_AT_MOST, AT_MOST = 1e-5, 5e-3  # of the loss, between ours and PyTorch's: in the first EARLY steps, in all
 
 
 class Curve(NamedTuple):
@@ -57,18 +61,19 @@ def losses(curve, tokens):
 
 
 def report(found):
-    rows = [["model", "step 2, ours", "PyTorch", f"step {STEPS + 1}, ours", "PyTorch", "largest difference", "in step"]]
+    rows = [["model", "step 2, ours", "PyTorch", f"step {STEPS + 1}, ours", "PyTorch", f"differ until {EARLY + 1}", "differ at most", "in step"]]
     targets = []
     for curve, (ours, theirs) in found.items():
         differences = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
-        largest = max(differences)
-        text = "met" if largest <= AT_MOST else f"missed by {largest / AT_MOST:.2f}x"
+        early, largest = max(differences[:EARLY]), max(differences)
         rows.append([f"{curve.model}, batch {curve.batch}", *(f"{of[at]:.6f}" for at in (0, -1) for of in (ours, theirs)),
-                     f"{largest:.1e}", str(differences.index(largest) + 2)])
-        targets.append({"model": curve.model, "at_most": AT_MOST, "largest": largest, "verdict": text})
-    print(f"\nloss of each of {STEPS} steps from the same parameters on the same batches\n\n{table(rows)}\n")
+                     f"{early:.1e}", f"{largest:.1e}", str(differences.index(largest) + 2)])
+        targets.append({"model": curve.model, "early_at_most": EARLY_AT_MOST, "at_most": AT_MOST, "early": early, "largest": largest,
+                        "verdict": "met" if early <= EARLY_AT_MOST and largest <= AT_MOST else "missed"})
+    print(f"\nloss of each of {STEPS} steps from the same parameters on the same batches; differences in parts of the loss\n\n{table(rows)}\n")
     for target in targets:
-        print(f"{target['model']}: losses differ by {target['largest']:.1e} of the loss; at most {AT_MOST:.0e}: {target['verdict']}")
+        print(f"{target['model']}: losses differ by {target['early']:.1e} in the first {EARLY} steps, by {target['largest']:.1e} in all; "
+              f"at most {EARLY_AT_MOST:.0e} and {AT_MOST:.0e}: {target['verdict']}")
     return targets
 
 
