@@ -17,7 +17,7 @@ from trainer_peer import THREADS, TRAINER
 NODES, PER_NODE = 2, 4
 RANKS = NODES * PER_NODE
 BATCHES = (16, 64)  # a rank's
-STEPS_WORTH = 2048  # samples a rank trains on in a round
+STEPS_WORTH = 1024  # samples a rank trains on in a round
 WARM_UP = 1  # rounds
 AT_MOST = 10  # percent
 ONE, ALONE, TOGETHER = "1 rank, all threads", f"{RANKS} ranks, each alone", f"{RANKS} ranks"
