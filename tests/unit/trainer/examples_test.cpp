@@ -13,7 +13,7 @@
 #include <regex>
 #include <sstream>
 
-#include "temporary_directory.hpp"
+#include "scratch.hpp"
 #include "trainer/options.hpp"
 
 namespace dp::trainer {
@@ -67,7 +67,7 @@ class PretendedSlurm {
     std::string output() const { return text_of(folder_ / "output"); }
 
  private:
-    TemporaryDirectory folder_;
+    Scratch folder_;
 
     void program(const std::string& name, const std::string& end) {
         folder_.write("bin/" + name, fmt::format("#!/bin/bash\nprintf '%s\\n' called \"$@\" >>{}\n{}\n",
