@@ -55,7 +55,7 @@ class PretendedSlurm {
     // The words of each time that the program was called.
     std::vector<Words> calls(const std::string& name) const {
         std::vector<Words> found;
-        std::istringstream lines(text_of(folder_ / (name + ".calls")));
+        std::istringstream lines(contents_of(folder_ / (name + ".calls")));
         for (std::string line; std::getline(lines, line);) {
             if (line == "called")
                 found.emplace_back();
@@ -64,7 +64,7 @@ class PretendedSlurm {
         }
         return found;
     }
-    std::string output() const { return text_of(folder_ / "output"); }
+    std::string output() const { return contents_of(folder_ / "output"); }
 
  private:
     Scratch folder_;
@@ -118,16 +118,16 @@ TEST_P(Example, EndsAsTheTrainingDoes) {
 }
 
 TEST_P(Example, SaysInItsFirstLinesHowItIsSubmitted) {
-    EXPECT_THAT(text_of(kExamples / GetParam()), HasSubstr("\n#   sbatch " + GetParam()));
+    EXPECT_THAT(contents_of(kExamples / GetParam()), HasSubstr("\n#   sbatch " + GetParam()));
 }
 
 // Counted as the command in the README does.
 TEST_P(Example, HasAsManyLinesAsTheTableSays) {
     const std::regex counted("^\\s*([^#\\s]|#!|#SBATCH).*");
-    std::istringstream script(text_of(kExamples / GetParam()));
+    std::istringstream script(contents_of(kExamples / GetParam()));
     int lines = 0;
     for (std::string line; std::getline(script, line);) lines += std::regex_match(line, counted) ? 1 : 0;
-    const std::string readme = text_of(kExamples / "README.md");
+    const std::string readme = contents_of(kExamples / "README.md");
     const std::regex row("\n\\| `" + GetParam() + "` \\|.*\\| (\\d+) \\|\n");
     std::smatch said;
     ASSERT_TRUE(std::regex_search(readme, said, row));
