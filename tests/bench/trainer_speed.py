@@ -30,10 +30,11 @@ def name_of(case):
     return f"{case.model}, batch {case.batch}"
 
 
-def _measure_once(case, who, tokens):
-    """→ seconds a sample"""
+def _measure_once(case, who, tokens, seen):
+    """→ seconds a sample; notes in `seen` what PyTorch it was"""
     if who == TORCH:
         found = summary_of(peer("speed.py", case.model, case.batch, case.warm_up, case.iterations, THREADS))
+        seen.add(f"PyTorch {found['version']} with {found['blas']}")
     else:
         data = [f"--data-dir={tokens}"] if case.model == "gpt" else []
         found = summary_of([TRAINER, "measure-performance", "--device=cpu", f"--model={case.model}", f"--batch-size={case.batch}",
@@ -44,14 +45,16 @@ def _measure_once(case, who, tokens):
 
 
 def measure(rounds):
-    """→ {(case, OURS or TORCH): [seconds a sample]}"""
+    """→ {(case, OURS or TORCH): [seconds a sample]}, and which PyTorch"""
+    seen = set()
     with text_tokens() as tokens:
-        return interleaved([(case, who) for case in CASES for who in (OURS, TORCH)], rounds,
-                           lambda of: _measure_once(*of, tokens),
-                           lambda done, of: progress(f"trainer against PyTorch: round {done} of {of}"), warm_up=WARM_UP)
+        found = interleaved([(case, who) for case in CASES for who in (OURS, TORCH)], rounds,
+                            lambda of: _measure_once(*of, tokens, seen),
+                            lambda done, of: progress(f"trainer against PyTorch: round {done} of {of}"), warm_up=WARM_UP)
+    return found, ", ".join(seen)
 
 
-def report(found):
+def report(found, peer_version):
     rows = [["model", "rounds", OURS, TORCH, "ratio of a round", "least to most"]]
     targets = []
     for case in CASES:
@@ -59,7 +62,7 @@ def report(found):
         ratios = [theirs / mine for mine, theirs in zip(ours, torch, strict=True)]
         rows.append([name_of(case), str(len(ours)), *(f"{1 / summary(times)['median']:.2f}/s" for times in (ours, torch)),
                      f"{1 / paired_ratio(ours, torch)['ratio']:.2f}x", f"{min(ratios):.2f} to {max(ratios):.2f}"])
-    print(f"\nsamples a second on one rank, {THREADS} threads; medians\n\n{table(rows)}\n")
+    print(f"\nsamples a second on one rank, {THREADS} threads, against {peer_version}; medians\n\n{table(rows)}\n")
     for case in CASES:
         r = paired_ratio(found[case, OURS], found[case, TORCH])
         text = ratio_verdict(r, 1)
@@ -69,7 +72,7 @@ def report(found):
 
 
 def run(options):
-    found = measure(options.rounds)
-    targets = report(found)
-    return {"seconds_a_sample": [{"case": name_of(case), "who": who, "seconds": times} for (case, who), times in found.items()],
+    found, peer_version = measure(options.rounds)
+    targets = report(found, peer_version)
+    return {"peer": peer_version, "seconds_a_sample": [{"case": name_of(case), "who": who, "seconds": times} for (case, who), times in found.items()],
             "targets": targets}

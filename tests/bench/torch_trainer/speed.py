@@ -8,6 +8,12 @@ import torch
 from models import LOSSES, MODELS, random_batch, train_step
 
 
+def blas():
+    """What multiplies its matrices, of the several that Debian lets one choose from."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return ", ".join(sorted({line.split("/")[-1].strip() for line in maps if "blas" in line}))
+
+
 def main(name, rows, warm_up, iterations, threads):
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # as the trainer does
@@ -21,7 +27,7 @@ def main(name, rows, warm_up, iterations, threads):
     for _ in range(iterations):
         train_step(model, LOSSES[name], optimizer, x, target)
     seconds = time.perf_counter() - began
-    print(json.dumps({"samples_per_second": rows * iterations / seconds, "threads": torch.get_num_threads(), "version": torch.__version__,
+    print(json.dumps({"samples_per_second": rows * iterations / seconds, "threads": torch.get_num_threads(), "version": torch.__version__, "blas": blas(),
                       "parameters": sum(parameter.numel() for parameter in model.parameters())}))
 
 
