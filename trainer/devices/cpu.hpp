@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU as a device: oneDNN for products and convolutions, plain loops for the rest. devices/open.cpp and the tests
-// open it.
+// The CPU as a device: oneDNN for products and convolutions, plain loops for the rest. devices/open.cpp and
+// the tests open it.
 #ifndef TRAINER_DEVICES_CPU_HPP
 #define TRAINER_DEVICES_CPU_HPP
 
