@@ -80,6 +80,40 @@ def test_a_throughput_out_of_its_limits_has_an_exit_code_and_one_line(cluster):
     cluster.run([*world, "--min-throughput=1", "--max-throughput=1e12"], timeout=60, check=True)
 
 
+def test_one_node_and_two_are_compared_from_a_jobs_output_and_its_metrics(cluster):
+    """The world's first rank writes the metrics; `trainer report` reads what the job has printed."""
+    train = f"--dp-world=auto {TRAINER} --model=linear --steps=40 --log-interval=10 --metrics=metrics.jsonl --tensorboard=board"
+    cluster.run(["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "-o", "compared.out",
+                 "--wrap", f"srun -N1 -n2 {train}; srun -N2 -n4 {train}"], cwd="/home/alice", timeout=120, check=True)
+    rows = json.loads(cluster.run([TRAINER, "report", "--json", "compared.out"], cwd="/home/alice", timeout=60, check=True).stdout)
+    assert [(row["nodes"], row["ranks"], row["steps"]) for row in rows] == [(1, 2, 40), (2, 4, 40)]
+    assert rows[0]["speed_up"] == 1 and rows[1]["baseline"] == "compared.out"
+    lines = [json.loads(line) for line in cluster.run(["cat", "/home/alice/metrics.jsonl"], check=True).stdout.splitlines()]
+    runs = [line["run"] for line in lines if line["event"] == "start"]
+    assert len(runs) == 2 and len(set(runs)) == 2
+    for run in runs:
+        assert [line["step"] for line in lines if line["run"] == run and line["event"] == "step"] == [10, 20, 30, 40]
+    assert len(cluster.run(["ls", "/home/alice/board"], check=True).stdout.split()) == 2
+
+
+def test_what_does_not_fit_is_refused_in_one_line_with_what_does(cluster):
+    world = ["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "--dp-on-failure=report", TRAINER, "--model=cnn"]
+    refused = cluster.run([*world, "--batch-size=512", "--memory-limit=300MiB"], timeout=60)
+    assert refused.returncode == 5 and refused.stderr.count("give a smaller --batch-size") == 1, refused.stderr
+    advice = re.search(r"(\d+) is the largest that fits; --batch-size (\d+) --accumulate (\d+) keeps", refused.stderr)
+    assert int(advice[2]) * int(advice[3]) == 512, refused.stderr
+    cluster.run([*world, f"--batch-size={advice[1]}", "--steps=1", "--memory-limit=300MiB"], timeout=120, check=True)
+
+
+def test_measuring_takes_all_ranks_and_rank_0_speaks(cluster):
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", TRAINER, "measure-performance", "--model=linear",
+                        "--iterations=20"], timeout=60, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(lines) == 1 and done.stdout.splitlines()[-1].startswith("{")
+    assert (lines[0]["measured"], lines[0]["world_size"], lines[0]["nodes"], lines[0]["iterations"]) == ("linear", 4, 2, 20)
+    assert 0 < lines[0]["communication_share_least"] <= lines[0]["communication_share_most"] < 1
+
+
 def test_a_single_task_needs_no_world(cluster):
     done = cluster.run(["srun", "-n1", TRAINER, "--model=linear", "--steps=5"], timeout=60, check=True)
     assert "DataParallel run: False" in done.stdout
