@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+import warnings
 
 import pytest
 from localcluster.names import USERS
@@ -94,14 +95,24 @@ def test_the_same_user_in_a_network_of_his_own_gets_nothing(cluster, store):
                               capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout.strip() == REFUSED
         # From the node itself he is served.
-        done = subprocess.run(["nsenter", node, *alice, PYTHON, "-c", CLIENT, address, port], capture_output=True, text=True, timeout=60,
-                              check=True)
-        assert done.stdout.strip() == SERVED, end_and_read(step)  # the broker says why not
+        on_the_node = ["nsenter", node, *alice, PYTHON, "-c", CLIENT, address, port]
+        tries = [subprocess.run(on_the_node, capture_output=True, text=True, timeout=60, check=True)]
+        if tries[0].stdout.strip() != SERVED:  # seen twice in some hundred runs, on busy machines; see below
+            tries.append(subprocess.run(on_the_node, capture_output=True, text=True, timeout=60, check=True))
     finally:
         subprocess.run(["nsenter", node, "sh", "-c", "nft delete table ip dp_test; ip link del outer; sysctl -qw net.ipv4.ip_forward=0"], check=False)
         inside.kill()
         inside.wait()
-    assert re.search(r"slurm-dp: closed a connection from \S+ to PyTorch's store \(MASTER_PORT\): ", end_and_read(step))
+    err = end_and_read(step)
+    said = [(done.stdout, done.stderr) for done in tries]
+    assert tries[-1].stdout.strip() == SERVED, (said, err)  # the broker says why not
+    refused = re.findall(r"slurm-dp: closed a connection from \S+ to PyTorch's store \(MASTER_PORT\): (.*)", err)
+    assert refused, err
+    if len(tries) > 1:
+        # A kernel may reset a connection by mistake: where data comes on one CPU while another replaces the request by the
+        # connection in its table, neither is found. Then nobody has it open any more; any other reason is ours.
+        assert refused[1:] == ["no process of its node has it open any more"], (said, err)
+        warnings.warn(f"served at the second try only: {said} {err}")
 
 
 def test_a_node_that_does_not_answer_vouches_for_nobody(cluster, store):

@@ -14,8 +14,8 @@ try:
         if not more:
             break
         got += more
-except ConnectionError:
-    pass
+except ConnectionError as error:
+    print(error, file=sys.stderr)
 print("got", got.hex() or "nothing")
 """
 SERVED = "got " + (5).to_bytes(8, "little").hex() + b"value".hex()
