@@ -18,6 +18,7 @@ from measuring import difference, interleaved, machine, summary, table, verdict
 from programs import warn_if_busy
 
 FEWEST = 30  # rounds, for a verdict
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 # name: (the plugin is in plugstack.conf, words of srun)
 CASES = {
@@ -53,6 +54,19 @@ SHAPES = {
     "tiles": Shape(32, 16, TILES, [("--dp-tiles=4", "--dp-world=auto", "ms", 5)], ("--gres=tile:64",),
                    "nodes=node[01-32] vendor=sambanova gres=tile devices=8 tiles-per-device=8\n"),
 }
+
+
+class Once(NamedTuple):
+    """One step, and what it took of all CPUs together, slurmd and slurmctld included: noise of the clock is not in that."""
+    seconds: float
+    cpu_seconds: float
+
+
+def cpu_seconds():
+    """That this machine's CPUs have worked since it started (proc(5): the first line of stat, without idle and iowait; guests are in user)."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system, _, _, irq, softirq, *_ = map(int, stat.readline().split()[1:])
+    return (user + nice + system + irq + softirq) * TICK
 
 
 class Plugstack:
@@ -116,7 +130,7 @@ def check_spread(allocation, step, shape):
 
 
 def measure(shape, rounds):
-    """→ {case: [seconds]}"""
+    """→ {case: [Once, or None where a round did without]}"""
     nodes = shape.nodes
     step = ["srun", f"-N{nodes}", f"-n{nodes * shape.tasks_per_node}", f"--ntasks-per-node={shape.tasks_per_node}"]
     with TestCluster(f"bench-{os.getpid()}", nodes=nodes) as cluster:
@@ -130,23 +144,29 @@ def measure(shape, rounds):
         def run_once(case):
             plugin, words = shape.cases[case]
             plugstack.set(plugin)
+            before = cpu_seconds()
             allocation.start(*step, *words, "true")
-            return allocation.finish()
+            return Once(allocation.finish(), cpu_seconds() - before)
 
         def progress(done, of):
             if done and (done % 50 == 0 or done == of):
                 print(f"launch of {nodes} x {shape.tasks_per_node} tasks: round {done} of {of}", file=sys.stderr, flush=True)
 
-        times = interleaved(shape.cases, rounds, run_once, progress, seldom=SELDOM)
+        found = interleaved(shape.cases, rounds, run_once, progress, seldom=SELDOM)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
-    return times
+    return found
 
 
-def report(shape, times):
+def field(found, name):
+    """{case: [that field of its steps]}"""
+    return {case: [once and getattr(once, name) for once in steps] for case, steps in found.items()}
+
+
+def report(shape, times, cpu_times):
     base = times["no plugin"]
-    rows = [["case", "rounds", "median", "p90", "more than no plugin", "95 % interval", "in %"]]
+    rows = [["case", "rounds", "median", "p90", "more than no plugin", "95 % interval", "in %", "CPU time", "more", "95 % interval"]]
     found = {"summaries": {}, "differences": {}, "targets": []}
     for case, values in times.items():
         s = found["summaries"][case] = summary(values)
@@ -154,6 +174,10 @@ def report(shape, times):
         if case != "no plugin":
             d = found["differences"][case] = difference(values, base)
             row += [f"{d['median'] * 1e3:+.1f} ms", f"{d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}", f"{d['percent']:+.1f}"]
+        row += [""] * (rows[0].index("CPU time") - len(row)) + [f"{summary(cpu_times[case])['median'] * 1e3:.0f} ms"]
+        if case != "no plugin":
+            d = difference(cpu_times[case], cpu_times["no plugin"])
+            row += [f"{d['median'] * 1e3:+.0f} ms", f"{d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f}"]
         rows.append(row + [""] * (len(rows[0]) - len(row)))
     print(f"\nsrun -N{shape.nodes} -n{shape.nodes * shape.tasks_per_node} true, {len(base)} rounds; differences are medians of pairs\n\n{table(rows)}\n")
     for case, against, unit, limit in shape.targets:
@@ -164,6 +188,8 @@ def report(shape, times):
         value = f"{d['median'] * 1e3:+.1f} ms ({d['percent']:+.1f} %)"
         found["targets"].append({"case": case, "against": against, "unit": unit, "limit": limit, "difference": d, "verdict": text})
         print(f"{case} against {against}: {value}; at most {limit} {'ms' if unit == 'ms' else '%'}: {text}")
+        d = difference(cpu_times[case], cpu_times[against])
+        print(f"    in CPU time of all {os.cpu_count()} CPUs: {d['median'] * 1e3:+.0f} ms ({d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f})")
     return found
 
 
@@ -172,8 +198,10 @@ def run(options):
     warn_if_busy(result["machine"])
     for name in options.shapes or SHAPES:
         shape = SHAPES[name]
-        times = measure(shape, options.rounds)
-        result["shapes"][name] = {"nodes": shape.nodes, "tasks_per_node": shape.tasks_per_node, "seconds": times, **report(shape, times)}
+        found = measure(shape, options.rounds)
+        times, cpu_times = field(found, "seconds"), field(found, "cpu_seconds")
+        result["shapes"][name] = {"nodes": shape.nodes, "tasks_per_node": shape.tasks_per_node, "seconds": times, "cpu_seconds": cpu_times,
+                                  **report(shape, times, cpu_times)}
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)

@@ -21,19 +21,19 @@ def peer(program, *words):
     return [PYTHON, "-B", os.path.join(CHECKOUT, "tests/bench/torch_trainer", program), *map(str, words)]
 
 
-def lines_of(command):
-    """What a command prints, here, with all CPUs."""
+def lines_of(command, settings=None):
+    """What a command prints, here, with all CPUs. settings: more variables of its environment."""
     words = [str(word) for word in command]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS)}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), **(settings or {})}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise SystemExit(f"tests/bench/run: {' '.join(words)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     return done.stdout.splitlines()
 
 
-def summary_of(command):
+def summary_of(command, settings=None):
     """The line of JSON at the end."""
-    return json.loads(lines_of(command)[-1])
+    return json.loads(lines_of(command, settings)[-1])
 
 
 @contextlib.contextmanager
