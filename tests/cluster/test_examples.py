@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job scripts of packaging/examples on a real Slurm, on less data, but each in the world that it stands for."""
+"""The job scripts of packaging/examples on a real Slurm: with smaller models and less data, but each in the world that it stands for."""
+import csv
 import json
 import os
 import re
 import shlex
+import time
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 from localcluster.names import CHECKOUT
-from test_tiles import SN10, tiles_conf
+from test_tiles import DAWN, SN10, SN30_BY_UNIT, tiles_conf
 
 HOME = "/home/alice/examples"
 FASHION = "--data-dir=/usr/share/datasets/fashion-mnist"
+SMALL_GPT = ["--num-layers=1", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=16", "--batch-size=1", "--data-dir=tokens"]
 
 
 class Desk:
@@ -20,6 +23,7 @@ class Desk:
     def __init__(self, cluster):
         self.cluster = cluster
         self.run(f"mkdir -p bin && ln -s {BUILD}/bin/trainer bin/dp-trainer && ln -s {BUILD}/bin/dpctl bin/dpctl")
+        self.run(f"dp-trainer prepare --text {CHECKOUT}/README.md --tokenizer=bytes --output=tokens")
 
     def run(self, command, check=True, timeout=60):
         return self.cluster.run(f"mkdir -p {HOME} && cd {HOME} && PATH={HOME}/bin:$PATH && {command}", check=check, timeout=timeout)
@@ -31,6 +35,10 @@ class Desk:
                         check=False, timeout=180)
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.output(done.stdout.strip())
         return done.stdout.strip()
+
+    def file(self, name):
+        with open(self.cluster.host_path(f"{HOME}/{name}"), encoding="utf-8") as text:
+            return text.read()
 
     def output(self, job):
         return self.run(f"cat slurm-{job}.out 2>/dev/null", check=False).stdout
@@ -104,3 +112,74 @@ def test_sn10_ffn(cluster, desk):
 
         refused = desk.output(desk.sbatch("sn10-ffn.sbatch", "--gres=rdu:1", words=[FASHION], check=False))
         assert "--dp-tiles=4 for 2 ranks needs 8 tiles, and the step owns 4 tiles" in refused and "Duration" not in refused
+
+
+def test_dawn_linear(cluster, desk):
+    """16 ranks on 2 nodes; the table of the placement first, and a monitor that began and ended with the ranks."""
+    with tiles_conf(cluster, DAWN):
+        job = desk.sbatch("dawn-linear.sbatch", words=["--epochs=30"])
+    text = desk.output(job)
+    assert text.index("RANK  NODE_RANK") < text.index("DataParallel run: True")
+    places = re.findall(r"(?m)^(\d+) +(\d) +(\d) +[\d.]+ +(\d) +0x[0-9a-f]+ +(node0\d)$", text)
+    assert places == [(str(rank), str(rank // 8), str(rank % 8), str(rank % 8), f"node0{rank // 8 + 1}") for rank in range(16)], text
+    result = summary(text)
+    assert (result["world_size"], result["nodes"]) == (16, 2) and result["final_loss"] < 1e-2 and result["train_seconds"] > 0
+    rows = list(csv.DictReader(desk.file(f"usage-{job}.csv").splitlines()))
+    assert {int(row["rank"]) for row in rows} == set(range(16)) and {row["host"] for row in rows} == {"node01", "node02"}
+    assert len({row["time"] for row in rows}) >= 2
+    assert any(float(row["compute"] or 0) > 0 for row in rows), rows[:3]
+
+
+def test_sn30_unet2d(cluster, desk):
+    """8 ranks on one node; each prints the rate of all of them, and the report has their mean."""
+    with tiles_conf(cluster, SN30_BY_UNIT):
+        job = desk.sbatch("sn30-unet2d.sbatch", words=["--init-features=2", "--batch-size=1", "--samples=8", "--epochs=2", "--min-throughput=0.001"])
+    text = desk.output(job)
+    lines = re.findall(r"(?m)^inner train loop time : (\S+) for 2 epochs, number of global steps: 2, e2e samples_per_sec: (\S+)$", text)
+    assert len(lines) == 8, text
+    assert all(float(seconds) * float(rate) == pytest.approx(16, rel=0.01) for seconds, rate in lines)
+    assert summary(text)["world_size"] == 8
+    (row,) = desk.report(job)
+    assert row["samples_per_second"] == pytest.approx(sum(float(rate) for _, rate in lines) / 8)
+    # Of a log that has nothing but these lines, too.
+    desk.run(f"grep '^inner' slurm-{job}.out >lines.out")
+    (of_lines,) = json.loads(desk.run("dp-trainer report --json lines.out").stdout)
+    assert of_lines["ranks"] == 8 and of_lines["samples_per_second"] == pytest.approx(row["samples_per_second"])
+
+
+def test_sn30_gpt(cluster, desk):
+    """32 ranks on 2 nodes, a line a step in a file of its own, and the tutorial's last line."""
+    with tiles_conf(cluster, SN30_BY_UNIT):
+        job = desk.sbatch("sn30-gpt.sbatch", words=[*SMALL_GPT, "--vocab-size=257", "--steps=5", "--min-throughput=0.001", "--max-throughput=1e12"])
+    text = desk.output(job)
+    only(r"\{'e2e_train_time': \d+\.\d+, 'training_sequences_per_second': \d+\.\d+, 'final_loss': \d+\.\d+\}", text)
+    result = summary(text)
+    assert (result["world_size"], result["nodes"], result["steps"]) == (32, 2, 5) and result["final_loss"] < 7
+    steps = [json.loads(line) for line in desk.file(f"gpt-{job}.jsonl").splitlines()]
+    assert [line["step"] for line in steps if line["event"] == "step"] == [1, 2, 3, 4, 5]
+    assert desk.report(job)[0]["ranks"] == 32
+
+
+def test_dli_gpt(cluster, desk):
+    """The tutorial's lines; and when its signal comes, it is saved, put into the queue again, and goes on."""
+    job = desk.sbatch("dli-gpt.sbatch", words=[*SMALL_GPT, "--save-interval=50"], wait=False)
+    until(lambda: " iteration       60/     800 |" in desk.output(job), 90, "60 steps are made")
+    cluster.run(["scancel", "--signal=USR1", job], check=True)  # as --signal=USR1@600 does
+    end = time.monotonic() + 150
+    while '{"model"' not in desk.output(job):
+        assert time.monotonic() < end, desk.output(job) + cluster.run("squeue", user="root").stdout
+        cluster.run(f"scontrol update JobId={job} StartTime=now 2>/dev/null")  # Slurm holds a requeued job back for two minutes
+        time.sleep(1)
+    text = desk.output(job)
+    assert text.count("using world size: 4, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n") == 2, text
+    stopped = int(only(rf".*SIGUSR1 has come: stopped after step (\d+) of 800; .*gpt-{job}/.*", text))
+    result = summary(text)
+    assert (result["resumed_from_step"], result["steps"], result["world_size"]) == (stopped, 800, 4)
+    iterations = re.findall(r"(?m)^ iteration +(\d+)/ +800 \| consumed samples: +(\d+) \| elapsed time per iteration \(ms\): \d+\.\d \| "
+                            r"learning rate: (\S+) \| global batch size: +4 \| lm loss: (\S+) \| loss scale: 1\.0 \| grad norm: (\d+\.\d{3}) \| "
+                            r"number of skipped iterations: +0 \| number of nan iterations: +0 \|$", text)
+    assert [int(number) for number, *_ in iterations] == list(range(10, 801, 10))
+    assert [(samples, rate) for number, samples, rate, *_ in iterations if number == "100"] == [("400", "5.822E-05")]
+    assert float(iterations[-1][3]) < float(iterations[0][3])
+    assert len(os.listdir(cluster.host_path(f"{HOME}/tensorboard/{job}"))) >= 1
+    assert desk.report(job)[0]["steps"] == 800
