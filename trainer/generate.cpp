@@ -57,11 +57,11 @@ Result<GptShape> shape_in(const Manifest& manifest) {
                                                                       {"vocab_size", &shape.vocabulary}}) {
         const auto found = told.find(name);
         if (found == told.end() || found->second < 1)
-            return fail(Fault::checkpoint, fmt::format("the manifest does not say {}; it is damaged", name));
+            return fail(Fault::usage, fmt::format("the manifest does not say {}; it is damaged", name));
         *value = found->second;
     }
     if (shape.hidden % shape.heads != 0)
-        return fail(Fault::checkpoint,
+        return fail(Fault::usage,
                     "the manifest's num_attention_heads do not divide its hidden_size; it is damaged");
     return shape;
 }

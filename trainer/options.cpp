@@ -25,13 +25,11 @@ constexpr const char* kFooter =
     "Nothing is scaled by the number of ranks: each takes --batch-size samples a step, and --lr stays as it "
     "is. The same\n"
     "global batch (batch size x ranks) and the same seed give the same training for any number of ranks.\n\n"
-    "The last line of the output is a summary in JSON. Exit codes: 0 trained, 1 the ranks' parameters differ "
-    "or the loss\n"
-    "is no number, 2 wrong options, 3 a data set missing or damaged, 4 ranks missing or lost, 5 no such "
-    "device or out of\n"
-    "memory, 6 slower than --min-throughput or faster than --max-throughput, 7 stopped by a signal with a "
-    "checkpoint from\n"
-    "which the same command goes on, 8 a checkpoint could not be written.";
+    "The last line of the output is a summary in JSON. Exit codes: 0 trained, 1 the ranks' parameters\n"
+    "differ or the loss is no number, 2 wrong options, data or checkpoint, 3 `prepare` could not fetch or\n"
+    "write, 4 ranks missing or lost, 5 no such device or out of memory, 6 slower than --min-throughput or\n"
+    "faster than --max-throughput, 7 stopped by a signal with a checkpoint from which the same command\n"
+    "goes on, 8 a checkpoint could not be written.";
 
 std::vector<std::string> model_names() {
     std::vector<std::string> names;
@@ -256,8 +254,8 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
     if (options.model) {
         const ModelInfo* info = find_model(*options.model);
         if (info->data == DataSet::fashion_mnist && !data_there && options.verb != Verb::info) {
-            return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}",
-                                                 directory, info->name, advice));
+            return fail(Fault::usage, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}",
+                                                  directory, info->name, advice));
         }
         return ModelChoice{info, std::nullopt};
     }
@@ -268,7 +266,7 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
                                                           directory)};
     }
     if (options.data_directory_given) {
-        return fail(Fault::data, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));
+        return fail(Fault::usage, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));
     }
     return ModelChoice{
         find_model("linear"),

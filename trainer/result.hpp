@@ -13,11 +13,11 @@ namespace dp::trainer {
 
 // The numbers are exit codes and stand in --help: do not renumber.
 enum class Fault : int {
-    training = 1,    // the training itself: ranks that differ, a loss that is no number
-    usage = 2,       // the command line
-    data = 3,        // a data set that is missing or damaged
-    world = 4,       // libdp, Gloo or NCCL: ranks that are missing or lost
-    device = 5,      // no such device, out of memory, a CUDA call that failed
+    training = 1,  // the training itself: ranks that differ, a loss that is no number
+    usage = 2,     // what the user gave: options, data, a checkpoint to go on from
+    prepare = 3,   // no mistake: `trainer prepare` could not fetch or write, for want of npm, network or room
+    world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost
+    device = 5,    // no such device, out of memory, a CUDA call that failed
     throughput = 6,  // slower or faster than the user allows
     stopped = 7,     // no mistake: a signal asked for it, and the same command goes on from the checkpoint
     checkpoint = 8,  // one could not be written

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "trainer/checkpoint/stop.hpp"
+#include "trainer/data/fingerprint.hpp"
 #include "trainer/data/load.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory_estimate.hpp"
@@ -169,37 +170,25 @@ Result<void> open_metrics(const Options& options, const RunFacts& facts, const M
     return {};
 }
 
-}  // namespace
+// What the user gave, as each rank found it on its node. Where all have found the same wrong, one says it.
+template <typename Found>
+Result<void> found_by_all(World& world, const Result<Found>& mine, const std::string& what,
+                          const std::string& found, const std::string& remedy, bool speaks) {
+    const auto same = world.agree(what, mine ? found : mine.error().message, remedy);
+    if (same && mine) return {};
+    Error error = same ? mine.error() : same.error();
+    const bool another_says_it = world.facts() != nullptr && error.fault != Fault::world && !speaks;
+    if (another_says_it) error.message.clear();
+    return tl::make_unexpected(error);
+}
 
-Result<void> run(const Options& options, std::chrono::steady_clock::time_point started) {
-    const Surroundings here = gather_surroundings();
-    const auto decision = decide_parallel(options.data_parallel, here);
-    if (!decision) return tl::make_unexpected(decision.error());
-    const LogStyle style = options.log_style;
-    Report report(decision->speaks, isatty(STDERR_FILENO) != 0, style);
-    if (decision->warning) report.warning(*decision->warning);
-
-    const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
-    if (!choice) return tl::make_unexpected(choice.error());
-    if (choice->reason) report.line(*choice->reason);
-    const ModelInfo& info = *choice->info;
-    Settings settings = settings_for(options, info);
-    const bool has_checkpoints = !settings.checkpoints.directory.empty();
-    if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
-        return fail(Fault::usage, decision->speaks
-                                      ? "several tasks that train alone cannot share a "
-                                        "--checkpoint-dir; start them as one world, or leave it out"
-                                      : "");
-
-    // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
-    auto world = decision->join ? World::join() : Result<World>(World::alone());
-    if (!world) return tl::make_unexpected(world.error());
-    report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
-    if (const dp_world* facts = world->facts()) introduce(report, *facts, style);
-
-    Watching watching(report, *world);
-    watching.on_phase(Phase::load);
-    // All before the mesh: what cannot work is refused in one line, not in a time-out.
+// What a run is about, as far as one rank sees.
+struct Subject {
+    ModelShape shape;
+    Dataset data;
+};
+Result<Subject> find_subject(const Options& options, const ModelInfo& info, const Settings& settings,
+                             std::int64_t world) {
     const auto vocabulary =
         info.data == DataSet::tokens ? vocabulary_of(options.data_directory) : std::nullopt;
     const auto shape = shape_of(options.shape, info.name, vocabulary);
@@ -212,9 +201,59 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                       .sequence = shape->gpt.sequence,
                       .vocabulary = shape->gpt.vocabulary});
     if (!data) return tl::make_unexpected(data.error());
-    if (auto schedule = make_schedule(settings, data->train.count, world->size()); !schedule) {
-        return tl::make_unexpected(schedule.error());
-    }
+    const auto schedule = make_schedule(settings, data->train.count, world);
+    if (!schedule) return tl::make_unexpected(schedule.error());
+    return Subject{*shape, std::move(*data)};
+}
+
+// For people, and to compare.
+std::string text_of(const Dataset& data) {
+    const auto part = [](const Samples& samples) { return fingerprint_of(samples).substr(0, 16); };
+    return fmt::format("{} training samples ({}) and {} test samples ({})", data.train.count,
+                       part(data.train), data.test.count, part(data.test));
+}
+
+}  // namespace
+
+Result<void> run(const Options& options, std::chrono::steady_clock::time_point started) {
+    const Surroundings here = gather_surroundings();
+    const auto decision = decide_parallel(options.data_parallel, here);
+    if (!decision) return tl::make_unexpected(decision.error());
+    const LogStyle style = options.log_style;
+    Report report(decision->speaks, isatty(STDERR_FILENO) != 0, style);
+    if (decision->warning) report.warning(*decision->warning);
+
+    const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
+    if (choice && choice->reason) report.line(*choice->reason);
+    const bool has_checkpoints = !options.checkpoints.directory.empty();
+    if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
+        return fail(Fault::usage, decision->speaks
+                                      ? "several tasks that train alone cannot share a "
+                                        "--checkpoint-dir; start them as one world, or leave it out"
+                                      : "");
+
+    // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
+    auto world = decision->join ? World::join() : Result<World>(World::alone());
+    if (!world) return tl::make_unexpected(world.error());
+    if (auto chosen = found_by_all(*world, choice, "the model", choice ? std::string(choice->info->name) : "",
+                                   "give --model, and the same data on all nodes", decision->speaks);
+        !chosen)
+        return chosen;
+    const ModelInfo& info = *choice->info;
+    Settings settings = settings_for(options, info);
+    report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
+    if (const dp_world* facts = world->facts()) introduce(report, *facts, style);
+
+    Watching watching(report, *world);
+    watching.on_phase(Phase::load);
+    // All before the mesh: what cannot work is refused in one line, not in a time-out.
+    const auto subject = find_subject(options, info, settings, world->size());
+    if (auto alike = found_by_all(*world, subject, "the data", subject ? text_of(subject->data) : "",
+                                  "give the same data on all nodes", decision->speaks);
+        !alike)
+        return alike;
+    const ModelShape* const shape = &subject->shape;
+    const Dataset* const data = &subject->data;
     auto opened = open_device(options.device, here.gpu, threads_for(here));
     if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) report.line(*opened->note);
@@ -234,11 +273,11 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     thriftier.gpt.recompute = true;
     const auto recomputing =
         info.name == "gpt" && !shape->gpt.recompute ? info.make(thriftier) : std::unique_ptr<Model>();
-    const MemoryCase memory_case{*model, settings, &*data, ranks, recomputing.get()};
+    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get()};
     if (auto problem = memory_problem(info.name, memory_case, device.name(), *available))
         return fail(Fault::device, decision->speaks ? *problem : "");
     report.line(fmt::format("memory a rank: {} of {}",
-                            needs_text(estimate_memory(*model, settings, &*data, ranks)),
+                            needs_text(estimate_memory(*model, settings, data, ranks)),
                             size_text(*available)));
     RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
     facts.device_name = device.description();

@@ -96,9 +96,10 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         // Tokens have 16 bits, and the one after the last merge is the end of a text.
         if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) ||
             pairs.size() >= 0xFFFF) {
-            return fail(Fault::data, fmt::format("{}: line {} is no merge of two tokens that there are; make "
-                                                 "the data again with `trainer prepare`",
-                                                 source, number));
+            return fail(Fault::usage,
+                        fmt::format("{}: line {} is no merge of two tokens that there are; make "
+                                    "the data again with `trainer prepare`",
+                                    source, number));
         }
         const std::uint32_t both = pair(tokens[*left], tokens[*right]);
         pairs.merges_.emplace(both, add(*left + *right));

@@ -19,7 +19,7 @@ namespace dp::trainer {
 
 Result<std::string> read_file(const std::filesystem::path& file) {
     const auto failed = [&] {
-        return fail(Fault::data, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
+        return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
     };
     const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
     if (!in) return failed();
@@ -43,7 +43,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
 
 Result<void> write_file(const std::filesystem::path& file, std::string_view contents) {
     auto done = write_durably(file, contents);
-    if (!done) return fail(Fault::data, std::move(done.error().message));
+    if (!done) return fail(Fault::prepare, std::move(done.error().message));
     return {};
 }
 

@@ -52,7 +52,7 @@ Result<void> Gpt2Words::split(std::string_view text, const std::function<void(st
         const int found =
             pcre2_match(pattern_->code, subject, text.size(), from, options, pattern_->match, nullptr);
         if (found <= PCRE2_ERROR_UTF8_ERR1 && found >= PCRE2_ERROR_UTF8_ERR21) {
-            return fail(Fault::data,
+            return fail(Fault::usage,
                         fmt::format("byte {} is not UTF-8; convert the text with iconv -t UTF-8, or take "
                                     "--tokenizer=bytes",
                                     pcre2_get_startchar(pattern_->match)));
@@ -60,8 +60,9 @@ Result<void> Gpt2Words::split(std::string_view text, const std::function<void(st
         // Each character is in one of the alternatives, so a match begins where the last one ended.
         const PCRE2_SIZE* place = pcre2_get_ovector_pointer(pattern_->match);
         if (found <= 0 || place[0] != from || place[1] <= from) {
-            return fail(Fault::data, fmt::format("byte {}: the text cannot be cut into words (PCRE2 says {})",
-                                                 from, found));
+            return fail(
+                Fault::usage,
+                fmt::format("byte {}: the text cannot be cut into words (PCRE2 says {})", from, found));
         }
         take(text.substr(from, place[1] - from));
         from = place[1];

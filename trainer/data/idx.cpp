@@ -55,8 +55,8 @@ std::uint32_t big_endian(const std::uint8_t* bytes) {
 
 Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) {
     auto damaged = [&](const std::string& reason) {
-        return fail(Fault::data, fmt::format("{}: {}; fetch the file again, or give another --data-dir",
-                                             path.string(), reason));
+        return fail(Fault::usage, fmt::format("{}: {}; fetch the file again, or give another --data-dir",
+                                              path.string(), reason));
     };
     const File file(gzopen(path.c_str(), "rb"));
     if (!file) return damaged(std::strerror(errno));

@@ -24,7 +24,7 @@ Result<std::optional<Prepared>> read_prepared(const fs::path& directory) {
         const auto json = nlohmann::json::parse(*text);
         return Prepared{json.at("from"), json.at("summary"), json.at("files")};
     } catch (const nlohmann::json::exception&) {
-        return fail(Fault::data,
+        return fail(Fault::usage,
                     fmt::format("{}: damaged; remove the directory, and make it again with `trainer prepare`",
                                 file.string()));
     }
@@ -52,7 +52,7 @@ Result<void> check_prepared(const fs::path& directory) {
         const auto found = sha256_of_file(directory / name);
         if (!found) return tl::make_unexpected(found.error());
         if (*found != hash)
-            return fail(Fault::data,
+            return fail(Fault::usage,
                         fmt::format("{}: not as `trainer prepare` wrote it (SHA-256 {}, not {}); remove the "
                                     "directory, and make it again",
                                     (directory / name).string(), *found, hash));

@@ -223,7 +223,7 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
     const Wardrobe train(sprites->train), test(sprites->test);
     for (const Wardrobe* wardrobe : {&train, &test}) {
         if (wardrobe->shoes.empty() || wardrobe->others.empty())
-            return fail(Fault::data,
+            return fail(Fault::usage,
                         fmt::format("{}: images of shoes (labels 5, 7, 9) and of others are needed",
                                     directory.string()));
     }

@@ -37,7 +37,7 @@ Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& t
     const auto contents = read_file(file);
     if (!contents) return tl::make_unexpected(contents.error());
     const auto refuse = [&](const std::string& reason) {
-        return fail(Fault::data,
+        return fail(Fault::usage,
                     fmt::format("{}: {}; make it again with `trainer prepare`", file.string(), reason));
     };
     Header header{};

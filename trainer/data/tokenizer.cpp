@@ -82,18 +82,18 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& d
     };
     if (said("tokenizer") == "bytes") return make_byte_tokenizer();
     if (said("tokenizer") != "gpt2")
-        return fail(Fault::data, fmt::format("{}: names no tokenizer that this trainer has (gpt2, bytes); "
-                                             "make the data again with `trainer prepare`",
-                                             file.string()));
+        return fail(Fault::usage, fmt::format("{}: names no tokenizer that this trainer has (gpt2, bytes); "
+                                              "make the data again with `trainer prepare`",
+                                              file.string()));
     const auto merges_file = directory / kMergesFile;
     auto merges = read_file(merges_file);
     if (!merges) return tl::make_unexpected(merges.error());
     auto tokenizer = make_gpt2_tokenizer(std::move(*merges), merges_file.string());
     if (tokenizer && said("vocabulary") != (*tokenizer)->vocabulary())
-        return fail(Fault::data, fmt::format("{}: makes {} tokens, and {} says {}; make the data again with "
-                                             "`trainer prepare`",
-                                             merges_file.string(), (*tokenizer)->vocabulary(), kDescription,
-                                             said("vocabulary").dump()));
+        return fail(Fault::usage, fmt::format("{}: makes {} tokens, and {} says {}; make the data again with "
+                                              "`trainer prepare`",
+                                              merges_file.string(), (*tokenizer)->vocabulary(), kDescription,
+                                              said("vocabulary").dump()));
     return tokenizer;
 }
 

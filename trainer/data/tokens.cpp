@@ -34,7 +34,7 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
     std::vector<Token> tokens;
     const auto files = shards_of(directory, part);
     if (files.empty()) {
-        return fail(Fault::data,
+        return fail(Fault::usage,
                     fmt::format("{}: no *{}*.bin with tokens there; make them with `trainer prepare --output "
                                 "DIR` and give --data-dir DIR",
                                 directory.string(), part));

@@ -27,22 +27,30 @@ Result<World> World::join() {
     return World(std::move(*context));
 }
 
-// Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
-Result<void> World::agree_on(const std::string& device) {
-    auto agreed =
-        context_->agree({{"the device that the ranks train on", device, DP_SAME,
-                          "give --device=cpu, or see why a GPU is missing on some with --device=cuda"}},
-                        {"trainer/device", {}});
+// All have the same, or leave with the fault.
+Result<void> World::compare(const std::string& group, const Fact& fact, Fault fault) {
+    auto agreed = context_->agree({fact}, {group, {}});
     if (agreed) return {};
-    if (agreed.error().status == DP_ERROR_INVALID) return fail(Fault::device, agreed.error().message);
+    if (agreed.error().status == DP_ERROR_INVALID) return fail(fault, agreed.error().message);
     return from(agreed.error());
+}
+
+Result<void> World::agree(const std::string& what, const std::string& found, const std::string& remedy) {
+    if (!context_) return {};
+    constexpr std::size_t kLongest = 256;  // bytes of a fact
+    return compare("trainer/found", {what, found.substr(0, kLongest), DP_SAME, remedy}, Fault::usage);
 }
 
 Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares_gpu) {
     if (!context_) return std::make_unique<SingleCommunicator>();
     const bool cuda = device.name() == "cuda";
     const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
-    if (auto agreed = agree_on(kind); !agreed) return tl::make_unexpected(agreed.error());
+    // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
+    const auto agreed = compare("trainer/device",
+                                {"the device that the ranks train on", kind, DP_SAME,
+                                 "give --device=cpu, or see why a GPU is missing on some with --device=cuda"},
+                                Fault::device);
+    if (!agreed) return tl::make_unexpected(agreed.error());
     if (cuda && !shares_gpu) return open_nccl(*context_, device);
     auto gloo = open_gloo(*context_);
     if (!gloo || !cuda) return gloo;

@@ -36,6 +36,10 @@ class World {
         if (context_) (void)context_->phase(phase);
     }
 
+    // Before there is a communicator: whether every rank has found the same, "the model", say. An error, the
+    // same on all of them, names the ranks, their hosts and what they found. Every rank calls.
+    Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy);
+
     // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose
     // ranks have opened devices of different kinds. World and device must outlive it. With `shares_gpu` NCCL,
     // which wants a GPU a rank, is left out.
@@ -45,7 +49,7 @@ class World {
     std::optional<Context> context_;
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
-    Result<void> agree_on(const std::string& device);
+    Result<void> compare(const std::string& group, const Fact& fact, Fault fault);
 };
 
 }  // namespace dp::trainer

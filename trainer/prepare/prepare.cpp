@@ -34,7 +34,7 @@ constexpr auto kLongestWait = std::chrono::minutes(30);
 constexpr const char* kScratch = ".unfinished";
 
 tl::unexpected<Error> problem(const fs::path& path, const std::string& why) {
-    return fail(Fault::data, fmt::format("{}: {}", path.string(), why));
+    return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
 }
 
 // For a directory that this process alone fills. The kernel lets go of it whatever ends the process.
@@ -190,7 +190,7 @@ Result<std::string> prepare_data(const PrepareOptions& options) {
         if (!summary) return tl::make_unexpected(summary.error());
         return fmt::format("{}: {}", options.output.string(), *summary);
     } catch (const fs::filesystem_error& error) {  // names the operation and the paths
-        return fail(Fault::data, error.what());
+        return fail(Fault::prepare, error.what());
     }
 }
 

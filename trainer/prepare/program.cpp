@@ -37,14 +37,14 @@ Result<void> run_program(const std::vector<std::string>& words, const std::files
     pid_t child = 0;
     const int error = posix_spawnp(&child, arguments[0], &files, nullptr, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&files);
-    if (error == ENOENT) return fail(Fault::data, fmt::format("{} is not installed here", words[0]));
+    if (error == ENOENT) return fail(Fault::prepare, fmt::format("{} is not installed here", words[0]));
     if (error != 0)
-        return fail(Fault::data, fmt::format("{} cannot be started: {}", words[0], std::strerror(error)));
+        return fail(Fault::prepare, fmt::format("{} cannot be started: {}", words[0], std::strerror(error)));
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-    return fail(Fault::data, fmt::format("`{}` failed: {}", fmt::join(words, " "), last_line(log)));
+    return fail(Fault::prepare, fmt::format("`{}` failed: {}", fmt::join(words, " "), last_line(log)));
 }
 
 }  // namespace dp::trainer

@@ -62,9 +62,9 @@ Result<std::vector<fs::path>> text_files(std::span<const fs::path> paths) {
             std::error_code ignored;
             if (at->path().extension() == ".txt" && at->is_regular_file(ignored)) found.push_back(at->path());
         }
-        if (error) return fail(Fault::data, fmt::format("{}: {}", path.string(), error.message()));
+        if (error) return fail(Fault::usage, fmt::format("{}: {}", path.string(), error.message()));
         if (found.empty())
-            return fail(Fault::data,
+            return fail(Fault::usage,
                         fmt::format("{}: no *.txt there; give the text's files by name", path.string()));
         std::sort(found.begin(), found.end());
         files.insert(files.end(), found.begin(), found.end());
@@ -79,7 +79,7 @@ Result<std::string> write_token_shards(std::span<const fs::path> documents, Toke
     const auto tests = static_cast<std::size_t>(std::ceil(validation * static_cast<double>(tokens->size())));
     if (tests < 2 || tokens->size() - tests < 2)
         return fail(
-            Fault::data,
+            Fault::usage,
             fmt::format("the text has {} tokens, which is nothing to train on; give more", tokens->size()));
     const auto all = std::span(*tokens);
     if (auto done = write_part(all.first(all.size() - tests), "train", directory); !done)

@@ -54,7 +54,7 @@ class IdxTest : public ::testing::Test {
         const auto idx = read_idx(path, dimensions);
         EXPECT_FALSE(idx) << "it was taken";
         if (idx) return {};
-        EXPECT_EQ(idx.error().fault, Fault::data);
+        EXPECT_EQ(idx.error().fault, Fault::usage);
         EXPECT_THAT(idx.error().message, HasSubstr(path.string()));
         EXPECT_EQ(idx.error().message.find('\n'), std::string::npos) << "more than one line";
         return idx.error().message;

@@ -280,7 +280,7 @@ TEST(ModelChoice, DataThatWasAskedForMustBeThere) {
     for (const Words& words : {Words{"--model=ffn"}, Words{"--data-dir=/nowhere"}}) {
         const auto choice = choose_model(options(words), false);
         ASSERT_FALSE(choice);
-        EXPECT_EQ(choice.error().fault, Fault::data);
+        EXPECT_EQ(choice.error().fault, Fault::usage);
         EXPECT_THAT(choice.error().message, HasSubstr("no Fashion-MNIST there"));
         EXPECT_THAT(choice.error().message, HasSubstr("--data-dir"));
     }

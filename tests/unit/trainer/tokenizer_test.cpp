@@ -154,7 +154,7 @@ TEST(BytePairs, RefusesTablesThatAreNoneAndNamesTheLine) {
                                             {"a b\n日 c\n", "line 2"}}) {  // no character of the alphabet
         const auto pairs = BytePairs::read(table, "DIR/vocab.bpe");
         ASSERT_FALSE(pairs) << table;
-        EXPECT_EQ(pairs.error().fault, Fault::data);
+        EXPECT_EQ(pairs.error().fault, Fault::usage);
         EXPECT_THAT(pairs.error().message, HasSubstr("DIR/vocab.bpe: " + line));
     }
 }

@@ -47,7 +47,7 @@ TEST(TokenShard, RefusesWhatIsMissingCutOrAnotherFile) {
         const auto read = read_shard(scratch.write("shard.bin", contents), tokens);
         EXPECT_FALSE(read);
         if (read) return std::string();
-        EXPECT_EQ(read.error().fault, Fault::data);
+        EXPECT_EQ(read.error().fault, Fault::usage);
         EXPECT_THAT(read.error().message, HasSubstr((scratch / "shard.bin").string()));
         return read.error().message;
     };
