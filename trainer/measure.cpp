@@ -151,28 +151,31 @@ std::string measurement_table(const Measurement& measured) {
 
 nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured) {
     const double rate = samples_per_second(measured);
-    return {{"measured", facts.model},
-            {"device", facts.device},
-            {"device_name", facts.device_name},
-            {"threads", facts.threads},
-            {"communicator", facts.communicator},
-            {"world_size", facts.world_size},
-            {"nodes", facts.nodes},
-            {"batch_size", measured.batch},
-            {"accumulate", measured.accumulate},
-            {"global_batch_size", measured.global_batch},
-            {"warmup", measured.warmup},
-            {"iterations", measured.iterations},
-            {"samples_per_second", rate},
-            {"step_ms_least", measured.step.least * 1e3},
-            {"step_ms_p05", measured.step.early * 1e3},
-            {"step_ms_median", measured.step.median * 1e3},
-            {"step_ms_p95", measured.step.late * 1e3},
-            {"step_ms_most", measured.step.most * 1e3},
-            {"flops_per_second", rate * measured.flops_per_sample},
-            {"communication_share_least", measured.communication_least},
-            {"communication_share_most", measured.communication_most},
-            {"memory_peak_bytes", facts.memory_peak}};
+    nlohmann::ordered_json json{{"measured", facts.model},
+                                {"device", facts.device},
+                                {"device_name", facts.device_name},
+                                {"threads", facts.threads},
+                                {"communicator", facts.communicator},
+                                {"world_size", facts.world_size},
+                                {"nodes", facts.nodes},
+                                {"batch_size", measured.batch},
+                                {"accumulate", measured.accumulate},
+                                {"global_batch_size", measured.global_batch},
+                                {"warmup", measured.warmup},
+                                {"iterations", measured.iterations},
+                                {"samples_per_second", rate},
+                                {"step_ms_least", measured.step.least * 1e3},
+                                {"step_ms_p05", measured.step.early * 1e3},
+                                {"step_ms_median", measured.step.median * 1e3},
+                                {"step_ms_p95", measured.step.late * 1e3},
+                                {"step_ms_most", measured.step.most * 1e3},
+                                {"flops_per_second", rate * measured.flops_per_sample},
+                                {"communication_share_least", measured.communication_least},
+                                {"communication_share_most", measured.communication_most},
+                                {"memory_peak_bytes", facts.memory_peak}};
+    if (facts.tokens_per_sample > 0)
+        json["tokens_per_second"] = throughput_of(rate, facts.tokens_per_sample).rate;
+    return json;
 }
 
 }  // namespace dp::trainer

@@ -160,7 +160,8 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
     app.add_option("--min-throughput,--min_throughput", options.min_throughput,
-                   "samples/s of all ranks together, below which the run fails when it is over")
+                   "samples/s of all ranks together (of gpt tokens/s), below which the run fails when it is "
+                   "over")
         ->check(positive())
         ->type_name("X");
     app.add_option("--max-throughput,--max_throughput", options.max_throughput,

@@ -85,12 +85,18 @@ std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
                        report.loss, test, report.samples_per_second, report.seconds, skipped);
 }
 
-std::optional<std::string> throughput_problem(double samples_per_second, std::optional<double> least,
+Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {
+    if (tokens_per_sample == 0) return {samples_per_second, "samples/s"};
+    return {samples_per_second * static_cast<double>(tokens_per_sample), "tokens/s"};
+}
+
+std::optional<std::string> throughput_problem(const Throughput& throughput, std::optional<double> least,
                                               std::optional<double> most) {
-    if (least && samples_per_second < *least)
-        return fmt::format("{:.1f} samples/s is less than --min-throughput {}", samples_per_second, *least);
-    if (most && samples_per_second > *most)
-        return fmt::format("{:.1f} samples/s is more than --max-throughput {}", samples_per_second, *most);
+    const auto& [rate, unit] = throughput;
+    if (least && rate < *least)
+        return fmt::format("{:.1f} {} is less than --min-throughput {}", rate, unit, *least);
+    if (most && rate > *most)
+        return fmt::format("{:.1f} {} is more than --max-throughput {}", rate, unit, *most);
     return std::nullopt;
 }
 
@@ -112,6 +118,8 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     };
     if (outcome.last.test_accuracy) json["test_accuracy"] = *outcome.last.test_accuracy;
     json["samples_per_second"] = outcome.samples_per_second;
+    if (facts.tokens_per_sample > 0)
+        json["tokens_per_second"] = throughput_of(outcome.samples_per_second, facts.tokens_per_sample).rate;
     json["train_seconds"] = outcome.train_seconds;
     json["startup_seconds"] = facts.startup_seconds;
     json["memory_peak_bytes"] = facts.memory_peak;

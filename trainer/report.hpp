@@ -55,8 +55,15 @@ class Report final : public Observer {
 // Pure: the line of an epoch.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
 
+// How fast a training is, in what its field counts: tokens where `tokens_per_sample` is not 0, else samples.
+struct Throughput {
+    double rate;  // a second
+    std::string_view unit;
+};
+Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample);
+
 // Pure: what is wrong with a throughput, where one of the limits is not kept.
-std::optional<std::string> throughput_problem(double samples_per_second, std::optional<double> least,
+std::optional<std::string> throughput_problem(const Throughput& throughput, std::optional<double> least,
                                               std::optional<double> most);
 
 // Facts of a run that the training loop does not know.
@@ -71,7 +78,8 @@ struct RunFacts {
     std::string device_name = {};  // Device::description()
     int threads = 1;               // of a rank, on the CPU
     std::int64_t nodes = 1;
-    std::int64_t memory_peak = 0;  // bytes of the device, of this rank
+    std::int64_t memory_peak = 0;        // bytes of the device, of this rank
+    std::int64_t tokens_per_sample = 0;  // of models of text
 };
 
 // Pure: the summary. Keys are for programs and stay; dp-trainer(1) says what they mean.

@@ -141,8 +141,9 @@ Result<void> finish(const nlohmann::ordered_json& summary, const Options& option
 }
 
 // All ranks know the same rate, and end in the same way.
-Result<void> within_throughput(double rate, const Options& options, const ParallelDecision& decision) {
-    const auto problem = throughput_problem(rate, options.min_throughput, options.max_throughput);
+Result<void> within_throughput(const Throughput& throughput, const Options& options,
+                               const ParallelDecision& decision) {
+    const auto problem = throughput_problem(throughput, options.min_throughput, options.max_throughput);
     if (problem) return fail(Fault::throughput, decision.speaks ? *problem : "");
     return {};
 }
@@ -283,6 +284,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     facts.device_name = device.description();
     facts.threads = threads_for(here);
     facts.has_checkpoints = has_checkpoints;
+    if (info.data == DataSet::tokens) facts.tokens_per_sample = model->targets_per_sample();
     if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;
     if (options.verb == Verb::measure) {
         auto measured = measure(info, *model, *data, settings, options.measure, device, **communicator);
@@ -291,7 +293,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         report.line(measurement_table(*measured));
         if (auto done = finish(measurement_json(facts, *measured), options, *decision, report); !done)
             return done;
-        return within_throughput(samples_per_second(*measured), options, *decision);
+        return within_throughput(throughput_of(samples_per_second(*measured), facts.tokens_per_sample),
+                                 options, *decision);
     }
     auto metrics =
         decision->speaks ? open_metrics(options, facts, *model, settings, watching) : Result<void>();
@@ -338,7 +341,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                                            ? "the end of the training is not saved; see the lines before this"
                                            : "");
     if (outcome->resumed == outcome->schedule.total_steps) return {};  // there was nothing left to measure
-    return within_throughput(outcome->samples_per_second, options, *decision);
+    return within_throughput(throughput_of(outcome->samples_per_second, facts.tokens_per_sample), options,
+                             *decision);
 }
 
 Result<void> prepare(const Options& options) {

@@ -15,6 +15,7 @@
 
 #include "scratch.hpp"
 #include "trainer/options.hpp"
+#include "trainer/report.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -185,6 +186,12 @@ TEST(Examples, ThoseOfTheSn30TutorialAreOfItsSize) {
     ASSERT_TRUE(steps);
     EXPECT_NEAR(static_cast<double>(steps->total_steps * steps->global_batch * shape->gpt.sequence),
                 192467.31088004305 * 2179.2292835712433, 1);
+    // Its own run is below its own limit, and all of them are of tokens.
+    EXPECT_THAT(throughput_problem(throughput_of(192467.31088004305 / 1024, shape->gpt.sequence),
+                                   gpt.options->min_throughput, gpt.options->max_throughput)
+                    .value_or("within"),
+                HasSubstr("tokens/s is less than --min-throughput 299000"));
+    EXPECT_EQ(gpt.options->max_throughput, 600000);
 
     ASSERT_EQ(slurm.run("sn30-unet2d.sbatch"), 0);
     const Parsed unet = parse_options(trainers_words(slurm));

@@ -58,6 +58,13 @@ TEST(Summary, SaysWhatBecameOfCheckpoints) {
     EXPECT_EQ(summary_of(facts, done)["checkpoints_written"], 2);
 }
 
+TEST(Summary, OfTextHasTokensASecond) {
+    RunFacts text = facts();
+    text.tokens_per_sample = 256;
+    EXPECT_EQ(summary_of(text, outcome())["tokens_per_second"], 29952 * 256);
+    EXPECT_FALSE(summary_of(facts(), outcome()).contains("tokens_per_second"));
+}
+
 TEST(Summary, HasNoAccuracyForModelsThatDoNotClassify) {
     Outcome done = outcome();
     done.last.test_accuracy.reset();
@@ -80,18 +87,27 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     skipping.resumed = 300;
     RunFacts saving = facts();
     saving.has_checkpoints = true;
+    saving.tokens_per_sample = 256;
     const auto summary = summary_of(saving, skipping);
     for (const auto& item : summary.items()) printed.insert(item.key());
     EXPECT_EQ(documented, printed);
 }
 
 TEST(Throughput, IsWithinWhatWasAskedFor) {
-    EXPECT_FALSE(throughput_problem(395, {}, {}));
-    EXPECT_FALSE(throughput_problem(395, 395, 395));
-    EXPECT_EQ(throughput_problem(192467.31, 299000, 600000),
-              "192467.3 samples/s is less than --min-throughput 299000");
-    EXPECT_EQ(throughput_problem(700000, 299000, 600000),
-              "700000.0 samples/s is more than --max-throughput 600000");
+    const Throughput images = throughput_of(395, 0);
+    EXPECT_FALSE(throughput_problem(images, {}, {}));
+    EXPECT_FALSE(throughput_problem(images, 395, 395));
+    EXPECT_EQ(throughput_problem(images, 396, {}), "395.0 samples/s is less than --min-throughput 396");
+    EXPECT_EQ(throughput_problem(images, {}, 394), "395.0 samples/s is more than --max-throughput 394");
+}
+
+// The SN30 tutorial's limits are of tokens; its own run of sequences of 1024 is below them.
+TEST(Throughput, OfTextIsOfTokens) {
+    EXPECT_FALSE(throughput_problem(throughput_of(400, 1024), 299000, 600000));
+    EXPECT_EQ(throughput_problem(throughput_of(192467.31088 / 1024, 1024), 299000, 600000),
+              "192467.3 tokens/s is less than --min-throughput 299000");
+    EXPECT_EQ(throughput_problem(throughput_of(600, 1024), 299000, 600000),
+              "614400.0 tokens/s is more than --max-throughput 600000");
 }
 
 TEST(EpochLine, SaysLossTestRateAndTime) {
