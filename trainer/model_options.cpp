@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <vector>
 
 #include "trainer/option_checks.hpp"
@@ -32,7 +33,22 @@ std::vector<std::string> size_names() {
 
 bool says_something_of_gpt(const ModelOptions& o) {
     return !o.gpt_size.empty() || o.layers || o.hidden || o.heads || o.sequence || o.vocabulary ||
-           o.recompute;
+           o.recompute || o.initial_deviation || o.hidden_dropout;
+}
+
+// Job scripts for Megatron-LM say it, and most modern ones say 0.
+CLI::Validator no_attention_dropout() {
+    return CLI::Validator(
+        [](std::string& text) -> std::string {
+            double value = 1;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc() && end == text.data() + text.size() && value == 0) return {};
+            return fmt::format(
+                "'{}' is not 0: this trainer drops nothing inside attention; give 0, and "
+                "--hidden-dropout for what it does drop",
+                text);
+        },
+        "");
 }
 
 }  // namespace
@@ -59,6 +75,20 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
     app.add_flag(
         "--recompute", options.recompute,
         "gpt: make a layer's activations again in the backward pass, instead of keeping all of them");
+    app.add_option("--init-method-std,--init_method_std", options.initial_deviation,
+                   "gpt: the standard deviation that weights begin with; of what is added to the residual "
+                   "stream it is divided by the root of twice the layers (default: 0.02)")
+        ->check(positive())
+        ->type_name("X");
+    app.add_option("--hidden-dropout,--hidden_dropout", options.hidden_dropout,
+                   "gpt: the part of the embedding's and of the residual branches' numbers that is left out "
+                   "in training (default: 0)")
+        ->check(number(0, 1, "0.1"))
+        ->type_name("X");
+    app.add_option("--attention-dropout,--attention_dropout", options.attention_dropout,
+                   "gpt: 0, which is all that there is")
+        ->check(no_attention_dropout())
+        ->type_name("0");
 }
 
 Result<ModelShape> shape_of(const ModelOptions& o, std::string_view model,
@@ -70,8 +100,8 @@ Result<ModelShape> shape_of(const ModelOptions& o, std::string_view model,
     if (model != "gpt" && says_something_of_gpt(o))
         return fail(Fault::usage,
                     fmt::format("--gpt-size, --num-layers, --hidden-size, --num-attention-heads, "
-                                "--seq-length, --vocab-size and --recompute are gpt's, not {}'s; "
-                                "leave them out",
+                                "--seq-length, --vocab-size, --recompute, --init-method-std and "
+                                "--hidden-dropout are gpt's, not {}'s; leave them out",
                                 model));
     ModelShape shape;
     shape.image_size = o.image_size.value_or(shape.image_size);
@@ -87,6 +117,8 @@ Result<ModelShape> shape_of(const ModelOptions& o, std::string_view model,
     gpt.sequence = o.sequence.value_or(size.sequence);
     gpt.vocabulary = o.vocabulary.value_or(vocabulary.value_or(gpt.vocabulary));
     gpt.recompute = o.recompute;
+    gpt.initial_deviation = static_cast<float>(o.initial_deviation.value_or(gpt.initial_deviation));
+    gpt.hidden_dropout = static_cast<float>(o.hidden_dropout.value_or(gpt.hidden_dropout));
     if (gpt.hidden % gpt.heads != 0)
         return fail(Fault::usage,
                     fmt::format("--hidden-size {} is not a multiple of --num-attention-heads {}; give "

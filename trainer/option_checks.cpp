@@ -27,7 +27,9 @@ CLI::Validator number(double low, double high, const char* such_as) {
             double value = 0;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             const bool is_number = error == std::errc() && end == text.data() + text.size();
-            if (is_number && std::isfinite(value) && value >= low && value < high) return {};
+            // As it is computed with, in 32 bits: 0.99999999 is 1 there.
+            const bool is_below = value < high && static_cast<float>(value) < static_cast<float>(high);
+            if (is_number && std::isfinite(value) && value >= low && is_below) return {};
             return fmt::format("'{}' is not a number from {} to below {}, such as {}", text, low, high,
                                such_as);
         },

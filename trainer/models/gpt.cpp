@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/random.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -36,9 +38,10 @@ class Gpt final : public LanguageModel {
  public:
     explicit Gpt(const GptShape& shape) : shape_(shape) {
         const std::int64_t c = shape.hidden;
-        const Initial normal = Initial::normal(0.02f);
+        const Initial normal = Initial::normal(shape.initial_deviation);
         // As GPT-2: what is added to the residual stream begins smaller the more layers add to it.
-        const Initial added = Initial::normal(0.02f / std::sqrt(2.0f * static_cast<float>(shape.layers)));
+        const Initial added =
+            Initial::normal(shape.initial_deviation / std::sqrt(2.0f * static_cast<float>(shape.layers)));
         table_ = &parameters_.add("wte", {shape.vocabulary, c}, normal);
         positions_ = &parameters_.add("wpe", {shape.sequence, c}, normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
@@ -75,7 +78,7 @@ class Gpt final : public LanguageModel {
     }
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
-        forward(batch.x);
+        forward(batch.x, &batch.draw);
         head(batch, scale / static_cast<float>(shape_.sequence), metrics, true);
 
         Device& d = *device_;
@@ -86,9 +89,10 @@ class Gpt final : public LanguageModel {
         parameters_.completed(*last_norm_.weight);
         for (auto number = static_cast<std::size_t>(shape_.layers); number-- > 0;) {
             if (shape_.recompute) layer(number);
-            layer_backward(blocks_[number], activations(number), first(stream_[number]), dx);
+            layer_backward(number, dx);
             parameters_.completed(*blocks_[number].norm1.weight);
         }
+        drop(kEmbedding, dx, dx);
         d.zero(gradient(positions_));
         d.embed_backward(batch.x, dx, gradient(table_), gradient(positions_));
         parameters_.completed(*table_);
@@ -141,6 +145,28 @@ class Gpt final : public LanguageModel {
     Tensor d_stream_, d_narrow_, d_wide_;
     std::int64_t chunk_ = 0;
     Tensor logits_;
+    // In training with dropout: of which batch. What is dropped follows from this, so a layer that is made
+    // again drops the same.
+    bool drops_ = false;
+    BatchDraw draw_;
+
+    // The places of dropout: behind the embedding, and of each layer where the attention and the two linear
+    // layers go into the residual stream.
+    static constexpr std::uint64_t kEmbedding = 0;
+    static std::uint64_t after_attention(std::size_t layer) { return 2 * layer + 1; }
+    static std::uint64_t after_linear(std::size_t layer) { return 2 * layer + 2; }
+
+    // `to` may be x. Its own backward pass.
+    void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
+        if (!drops_) return;
+        device_->dropout(
+            x, {shape_.hidden_dropout, Random(draw_.key, place).bits(), draw_.first_row * sequence_}, to);
+    }
+    // The gradient of what went into the stream there: x, or made of it in `memory`.
+    Tensor undropped(std::uint64_t place, const Tensor& x, const Tensor& memory) const {
+        drop(place, x, memory);
+        return drops_ ? memory : x;
+    }
 
     Weights norm(const std::string& name) {
         return {&parameters_.add(name + ".weight", {shape_.hidden}, Initial::constant(1)),
@@ -166,10 +192,14 @@ class Gpt final : public LanguageModel {
         return buffer.view(0, {tokens_, columns});
     }
 
-    void forward(const Tensor& tokens) {
+    // `draw`: in training.
+    void forward(const Tensor& tokens, const BatchDraw* draw = nullptr) {
         tokens_ = tokens.elements();
         sequence_ = tokens.columns();
+        drops_ = draw != nullptr && shape_.hidden_dropout > 0;
+        if (drops_) draw_ = *draw;
         device_->embed(tokens, value(table_), value(positions_), first(stream_[0]));
+        drop(kEmbedding, first(stream_[0]), first(stream_[0]));
         for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
         device_->layer_norm(first(stream_.back()), value(last_norm_.weight), value(last_norm_.bias),
                             first(last_), first(last_saved_));
@@ -189,11 +219,13 @@ class Gpt final : public LanguageModel {
         apply(b.qkv, first(a.norm1), first(a.qkv));
         d.attention({sequence_, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums));
         apply(b.project, first(a.mixed), middle);
+        drop(after_attention(number), middle, middle);
         d.add(x, middle);
         d.layer_norm(middle, value(b.norm2.weight), value(b.norm2.bias), first(a.norm2), first(a.saved2));
         apply(b.up, first(a.norm2), first(a.up));
         d.gelu(first(a.up), first(a.active));
         apply(b.down, first(a.active), y);
+        drop(after_linear(number), y, y);
         d.add(middle, y);
     }
 
@@ -204,16 +236,21 @@ class Gpt final : public LanguageModel {
     }
 
     // dx: the gradient of the stream after the layer, and then of that before it.
-    void layer_backward(const Block& b, const Activations& a, const Tensor& x, const Tensor& dx) {
+    void layer_backward(std::size_t number, const Tensor& dx) {
         Device& d = *device_;
+        const Block& b = blocks_[number];
+        const Activations& a = activations(number);
+        const Tensor x = first(stream_[number]);
         const Tensor wide = first(d_wide_), narrow = first(d_narrow_),
                      qkv = narrowed(d_wide_, 3 * shape_.hidden);
-        backward(b.down, dx, first(a.active), wide);
+        backward(b.down, undropped(after_linear(number), dx, narrow), first(a.active), wide);
         d.gelu_backward(first(a.up), wide, wide);
         backward(b.up, wide, first(a.norm2), narrow);
         d.layer_norm_backward(first(a.middle), value(b.norm2.weight), first(a.saved2), narrow, dx,
                               gradient(b.norm2.weight), gradient(b.norm2.bias));
-        backward(b.project, dx, first(a.mixed), narrow);
+        // The wide memory is free until the attention's gradients.
+        backward(b.project, undropped(after_attention(number), dx, narrowed(d_wide_, shape_.hidden)),
+                 first(a.mixed), narrow);
         d.attention_backward({sequence_, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums), narrow,
                              qkv);
         backward(b.qkv, qkv, first(a.norm1), narrow);

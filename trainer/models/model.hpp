@@ -75,6 +75,8 @@ struct GptShape {
     std::int64_t sequence = 256;
     std::int64_t vocabulary = 50257;
     bool recompute = false;  // a layer's activations in the backward pass, instead of keeping all layers'
+    float initial_deviation = 0.02f;  // of the weights
+    float hidden_dropout = 0;         // in training, of the embedding and of what is added to the stream
 };
 
 // What a model may be told before it is made; models without such a choice look at none of it.

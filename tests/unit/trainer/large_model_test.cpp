@@ -3,7 +3,9 @@
 // gpt and unet2d as a whole, on every device: their sizes are the published ones, and the gradient of each
 // parameter is the slope of the model's own loss along it (each operation has its test against float64:
 // sequence_operations_test.cpp, image_operations_test.cpp).
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "devices.hpp"
 #include "slopes.hpp"
@@ -53,6 +55,41 @@ class LargeModelTest : public OnEachDevice {
         EXPECT_GT(checked, gradients.size() / 2) << "most gradients are zero: the test would prove nothing";
     }
 
+    // Along single numbers, those with the largest gradients of each parameter. On the whole a gradient that
+    // forgets what was dropped is as long as the right one, because what is kept is scaled up for it.
+    void check_single_gradients(Model& model, const Batch& batch) {
+        loss_of(model, batch);
+        const auto& parameters = model.parameters().all();
+        std::vector<std::vector<float>> gradients;
+        for (const auto& parameter : parameters)
+            gradients.push_back(device().values_of<float>(parameter.gradient));
+        std::size_t checked = 0;
+        for (const auto& parameter : parameters) {
+            const auto& gradient = gradients[parameter.number];
+            const auto kept = device().values_of<float>(parameter.value);
+            std::vector<std::size_t> order(gradient.size());
+            std::iota(order.begin(), order.end(), std::size_t{0});
+            std::partial_sort(order.begin(), order.begin() + 3, order.end(),
+                              [&](auto a, auto b) { return std::abs(gradient[a]) > std::abs(gradient[b]); });
+            for (std::size_t i = 0; i < 3; ++i) {
+                const auto expected = static_cast<double>(gradient[order[i]]);
+                if (std::abs(expected) < 0.01) continue;  // lost in the rounding of float32
+                ++checked;
+                const double step = std::min(1e-3 / std::abs(expected), 0.02);
+                const auto moved = [&](double by) {
+                    auto values = kept;
+                    values[order[i]] += static_cast<float>(by);
+                    device().upload(values.data(), parameter.value);
+                    return loss_of(model, batch);
+                };
+                const double slope = (moved(step) - moved(-step)) / (2 * step);
+                device().upload(kept.data(), parameter.value);
+                EXPECT_NEAR(slope / expected, 1, 0.05) << parameter.name << ", gradient " << expected;
+            }
+        }
+        EXPECT_GT(checked, 2 * parameters.size()) << "most gradients are zero: the test would prove nothing";
+    }
+
     Batch text(std::int64_t rows, const GptShape& shape) {
         Random random(5, 0);
         std::vector<std::int32_t> tokens, next;
@@ -99,6 +136,81 @@ TEST_P(LargeModelTest, RecomputingChangesNothing) {
         gradients.push_back(device().values_of<float>(model->parameters().gradients()));
     }
     EXPECT_EQ(gradients[0], gradients[1]);
+}
+
+// ---- dropout of gpt, where the numbers that are left out depend on the batch's draw alone
+
+ModelShape dropping_gpt(bool recompute = false) {
+    ModelShape shape = small_gpt(recompute);
+    shape.gpt.hidden_dropout = 0.3f;
+    return shape;
+}
+
+TEST_P(LargeModelTest, GradientsOfGptWithDropoutAreTheSlopesOfItsLoss) {
+    const auto shape = dropping_gpt();
+    const auto model = find_model("gpt")->make(shape);
+    model->place(device(), 1, 5);
+    Batch batch = text(3, shape.gpt);
+    batch.draw = {17, 6};
+    check_single_gradients(*model, batch);
+}
+
+TEST_P(LargeModelTest, RecomputingDropsTheSame) {
+    std::vector<std::vector<float>> gradients;
+    for (const bool recompute : {false, true}) {
+        const auto shape = dropping_gpt(recompute);
+        const auto model = find_model("gpt")->make(shape);
+        model->place(device(), 1, 3);
+        Batch batch = text(3, shape.gpt);
+        batch.draw = {17, 6};
+        loss_of(*model, batch);
+        gradients.push_back(device().values_of<float>(model->parameters().gradients()));
+    }
+    EXPECT_EQ(gradients[0], gradients[1]);
+}
+
+TEST_P(LargeModelTest, DropoutOfGptIsOfTheStepAndTheSamplesPlaceAndOfTrainingAlone) {
+    const auto shape = dropping_gpt();
+    const auto dropping = find_model("gpt")->make(shape), keeping = find_model("gpt")->make(small_gpt());
+    for (Model* model : {dropping.get(), keeping.get()}) model->place(device(), 1, 4);
+    const auto loss = [&](const Batch& all, std::int64_t first, std::int64_t rows, BatchDraw draw) {
+        const auto view = [&](const Tensor& tensor) {
+            return tensor.view(first * shape.gpt.sequence, {rows, shape.gpt.sequence});
+        };
+        return loss_of(*dropping, {view(all.x), view(all.target), draw});
+    };
+    const Batch batch = text(4, shape.gpt);
+    const double whole = loss(batch, 0, 4, {17, 8});
+    EXPECT_EQ(loss(batch, 0, 4, {17, 8}), whole);
+    EXPECT_NEAR(loss(batch, 0, 3, {17, 8}) + loss(batch, 3, 1, {17, 11}), whole, 1e-6 * whole) << "two ranks";
+    EXPECT_GT(std::abs(loss(batch, 0, 4, {18, 8}) - whole), 1e-4) << "another step";
+    EXPECT_GT(std::abs(loss(batch, 0, 4, {17, 0}) - whole), 1e-4) << "other samples of the step";
+    EXPECT_GT(std::abs(loss_of(*keeping, batch) - whole), 1e-4);
+    const auto tested = [&](Model& model) {
+        const Tensor metrics = device().make(Type::f64, {2});
+        model.evaluate(batch, metrics);
+        return device().values_of<double>(metrics)[0];
+    };
+    EXPECT_EQ(tested(*dropping), tested(*keeping)) << "a test drops nothing";
+}
+
+TEST_P(LargeModelTest, GptBeginsWithTheDeviationThatItWasTold) {
+    ModelShape shape = small_gpt();
+    shape.gpt.vocabulary = 500;
+    shape.gpt.initial_deviation = 0.006f;
+    const auto model = find_model("gpt")->make(shape);
+    model->place(device(), 1, 1);
+    for (const auto& parameter : model->parameters().all()) {
+        double expected = 0;
+        if (parameter.name == "wte" || parameter.name == "h.1.mlp.c_fc.weight") expected = 0.006;
+        if (parameter.name == "h.1.mlp.c_proj.weight") expected = 0.006 / std::sqrt(2 * 3);
+        if (expected == 0) continue;
+        double squares = 0;
+        const auto values = device().values_of<float>(parameter.value);
+        for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+        EXPECT_NEAR(std::sqrt(squares / static_cast<double>(values.size())), expected, 0.05 * expected)
+            << parameter.name;
+    }
 }
 
 TEST_P(LargeModelTest, EvaluatingIsTheSameLoss) {

@@ -104,6 +104,25 @@ TEST(Options, HowToOptimiseArrives) {
     EXPECT_EQ(options({"--lr-decay-style=linear"}).rate_shape, RateShape::linear);
 }
 
+TEST(Options, HowGptBeginsAndWhatItDropsArrives) {
+    const auto shape = shape_of(
+        options({"--model=gpt", "--init-method-std=0.006", "--hidden-dropout=0.1", "--attention-dropout=0.0"})
+            .shape,
+        "gpt", std::nullopt);
+    ASSERT_TRUE(shape);
+    EXPECT_EQ(shape->gpt.initial_deviation, 0.006f);
+    EXPECT_EQ(shape->gpt.hidden_dropout, 0.1f);
+    const auto nothing_said = shape_of({}, "gpt", std::nullopt);
+    ASSERT_TRUE(nothing_said);
+    EXPECT_EQ(nothing_said->gpt.initial_deviation, 0.02f);
+    EXPECT_EQ(nothing_said->gpt.hidden_dropout, 0);
+    for (const char* word : {"--init-method-std=0.006", "--hidden-dropout=0.1"}) {
+        const auto refused = shape_of(options({word}).shape, "ffn", std::nullopt);
+        ASSERT_FALSE(refused) << word;
+        EXPECT_THAT(refused.error().message, HasSubstr("are gpt's, not ffn's; leave them out"));
+    }
+}
+
 TEST(Options, ALogStyleBringsWhatItsLinesNeed) {
     const auto settings = [](const Words& words) { return settings_for(options(words), *find_model("ffn")); };
     EXPECT_EQ(settings({"--log-style=pytorch"}).log_every, 100);
@@ -166,6 +185,11 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--lr-schedule=step"}, "'step' is not one of constant, linear, cosine"},
         {{"--min-lr=-1"}, "--min-lr: '-1' is not a number from 0"},
         {{"--lr-warmup-fraction=1"}, "--lr-warmup-fraction: '1' is not a number from 0 to below 1"},
+        {{"--init-method-std=0"}, "--init-method-std: '0' is not a number above 0"},
+        {{"--hidden-dropout=1"}, "--hidden-dropout: '1' is not a number from 0 to below 1, such as 0.1"},
+        {{"--attention-dropout=0.1"},
+         "--attention-dropout: '0.1' is not 0: this trainer drops nothing inside"},
+        {{"--attention-dropout=x"}, "--attention-dropout: 'x' is not 0"},
         {{"--weight-decay=nan"}, "--weight-decay: 'nan' is not a number"},
         {{"--clip-grad=0"}, "--clip-grad: '0' is not a number above 0"},
         {{"--accumulate=0"}, "--accumulate: '0' is not a whole number from 1"},
@@ -228,6 +252,8 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--lr-schedule",
                              "--min-lr",
                              "--lr-warmup-fraction",
+                             "--init-method-std",
+                             "--hidden-dropout",
                              "--weight-decay",
                              "--clip-grad",
                              "--accumulate",
