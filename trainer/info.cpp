@@ -25,7 +25,7 @@ Result<void> info(const Options& options) {
     }
     const std::int64_t count = model->parameters().count();
     // The data set is not opened for this.
-    const MemoryNeeds needs = estimate_memory(*model, settings, nullptr, 1);
+    const MemoryNeeds needs = estimate_memory(*model, settings, nullptr, options.info_ranks);
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
     fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
@@ -34,7 +34,9 @@ Result<void> info(const Options& options) {
     };
     row("values", needs.parameters);
     row("gradients", needs.gradients);
-    row(settings.optimizer == Optimization::adam ? "state of adam" : "state of sgd", needs.optimizer);
+    const std::string shared =
+        settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : "";
+    row(fmt::format("state of {}{}", name_of(settings.optimizer), shared), needs.optimizer);
     row(fmt::format("activations, batch {}", settings.batch), needs.activations);
     row("memory, without the data set", needs.total());
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);

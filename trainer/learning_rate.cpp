@@ -7,7 +7,7 @@
 namespace dp::trainer {
 
 double rate_at(const RatePlan& plan, std::int64_t step, std::int64_t steps) {
-    const auto at = static_cast<double>(step), all = static_cast<double>(steps);
+    const auto at = static_cast<double>(step), all = static_cast<double>(plan.steps.value_or(steps));
     const double warm = plan.warmup * all;
     if (warm > 0 && at <= warm) return plan.rate * at / warm;
     if (plan.shape == RateShape::constant) return plan.rate;

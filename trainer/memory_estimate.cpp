@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 
-#include "trainer/data/sampler.hpp"
 #include "trainer/optimizer.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -28,7 +28,7 @@ std::int64_t bytes_of(const Matrix& matrix) {
 std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch,
                         std::int64_t world) {
     constexpr std::int64_t kIndex = sizeof(std::int32_t);
-    const std::int64_t tests = shard_of(data.test.count, world - 1, world).count;  // the largest part
+    const std::int64_t tests = largest_shard(data.test.count, world);
     const std::int64_t test_bytes = bytes_of(data.test.features) + bytes_of(data.test.targets);
     const Matrix& targets = data.train.targets;
     return bytes_of(data.train.features) + bytes_of(data.train.targets) +
@@ -43,7 +43,7 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
 
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
                             std::int64_t world) {
-    const std::int64_t parameters = model.parameters().padded_count() * kNumber;
+    const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
         buffers += elements_of(buffer.shape) * kNumber;
@@ -51,7 +51,8 @@ MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const 
     MemoryNeeds needs;
     needs.parameters = parameters + buffers;
     needs.gradients = settings.accumulate > 1 ? 2 * parameters : parameters;
-    needs.optimizer = state_per_parameter(settings.optimizer) * parameters;
+    needs.optimizer = state_per_parameter(settings.optimizer) * kNumber *
+                      (settings.shard_optimizer ? largest_shard(padded, world) : padded);
     const std::int64_t rows = std::max(settings.batch, test_batch);
     needs.activations = (rows * model.activations_per_sample() + model.scratch(rows)) * kNumber + kSums;
     if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world);
@@ -73,34 +74,40 @@ std::string needs_text(const MemoryNeeds& needs) {
 }
 
 std::string batch_advice(const MemoryCase& c, std::int64_t available) {
-    const auto fits = [&](const Model& model, std::int64_t batch, std::int64_t accumulate) {
+    const auto fits = [&](const Model& model, const Settings& settings) {
+        return estimate_memory(model, settings, c.data, c.world).total() <= available;
+    };
+    const auto fits_with = [&](std::int64_t batch, std::int64_t accumulate) {
         Settings other = c.settings;
         other.batch = batch;
         other.accumulate = accumulate;
-        return estimate_memory(model, other, c.data, c.world).total() <= available;
+        return fits(c.model, other);
     };
     const std::int64_t batch = c.settings.batch, accumulate = c.settings.accumulate;
-    const std::string recompute =
-        c.recomputing != nullptr && fits(*c.recomputing, batch, accumulate)
-            ? fmt::format("; with --recompute a batch of {} fits, too, and takes longer", batch)
-            : "";
-    if (batch == 1 || !fits(c.model, 1, accumulate))
+    Settings sharded = c.settings;
+    sharded.shard_optimizer = true;
+    std::string besides;
+    if (c.world > 1 && !c.settings.shard_optimizer && fits(c.model, sharded))
+        besides += fmt::format("; with --shard-optimizer a batch of {} fits, too", batch);
+    if (c.recomputing != nullptr && fits(*c.recomputing, c.settings))
+        besides += fmt::format("; with --recompute a batch of {} fits, too, and takes longer", batch);
+    if (batch == 1 || !fits_with(1, accumulate))
         return "not even 1 fits; take a device with more memory, a smaller model or a smaller data set" +
-               recompute;
+               besides;
     // More samples need more memory, so what fits is a range that begins at 1.
     std::int64_t largest = 1;
     for (std::int64_t too_large = batch; too_large - largest > 1;) {
         const std::int64_t middle = largest + (too_large - largest) / 2;
-        (fits(c.model, middle, accumulate) ? largest : too_large) = middle;
+        (fits_with(middle, accumulate) ? largest : too_large) = middle;
     }
     std::string advice = fmt::format("{} is the largest that fits", largest);
     const std::int64_t samples = batch * accumulate;
     std::int64_t part = largest;
-    while (part > 0 && (samples % part != 0 || !fits(c.model, part, samples / part))) --part;
+    while (part > 0 && (samples % part != 0 || !fits_with(part, samples / part))) --part;
     if (part > 0)
         advice +=
             fmt::format("; --batch-size {} --accumulate {} keeps the global batch", part, samples / part);
-    return advice + recompute;
+    return advice + besides;
 }
 
 std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& c, std::string_view device,

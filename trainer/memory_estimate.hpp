@@ -21,7 +21,7 @@ namespace dp::trainer {
 struct MemoryNeeds {
     std::int64_t parameters = 0;   // and running statistics
     std::int64_t gradients = 0;    // and their sum, where batches are accumulated
-    std::int64_t optimizer = 0;    // its state
+    std::int64_t optimizer = 0;    // its state; of the rank with the largest part where that is sharded
     std::int64_t activations = 0;  // of the larger of a batch and what is tested at a time
     std::int64_t data = 0;         // the samples, their order, and the batches that they are gathered into
 
@@ -48,7 +48,7 @@ struct MemoryCase {
 };
 
 // What goes on "give a smaller --batch-size": which one fits `available` bytes, which one with --accumulate
-// makes the same global batch, and whether --recompute would do.
+// makes the same global batch, and whether --shard-optimizer or --recompute would do.
 std::string batch_advice(const MemoryCase& the_case, std::int64_t available);
 
 // The line where a rank needs more than its device has; nullopt: it fits. `name`: the model's; `device`: the

@@ -3,69 +3,78 @@
 // SGD with momentum, and Adam: see optimizer.hpp.
 #include "trainer/optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 namespace dp::trainer {
 namespace {
 
-// Of the parameters with and of those without weight decay; all at once where there is none.
-struct Part {
+// Values that are updated alike: those with weight decay, or those without.
+struct Stretch {
     std::int64_t first, count;
     double decay;
 };
-std::vector<Part> parts_of(const ParameterSet& parameters, double decay) {
-    const std::int64_t all = parameters.values().elements(), decayed = parameters.decayed();
-    if (decay == 0 || decayed == all) return {{0, all, decay}};
-    if (decayed == 0) return {{0, all, 0}};
-    return {{0, decayed, decay}, {decayed, all - decayed, 0}};
+
+// Of the values of a part, which the border between the two may cross; all at once where nothing decays.
+std::vector<Stretch> stretches_of(const ParameterSet& parameters, const Shard& part, double decay) {
+    if (decay == 0) return {{part.first, part.count, 0}};
+    const std::int64_t end = part.first + part.count,
+                       border = std::clamp(parameters.decayed(), part.first, end);
+    return {{part.first, border - part.first, decay}, {border, end - border, 0}};
 }
 
 class Sgd final : public Optimizer {
  public:
-    Sgd(double decay, Device& device, const ParameterSet& parameters)
-        : device_(device), decay_(decay), velocity_(device.make(Type::f32, parameters.values().shape())) {}
+    Sgd(const OptimizerPlan& plan, Device& device, const Shard& part)
+        : device_(device), plan_(plan), part_(part), velocity_(device.make(Type::f32, {part.count})) {}
 
     void step(const ParameterSet& parameters, const Tensor& gradients, double rate) override {
-        for (const Part& part : parts_of(parameters, decay_)) {
-            const auto view = [&](const Tensor& whole) { return whole.view(part.first, {part.count}); };
-            device_.sgd(view(parameters.values()), view(gradients), view(velocity_),
-                        {static_cast<float>(rate), kMomentum, static_cast<float>(part.decay)});
+        for (const auto& [first, count, decay] : stretches_of(parameters, part_, plan_.decay)) {
+            if (count == 0) continue;
+            device_.sgd(parameters.values().view(first, {count}), gradients.view(first, {count}),
+                        velocity_.view(first - part_.first, {count}),
+                        {static_cast<float>(rate), static_cast<float>(plan_.constants.momentum),
+                         static_cast<float>(decay)});
         }
     }
 
-    std::vector<State> state() const override { return {{"velocity", velocity_}}; }
+    std::vector<State> state() const override { return {{"velocity", velocity_, part_.first}}; }
     void resume(std::int64_t) override {}
 
  private:
     Device& device_;
-    double decay_;
+    OptimizerPlan plan_;
+    Shard part_;
     Tensor velocity_;
 };
 
 class Adam final : public Optimizer {
  public:
-    Adam(double decay, Device& device, const ParameterSet& parameters)
+    Adam(const OptimizerPlan& plan, Device& device, const Shard& part)
         : device_(device),
-          decay_(decay),
-          m_(device.make(Type::f32, parameters.values().shape())),
-          v_(device.make(Type::f32, parameters.values().shape())) {}
+          plan_(plan),
+          part_(part),
+          m_(device.make(Type::f32, {part.count})),
+          v_(device.make(Type::f32, {part.count})) {}
 
     void step(const ParameterSet& parameters, const Tensor& gradients, double rate) override {
         ++steps_;
-        for (const Part& part : parts_of(parameters, decay_)) {
-            const auto view = [&](const Tensor& whole) { return whole.view(part.first, {part.count}); };
-            device_.adam(view(parameters.values()), view(gradients), view(m_), view(v_),
-                         adam_step(steps_, rate, part.decay));
+        for (const auto& [first, count, decay] : stretches_of(parameters, part_, plan_.decay)) {
+            if (count == 0) continue;
+            device_.adam(parameters.values().view(first, {count}), gradients.view(first, {count}),
+                         m_.view(first - part_.first, {count}), v_.view(first - part_.first, {count}),
+                         adam_step(plan_.constants, steps_, rate, decay));
         }
     }
 
-    std::vector<State> state() const override { return {{"m", m_}, {"v", v_}}; }
+    std::vector<State> state() const override { return {{"m", m_, part_.first}, {"v", v_, part_.first}}; }
     void resume(std::int64_t steps) override { steps_ = steps; }
 
  private:
     Device& device_;
-    double decay_;
+    OptimizerPlan plan_;
+    Shard part_;
     std::int64_t steps_ = 0;
     Tensor m_;
     Tensor v_;
@@ -73,13 +82,13 @@ class Adam final : public Optimizer {
 
 }  // namespace
 
-AdamStep adam_step(std::int64_t step, double rate, double decay) {
+AdamStep adam_step(const OptimizerConstants& constants, std::int64_t step, double rate, double decay) {
     const auto t = static_cast<double>(step);
-    return {static_cast<float>(rate / (1 - std::pow(kBeta1, t))),
-            static_cast<float>(1 / std::sqrt(1 - std::pow(kBeta2, t))),
-            static_cast<float>(kBeta1),
-            static_cast<float>(kBeta2),
-            static_cast<float>(kEpsilon),
+    return {static_cast<float>(rate / (1 - std::pow(constants.beta1, t))),
+            static_cast<float>(1 / std::sqrt(1 - std::pow(constants.beta2, t))),
+            static_cast<float>(constants.beta1),
+            static_cast<float>(constants.beta2),
+            static_cast<float>(constants.epsilon),
             static_cast<float>(1 - rate * decay)};
 }
 
@@ -87,10 +96,9 @@ int state_per_parameter(Optimization kind) {
     return kind == Optimization::adam ? 2 : 1;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(Optimization kind, double decay, Device& device,
-                                          const ParameterSet& parameters) {
-    if (kind == Optimization::sgd) return std::make_unique<Sgd>(decay, device, parameters);
-    return std::make_unique<Adam>(decay, device, parameters);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, Device& device, const Shard& part) {
+    if (plan.kind == Optimization::sgd) return std::make_unique<Sgd>(plan, device, part);
+    return std::make_unique<Adam>(plan, device, part);
 }
 
 }  // namespace dp::trainer

@@ -63,12 +63,15 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     // The last of two counts, so that what a job script says can be changed behind it.
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.set_version_flag("--version", "trainer " DP_TRAINER_VERSION);
+    Options options;
     app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
     auto* info =
         app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
+    info->add_option("--ranks", options.info_ranks, "for --shard-optimizer: how many share (default: 1)")
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
     auto* prepare = app.add_subcommand("prepare", "make a data set ready: text as tokens, MNIST");
     app.require_subcommand(0, 1);
-    Options options;
     add_prepare_options(*prepare, options.prepare);
     auto* generate = app.add_subcommand("generate", "text from a checkpoint of gpt");
     add_generate_options(*generate, options.generate);
@@ -104,13 +107,18 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                           "how the learning rate goes on after the warm-up (default: constant)"),
            {"constant", "linear", "cosine"});
     app.add_option("--min-lr", options.minimum_rate,
-                   "learning rate at the last step, where it is not constant (default: 0)")
+                   "learning rate at the end of --lr-decay-iters, where it is not constant (default: 0)")
         ->check(number(0, 1e9, "1e-5"))
         ->type_name("X");
+    app.add_option("--lr-decay-iters,--lr_decay_iters", options.decay_steps,
+                   "steps of the learning rate's warm-up and fall (default: those of the training)")
+        ->check(whole(1, 1'000'000'000))
+        ->type_name("N");
     app.add_option("--lr-warmup-fraction", options.warmup,
-                   "the part of all steps in which the learning rate rises from 0 (default: 0)")
+                   "the part of these steps in which the learning rate rises from 0 (default: 0)")
         ->check(number(0, 1, "0.01"))
         ->type_name("X");
+    add_optimizer_options(app, options.optimizing);
     app.add_option("--weight-decay", options.weight_decay,
                    "of all parameters but biases; with adam decoupled, as in AdamW (default: 0)")
         ->check(number(0, 1e9, "0.1"))
@@ -208,6 +216,10 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     try {
         // CLI11 takes the words from the back of the vector.
         app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+        if (!optimizer.empty())
+            options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
+        const ModelInfo* model = find_model(options.model.value_or("ffn"));
+        refuse_foreign_constants(options.optimizing, options.optimizer.value_or(model->defaults.optimizer));
     } catch (const CLI::CallForVersion& call) {
         parsed.text = std::string(call.what()) + "\n";
         return parsed;
@@ -241,7 +253,6 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     options.checkpoints.resume = resume == "must"    ? Resume::must
                                  : resume == "never" ? Resume::never
                                                      : Resume::automatic;
-    if (!optimizer.empty()) options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
     options.data_directory_given = directory->count() > 0;
     parsed.options = std::move(options);
     return parsed;
@@ -281,8 +292,10 @@ Settings settings_for(const Options& options, const ModelInfo& info) {
     settings.epochs = options.epochs.value_or(info.defaults.epochs);
     settings.batch = options.batch.value_or(info.defaults.batch);
     settings.rate = {options.rate_shape, options.rate.value_or(info.defaults.rate), options.minimum_rate,
-                     options.warmup};
+                     options.warmup, options.decay_steps};
     settings.weight_decay = options.weight_decay;
+    settings.constants = constants_of(options.optimizing);
+    settings.shard_optimizer = options.optimizing.shard;
     settings.accumulate = options.accumulate;
     settings.clip = options.clip;
     // Megatron's line has the norm of the gradients.

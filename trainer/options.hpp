@@ -19,6 +19,7 @@
 #include "trainer/measure.hpp"
 #include "trainer/model_options.hpp"
 #include "trainer/models/model.hpp"
+#include "trainer/optimizer_options.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/prepare/options.hpp"
 #include "trainer/report_runs.hpp"
@@ -41,6 +42,8 @@ struct Options {
     RateShape rate_shape = RateShape::constant;
     double minimum_rate = 0;
     double warmup = 0;
+    std::optional<std::int64_t> decay_steps;
+    OptimizerOptions optimizing;
     double weight_decay = 0;
     std::int64_t accumulate = 1;
     std::optional<double> clip;
@@ -62,6 +65,7 @@ struct Options {
     std::optional<std::filesystem::path> tensorboard;
     std::optional<std::int64_t> memory_limit;  // bytes
     MeasureOptions measure;
+    std::int64_t info_ranks = 1;
     ReportOptions report;
     GenerateOptions generate;
 };

@@ -14,8 +14,8 @@
 #include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/gradient_guard.hpp"
-#include "trainer/optimizer.hpp"
 #include "trainer/parallel/gradient_reducer.hpp"
+#include "trainer/parallel/partition.hpp"
 #include "trainer/random.hpp"
 
 namespace dp::trainer {
@@ -105,7 +105,11 @@ class Run {
           metrics_(device.make(Type::f64, {2})),
           log_(settings.log_every, settings.log_single) {
         model.place(device, settings.seed, std::max(settings.batch, test_batch_));
-        optimizer_ = make_optimizer(settings.optimizer, settings.weight_decay, device, model.parameters());
+        const std::int64_t values = model.parameters().values().elements();
+        optimizer_ = make_optimizer({settings.optimizer, settings.weight_decay, settings.constants}, device,
+                                    settings.shard_optimizer
+                                        ? shard_of(values, communicator.rank(), communicator.size())
+                                        : Shard{0, values});
         reducer_.emplace(model.parameters(), device, communicator, buckets_of(model.parameters()));
         if (settings.accumulate > 1)
             gradient_sum_ = device.make(Type::f32, model.parameters().gradients().shape());
@@ -298,7 +302,18 @@ class Run {
         }
         optimizer_->step(model_.parameters(), gradients,
                          rate_at(settings_.rate, number, schedule_.total_steps));
+        if (settings_.shard_optimizer) {
+            if (auto gathered = gather_values(); !gathered) return gathered;
+        }
         return {};
+    }
+
+    // Each rank has updated its part of them.
+    Result<void> gather_values() {
+        observer_.on_phase(Phase::communication);
+        auto gathered = communicator_.all_gather(model_.parameters().values());
+        observer_.on_phase(Phase::compute);
+        return gathered;
     }
 
     // After so many steps. Every rank calls.

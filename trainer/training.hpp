@@ -16,6 +16,7 @@
 #include "trainer/devices/device.hpp"
 #include "trainer/learning_rate.hpp"
 #include "trainer/models/model.hpp"
+#include "trainer/optimizer.hpp"
 #include "trainer/parallel/communicator.hpp"
 #include "trainer/result.hpp"
 #include "trainer/step_log.hpp"
@@ -27,9 +28,11 @@ struct Settings {
     std::int64_t batch = 1;  // a rank's
     RatePlan rate;
     double weight_decay = 0;
-    std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
-    std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
-    bool skip_bad_steps = false;  // those whose gradients are no numbers; so is it with `clip`
+    OptimizerConstants constants;
+    bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)
+    std::int64_t accumulate = 1;   // batches of a rank that make a step, whose gradients are added up
+    std::optional<double> clip;    // the largest norm of all gradients together; larger ones are scaled down
+    bool skip_bad_steps = false;   // those whose gradients are no numbers; so is it with `clip`
     Optimization optimizer = Optimization::adam;
     std::uint64_t seed = 1;
     std::optional<std::int64_t> max_steps;  // stop after so many optimizer steps

@@ -162,7 +162,7 @@ def test_sn30_gpt(cluster, desk):
 
 def test_dli_gpt(cluster, desk):
     """The tutorial's lines; and when its signal comes, it is saved, put into the queue again, and goes on."""
-    job = desk.sbatch("dli-gpt.sbatch", words=[*SMALL_GPT, "--save-interval=50"], wait=False)
+    job = desk.sbatch("dli-gpt.sbatch", words=[*SMALL_GPT, "--steps=800", "--save-interval=50"], wait=False)
     until(lambda: " iteration       60/     800 |" in desk.output(job), 90, "60 steps are made")
     cluster.run(["scancel", "--signal=USR1", job], check=True)  # as --signal=USR1@600 does
     end = time.monotonic() + 150

@@ -39,7 +39,9 @@ struct Place {
     std::int64_t first;
 };
 
-// What must be the same for one training to go on where another ended.
+// What must be the same for one training to go on where another ended: what the numbers mean, and which
+// samples come next. How it is to go on from there may change, as people do it on purpose: learning rate,
+// weight decay, the optimizer's constants, dropout, and whether the optimizer's state is sharded.
 struct TrainingIdentity {
     std::string model;
     std::vector<Place> parameters;

@@ -35,7 +35,8 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
 
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
     std::vector<Vector> vectors{{"values", parameters.values(), true}};
-    for (auto& state : optimizer.state()) vectors.push_back({state.name, state.numbers, true});
+    for (auto& state : optimizer.state())
+        vectors.push_back({state.name, state.numbers, true, state.first, parameters.values().elements()});
     if (parameters.buffers()) vectors.push_back({"buffers", parameters.buffers(), false});
     return vectors;
 }

@@ -12,7 +12,7 @@
 #include "runtime/common/fd.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/durable.hpp"
-#include "trainer/data/sampler.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -78,15 +78,20 @@ class Reader {
     }
 };
 
-// Copies `count` numbers of a vector to the tensor, piece by piece.
-Result<void> copy(const Reader& reader, std::int64_t from, const Tensor& to, std::int64_t at,
+// Copies what is stored from `stored` on to the numbers [at, at + count) of the vector, as far as this rank
+// holds them, piece by piece.
+Result<void> copy(const Reader& reader, std::int64_t stored, const Vector& to, std::int64_t at,
                   std::int64_t count, Device& device) {
-    std::vector<float> chunk(static_cast<std::size_t>(std::min(kChunk, count)));
-    for (std::int64_t done = 0; done < count; done += kChunk) {
-        const std::int64_t numbers = std::min(kChunk, count - done);
-        if (auto read = reader.read(from + done, {chunk.data(), static_cast<std::size_t>(numbers)}); !read)
+    const std::int64_t from = std::max(at, to.first),
+                       end = std::min(at + count, to.first + to.numbers.elements());
+    if (from >= end) return {};
+    std::vector<float> chunk(static_cast<std::size_t>(std::min(kChunk, end - from)));
+    for (std::int64_t next = from; next < end; next += kChunk) {
+        const std::int64_t numbers = std::min(kChunk, end - next);
+        if (auto read = reader.read(stored + (next - at), {chunk.data(), static_cast<std::size_t>(numbers)});
+            !read)
             return read;
-        device.upload(chunk.data(), to.view(at + done, {numbers}));
+        device.upload(chunk.data(), to.part(next, numbers));
         device.synchronize();  // the chunk is used again
     }
     return device.status();
@@ -107,10 +112,10 @@ Result<Sha256::Digest> write_shard(const fs::path& file, const std::vector<Vecto
     Sha256 sha;
     std::vector<float> chunk(static_cast<std::size_t>(kChunk));
     for (const auto& vector : vectors) {
-        const Shard shard = shard_of(vector.numbers.elements(), rank, world);
+        const Shard shard = shard_of(vector.elements(), rank, world);
         for (std::int64_t done = 0; done < shard.count; done += kChunk) {
             const std::int64_t numbers = std::min(kChunk, shard.count - done);
-            device.download(vector.numbers.view(shard.first + done, {numbers}), chunk.data());
+            device.download(vector.part(shard.first + done, numbers), chunk.data());
             const auto bytes = static_cast<std::size_t>(numbers * kNumber);
             sha.update(chunk.data(), bytes);
             if (auto written = out->write(chunk.data(), bytes); !written)
@@ -160,10 +165,10 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
         const Reader reader(checkpoint, manifest,
                             static_cast<std::size_t>(stored - manifest.vectors.begin()));
         if (!vector.of_parameters) {
-            if (stored->elements != vector.numbers.elements())
+            if (stored->elements != vector.elements())
                 return broken(checkpoint, fmt::format("has {} of {} numbers instead of {}", vector.name,
-                                                      stored->elements, vector.numbers.elements()));
-            if (auto done = copy(reader, 0, vector.numbers, 0, stored->elements, device); !done) return done;
+                                                      stored->elements, vector.elements()));
+            if (auto done = copy(reader, 0, vector, 0, stored->elements, device); !done) return done;
             continue;
         }
         for (std::size_t i = 0; i < now.size(); ++i) {
@@ -172,8 +177,7 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
             if (count > stored->elements - then)
                 return broken(checkpoint,
                               fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
-            if (auto done = copy(reader, then, vector.numbers, now[i].first, count, device); !done)
-                return done;
+            if (auto done = copy(reader, then, vector, now[i].first, count, device); !done) return done;
         }
     }
     return {};

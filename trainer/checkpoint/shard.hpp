@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,11 +18,18 @@
 
 namespace dp::trainer {
 
-// A vector of the training that is running: f32, whole on every rank.
+// A vector of the training that is running: f32. A rank holds all of it, or at least its part of a
+// checkpoint's.
 struct Vector {
     std::string name;
     Tensor numbers;
-    bool of_parameters;  // laid out as the parameters are, padding between them; else simply numbers
+    bool of_parameters;      // laid out as the parameters are, padding between them; else simply numbers
+    std::int64_t first = 0;  // where `numbers` begin in the vector
+    std::optional<std::int64_t> whole = {};  // numbers of the vector; nullopt: `numbers` are all of it
+
+    std::int64_t elements() const { return whole.value_or(numbers.elements()); }
+    // The numbers [from, from + count) of the vector, which this rank holds.
+    Tensor part(std::int64_t from, std::int64_t count) const { return numbers.view(from - first, {count}); }
 };
 
 // Bytes of a rank's shard.
@@ -35,8 +43,8 @@ Result<Sha256::Digest> write_shard(const std::filesystem::path& file, const std:
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           std::int64_t rank);
 
-// Fills the vectors from the shards. Of parameters' vectors only the parameters, from where they were then
-// (Manifest::training) to where they are now.
+// Fills the vectors from the shards, as far as this rank holds them. Of parameters' vectors only the
+// parameters, from where they were then (Manifest::training) to where they are now.
 Result<void> read_vectors(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           const std::vector<Place>& now, const std::vector<Vector>& vectors, Device& device);
 

@@ -29,18 +29,6 @@ class DistributedSampler {
     std::uint64_t seed_;
 };
 
-// The part of a test set that a rank evaluates: [first, first + count). The parts of all ranks are the whole,
-// once.
-struct Shard {
-    std::int64_t first;
-    std::int64_t count;
-};
-
-constexpr Shard shard_of(std::int64_t samples, std::int64_t rank, std::int64_t world) {
-    const std::int64_t first = samples * rank / world;
-    return {first, samples * (rank + 1) / world - first};
-}
-
 }  // namespace dp::trainer
 
 #endif

@@ -25,6 +25,10 @@ class Communicator {
     // for: f32, f64 or i64. The result has the same bits on every rank.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
+    // In place, of any type: a rank brings its part of the tensor (partition.hpp) and then has those of all.
+    // Every rank calls, in the same order as the others; no sum goes on meanwhile.
+    virtual Result<void> all_gather(const Tensor& tensor) = 0;
+
     // The same as a sum, but it may go on while the caller computes: nobody touches the tensor before
     // finish_sums(), and there is no all_reduce() between. Every rank starts the same ones in the same order.
     virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
@@ -38,6 +42,7 @@ class SingleCommunicator final : public Communicator {
     std::int64_t rank() const override { return 0; }
     std::int64_t size() const override { return 1; }
     Result<void> all_reduce(const Tensor&, Reduction) override { return {}; }
+    Result<void> all_gather(const Tensor&) override { return {}; }
 };
 
 }  // namespace dp::trainer

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs: Gloo's all-reduce over the full mesh that libdp-gloo connects.
+// The communicator between CPUs: Gloo's all-reduce and all-gather over the full mesh that libdp-gloo
+// connects.
 #include "trainer/parallel/gloo.hpp"
 
 #include <fmt/format.h>
+#include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 
 #include <csignal>
 #include <utility>
+#include <vector>
 
 #include "trainer/parallel/background.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -33,6 +37,22 @@ class GlooCommunicator final : public Communicator {
                 return reduce<std::int64_t>(tensor, reduction);
             default:
                 return fail(Fault::world, "gloo: no all-reduce for this type of number");
+        }
+    }
+
+    Result<void> all_gather(const Tensor& tensor) override {
+        if (size() == 1) return {};
+        std::vector<std::size_t> bytes;
+        for (std::int64_t rank = 0; rank < size(); ++rank)
+            bytes.push_back(static_cast<std::size_t>(shard_of(tensor.elements(), rank, size()).count) *
+                            size_of(tensor.type()));
+        try {
+            ::gloo::AllgathervOptions options(mesh_);
+            options.setOutput(static_cast<char*>(tensor.data<void>()), std::move(bytes));
+            ::gloo::allgatherv(options);
+            return {};
+        } catch (const std::exception& error) {
+            return broke_off("all-gather", error);
         }
     }
 
@@ -60,10 +80,14 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allreduce(options);
             return {};
         } catch (const std::exception& error) {
-            return fail(Fault::world, fmt::format("all-reduce over Gloo broke off: {}; another rank has died "
-                                                  "or its node is cut off, see the lines before this one",
-                                                  error.what()));
+            return broke_off("all-reduce", error);
         }
+    }
+
+    static tl::unexpected<Error> broke_off(const char* what, const std::exception& error) {
+        return fail(Fault::world, fmt::format("{} over Gloo broke off: {}; another rank has died or its node "
+                                              "is cut off, see the lines before this one",
+                                              what, error.what()));
     }
 
     using Function = void (*)(void*, const void*, const void*, std::size_t);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/parallel/partition.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -18,13 +20,21 @@ class ThroughHost final : public Communicator {
     std::int64_t size() const override { return between_hosts_->size(); }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
-        if (staging_.size() < tensor.bytes()) staging_.resize(tensor.bytes());
+        const Tensor host = staging_for(tensor);
         device_.download(tensor, staging_.data());
         if (auto sound = device_.status(); !sound) return sound;
-        const std::shared_ptr<void> memory(staging_.data(), [](void*) {});
-        if (auto done = between_hosts_->all_reduce(Tensor(memory, tensor.type(), tensor.shape()), reduction);
-            !done)
-            return done;
+        if (auto done = between_hosts_->all_reduce(host, reduction); !done) return done;
+        device_.upload(staging_.data(), tensor);
+        return device_.status();
+    }
+
+    Result<void> all_gather(const Tensor& tensor) override {
+        const Tensor host = staging_for(tensor);
+        const Shard mine = shard_of(tensor.elements(), rank(), size());
+        const auto before = static_cast<std::size_t>(mine.first) * size_of(tensor.type());
+        device_.download(tensor.view(mine.first, {mine.count}), staging_.data() + before);
+        if (auto sound = device_.status(); !sound) return sound;
+        if (auto done = between_hosts_->all_gather(host); !done) return done;
         device_.upload(staging_.data(), tensor);
         return device_.status();
     }
@@ -33,6 +43,13 @@ class ThroughHost final : public Communicator {
     std::unique_ptr<Communicator> between_hosts_;
     Device& device_;
     std::vector<std::byte> staging_;
+
+    // The staging memory, as large as the tensor at least, in the tensor's shape.
+    Tensor staging_for(const Tensor& tensor) {
+        if (staging_.size() < tensor.bytes()) staging_.resize(tensor.bytes());
+        const std::shared_ptr<void> memory(staging_.data(), [](void*) {});
+        return {memory, tensor.type(), tensor.shape()};
+    }
 };
 
 }  // namespace

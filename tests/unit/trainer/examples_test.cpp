@@ -168,6 +168,8 @@ TEST(Examples, TheGptOfTheDliTutorialHasItsLearningRate) {
     const auto schedule = make_schedule(settings, 2270, 4);
     ASSERT_TRUE(schedule);
     EXPECT_EQ(schedule->global_batch, 8);
+    EXPECT_EQ(schedule->total_steps, 100);
+    EXPECT_EQ(settings.constants.beta2, 0.95);
     EXPECT_EQ(fmt::format("{:.3E}", rate_at(settings.rate, 100, schedule->total_steps)), "5.822E-05");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator over Gloo, between threads of this process: right sums and maxima, and the same bits on
-// every rank, for worlds of every size up to 9 and tensors smaller than the world.
+// The communicator over Gloo, between threads of this process: right sums, maxima and gathered parts, and the
+// same bits on every rank, for worlds of every size up to 9 and tensors smaller than the world.
 #include "trainer/parallel/gloo.hpp"
 
 #include <gloo/rendezvous/context.h>
@@ -9,6 +9,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cmath>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "devices.hpp"
+#include "trainer/parallel/partition.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 // Debian's Gloo is not instrumented, so the thread sanitizer cannot see how it synchronises.
@@ -96,7 +98,32 @@ TEST(GlooCommunicator, HasSumsOfDoublesAndMaximaOfIntegers) {
     });
 }
 
-TEST(GlooCommunicator, ARankThatLeavesEndsTheAllReduceOfTheOthersWithAnError) {
+TEST(GlooCommunicator, GathersUnevenPartsInPlaceInWorldsOfAnySize) {
+    for (int size : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+        run_world(size, [&](Communicator& ranks) {
+            const auto device = open_cpu(1);
+            // One after the other, as a training does, also less than a number a rank.
+            for (std::int64_t count : {1, 2, 7, 1000, 50021}) {
+                const auto all = random_values(count, 3);
+                const Shard mine = shard_of(count, ranks.rank(), size);
+                std::vector<float> known(all.size(), -5.0f);
+                std::copy_n(all.begin() + mine.first, mine.count, known.begin() + mine.first);
+                const Tensor tensor = upload(*device, {count}, known);
+                const auto done = ranks.all_gather(tensor);
+                ASSERT_TRUE(done) << done.error().message;
+                EXPECT_EQ(device->values_of<float>(tensor), all) << size << " ranks, " << count;
+            }
+            const std::vector<std::int64_t> mine(static_cast<std::size_t>(size), ranks.rank());
+            const Tensor numbers = device->copy_of<std::int64_t>(Type::i64, {size}, mine);
+            ASSERT_TRUE(ranks.all_gather(numbers));
+            const auto all = device->values_of<std::int64_t>(numbers);
+            for (std::int64_t rank = 0; rank < size; ++rank)
+                EXPECT_EQ(all[static_cast<std::size_t>(rank)], rank);
+        });
+    }
+}
+
+TEST(GlooCommunicator, ARankThatLeavesEndsWhatTheOthersDoWithAnError) {
     std::mutex mutex;
     int told = 0;
     run_world(3, [&](Communicator& ranks) {
@@ -104,10 +131,14 @@ TEST(GlooCommunicator, ARankThatLeavesEndsTheAllReduceOfTheOthersWithAnError) {
         const auto device = open_cpu(1);
         const Tensor tensor = device->make(Type::f32, {100000});
         const auto done = ranks.all_reduce(tensor, Reduction::sum);
+        const auto gathered = ranks.all_gather(tensor);
         const std::lock_guard lock(mutex);
         ASSERT_FALSE(done);
         EXPECT_EQ(done.error().fault, Fault::world);
         EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos);
+        ASSERT_FALSE(gathered);
+        EXPECT_EQ(gathered.error().fault, Fault::world);
+        EXPECT_NE(gathered.error().message.find("all-gather over Gloo broke off: "), std::string::npos);
         ++told;
     });
     EXPECT_EQ(told, 2);

@@ -6,8 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "devices.hpp"
 #include "thread_world.hpp"
+#include "trainer/parallel/partition.hpp"
 #include "trainer/parallel/through_host.hpp"
 
 namespace dp::trainer {
@@ -65,7 +68,7 @@ TEST(GpuShare, PartsHaveEqualNumbersOfSms) {
 class ThroughHostOn : public OnEachDevice {};
 
 // One rank holds its numbers on the device, the others in host memory.
-TEST_P(ThroughHostOn, SumsAsTheCommunicatorUnderIt) {
+TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
     constexpr std::int64_t kRanks = 3;
     const std::vector<std::int64_t> counts = {1, 1000,
                                               7};  // the staging memory grows, and is larger than needed
@@ -78,6 +81,7 @@ TEST_P(ThroughHostOn, SumsAsTheCommunicatorUnderIt) {
             std::int64_t rank() const override { return of_.rank(); }
             std::int64_t size() const override { return of_.size(); }
             Result<void> all_reduce(const Tensor& t, Reduction r) override { return of_.all_reduce(t, r); }
+            Result<void> all_gather(const Tensor& t) override { return of_.all_gather(t); }
             Communicator& of_;
         };
         const auto ranks = make_through_host(std::make_unique<Borrowed>(between), on);
@@ -96,6 +100,16 @@ TEST_P(ThroughHostOn, SumsAsTheCommunicatorUnderIt) {
             on.copy_of<std::int64_t>(Type::i64, {1}, std::vector<std::int64_t>{between.rank()});
         EXPECT_TRUE(ranks->all_reduce(number, Reduction::max));
         EXPECT_EQ(on.values_of<std::int64_t>(number)[0], kRanks - 1);
+        for (const std::int64_t count : counts) {
+            const Shard mine = shard_of(count, between.rank(), kRanks);
+            std::vector<float> values(static_cast<std::size_t>(count), -1.0f);
+            for (std::int64_t i = mine.first; i < mine.first + mine.count; ++i)
+                values[static_cast<std::size_t>(i)] = static_cast<float>(i);
+            const Tensor tensor = upload(on, {count}, values);
+            EXPECT_TRUE(ranks->all_gather(tensor));
+            std::iota(values.begin(), values.end(), 0.0f);
+            EXPECT_EQ(on.values_of<float>(tensor), values);
+        }
     });
 }
 

@@ -12,6 +12,19 @@ TEST(LearningRate, IsMegatronsOfTheDliTutorial) {
     EXPECT_NEAR(rate_at(plan, 100, 800), 5.822e-5, 5e-9);
 }
 
+// As there: --train-iters 100 --lr-decay-iters 800.
+TEST(LearningRate, FallsOverStepsOfItsOwnWhereThoseAreGiven) {
+    RatePlan plan{RateShape::cosine, 6e-5, 6e-6, 0.01, 800};
+    for (const std::int64_t steps : {100, 800, 5000}) {
+        EXPECT_NEAR(rate_at(plan, 4, steps), 3e-5, 1e-12) << "half of the warm-up";
+        EXPECT_NEAR(rate_at(plan, 100, steps), 5.822e-5, 5e-9);
+        EXPECT_EQ(rate_at(plan, 800, steps), 6e-6);
+        EXPECT_EQ(rate_at(plan, 5000, steps), 6e-6);
+    }
+    plan.shape = RateShape::constant;
+    EXPECT_EQ(rate_at(plan, 5000, 5000), 6e-5);
+}
+
 TEST(LearningRate, WarmsUpThenTakesItsShape) {
     struct {
         RatePlan plan;

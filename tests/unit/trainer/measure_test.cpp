@@ -41,6 +41,7 @@ class Slow final : public Communicator {
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         return inner_.all_reduce(tensor, reduction);
     }
+    Result<void> all_gather(const Tensor& tensor) override { return inner_.all_gather(tensor); }
     // Called once a step.
     Result<void> finish_sums() override {
         if (steps++ < only_first_) std::this_thread::sleep_for(time_);

@@ -127,6 +127,13 @@ TEST(MemoryEstimate, CountsByPart) {
     needs = estimate_memory(*model, settings_of(64, 2, Optimization::sgd), nullptr, 1);
     EXPECT_EQ(needs.gradients, 2 * parameters);
     EXPECT_EQ(needs.optimizer, parameters);
+    // A part of the optimizer's state where it is sharded: the largest one counts.
+    auto sharded = settings_of(64, 1, Optimization::adam);
+    sharded.shard_optimizer = true;
+    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 1).optimizer, 2 * parameters);
+    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).optimizer, 2 * parameters / 4);
+    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 7).optimizer, 2 * 4 * 33600);
+    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).gradients, parameters);
     // The training samples are on every rank, the test samples shared out.
     const Dataset data{images(1000), images(800), ""};
     const auto of = [&](std::int64_t world) {
@@ -212,6 +219,18 @@ TEST(MemoryAdvice, NamesRecomputeWhereThatWouldDo) {
     EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, again.get()}, needs), EndsWith(said));
     EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, again.get()}, needs - 1), Not(EndsWith(said)));
     EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1}, needs), Not(EndsWith(said)));
+}
+
+TEST(MemoryAdvice, NamesTheShardedOptimizerWhereThatWouldDo) {
+    const auto model = find_model("cnn")->make({});
+    auto settings = settings_of(64, 1, Optimization::adam), sharded = settings;
+    sharded.shard_optimizer = true;
+    const auto needs = estimate_memory(*model, sharded, nullptr, 4).total();
+    const std::string said = "; with --shard-optimizer a batch of 64 fits, too";
+    EXPECT_THAT(batch_advice({*model, settings, nullptr, 4}, needs), EndsWith(said));
+    EXPECT_THAT(batch_advice({*model, settings, nullptr, 4}, needs - 1), Not(EndsWith(said)));
+    EXPECT_THAT(batch_advice({*model, settings, nullptr, 1}, needs), Not(EndsWith(said)));
+    EXPECT_THAT(batch_advice({*model, sharded, nullptr, 4}, needs), Not(EndsWith(said)));
 }
 
 TEST(MemoryAdvice, SaysWhereNoBatchFits) {

@@ -14,16 +14,20 @@ constexpr int kSteps = 25;
 constexpr std::int64_t kCount = 777;
 constexpr double kRate = 0.01;
 
+Shard whole(const ParameterSet& parameters) {
+    return {0, parameters.values().elements()};
+}
+
 class OptimizerTest : public OnEachDevice {
  protected:
     // Runs kSteps with gradients that change, once on the device and once through `reference`.
     template <typename Step>
-    void check(Optimization kind, Step reference, double decay = 0, const Shape& shape = {kCount}) {
+    void check(const OptimizerPlan& plan, Step reference, const Shape& shape = {kCount}) {
         ParameterSet parameters;
         parameters.add("first", shape, Initial::even(1));
         parameters.place(device(), 3);
         const auto initial = device().values_of<float>(parameters.all()[0].value);
-        const auto optimizer = make_optimizer(kind, decay, device(), parameters);
+        const auto optimizer = make_optimizer(plan, device(), whole(parameters));
         std::vector<double> value(initial.begin(), initial.end()), one(kCount), two(kCount);
         for (std::uint64_t step = 1; step <= kSteps; ++step) {
             auto gradient = random_values(kCount, 100 + step);
@@ -36,7 +40,7 @@ class OptimizerTest : public OnEachDevice {
         }
         const auto result = device().values_of<float>(parameters.all()[0].value);
         expect_close(result, value, 3e-6, "parameters");
-        if (decay == 0) {
+        if (plan.decay == 0) {
             EXPECT_EQ(result[0], initial[0]);
         }
         EXPECT_GT(std::abs(result[2] - initial[2]), 1e-3) << "nothing moved";
@@ -44,14 +48,14 @@ class OptimizerTest : public OnEachDevice {
 };
 
 TEST_P(OptimizerTest, SgdWithMomentum) {
-    check(Optimization::sgd, [](double& value, double& velocity, double&, double gradient, int) {
+    check({Optimization::sgd}, [](double& value, double& velocity, double&, double gradient, int) {
         velocity = 0.9 * velocity + gradient;
         value -= kRate * velocity;
     });
 }
 
 TEST_P(OptimizerTest, Adam) {
-    check(Optimization::adam, [](double& value, double& m, double& v, double gradient, int step) {
+    check({Optimization::adam}, [](double& value, double& m, double& v, double gradient, int step) {
         m = 0.9 * m + 0.1 * gradient;
         v = 0.999 * v + 0.001 * gradient * gradient;
         value -=
@@ -69,16 +73,16 @@ void adam_w(double& value, double& m, double& v, double gradient, int step) {
 }
 
 TEST_P(OptimizerTest, AdamWithDecoupledWeightDecay) {
-    check(Optimization::adam, adam_w, kDecay, {kCount / 7, 7});
+    check({Optimization::adam, kDecay}, adam_w, {kCount / 7, 7});
 }
 
 TEST_P(OptimizerTest, SgdWithWeightDecay) {
-    check(Optimization::sgd,
+    check({Optimization::sgd, kDecay},
           [](double& value, double& velocity, double&, double gradient, int) {
               velocity = 0.9 * velocity + gradient + kDecay * value;
               value -= kRate * velocity;
           },
-          kDecay, {kCount / 7, 7});
+          {kCount / 7, 7});
 }
 
 TEST_P(OptimizerTest, BiasesDoNotDecay) {
@@ -91,11 +95,65 @@ TEST_P(OptimizerTest, BiasesDoNotDecay) {
         const auto bias_before = device().values_of<float>(bias.value);
         const auto weight_before = device().values_of<float>(weight.value);
         device().zero(parameters.gradients());
-        make_optimizer(kind, kDecay, device(), parameters)->step(parameters, parameters.gradients(), kRate);
+        make_optimizer({kind, kDecay}, device(), whole(parameters))
+            ->step(parameters, parameters.gradients(), kRate);
         EXPECT_EQ(device().values_of<float>(bias.value), bias_before);
         const auto weight_after = device().values_of<float>(weight.value);
         for (std::size_t i = 0; i < weight_before.size(); ++i)
             EXPECT_NEAR(weight_after[i], weight_before[i] * (1 - kRate * kDecay), 1e-7);
+    }
+}
+
+TEST_P(OptimizerTest, TheConstantsAreThoseOfThePlan) {
+    OptimizerPlan plan{Optimization::adam};
+    plan.constants = {0.8, 0.95, 1e-3, 0.5};
+    check(plan, [](double& value, double& m, double& v, double gradient, int step) {
+        m = 0.8 * m + 0.2 * gradient;
+        v = 0.95 * v + 0.05 * gradient * gradient;
+        value -= kRate * (m / (1 - std::pow(0.8, step))) / (std::sqrt(v / (1 - std::pow(0.95, step))) + 1e-3);
+    });
+    plan.kind = Optimization::sgd;
+    check(plan, [](double& value, double& velocity, double&, double gradient, int) {
+        velocity = 0.5 * velocity + gradient;
+        value -= kRate * velocity;
+    });
+    plan.constants.momentum = 0;
+    check(plan, [](double& value, double&, double&, double gradient, int) { value -= kRate * gradient; });
+}
+
+// What has weight decay and what has none lie one behind the other, and the parts end anywhere.
+TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIsToTheBit) {
+    for (const Optimization kind : {Optimization::adam, Optimization::sgd}) {
+        for (const std::int64_t world : {1, 2, 3, 5}) {
+            ParameterSet all, parts;
+            for (ParameterSet* parameters : {&all, &parts}) {
+                parameters->add("weight", {77, 7}, Initial::even(1));
+                parameters->add("bias", {700}, Initial::even(1));
+                parameters->place(device(), 3);
+            }
+            const OptimizerPlan plan{kind, kDecay};
+            const auto optimizer = make_optimizer(plan, device(), whole(all));
+            std::vector<std::unique_ptr<Optimizer>> optimizers;
+            std::int64_t held = 0;
+            for (std::int64_t rank = 0; rank < world; ++rank) {
+                const Shard part = shard_of(parts.values().elements(), rank, world);
+                optimizers.push_back(make_optimizer(plan, device(), part));
+                for (const auto& state : optimizers.back()->state()) {
+                    EXPECT_EQ(state.first, part.first);
+                    EXPECT_EQ(state.numbers.elements(), part.count);
+                    held += state.numbers.elements();
+                }
+            }
+            EXPECT_EQ(held, state_per_parameter(kind) * all.values().elements());
+            for (std::uint64_t step = 1; step <= 3; ++step) {
+                const auto gradients = random_values(all.values().elements(), 100 + step);
+                device().upload(gradients.data(), all.gradients());
+                optimizer->step(all, all.gradients(), kRate);
+                for (const auto& one : optimizers) one->step(parts, all.gradients(), kRate);
+            }
+            EXPECT_EQ(device().values_of<float>(parts.values()), device().values_of<float>(all.values()))
+                << name_of(kind) << ", " << world << " parts";
+        }
     }
 }
 

@@ -104,6 +104,51 @@ TEST(Options, HowToOptimiseArrives) {
     EXPECT_EQ(options({"--lr-decay-style=linear"}).rate_shape, RateShape::linear);
 }
 
+// The optimizer of the DLI tutorial's script, in its own words.
+TEST(Options, MegatronsOptimizerArrives) {
+    const Settings settings = settings_for(options({"--optimizer",
+                                                    "adam",
+                                                    "--adam-beta1",
+                                                    "0.8",
+                                                    "--adam-beta2",
+                                                    "0.95",
+                                                    "--adam-eps",
+                                                    "1e-6",
+                                                    "--lr",
+                                                    "6e-5",
+                                                    "--min-lr",
+                                                    "6e-6",
+                                                    "--lr-decay-style",
+                                                    "cosine",
+                                                    "--lr-decay-iters",
+                                                    "800",
+                                                    "--lr-warmup-fraction",
+                                                    ".01",
+                                                    "--clip-grad",
+                                                    "1.0",
+                                                    "--weight-decay",
+                                                    "1e-1",
+                                                    "--use-distributed-optimizer"}),
+                                           *find_model("gpt"));
+    EXPECT_EQ(settings.constants.beta1, 0.8);
+    EXPECT_EQ(settings.constants.beta2, 0.95);
+    EXPECT_EQ(settings.constants.epsilon, 1e-6);
+    EXPECT_EQ(settings.rate.steps, 800);
+    EXPECT_NEAR(rate_at(settings.rate, 100, 100), 5.822e-5, 5e-9);
+    EXPECT_TRUE(settings.shard_optimizer);
+    EXPECT_EQ(
+        settings_for(options({"--optimizer=sgd", "--sgd-momentum=0"}), *find_model("ffn")).constants.momentum,
+        0);
+    EXPECT_TRUE(options({"--shard-optimizer"}).optimizing.shard);
+    const Settings nothing_said = settings_for(options({}), *find_model("ffn"));
+    EXPECT_EQ(nothing_said.constants.beta1, 0.9);
+    EXPECT_EQ(nothing_said.constants.beta2, 0.999);
+    EXPECT_EQ(nothing_said.constants.epsilon, 1e-8);
+    EXPECT_EQ(nothing_said.constants.momentum, 0.9);
+    EXPECT_FALSE(nothing_said.rate.steps);
+    EXPECT_FALSE(nothing_said.shard_optimizer);
+}
+
 TEST(Options, HowGptBeginsAndWhatItDropsArrives) {
     const auto shape = shape_of(
         options({"--model=gpt", "--init-method-std=0.006", "--hidden-dropout=0.1", "--attention-dropout=0.0"})
@@ -185,11 +230,25 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--lr-schedule=step"}, "'step' is not one of constant, linear, cosine"},
         {{"--min-lr=-1"}, "--min-lr: '-1' is not a number from 0"},
         {{"--lr-warmup-fraction=1"}, "--lr-warmup-fraction: '1' is not a number from 0 to below 1"},
+        {{"--lr-decay-iters=0"}, "--lr-decay-iters: '0' is not a whole number from 1"},
+        {{"--adam-beta1=1"}, "--adam-beta1: '1' is not a number from 0 to below 1, such as 0.9"},
+        {{"--adam-beta1=0.99999999"}, "--adam-beta1: '0.99999999' is not a number from 0 to below 1"},
+        {{"--adam-beta1=-0.1"}, "--adam-beta1: '-0.1' is not a number from 0 to below 1"},
+        {{"--adam-beta2=nan"}, "--adam-beta2: 'nan' is not a number from 0 to below 1, such as 0.95"},
+        {{"--adam-eps=0"}, "--adam-eps: '0' is not a number from 1e-30"},
+        {{"--adam-eps=1e-60"}, "--adam-eps: '1e-60' is not a number from 1e-30"},
+        {{"--sgd-momentum=1.5", "--optimizer=sgd"},
+         "--sgd-momentum: '1.5' is not a number from 0 to below 1"},
+        {{"--sgd-momentum=0.9"},
+         "--sgd-momentum: is sgd's, and this run has adam; leave it out, or give "
+         "--optimizer=sgd"},
+        {{"--adam-eps=1e-6", "--optimizer=sgd"}, "--adam-eps: is adam's, and this run has sgd; leave it out"},
         {{"--init-method-std=0"}, "--init-method-std: '0' is not a number above 0"},
         {{"--hidden-dropout=1"}, "--hidden-dropout: '1' is not a number from 0 to below 1, such as 0.1"},
         {{"--attention-dropout=0.1"},
          "--attention-dropout: '0.1' is not 0: this trainer drops nothing inside"},
         {{"--attention-dropout=x"}, "--attention-dropout: 'x' is not 0"},
+        {{"info", "--ranks=0"}, "--ranks: '0' is not a whole number from 1"},
         {{"--weight-decay=nan"}, "--weight-decay: 'nan' is not a number"},
         {{"--clip-grad=0"}, "--clip-grad: '0' is not a number above 0"},
         {{"--accumulate=0"}, "--accumulate: '0' is not a whole number from 1"},
@@ -251,7 +310,14 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--optimizer",
                              "--lr-schedule",
                              "--min-lr",
+                             "--lr-decay-iters",
                              "--lr-warmup-fraction",
+                             "--adam-beta1",
+                             "--adam-beta2",
+                             "--adam-eps",
+                             "--sgd-momentum",
+                             "--shard-optimizer",
+                             "--use-distributed-optimizer",
                              "--init-method-std",
                              "--hidden-dropout",
                              "--weight-decay",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The distributed sampler's promises: same global batches for every world size, every sample once, drop_last,
-// a new order each epoch; and shards of the test set that lose nothing and count nothing twice.
+// a new order each epoch.
 #include "trainer/data/sampler.hpp"
 
 #include <gtest/gtest.h>
@@ -69,21 +69,6 @@ TEST(Sampler, OrderDependsOnSeedAndEpochOnly) {
     std::vector<std::int32_t> sorted(500);
     std::iota(sorted.begin(), sorted.end(), 0);
     EXPECT_NE(order(1, 1), sorted) << "not shuffled";
-}
-
-TEST(Shard, ShardsOfAllRanksAreTheWholeOnce) {
-    for (std::int64_t samples : {0, 1, 5, 10000, 10007}) {
-        for (std::int64_t world : {1, 2, 3, 7, 8, 16}) {
-            std::int64_t next = 0;
-            for (std::int64_t rank = 0; rank < world; ++rank) {
-                const Shard shard = shard_of(samples, rank, world);
-                EXPECT_EQ(shard.first, next);
-                EXPECT_LE(shard.count, samples / world + 1) << "uneven";
-                next += shard.count;
-            }
-            EXPECT_EQ(next, samples);
-        }
-    }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "devices.hpp"
 #include "saved_training.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -54,6 +55,44 @@ TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
         EXPECT_THAT(device().values_of<float>(vectors[0].numbers), ElementsAre(0, 1, 2, 3, 4));
         EXPECT_THAT(device().values_of<float>(vectors[1].numbers),
                     ElementsAre(107, 108, 109, -6, 101, 102, 103, 104, -1));
+    }
+}
+
+// As the optimizer's state is where it is sharded.
+TEST_P(Shards, AreTheSameOfRanksThatHoldTheirPartsOnly) {
+    const std::vector<Place> places{{"a", {2, 2}, 1}, {"b", {3}, 7}};
+    for (const std::int64_t world : {1, 2, 3, 16}) {
+        const Scratch whole_directory, directory;
+        Manifest manifest;
+        manifest.training.parameters = places;
+        manifest.vectors = {{"m", 11}};
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+            const Shard part = shard_of(11, rank, world);
+            const Vector whole{"m", numbers(11, 100), true};
+            const Vector held{"m", numbers(part.count, 100 + static_cast<float>(part.first)), true,
+                              part.first, 11};
+            const auto name = shard_name(rank, world);
+            write_shard(whole_directory.path() / name, {whole}, rank, world, device()).value();
+            const auto digest = write_shard(directory.path() / name, {held}, rank, world, device());
+            ASSERT_TRUE(digest);
+            EXPECT_EQ(contents_of(directory / name), contents_of(whole_directory / name));
+            manifest.shards.push_back({hex_of(*digest), 0, 0});
+        }
+        // Read by four ranks, each its part.
+        for (std::int64_t rank = 0; rank < 4; ++rank) {
+            const Shard part = shard_of(11, rank, 4);
+            const Vector held{"m", numbers(part.count, -50), true, part.first, 11};
+            const auto read = read_vectors(directory.path(), manifest, places, {held}, device());
+            ASSERT_TRUE(read) << read.error().message;
+            const auto found = device().values_of<float>(held.numbers);
+            for (std::int64_t i = 0; i < part.count; ++i) {
+                const std::int64_t place = part.first + i;
+                const bool is_parameter = (place >= 1 && place < 5) || (place >= 7 && place < 10);
+                EXPECT_EQ(found[static_cast<std::size_t>(i)],
+                          static_cast<float>(is_parameter ? 100 + place : -50 + i))
+                    << world << " ranks, number " << place;
+            }
+        }
     }
 }
 

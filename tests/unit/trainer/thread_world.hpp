@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/parallel/communicator.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 
@@ -48,6 +49,19 @@ class ThreadWorld {
             if (tensor.type() == Type::f32) reduce<float>(tensor, reduction);
             if (tensor.type() == Type::f64) reduce<double>(tensor, reduction);
             if (tensor.type() == Type::i64) reduce<std::int64_t>(tensor, reduction);
+            return {};
+        }
+        // Everybody writes his part to all.
+        Result<void> all_gather(const Tensor& tensor) override {
+            const Shard mine = shard_of(tensor.elements(), rank_, size());
+            const auto first = static_cast<std::size_t>(mine.first) * size_of(tensor.type()),
+                       bytes = static_cast<std::size_t>(mine.count) * size_of(tensor.type());
+            const std::byte* part = tensor.data<std::byte>() + first;
+            world_.shown_[static_cast<std::size_t>(rank_)] = tensor.data<std::byte>();
+            world_.meet_.arrive_and_wait();
+            for (std::byte* shown : world_.shown_)
+                if (shown + first != part) std::copy(part, part + bytes, shown + first);
+            world_.meet_.arrive_and_wait();
             return {};
         }
 

@@ -76,6 +76,7 @@ class Disturbed final : public Communicator {
         }
         return done;
     }
+    Result<void> all_gather(const Tensor& tensor) override { return inner_.all_gather(tensor); }
 
  private:
     Communicator& inner_;

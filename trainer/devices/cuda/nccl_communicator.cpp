@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's all-reduce on the device's stream, over the communicator that libdp-nccl makes. That communicator
-// does not block: a call may answer "in progress", and then its state is asked until it is done.
+// NCCL's all-reduce and all-gather on the device's stream, over the communicator that libdp-nccl makes. That
+// communicator does not block: a call may answer "in progress", and then its state is asked until it is done.
 #include "trainer/devices/cuda/nccl_communicator.hpp"
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "dp/nccl.h"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -54,6 +55,31 @@ class NcclCommunicator final : public Communicator {
         return queue(tensor, reduction, device_.stream());
     }
 
+    Result<void> all_gather(const Tensor& tensor) override {
+        if (auto sound = device_.status(); !sound) return sound;
+        const std::int64_t all = tensor.elements();
+        const auto bytes_of = [&](std::int64_t elements) {
+            return static_cast<std::size_t>(elements) * size_of(tensor.type());
+        };
+        auto* memory = static_cast<char*>(tensor.data<void>());
+        // Parameters are padded to 64 numbers, so the parts of 2, 4, 8, ... ranks are equal.
+        if (all % size_ == 0) {
+            const std::size_t part = bytes_of(all / size_);
+            return settled("all-gather", ncclAllGather(memory + part * static_cast<std::size_t>(rank_),
+                                                       memory, part, ncclChar, comm_, device_.stream()));
+        }
+        ncclResult_t begun = ncclGroupStart();
+        for (std::int64_t root = 0; root < size_; ++root) {
+            const Shard part = shard_of(all, root, size_);
+            char* const at = memory + bytes_of(part.first);
+            const ncclResult_t result = ncclBroadcast(at, at, bytes_of(part.count), ncclChar,
+                                                      static_cast<int>(root), comm_, device_.stream());
+            if (begun == ncclSuccess && result != ncclInProgress) begun = result;
+        }
+        const ncclResult_t ended = ncclGroupEnd();
+        return settled("all-gather", begun == ncclSuccess ? ended : begun);
+    }
+
     // On a stream of its own, after what the device has queued until now.
     Result<void> start_sum(const Tensor& tensor) override {
         if (auto after = wait(device_.stream(), aside_); !after) return after;
@@ -86,14 +112,18 @@ class NcclCommunicator final : public Communicator {
         if (tensor.type() == Type::f64) type = ncclFloat64;
         if (tensor.type() == Type::i64) type = ncclInt64;
         void* data = tensor.data<void>();
-        ncclResult_t result = ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
-                                            reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream);
+        return settled("all-reduce",
+                       ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
+                                     reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
+    }
+
+    // What became of a call that answered so.
+    Result<void> settled(const char* what, ncclResult_t result) {
         if (result == ncclInProgress) result = settle();
         if (result == ncclSuccess) return {};
         failed_ = true;
         const char* last = ncclGetLastError(comm_);
-        return fail(Fault::world, std::string("all-reduce over NCCL broke off: ") +
-                                      ncclGetErrorString(result) +
+        return fail(Fault::world, std::string(what) + " over NCCL broke off: " + ncclGetErrorString(result) +
                                       (last != nullptr && *last != '\0' ? ": " : "") +
                                       (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
     }
