@@ -16,13 +16,14 @@
 
 namespace dp::trainer {
 
-enum class Type { u8, u16, i32, i64, f32, f64 };
+enum class Type { u8, u16, i32, i64, bf16, f32, f64 };
 
 constexpr std::size_t size_of(Type type) {
     switch (type) {
         case Type::u8:
             return 1;
         case Type::u16:
+        case Type::bf16:
             return 2;
         case Type::i32:
         case Type::f32:
@@ -56,7 +57,8 @@ class Tensor {
     std::int64_t elements() const { return elements_of(shape_); }
     std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
 
-    // The first element, in the device's memory. T must be the tensor's own type.
+    // The first element, in the device's memory. T must be the tensor's own type; bf16's is Bfloat16
+    // (bfloat16.hpp).
     template <typename T>
     T* data() const {
         return reinterpret_cast<T*>(static_cast<std::byte*>(memory_.get()) + offset_);

@@ -6,6 +6,13 @@
 // Matrices are row-major: a row is a sample. Operations are queued in order; a failure (out of memory, a CUDA
 // error) is kept and turns every later operation into nothing, as CUDA's own sticky errors do, so that models
 // stay readable. Whoever needs to know asks status(). One thread uses a device.
+//
+// Types. What flows through a model is f32 or bf16, the same for all such tensors of one call: inputs, outputs
+// and their gradients (x, y, dx, dy, qkv, d_qkv, logits, predictions and theirs), the weights and biases of
+// linear layers, convolutions and add_channels(), the tables of embed(). Always f32: gradients of parameters,
+// weights and biases of the norms, statistics (saved, running, sums), targets of squared_error() and
+// sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read to
+// f32, computed and added up in f32 or wider, and rounded once, when they are written.
 #ifndef TRAINER_DEVICES_DEVICE_HPP
 #define TRAINER_DEVICES_DEVICE_HPP
 
@@ -130,13 +137,18 @@ class Device {
     // Bytes that it could still give, as far as it knows; of a host's memory all ranks there have a part.
     virtual std::optional<std::int64_t> available_memory() const = 0;
     MemoryAccount& memory() { return memory_; }
+    // --deterministic: from then on every operation gives the same bits for the same inputs, run after run on
+    // this kind of device, even where another way would be faster.
+    void set_deterministic(bool deterministic) { deterministic_ = deterministic; }
+    bool is_deterministic() const { return deterministic_; }
     virtual void upload(const void* from, const Tensor& to) = 0;  // tensor.bytes() of them
     virtual void download(const Tensor& from, void* to) = 0;      // waits: `to` is filled when it returns
     virtual void zero(const Tensor& tensor) = 0;
 
     // ---- data
     // --------------------------------------------------------------------------------------------------
-    // out[r] = data[indices[r]], row by row; u8 and f32 become f32 through `affine`, u16 and i32 become i32.
+    // out[r] = data[indices[r]], row by row; u8 and f32 become f32 or bf16 through `affine`, u16 and i32
+    // become i32.
     virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
 
     // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors where there is no bias
@@ -228,6 +240,8 @@ class Device {
     // Columns of each row of one tensor into those of another with as many rows.
     virtual void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to,
                               std::int64_t to_column, std::int64_t columns, Write write) = 0;
+    // Element by element, from f32 to bf16, from bf16 to f32, or as it is where both are of one type.
+    virtual void convert(const Tensor& from, const Tensor& to) = 0;
 
     // ---- gradients
     // ------------------------------------------------------------------
@@ -275,6 +289,7 @@ class Device {
 
  private:
     MemoryAccount memory_;
+    bool deterministic_ = false;
 };
 
 }  // namespace dp::trainer
