@@ -32,12 +32,14 @@ Result<void> info(const Options& options) {
     const auto row = [](const std::string& name, std::int64_t bytes) {
         fmt::print("  {:<28} {:>23}\n", name, size_text(bytes));
     };
-    row("values", needs.parameters);
+    const std::string precision(name_of(settings.precision));
+    row(settings.precision == Precision::fp32 ? "values" : fmt::format("values in fp32 and {}", precision),
+        needs.parameters);
     row("gradients", needs.gradients);
     const std::string shared =
         settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : "";
     row(fmt::format("state of {}{}", name_of(settings.optimizer), shared), needs.optimizer);
-    row(fmt::format("activations, batch {}", settings.batch), needs.activations);
+    row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations);
     row("memory, without the data set", needs.total());
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank",

@@ -158,6 +158,7 @@ nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement
                                 {"communicator", facts.communicator},
                                 {"world_size", facts.world_size},
                                 {"nodes", facts.nodes},
+                                {"precision", name_of(facts.precision)},
                                 {"batch_size", measured.batch},
                                 {"accumulate", measured.accumulate},
                                 {"global_batch_size", measured.global_batch},

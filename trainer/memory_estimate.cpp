@@ -14,7 +14,7 @@
 namespace dp::trainer {
 namespace {
 
-constexpr std::int64_t kNumber = sizeof(float);
+constexpr std::int64_t kNumber = sizeof(float);  // of what is f32 in any precision
 // For the sums of losses and of squares of gradients.
 constexpr std::int64_t kSums = 16 << 10;
 
@@ -23,10 +23,9 @@ std::int64_t bytes_of(const Matrix& matrix) {
 }
 
 // Each rank holds all training samples and its part of the test samples, and gathers batches of both. Of the
-// larger batch the features are an activation, and counted there; whatever they are stored as, a number takes
-// 4 bytes there.
-std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch,
-                        std::int64_t world) {
+// larger batch the features are an activation, and counted there.
+std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch, std::int64_t world,
+                        Type type) {
     constexpr std::int64_t kIndex = sizeof(std::int32_t);
     const std::int64_t tests = largest_shard(data.test.count, world);
     const std::int64_t test_bytes = bytes_of(data.test.features) + bytes_of(data.test.targets);
@@ -36,7 +35,8 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
            (data.train.count / world + tests) * kIndex +
            (batch + test_batch) * targets.columns *
                static_cast<std::int64_t>(size_of(gathered_type(targets.type))) +
-           std::min(batch, test_batch) * data.train.features.columns * kNumber;
+           std::min(batch, test_batch) * data.train.features.columns *
+               static_cast<std::int64_t>(size_of(gathered_type(data.train.features.type, type)));
 }
 
 }  // namespace
@@ -49,13 +49,18 @@ MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const 
         buffers += elements_of(buffer.shape) * kNumber;
     const std::int64_t test_batch = test_batch_of(model.activations_per_sample(), settings.batch);
     MemoryNeeds needs;
+    const Type type = type_of(settings.precision);
+    const auto flowing = static_cast<std::int64_t>(size_of(type));
     needs.parameters = parameters + buffers;
+    if (type != Type::f32) needs.parameters += padded * flowing;
     needs.gradients = settings.accumulate > 1 ? 2 * parameters : parameters;
     needs.optimizer = state_per_parameter(settings.optimizer) * kNumber *
                       (settings.shard_optimizer ? largest_shard(padded, world) : padded);
     const std::int64_t rows = std::max(settings.batch, test_batch);
-    needs.activations = (rows * model.activations_per_sample() + model.scratch(rows)) * kNumber + kSums;
-    if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world);
+    const std::int64_t statistics = rows * model.statistics_per_sample();
+    const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
+    needs.activations = numbers * flowing + statistics * kNumber + kSums;
+    if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);
     return needs;
 }
 

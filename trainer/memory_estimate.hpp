@@ -17,9 +17,10 @@
 
 namespace dp::trainer {
 
-// In bytes.
+// In bytes. Of a device that computes in bf16 where that is the precision; the CPU, which computes in fp32,
+// takes more then: copies of what its largest operation reads and writes.
 struct MemoryNeeds {
-    std::int64_t parameters = 0;   // and running statistics
+    std::int64_t parameters = 0;   // and running statistics; in bf16 also the copy that a model works with
     std::int64_t gradients = 0;    // and their sum, where batches are accumulated
     std::int64_t optimizer = 0;    // its state; of the rank with the largest part where that is sharded
     std::int64_t activations = 0;  // of the larger of a batch and what is tested at a time

@@ -102,6 +102,14 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                                                         return name_of(d.optimizer);
                                                     })),
            {"sgd", "adam"});
+    std::string precision = "fp32";
+    auto* precision_option =
+        one_of(app.add_option("--precision", precision,
+                              "of what flows through the model: fp32, or bf16 with parameters and optimizer "
+                              "in fp32 (default: fp32)"),
+               {"fp32", "bf16"});
+    bool bf16 = false;
+    app.add_flag("--bf16", bf16, "the same as --precision=bf16")->excludes(precision_option);
     std::string shape = "constant";
     one_of(app.add_option("--lr-schedule,--lr-decay-style", shape,
                           "how the learning rate goes on after the warm-up (default: constant)"),
@@ -139,6 +147,8 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     app.add_option("--seed", options.seed, "of initial values and sampling (default: 1)")
         ->check(whole(0, std::numeric_limits<std::int64_t>::max()))
         ->type_name("N");
+    app.add_flag("--deterministic", options.deterministic,
+                 "the same bits from the same seed, ranks, threads and kind of device, whatever it costs");
     one_of(
         app.add_option("--device", device, "auto: CUDA where there is a GPU, else the CPU (default: auto)"),
         {"auto", "cpu", "cuda"});
@@ -253,6 +263,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     options.checkpoints.resume = resume == "must"    ? Resume::must
                                  : resume == "never" ? Resume::never
                                                      : Resume::automatic;
+    options.precision = bf16 || precision == "bf16" ? Precision::bf16 : Precision::fp32;
     options.data_directory_given = directory->count() > 0;
     parsed.options = std::move(options);
     return parsed;
@@ -305,6 +316,7 @@ Settings settings_for(const Options& options, const ModelInfo& info) {
         settings.log_every = options.log_every.value_or(kLogInterval);
     settings.log_single = options.log_style == LogStyle::pytorch;
     settings.optimizer = options.optimizer.value_or(info.defaults.optimizer);
+    settings.precision = options.precision;
     settings.seed = options.seed;
     settings.max_steps = options.steps;
     settings.checkpoints = options.checkpoints;

@@ -39,6 +39,8 @@ struct Options {
     std::optional<double> rate;
     std::optional<std::int64_t> steps;
     std::optional<Optimization> optimizer;
+    Precision precision = Precision::fp32;
+    bool deterministic = false;
     RateShape rate_shape = RateShape::constant;
     double minimum_rate = 0;
     double warmup = 0;

@@ -41,10 +41,11 @@ Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<floa
     return all_buffers_.emplace_back(Buffer{std::move(name), std::move(shape), std::move(initial), {}});
 }
 
-void ParameterSet::place(Device& device, std::uint64_t seed) {
+void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
     const std::int64_t total = padded_count();
     std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
     values_ = device.make(Type::f32, {total});
+    working_ = working == Type::f32 ? values_ : device.make(working, {total});
     gradients_ = device.make(Type::f32, {total});
     std::int64_t at = 0;
     for (const bool decays : {true, false}) {
@@ -58,12 +59,14 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
             }
             parameter.first = at;
             parameter.value = values_.view(at, parameter.shape);
+            parameter.working = working_.view(at, parameter.shape);
             parameter.gradient = gradients_.view(at, parameter.shape);
             at += padded(count);
         }
         if (decays) decayed_ = at;
     }
     device.upload(initial.data(), values_);
+    refresh_working(device);
 
     if (all_buffers_.empty()) return;
     std::vector<float> buffers;
@@ -76,6 +79,10 @@ void ParameterSet::place(Device& device, std::uint64_t seed) {
         buffer.value = buffers_.view(at, buffer.shape);
         at += elements_of(buffer.shape);
     }
+}
+
+void ParameterSet::refresh_working(Device& device) const {
+    if (working_.type() != values_.type()) device.convert(values_, working_);
 }
 
 std::int64_t ParameterSet::count() const {

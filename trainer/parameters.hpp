@@ -2,7 +2,8 @@
 //
 // A model's parameters and their gradients. All values lie in one piece of memory and all gradients in
 // another, so that one all-reduce averages them, one call of the optimizer updates them and one pass hashes
-// them.
+// them. The values are f32 also where a model works in bf16 (Micikevicius et al. 2018): a step is often too
+// small for bf16's 8 bits. It then works with a copy of all of them in bf16.
 #ifndef TRAINER_PARAMETERS_HPP
 #define TRAINER_PARAMETERS_HPP
 
@@ -33,8 +34,9 @@ struct Parameter {
     Initial initial;
     std::size_t number;      // in the order of declaration
     std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
-    Tensor value = {};       // f32
-    Tensor gradient = {};
+    Tensor value = {};       // f32: what is learnt
+    Tensor working = {};     // what operations take: `value`, or its copy in bf16
+    Tensor gradient = {};    // f32
 };
 
 // What a model keeps from step to step and does not learn by gradients: the running statistics of batch norm.
@@ -52,8 +54,12 @@ class ParameterSet {
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so
-    // nothing has to be broadcast (and the hash at the end of a run would tell).
-    void place(Device& device, std::uint64_t seed);
+    // nothing has to be broadcast (and the hash at the end of a run would tell). `working`: the type that
+    // the model works in, f32 or bf16.
+    void place(Device& device, std::uint64_t seed, Type working = Type::f32);
+
+    // Whoever has changed the values says so, and the model works with them. Queued, as an operation is.
+    void refresh_working(Device& device) const;
 
     // A backward pass goes from the last declared parameter to the first. It calls this when the gradients of
     // this one and of all declared after it are final, and `watcher` is told the number.
@@ -70,7 +76,8 @@ class ParameterSet {
     // (matrices and kernels), then biases and the like.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
-    std::int64_t decayed() const { return decayed_; }  // elements of the former
+    const Tensor& working() const { return working_; }  // laid out as the values are, or the same
+    std::int64_t decayed() const { return decayed_; }   // elements of the former
 
     const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
     // In one piece, without padding; an empty tensor where a model has none. Each rank has its own.
@@ -82,6 +89,7 @@ class ParameterSet {
  private:
     std::deque<Parameter> parameters_;
     Tensor values_;
+    Tensor working_;
     Tensor gradients_;
     std::deque<Buffer> all_buffers_;
     Tensor buffers_;

@@ -110,6 +110,8 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
         {"world_size", facts.world_size},
         {"nodes", facts.nodes},
         {"seed", facts.seed},
+        {"precision", name_of(facts.precision)},
+        {"deterministic", facts.deterministic},
         {"epochs", outcome.schedule.epochs},
         {"steps", outcome.schedule.total_steps},
         {"global_batch_size", outcome.schedule.global_batch},

@@ -77,6 +77,8 @@ struct RunFacts {
     bool has_checkpoints = false;  // --checkpoint-dir
     std::string device_name = {};  // Device::description()
     int threads = 1;               // of a rank, on the CPU
+    Precision precision = Precision::fp32;
+    bool deterministic = false;  // --deterministic
     std::int64_t nodes = 1;
     std::int64_t memory_peak = 0;        // bytes of the device, of this rank
     std::int64_t tokens_per_sample = 0;  // of models of text

@@ -40,11 +40,11 @@ Result<void> write_file(const std::filesystem::path& file, const void* data, std
 std::string describe(const Model& model, const ModelInfo& info, const Device& device,
                      const Communicator& ranks, const Settings& settings, const Dataset& data) {
     return fmt::format(
-        "{}: {} parameters on {}; {} rank{} x batch {}{} = global batch {}; {} training and {} test "
+        "{}: {} parameters on {}{}; {} rank{} x batch {}{} = global batch {}; {} training and {} test "
         "samples from {}",
-        info.name, model.parameters().count(), device.description(), ranks.size(),
-        ranks.size() == 1 ? "" : "s", settings.batch,
-        settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "",
+        info.name, model.parameters().count(), device.description(),
+        settings.precision == Precision::bf16 ? ", in bf16" : "", ranks.size(), ranks.size() == 1 ? "" : "s",
+        settings.batch, settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "",
         settings.batch * settings.accumulate * ranks.size(), data.train.count, data.test.count, data.source);
 }
 
@@ -158,6 +158,7 @@ Result<void> open_metrics(const Options& options, const RunFacts& facts, const M
              {"device", facts.device},
              {"world_size", facts.world_size},
              {"seed", facts.seed},
+             {"precision", name_of(facts.precision)},
              {"global_batch_size", settings.batch * settings.accumulate * facts.world_size}});
         if (!file) return tl::make_unexpected(file.error());
         watching.add(std::move(*file));
@@ -260,6 +261,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (opened->note) report.line(*opened->note);
     Device& device = *opened->device;
     if (options.memory_limit) device.memory().set_limit(*options.memory_limit);
+    device.set_deterministic(options.deterministic);
     watching.on_phase(Phase::communication);
     auto communicator = world->connect(device, here.gpu.is_part());
     if (!communicator) return tl::make_unexpected(communicator.error());
@@ -267,6 +269,10 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     watching.on_phase(Phase::compute);
     const auto model = info.make(*shape);
     report.line(describe(*model, info, device, **communicator, settings, *data));
+    if (settings.precision == Precision::bf16 && device.name() == "cpu")
+        report.line(
+            "bf16 on the CPU shows what a training in it gives; it takes longer than fp32, and more "
+            "memory than is said here");
     const std::int64_t ranks = (*communicator)->size();
     const auto available = available_to_every_rank(device, **communicator, here);
     if (!available) return tl::make_unexpected(available.error());
@@ -283,6 +289,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
     facts.device_name = device.description();
     facts.threads = threads_for(here);
+    facts.precision = settings.precision;
+    facts.deterministic = options.deterministic;
     facts.has_checkpoints = has_checkpoints;
     if (info.data == DataSet::tokens) facts.tokens_per_sample = model->targets_per_sample();
     if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;

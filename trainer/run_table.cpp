@@ -46,7 +46,8 @@ std::optional<RunRecord> summary_in(const std::string& line) {
                      *seconds,
                      *rate,
                      number_of<double>(json, "final_loss"),
-                     number_of<double>(json, "test_accuracy")};
+                     number_of<double>(json, "test_accuracy"),
+                     word_of(json, "precision")};
 }
 
 struct Instance {
@@ -107,6 +108,7 @@ const std::vector<Column>& columns() {
         {"RUN", "run", true, [](const RunRow& row) { return Json(row.run.name); }, ""},
         {"MODEL", "model", true, [](const RunRow& row) { return Json(row.run.model); }, ""},
         {"DEVICE", "device", true, [](const RunRow& row) { return Json(row.run.device); }, ""},
+        {"PRECISION", "precision", true, [](const RunRow& row) { return Json(row.run.precision); }, ""},
         {"NODES", "nodes", false, [](const RunRow& row) { return or_null(row.run.nodes); }, ""},
         {"RANKS", "ranks", false, [](const RunRow& row) { return Json(row.run.ranks); }, ""},
         {"THREADS", "threads", false, [](const RunRow& row) { return or_null(row.run.threads); }, ""},

@@ -28,6 +28,7 @@ struct RunRecord {
     double samples_per_second = 0;
     std::optional<double> loss;
     std::optional<double> accuracy;
+    std::string precision = {};
 };
 
 // All runs in a file of --json, in a log that ends with the summary, or in a job's output with several. Where

@@ -35,9 +35,10 @@ double seconds_since(Clock::time_point start) {
 // Samples in the device's memory, from which batches are gathered without touching the host.
 class DeviceSamples {
  public:
-    // The samples [first, first + count), for batches of up to `batch`.
+    // The samples [first, first + count), for batches of up to `batch` in which features that are no tokens
+    // have this type.
     DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
-                  std::int64_t batch)
+                  std::int64_t batch, Type type)
         : device_(device), normalise_(samples.normalise) {
         const Matrix &features = samples.features, &targets = samples.targets;
         if (samples.next_is_target) {
@@ -48,7 +49,7 @@ class DeviceSamples {
             features_ = upload(features, first * features.columns, {count, features.columns});
             targets_ = upload(targets, first * targets.columns, {count, targets.columns});
         }
-        x_ = device.make(gathered_type(features.type), {batch, features.columns});
+        x_ = device.make(gathered_type(features.type, type), {batch, features.columns});
         target_ = device.make(gathered_type(targets.type), {batch, targets.columns});
     }
 
@@ -100,11 +101,14 @@ class Run {
           test_count_(data.test.count),
           test_shard_(shard_of(data.test.count, communicator.rank(), communicator.size())),
           test_batch_(test_batch_of(model.activations_per_sample(), settings.batch)),
-          train_samples_(device, data.train, 0, data.train.count, settings.batch),
-          test_samples_(device, data.test, test_shard_.first, test_shard_.count, test_batch_),
+          train_samples_(device, data.train, 0, data.train.count, settings.batch,
+                         type_of(settings.precision)),
+          test_samples_(device, data.test, test_shard_.first, test_shard_.count, test_batch_,
+                        type_of(settings.precision)),
           metrics_(device.make(Type::f64, {2})),
           log_(settings.log_every, settings.log_single) {
-        model.place(device, settings.seed, std::max(settings.batch, test_batch_));
+        model.place(device, settings.seed, std::max(settings.batch, test_batch_),
+                    type_of(settings.precision));
         const std::int64_t values = model.parameters().values().elements();
         optimizer_ = make_optimizer({settings.optimizer, settings.weight_decay, settings.constants}, device,
                                     settings.shard_optimizer
@@ -135,6 +139,7 @@ class Run {
         const auto saved = saving_->restore();
         if (!saved) return tl::make_unexpected(saved.error());
         if (!*saved) return {};
+        model_.parameters().refresh_working(device_);
         resumed_ = **saved;
         skipped_ = resumed_.skipped;
         optimizer_->resume(resumed_.step - resumed_.skipped);
@@ -305,6 +310,7 @@ class Run {
         if (settings_.shard_optimizer) {
             if (auto gathered = gather_values(); !gathered) return gathered;
         }
+        model_.parameters().refresh_working(device_);
         return {};
     }
 

@@ -18,6 +18,7 @@
 #include "trainer/models/model.hpp"
 #include "trainer/optimizer.hpp"
 #include "trainer/parallel/communicator.hpp"
+#include "trainer/precision.hpp"
 #include "trainer/result.hpp"
 #include "trainer/step_log.hpp"
 
@@ -34,6 +35,7 @@ struct Settings {
     std::optional<double> clip;    // the largest norm of all gradients together; larger ones are scaled down
     bool skip_bad_steps = false;   // those whose gradients are no numbers; so is it with `clip`
     Optimization optimizer = Optimization::adam;
+    Precision precision = Precision::fp32;
     std::uint64_t seed = 1;
     std::optional<std::int64_t> max_steps;  // stop after so many optimizer steps
     // A LogReport for each so many steps; 0: none. `log_single`: not for the last of them and about all, but

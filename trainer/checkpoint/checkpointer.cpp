@@ -191,6 +191,7 @@ Result<void> Checkpointer::write(const Progress& progress) {
     const auto facts = gather_of_all_ranks(facts_of(*digest, progress), device_, communicator_);
     if (!facts) return tl::make_unexpected(facts.error());
     Manifest manifest{now_.training, data_source_, progress, {}, {}};
+    manifest.precision = now_.precision;
     for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.elements()});
     double loss = 0;
     for (std::int64_t one = 0; one < world; ++one) {

@@ -107,6 +107,7 @@ std::string text_of(const Manifest& manifest) {
         {"model", training.model},
         {"shape", training.shape},
         {"optimizer", training.optimizer},
+        {"precision", manifest.precision},
         {"seed", training.seed},
         {"samples", training.samples},
         {"data_fingerprint", training.data_fingerprint},
@@ -145,6 +146,7 @@ Result<Manifest> manifest_of(std::string_view text) {
         training.model = json.at("model").get<std::string>();
         training.shape = json.at("shape").get<std::map<std::string, std::int64_t>>();
         training.optimizer = json.at("optimizer").get<std::string>();
+        manifest.precision = json.value("precision", "fp32");  // older ones do not say it
         training.seed = json.at("seed").get<std::uint64_t>();
         training.samples = count_of(json, "samples");
         training.data_fingerprint = json.at("data_fingerprint").get<std::string>();

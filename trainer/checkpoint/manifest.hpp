@@ -81,6 +81,8 @@ struct Manifest {
     Progress progress;        // without loss and correct: those are the shards'
     std::vector<StoredVector> vectors;
     std::vector<StoredShard> shards;  // by rank
+    // Of the training, for people: the numbers are f32 in any, and a training in another goes on from them.
+    std::string precision = "fp32";
 
     std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };
@@ -95,6 +97,7 @@ struct Continuation {
     std::vector<std::string> vectors;  // that it needs
     std::int64_t total_steps;
     std::int64_t world, batch, accumulate;  // for the advice
+    std::string precision = "fp32";         // for the manifest
 };
 
 // An error says what does not fit, and what to give instead.

@@ -30,7 +30,8 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
             schedule.total_steps,
             world,
             settings.batch,
-            settings.accumulate};
+            settings.accumulate,
+            std::string(name_of(settings.precision))};
 }
 
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {

@@ -20,6 +20,7 @@
 #include "trainer/devices/cpu/losses.hpp"
 #include "trainer/devices/cpu/normalisation.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
+#include "trainer/devices/cpu/with_bfloat16.hpp"
 #include "trainer/devices/host_memory.hpp"
 
 namespace dp::trainer {
@@ -49,7 +50,8 @@ DP_WIDE_VECTORS void gelu_run_backward(const float* x, const float* dy, std::int
     }
 }
 
-class Cpu final : public Device {
+// For float32; WithBfloat16 adds bf16.
+class Cpu : public Device {
  public:
     explicit Cpu(int threads) : threads_(threads) { cpu::use_threads(threads); }
 
@@ -449,7 +451,7 @@ class Cpu final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> open_cpu(int threads) {
-    return std::make_unique<Cpu>(threads);
+    return std::make_unique<cpu::WithBfloat16<Cpu>>(threads);
 }
 
 }  // namespace dp::trainer

@@ -7,12 +7,12 @@
 // error) is kept and turns every later operation into nothing, as CUDA's own sticky errors do, so that models
 // stay readable. Whoever needs to know asks status(). One thread uses a device.
 //
-// Types. What flows through a model is f32 or bf16, the same for all such tensors of one call: inputs, outputs
-// and their gradients (x, y, dx, dy, qkv, d_qkv, logits, predictions and theirs), the weights and biases of
-// linear layers, convolutions and add_channels(), the tables of embed(). Always f32: gradients of parameters,
-// weights and biases of the norms, statistics (saved, running, sums), targets of squared_error() and
-// sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read to
-// f32, computed and added up in f32 or wider, and rounded once, when they are written.
+// Types. What flows through a model is f32 or bf16, the same for all such tensors of one call: inputs,
+// outputs and their gradients (x, y, dx, dy, qkv, d_qkv, logits, predictions and theirs), the weights and
+// biases of linear layers, convolutions and add_channels(), the tables of embed(). Always f32: gradients of
+// parameters, weights and biases of the norms, statistics (saved, running, sums), targets of squared_error()
+// and sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read
+// to f32, computed and added up in f32 or wider, and rounded once, when they are written.
 #ifndef TRAINER_DEVICES_DEVICE_HPP
 #define TRAINER_DEVICES_DEVICE_HPP
 
@@ -84,9 +84,9 @@ struct Affine {
     float shift = 0;
 };
 
-// What gather() makes of stored numbers: bytes are amounts, 16 bits are ids.
-constexpr Type gathered_type(Type stored) {
-    return stored == Type::u16 || stored == Type::i32 ? Type::i32 : Type::f32;
+// What gather() makes of stored numbers: bytes are amounts, 16 bits are ids. `amount`: f32 or bf16.
+constexpr Type gathered_type(Type stored, Type amount = Type::f32) {
+    return stored == Type::u16 || stored == Type::i32 ? Type::i32 : amount;
 }
 
 // One step of SGD: velocity = momentum * velocity + gradient + decay * parameter; parameter -= rate *

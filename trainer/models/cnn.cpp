@@ -22,16 +22,16 @@ class Cnn final : public Model {
           dropout2_(128, 0.5f, 2),
           classes_(parameters_, "fc2", 128, 10, Activation::none) {}
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
         device_ = &device;
-        parameters_.place(device, seed);
-        first_.place(device, rows);
-        second_.place(device, rows);
-        pool_.place(device, rows);
-        dropout1_.place(device, rows);
-        hidden_.place(device, rows);
-        dropout2_.place(device, rows);
-        classes_.place(device, rows);
+        parameters_.place(device, seed, type);
+        first_.place(device, rows, type);
+        second_.place(device, rows, type);
+        pool_.place(device, rows, type);
+        dropout1_.place(device, rows, type);
+        hidden_.place(device, rows, type);
+        dropout2_.place(device, rows, type);
+        classes_.place(device, rows, type);
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -63,7 +63,10 @@ class Cnn final : public Model {
         return kImage.numbers() +
                2 * (first_.outputs() + second_.outputs() + pool_.outputs() + dropout1_.outputs() +
                     hidden_.outputs() + dropout2_.outputs() + classes_.outputs()) +
-               pool_.outputs() / 4;  // which of four it was, a byte each
+               statistics_per_sample();
+    }
+    std::int64_t statistics_per_sample() const override {
+        return pool_.outputs() / 4;  // which of four it was, a byte each
     }
 
  private:

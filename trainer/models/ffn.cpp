@@ -17,10 +17,10 @@ class Ffn final : public Model {
           second_(parameters_, "ffn.2", 256, 128, Activation::relu),
           regression_(parameters_, "logistic_regression", 128, 10, Activation::none) {}
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
         device_ = &device;
-        parameters_.place(device, seed);
-        for (auto* layer : {&first_, &second_, &regression_}) layer->place(device, rows);
+        parameters_.place(device, seed, type);
+        for (auto* layer : {&first_, &second_, &regression_}) layer->place(device, rows, type);
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {

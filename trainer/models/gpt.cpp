@@ -54,22 +54,23 @@ class Gpt final : public LanguageModel {
         last_norm_ = norm("ln_f");
     }
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
         device_ = &device;
-        parameters_.place(device, seed);
+        parameters_.place(device, seed, type);
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden;
-        auto numbers = [&](std::int64_t columns) { return device.make(Type::f32, {r, columns}); };
+        auto numbers = [&](std::int64_t columns) { return device.make(type, {r, columns}); };
+        auto statistics = [&](std::int64_t columns) { return device.make(Type::f32, {r, columns}); };
         for (std::int64_t i = 0; i <= shape_.layers; ++i) stream_.push_back(numbers(c));
         for (std::int64_t i = 0; i < kept_layers(); ++i)
-            kept_.push_back({numbers(c), numbers(2), numbers(3 * c), numbers(c), numbers(shape_.heads),
-                             numbers(c), numbers(c), numbers(2), numbers(4 * c), numbers(4 * c)});
+            kept_.push_back({numbers(c), statistics(2), numbers(3 * c), numbers(c), statistics(shape_.heads),
+                             numbers(c), numbers(c), statistics(2), numbers(4 * c), numbers(4 * c)});
         last_ = numbers(c);
-        last_saved_ = numbers(2);
+        last_saved_ = statistics(2);
         d_stream_ = numbers(c);
         d_narrow_ = numbers(c);
         d_wide_ = numbers(4 * c);
         chunk_ = chunk_of(r);
-        logits_ = device.make(Type::f32, {chunk_, shape_.vocabulary});
+        logits_ = device.make(type, {chunk_, shape_.vocabulary});
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -102,7 +103,7 @@ class Gpt final : public LanguageModel {
         forward(tokens);
         const Tensor x = last_.view((tokens_ - 1) * shape_.hidden, {1, shape_.hidden}),
                      logits = logits_.first_rows(1);
-        device_->linear(x, value(table_), {}, Activation::none, logits);
+        device_->linear(x, working(table_), {}, Activation::none, logits);
         return logits;
     }
 
@@ -124,8 +125,11 @@ class Gpt final : public LanguageModel {
     }
     std::int64_t activations_per_sample() const override {
         const std::int64_t c = shape_.hidden;
-        const std::int64_t a_layer = 15 * c + shape_.heads + 4;
-        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * a_layer + 7 * c + 2 + 1);
+        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * 15 * c + 7 * c) +
+               statistics_per_sample();
+    }
+    std::int64_t statistics_per_sample() const override {
+        return shape_.sequence * (kept_layers() * (shape_.heads + 4) + 2 + 1);
     }
     std::int64_t scratch(std::int64_t rows) const override {
         return chunk_of(rows * shape_.sequence) * shape_.vocabulary;
@@ -176,7 +180,8 @@ class Gpt final : public LanguageModel {
         return {&parameters_.add(name + ".weight", {outputs, inputs}, initial),
                 &parameters_.add(name + ".bias", {outputs}, Initial::constant(0))};
     }
-    static const Tensor& value(const Parameter* parameter) { return parameter->value; }
+    static const Tensor& working(const Parameter* parameter) { return parameter->working; }
+    static const Tensor& value(const Parameter* parameter) { return parameter->value; }  // the norms'
     static const Tensor& gradient(const Parameter* parameter) { return parameter->gradient; }
 
     // Tokens whose logits are made at a time.
@@ -198,7 +203,7 @@ class Gpt final : public LanguageModel {
         sequence_ = tokens.columns();
         drops_ = draw != nullptr && shape_.hidden_dropout > 0;
         if (drops_) draw_ = *draw;
-        device_->embed(tokens, value(table_), value(positions_), first(stream_[0]));
+        device_->embed(tokens, working(table_), working(positions_), first(stream_[0]));
         drop(kEmbedding, first(stream_[0]), first(stream_[0]));
         for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
         device_->layer_norm(first(stream_.back()), value(last_norm_.weight), value(last_norm_.bias),
@@ -206,7 +211,7 @@ class Gpt final : public LanguageModel {
     }
 
     void apply(const Weights& w, const Tensor& x, const Tensor& y) {
-        device_->linear(x, value(w.weight), value(w.bias), Activation::none, y);
+        device_->linear(x, working(w.weight), working(w.bias), Activation::none, y);
     }
 
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
@@ -232,7 +237,7 @@ class Gpt final : public LanguageModel {
     // Sets the gradients of the parameters, and of x where it is wanted.
     void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
         device_->linear_backward_parameters(dy, x, gradient(w.weight), gradient(w.bias));
-        device_->linear_backward_input(dy, value(w.weight), dx);
+        device_->linear_backward_input(dy, working(w.weight), dx);
     }
 
     // dx: the gradient of the stream after the layer, and then of that before it.
@@ -266,13 +271,13 @@ class Gpt final : public LanguageModel {
             const std::int64_t rows = std::min(chunk_, tokens_ - from);
             const Tensor x = last_.view(from * shape_.hidden, {rows, shape_.hidden}),
                          logits = logits_.first_rows(rows);
-            d.linear(x, value(table_), {}, Activation::none, logits);
+            d.linear(x, working(table_), {}, Activation::none, logits);
             d.softmax_cross_entropy(logits, batch.target.view(from, {rows, 1}), scale, metrics,
                                     trains ? logits : Tensor{});
             if (!trains) continue;
             d.linear_backward_parameters(logits, x, gradient(table_), {},
                                          from == 0 ? Write::set : Write::add);
-            d.linear_backward_input(logits, value(table_),
+            d.linear_backward_input(logits, working(table_),
                                     d_narrow_.view(from * shape_.hidden, {rows, shape_.hidden}));
         }
     }

@@ -12,8 +12,8 @@ namespace dp::trainer {
 
 class LanguageModel : public Model {
  public:
-    // What comes after the last of the tokens, i32 [1, length] of up to a sequence: logits, f32 [1,
-    // vocabulary]. Valid until the next call of anything.
+    // What comes after the last of the tokens, i32 [1, length] of up to a sequence: logits [1, vocabulary]
+    // of the type that it was placed with. Valid until the next call of anything.
     virtual Tensor next_logits(const Tensor& tokens) = 0;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The layers that models are made of. A layer declares its parameters when it is made, gets memory in
-// place(), owns the activations that its backward pass needs, and says when its gradients are final.
+// place() for numbers of the type that flows through the model, owns the activations that its backward pass
+// needs, and says when its gradients are final.
 #ifndef TRAINER_MODELS_LAYERS_HPP
 #define TRAINER_MODELS_LAYERS_HPP
 
@@ -29,16 +30,16 @@ class LinearLayer {
           weight_(&parameters.add(name + ".weight", {outputs, inputs}, bound())),
           bias_(&parameters.add(name + ".bias", {outputs}, bound())) {}
 
-    void place(Device& device, std::int64_t rows) {
+    void place(Device& device, std::int64_t rows, Type type) {
         device_ = &device;
-        y_ = device.make(Type::f32, {rows, outputs_});
-        dy_ = device.make(Type::f32, {rows, outputs_});
+        y_ = device.make(type, {rows, outputs_});
+        dy_ = device.make(type, {rows, outputs_});
     }
 
     // The output stays valid until the next forward().
     Tensor forward(const Tensor& x) {
         Tensor y = y_.first_rows(x.rows());
-        device_->linear(x, weight_->value, bias_->value, activation_, y);
+        device_->linear(x, weight_->working, bias_->working, activation_, y);
         return y;
     }
 
@@ -51,7 +52,7 @@ class LinearLayer {
         if (activation_ == Activation::relu) device_->relu_backward(y_.first_rows(x.rows()), dy, dy);
         device_->linear_backward_parameters(dy, x, weight_->gradient, bias_->gradient);
         parameters_->completed(*weight_);
-        if (dx) device_->linear_backward_input(dy, weight_->value, dx);
+        if (dx) device_->linear_backward_input(dy, weight_->working, dx);
     }
 
     Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
@@ -86,16 +87,16 @@ class ConvolutionLayer {
                                   {shape.outputs, shape.x.channels, shape.kernel, shape.kernel}, bound())),
           bias_(&parameters.add(name + ".bias", {shape.outputs}, bound())) {}
 
-    void place(Device& device, std::int64_t rows) {
+    void place(Device& device, std::int64_t rows, Type type) {
         device_ = &device;
-        y_ = device.make(Type::f32, {rows, outputs()});
-        dy_ = device.make(Type::f32, {rows, outputs()});
+        y_ = device.make(type, {rows, outputs()});
+        dy_ = device.make(type, {rows, outputs()});
     }
 
     // As of LinearLayer.
     Tensor forward(const Tensor& x) {
         Tensor y = output(x.rows());
-        device_->convolve(shape_, x, weight_->value, bias_->value, activation_, y);
+        device_->convolve(shape_, x, weight_->working, bias_->working, activation_, y);
         return y;
     }
     Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
@@ -104,7 +105,7 @@ class ConvolutionLayer {
         if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
         device_->convolve_backward_parameters(shape_, dy, x, weight_->gradient, bias_->gradient);
         parameters_->completed(*weight_);
-        if (dx) device_->convolve_backward_input(shape_, dy, weight_->value, dx);
+        if (dx) device_->convolve_backward_input(shape_, dy, weight_->working, dx);
     }
 
     Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
@@ -131,10 +132,10 @@ class MaxPoolLayer {
  public:
     explicit MaxPoolLayer(ImageShape x) : x_(x) {}
 
-    void place(Device& device, std::int64_t rows) {
+    void place(Device& device, std::int64_t rows, Type type) {
         device_ = &device;
-        y_ = device.make(Type::f32, {rows, outputs()});
-        dy_ = device.make(Type::f32, {rows, outputs()});
+        y_ = device.make(type, {rows, outputs()});
+        dy_ = device.make(type, {rows, outputs()});
         picked_ = device.make(Type::u8, {rows, outputs()});
     }
 
@@ -166,10 +167,10 @@ class DropoutLayer {
     DropoutLayer(std::int64_t columns, float rate, std::uint64_t number)
         : columns_(columns), rate_(rate), number_(number) {}
 
-    void place(Device& device, std::int64_t rows) {
+    void place(Device& device, std::int64_t rows, Type type) {
         device_ = &device;
-        y_ = device.make(Type::f32, {rows, columns_});
-        dy_ = device.make(Type::f32, {rows, columns_});
+        y_ = device.make(type, {rows, columns_});
+        dy_ = device.make(type, {rows, columns_});
     }
 
     Tensor forward(const Tensor& x, const BatchDraw& draw) {

@@ -15,10 +15,10 @@ class Linear final : public Model {
           second_(parameters_, "linear.2", 1000, 1000, Activation::none),
           third_(parameters_, "linear.3", 1000, 1, Activation::none) {}
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
         device_ = &device;
-        parameters_.place(device, seed);
-        for (auto* layer : {&first_, &second_, &third_}) layer->place(device, rows);
+        parameters_.place(device, seed, type);
+        for (auto* layer : {&first_, &second_, &third_}) layer->place(device, rows, type);
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {

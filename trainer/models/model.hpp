@@ -25,7 +25,7 @@ struct BatchDraw {
 };
 
 struct Batch {
-    Tensor x;       // f32 [rows, features], or i32 [rows, tokens]
+    Tensor x;       // f32 or bf16 [rows, features], or i32 [rows, tokens]
     Tensor target;  // i32 [rows, 1] classes, f32 [rows, values], or i32 [rows, tokens]
     BatchDraw draw = {};
 };
@@ -40,8 +40,9 @@ class Model {
     ParameterSet& parameters() { return parameters_; }
     const ParameterSet& parameters() const { return parameters_; }
 
-    // Allocates everything for batches of up to `rows` samples.
-    virtual void place(Device& device, std::uint64_t seed, std::int64_t rows) = 0;
+    // Allocates everything for batches of up to `rows` samples. `type`: of the numbers that flow through it
+    // and of a batch's features that are no tokens; f32 or bf16.
+    virtual void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type = Type::f32) = 0;
     // Adds the batch's loss and right predictions to metrics (devices/device.hpp).
     virtual void evaluate(const Batch& batch, const Tensor& metrics) = 0;
     // The same, and sets the gradients to `scale` times those of the sum of the samples' losses.
@@ -53,8 +54,10 @@ class Model {
     // Over how many targets a sample's loss is the mean: metrics add up those of all of them.
     virtual std::int64_t targets_per_sample() const { return 1; }
     virtual double forward_flops_per_sample() const = 0;
-    virtual std::int64_t activations_per_sample() const = 0;  // f32 numbers held between forward and backward
-    // f32 numbers that a batch of so many samples takes besides, where that does not grow with them.
+    virtual std::int64_t activations_per_sample() const = 0;  // numbers held between forward and backward
+    // Of these, numbers of 4 bytes whatever the type of the others: tokens, statistics, places.
+    virtual std::int64_t statistics_per_sample() const { return 0; }
+    // Numbers that a batch of so many samples takes besides, where that does not grow with them.
     virtual std::int64_t scratch(std::int64_t /*rows*/) const { return 0; }
 
  protected:

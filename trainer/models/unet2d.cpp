@@ -31,18 +31,18 @@ class ConvolutionNormLayer {
           bias_(&parameters.add(name + ".norm.bias", {outputs}, Initial::constant(0))),
           running_(&parameters.add_buffer(name + ".norm.running", {2, outputs}, beginning(outputs))) {}
 
-    void place(Device& device, std::int64_t rows) {
+    void place(Device& device, std::int64_t rows, Type type) {
         device_ = &device;
-        convolved_ = device.make(Type::f32, {rows, outputs()});
-        y_ = device.make(Type::f32, {rows, outputs()});
-        dy_ = device.make(Type::f32, {rows, outputs()});
+        convolved_ = device.make(type, {rows, outputs()});
+        y_ = device.make(type, {rows, outputs()});
+        dy_ = device.make(type, {rows, outputs()});
         saved_ = device.make(Type::f32, {2, shape_.outputs});
     }
 
     // `trains`: with the batch's statistics, not the running ones.
     Tensor forward(const Tensor& x, bool trains) {
         const Tensor convolved = convolved_.first_rows(x.rows()), y = output(x.rows());
-        device_->convolve(shape_, x, kernel_->value, {}, Activation::none, convolved);
+        device_->convolve(shape_, x, kernel_->working, {}, Activation::none, convolved);
         if (trains) {
             device_->batch_norm(norm_, convolved, weight_->value, bias_->value, running_->value, saved_, y);
         } else {
@@ -58,7 +58,7 @@ class ConvolutionNormLayer {
                                      saved_, dy, dy, weight_->gradient, bias_->gradient);
         device_->convolve_backward_parameters(shape_, dy, x, kernel_->gradient, {});
         parameters_->completed(*kernel_);
-        if (dx) device_->convolve_backward_input(shape_, dy, kernel_->value, dx);
+        if (dx) device_->convolve_backward_input(shape_, dy, kernel_->working, dx);
     }
 
     ImageShape shape() const { return shape_.y(); }
@@ -92,9 +92,9 @@ class DoubleLayer {
         : first_(parameters, name + "conv1", x, outputs),
           second_(parameters, name + "conv2", first_.shape(), outputs) {}
 
-    void place(Device& device, std::int64_t rows) {
-        first_.place(device, rows);
-        second_.place(device, rows);
+    void place(Device& device, std::int64_t rows, Type type) {
+        first_.place(device, rows, type);
+        second_.place(device, rows, type);
     }
     Tensor forward(const Tensor& x, bool trains) {
         return second_.forward(first_.forward(x, trains), trains);
@@ -126,15 +126,15 @@ class UpLayer {
           kernel_(&parameters.add(name + ".weight", {x.channels, x.channels / 2, 2, 2}, bound(x))),
           bias_(&parameters.add(name + ".bias", {x.channels / 2}, bound(x))) {}
 
-    void place(Device& device, std::int64_t rows) {
+    void place(Device& device, std::int64_t rows, Type type) {
         device_ = &device;
-        y_ = device.make(Type::f32, {rows, outputs()});
-        dy_ = device.make(Type::f32, {rows, outputs()});
+        y_ = device.make(type, {rows, outputs()});
+        dy_ = device.make(type, {rows, outputs()});
     }
     Tensor forward(const Tensor& x) {
         const Tensor y = y_.first_rows(x.rows());
-        device_->convolve_backward_input(shape_, x, kernel_->value, y);
-        device_->add_channels(shape_.x, bias_->value, y);
+        device_->convolve_backward_input(shape_, x, kernel_->working, y);
+        device_->add_channels(shape_.x, bias_->working, y);
         return y;
     }
     Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
@@ -143,7 +143,7 @@ class UpLayer {
         device_->convolve_backward_parameters(shape_, x, dy, kernel_->gradient, {});
         device_->sum_channels(shape_.x, dy, bias_->gradient);
         parameters_->completed(*kernel_);
-        device_->convolve(shape_, dy, kernel_->value, {}, Activation::none, dx);
+        device_->convolve(shape_, dy, kernel_->working, {}, Activation::none, dx);
     }
 
     ImageShape shape() const { return shape_.x; }
@@ -202,19 +202,19 @@ class Unet2d final : public Model {
         last_.emplace(parameters_, "conv", Convolution{x, 1, 1, 0}, Activation::none);
     }
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows) override {
+    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
         device_ = &device;
-        parameters_.place(device, seed);
+        parameters_.place(device, seed, type);
         for (auto& level : levels_) {
-            level.down.place(device, rows);
-            level.pool.place(device, rows);
-            level.up.place(device, rows);
-            level.merged.place(device, rows);
-            level.both = device.make(Type::f32, {rows, 2 * level.skipped()});
-            level.d_both = device.make(Type::f32, {rows, 2 * level.skipped()});
+            level.down.place(device, rows, type);
+            level.pool.place(device, rows, type);
+            level.up.place(device, rows, type);
+            level.merged.place(device, rows, type);
+            level.both = device.make(type, {rows, 2 * level.skipped()});
+            level.d_both = device.make(type, {rows, 2 * level.skipped()});
         }
-        bottom_->place(device, rows);
-        last_->place(device, rows);
+        bottom_->place(device, rows, type);
+        last_->place(device, rows, type);
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -262,10 +262,16 @@ class Unet2d final : public Model {
         return flops;
     }
     std::int64_t activations_per_sample() const override {
-        std::int64_t numbers = image_.numbers() + bottom_->activations() + 2 * last_->outputs();
+        std::int64_t numbers =
+            image_.numbers() + bottom_->activations() + 2 * last_->outputs() + statistics_per_sample();
         for (const auto& level : levels_)
             numbers += level.down.activations() + level.up.activations() + level.merged.activations() +
-                       4 * level.skipped() + 9 * level.pool.outputs() / 4;
+                       4 * level.skipped() + 2 * level.pool.outputs();
+        return numbers;
+    }
+    std::int64_t statistics_per_sample() const override {
+        std::int64_t numbers = 0;
+        for (const auto& level : levels_) numbers += level.pool.outputs() / 4;  // a byte each
         return numbers;
     }
 

@@ -21,6 +21,7 @@ constexpr Size kSizes[] = {{1, 1, 1},    {1, 7, 3},      {5, 1, 9},   {20, 1, 10
                            {3, 1000, 1}, {64, 784, 256}, {33, 65, 17}};
 
 class DeviceTest : public OnEachDevice {};
+class OperationsTest : public OnEachDeviceInEachPrecision {};
 
 TEST_P(DeviceTest, GivesBackWhatWasUploadedAndZeroesWhatIsNew) {
     const auto values = random_values(1000, 1);
@@ -34,7 +35,7 @@ TEST_P(DeviceTest, GivesBackWhatWasUploadedAndZeroesWhatIsNew) {
     EXPECT_EQ(device().values_of<float>(tensor), expected);
 }
 
-TEST_P(DeviceTest, GathersRowsOfBytesFloatsIntegersAndTokens) {
+TEST_P(OperationsTest, GathersRowsOfBytesFloatsIntegersAndTokens) {
     constexpr std::int64_t kRows = 50, kColumns = 13;
     const std::vector<std::int32_t> picked{49, 0, 7, 7, 31};
     const Tensor indices = device().copy_of<std::int32_t>(Type::i32, {5}, picked);
@@ -44,23 +45,23 @@ TEST_P(DeviceTest, GathersRowsOfBytesFloatsIntegersAndTokens) {
         bytes.push_back(static_cast<std::uint8_t>(i * 37));
         integers.push_back(i * 1000003);
     }
-    const auto floats = random_values(kRows * kColumns, 2);
+    const auto amounts = random_values(kRows * kColumns, 2);
     std::vector<double> from_bytes, from_floats;
     std::vector<std::int32_t> from_integers;
     for (auto row : picked) {
         for (std::int64_t c = 0; c < kColumns; ++c) {
             const auto at = static_cast<std::size_t>(row * kColumns + c);
             from_bytes.push_back(bytes[at] * 0.5 - 3);
-            from_floats.push_back(floats[at] * 0.5 - 3);
+            from_floats.push_back(amounts[at] * 0.5 - 3);
             from_integers.push_back(integers[at]);
         }
     }
-    const Tensor out = device().make(Type::f32, {5, kColumns});
+    const Tensor out = flowing({5, kColumns});
     device().gather(device().copy_of<std::uint8_t>(Type::u8, {kRows, kColumns}, bytes), indices, {0.5f, -3},
                     out);
-    expect_close(device().values_of<float>(out), from_bytes, kTolerance, "bytes");
-    device().gather(upload(device(), {kRows, kColumns}, floats), indices, {0.5f, -3}, out);
-    expect_close(device().values_of<float>(out), from_floats, kTolerance, "floats");
+    expect_tensor(out, from_bytes, kTolerance, "bytes");
+    device().gather(floats({kRows, kColumns}, amounts), indices, {0.5f, -3}, out);
+    expect_tensor(out, from_floats, kTolerance, "floats");
     std::vector<std::uint16_t> ids;
     for (int i = 0; i < kRows * kColumns; ++i) ids.push_back(static_cast<std::uint16_t>(65535 - i * 3));
     const Tensor whole = device().make(Type::i32, {5, kColumns});
@@ -81,10 +82,10 @@ TEST_P(DeviceTest, GathersRowsOfBytesFloatsIntegersAndTokens) {
     }
 }
 
-TEST_P(DeviceTest, LinearIsTheMatrixProductWithBiasAndActivation) {
+TEST_P(OperationsTest, LinearIsTheMatrixProductWithBiasAndActivation) {
     for (auto [rows, inputs, outputs] : kSizes) {
-        const auto x = random_values(rows * inputs, 3), w = random_values(outputs * inputs, 4);
-        const auto b = random_values(outputs, 5);
+        const auto x = numbers(rows * inputs, 3), w = numbers(outputs * inputs, 4);
+        const auto b = numbers(outputs, 5);
         for (Activation activation : {Activation::none, Activation::relu}) {
             std::vector<double> reference;
             for (std::int64_t r = 0; r < rows; ++r) {
@@ -97,20 +98,20 @@ TEST_P(DeviceTest, LinearIsTheMatrixProductWithBiasAndActivation) {
                     reference.push_back(activation == Activation::relu ? std::max(sum, 0.0) : sum);
                 }
             }
-            const Tensor y = device().make(Type::f32, {rows, outputs});
-            device().linear(upload(device(), {rows, inputs}, x), upload(device(), {outputs, inputs}, w),
-                            upload(device(), {outputs}, b), activation, y);
-            expect_close(device().values_of<float>(y), reference, kTolerance,
-                         "linear " + std::to_string(rows) + "x" + std::to_string(inputs) + "x" +
-                             std::to_string(outputs));
+            const Tensor y = flowing({rows, outputs});
+            device().linear(flowing({rows, inputs}, x), flowing({outputs, inputs}, w), flowing({outputs}, b),
+                            activation, y);
+            expect_tensor(y, reference, kTolerance,
+                          "linear " + std::to_string(rows) + "x" + std::to_string(inputs) + "x" +
+                              std::to_string(outputs));
         }
     }
 }
 
-TEST_P(DeviceTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
+TEST_P(OperationsTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
     for (auto [rows, inputs, outputs] : kSizes) {
-        const auto x = random_values(rows * inputs, 6), w = random_values(outputs * inputs, 7);
-        const auto dy = random_values(rows * outputs, 8);
+        const auto x = numbers(rows * inputs, 6), w = numbers(outputs * inputs, 7);
+        const auto dy = numbers(rows * outputs, 8);
         std::vector<double> dx(static_cast<std::size_t>(rows * inputs)),
             dw(static_cast<std::size_t>(outputs * inputs));
         std::vector<double> db(static_cast<std::size_t>(outputs));
@@ -126,17 +127,23 @@ TEST_P(DeviceTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
                 }
             }
         }
-        const Tensor tx = upload(device(), {rows, inputs}, x), tw = upload(device(), {outputs, inputs}, w);
-        const Tensor tdy = upload(device(), {rows, outputs}, dy);
-        const Tensor tdx = device().make(Type::f32, {rows, inputs});
+        const Tensor tx = flowing({rows, inputs}, x), tw = flowing({outputs, inputs}, w);
+        const Tensor tdy = flowing({rows, outputs}, dy);
+        const Tensor tdx = flowing({rows, inputs});
         // What they hold before must not count: gradients are set, not added to.
-        const Tensor tdw = upload(device(), {outputs, inputs}, random_values(outputs * inputs, 9));
-        const Tensor tdb = upload(device(), {outputs}, random_values(outputs, 10));
+        const Tensor tdw = floats({outputs, inputs}, random_values(outputs * inputs, 9));
+        const Tensor tdb = floats({outputs}, random_values(outputs, 10));
         device().linear_backward_input(tdy, tw, tdx);
         device().linear_backward_parameters(tdy, tx, tdw, tdb);
-        expect_close(device().values_of<float>(tdx), dx, kTolerance, "dx");
-        expect_close(device().values_of<float>(tdw), dw, kTolerance, "dw");
-        expect_close(device().values_of<float>(tdb), db, kTolerance, "db");
+        expect_tensor(tdx, dx, kTolerance, "dx");
+        expect_tensor(tdw, dw, kTolerance, "dw");
+        expect_tensor(tdb, db, kTolerance, "db");
+        // Unless that is asked for.
+        device().linear_backward_parameters(tdy, tx, tdw, tdb, Write::add);
+        for (auto* gradient : {&dw, &db})
+            for (double& value : *gradient) value *= 2;
+        expect_tensor(tdw, dw, kTolerance, "dw, twice");
+        expect_tensor(tdb, db, kTolerance, "db, twice");
     }
 }
 
@@ -176,13 +183,13 @@ const ConvolutionReference kConvolutions[] = {
     {{{5, 7, 9}, 3, 1, 0}, 4},    {{{2, 5, 5}, 7, 5, 2}, 2},
 };
 
-TEST_P(DeviceTest, ConvolutionsAreTheSumsThatDefineThem) {
+TEST_P(OperationsTest, ConvolutionsAreTheSumsThatDefineThem) {
     for (const auto& reference : kConvolutions) {
         const Convolution& c = reference.c;
         const std::int64_t rows = reference.rows, weights = c.outputs * c.x.channels * c.kernel * c.kernel;
         const auto plane = static_cast<std::size_t>(c.y().height * c.y().width);
-        const auto x = random_values(rows * c.x.numbers(), 31), w = random_values(weights, 32),
-                   b = random_values(c.outputs, 33), dy = random_values(rows * c.y().numbers(), 34);
+        const auto x = numbers(rows * c.x.numbers(), 31), w = numbers(weights, 32),
+                   b = numbers(c.outputs, 33), dy = numbers(rows * c.y().numbers(), 34);
         std::vector<double> y(dy.size()), dx(x.size()), dw(w.size()), db(b.size());
         for (std::size_t i = 0; i < y.size(); ++i) {
             const std::size_t channel = i / plane % b.size();
@@ -195,38 +202,37 @@ TEST_P(DeviceTest, ConvolutionsAreTheSumsThatDefineThem) {
             dw[weight] += static_cast<double>(dy[to]) * x[from];
         });
         const Shape w_shape{c.outputs, c.x.channels, c.kernel, c.kernel};
-        const Tensor tx = upload(device(), {rows, c.x.numbers()}, x), tw = upload(device(), w_shape, w);
-        const Tensor tb = upload(device(), {c.outputs}, b),
-                     tdy = upload(device(), {rows, c.y().numbers()}, dy);
+        const Tensor tx = flowing({rows, c.x.numbers()}, x), tw = flowing(w_shape, w);
+        const Tensor tb = flowing({c.outputs}, b), tdy = flowing({rows, c.y().numbers()}, dy);
         for (int round = 0; round < 2; ++round) {  // the second with what was prepared in the first
             for (const Activation activation : {Activation::none, Activation::relu}) {
                 auto expected = y;
                 if (activation == Activation::relu)
                     for (double& value : expected) value = std::max(value, 0.0);
-                const Tensor ty = device().make(Type::f32, {rows, c.y().numbers()});
+                const Tensor ty = flowing({rows, c.y().numbers()});
                 device().convolve(c, tx, tw, tb, activation, ty);
-                expect_close(device().values_of<float>(ty), expected, kTolerance, "y");
+                expect_tensor(ty, expected, kTolerance, "y");
             }
             // What they hold before must not count.
-            const Tensor tdx = upload(device(), {rows, c.x.numbers()}, x), tdw = upload(device(), w_shape, w);
-            const Tensor tdb = upload(device(), {c.outputs}, b);
+            const Tensor tdx = flowing({rows, c.x.numbers()}, x), tdw = floats(w_shape, w);
+            const Tensor tdb = floats({c.outputs}, b);
             device().convolve_backward_input(c, tdy, tw, tdx);
             device().convolve_backward_parameters(c, tdy, tx, tdw, tdb);
-            expect_close(device().values_of<float>(tdx), dx, kTolerance, "dx");
-            expect_close(device().values_of<float>(tdw), dw, kTolerance, "dw");
-            expect_close(device().values_of<float>(tdb), db, kTolerance, "db");
+            expect_tensor(tdx, dx, kTolerance, "dx");
+            expect_tensor(tdw, dw, kTolerance, "dw");
+            expect_tensor(tdb, db, kTolerance, "db");
         }
     }
 }
 
-TEST_P(DeviceTest, PoolingTakesTheLargestAndItsGradientGoesThereAlone) {
+TEST_P(OperationsTest, PoolingTakesTheLargestAndItsGradientGoesThereAlone) {
     for (const ImageShape shape : {ImageShape{1, 2, 2}, ImageShape{3, 4, 6}, ImageShape{2, 5, 7}}) {
         constexpr std::int64_t kRows = 2;
-        auto x = random_values(kRows * shape.numbers(), 35);
+        auto x = numbers(kRows * shape.numbers(), 35);
         x[1] = x[0];  // the first of equals
         const std::int64_t lines = shape.height / 2, columns = shape.width / 2;
         const std::int64_t outputs = shape.channels * lines * columns;
-        const auto dy = random_values(kRows * outputs, 36);
+        const auto dy = numbers(kRows * outputs, 36);
         std::vector<float> y;
         std::vector<float> dx(x.size());
         for (std::int64_t plane = 0; plane < kRows * shape.channels; ++plane)
@@ -239,59 +245,60 @@ TEST_P(DeviceTest, PoolingTakesTheLargestAndItsGradientGoesThereAlone) {
                     dx[best] = dy[y.size()];
                     y.push_back(x[best]);
                 }
-        const Tensor ty = device().make(Type::f32, {kRows, outputs});
+        const Tensor ty = flowing({kRows, outputs});
         const Tensor picked = device().make(Type::u8, {kRows, outputs});
-        device().max_pool(shape, upload(device(), {kRows, shape.numbers()}, x), ty, picked);
-        EXPECT_EQ(device().values_of<float>(ty), y);
-        const Tensor tdx = upload(device(), {kRows, shape.numbers()}, x);
-        device().max_pool_backward(shape, upload(device(), {kRows, outputs}, dy), picked, tdx);
-        EXPECT_EQ(device().values_of<float>(tdx), dx);
+        device().max_pool(shape, flowing({kRows, shape.numbers()}, x), ty, picked);
+        EXPECT_EQ(values(ty), y);
+        const Tensor tdx = flowing({kRows, shape.numbers()}, x);
+        device().max_pool_backward(shape, flowing({kRows, outputs}, dy), picked, tdx);
+        EXPECT_EQ(values(tdx), dx);
     }
 }
 
-TEST_P(DeviceTest, DropoutKeepsTheSameNumbersWhereverTheRowsAre) {
+TEST_P(OperationsTest, DropoutKeepsTheSameNumbersWhereverTheRowsAre) {
     constexpr std::int64_t kRows = 40, kColumns = 130;
-    const auto x = random_values(kRows * kColumns, 37, 1, 2);
+    const auto x = numbers(kRows * kColumns, 37, 1, 2);
     for (const float rate : {0.0f, 0.25f, 0.5f}) {
-        const Tensor tx = upload(device(), {kRows, kColumns}, x),
-                     whole = device().make(Type::f32, {kRows, kColumns});
+        const Tensor tx = flowing({kRows, kColumns}, x), whole = flowing({kRows, kColumns});
         device().dropout(tx, {rate, 77, 0}, whole);
-        const auto y = device().values_of<float>(whole);
+        const auto y = values(whole);
         std::int64_t kept = 0;
         for (std::size_t i = 0; i < y.size(); ++i) {
             if (y[i] == 0) continue;
-            EXPECT_FLOAT_EQ(y[i], x[i] / (1 - rate));
+            EXPECT_NEAR(y[i], x[i] / (1 - rate),
+                        y[i] * (kTolerance + (type() == Type::bf16 ? kBfloat16Rounding : 0)));
             ++kept;
         }
         EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(y.size()), 1 - rate, 0.03);
         // The lower half of the rows alone, as another rank has them; in place.
-        const Tensor half =
-            upload(device(), {kRows / 2, kColumns}, {x.begin() + kRows / 2 * kColumns, x.end()});
+        const Tensor half = flowing({kRows / 2, kColumns}, {x.begin() + kRows / 2 * kColumns, x.end()});
         device().dropout(half, {rate, 77, kRows / 2}, half);
-        EXPECT_EQ(device().values_of<float>(half),
-                  std::vector<float>(y.begin() + kRows / 2 * kColumns, y.end()));
+        EXPECT_EQ(values(half), std::vector<float>(y.begin() + kRows / 2 * kColumns, y.end()));
         device().dropout(tx, {rate, 78, 0}, whole);
-        EXPECT_EQ(device().values_of<float>(whole) == y, rate == 0) << "another key keeps others";
+        EXPECT_EQ(values(whole) == y, rate == 0) << "another key keeps others";
     }
 }
 
-TEST_P(DeviceTest, ReluPassesTheGradientWhereTheOutputIsPositiveAlsoInPlace) {
-    auto y = random_values(1001, 11);
+TEST_P(OperationsTest, ReluPassesTheGradientWhereTheOutputIsPositiveAlsoInPlace) {
+    auto y = numbers(1001, 11);
     for (std::size_t i = 0; i < y.size(); i += 3) y[i] = 0;
-    const auto dy = random_values(1001, 12);
+    const auto dy = numbers(1001, 12);
     std::vector<float> reference;
     for (std::size_t i = 0; i < y.size(); ++i) reference.push_back(y[i] > 0 ? dy[i] : 0.0f);
-    const Tensor gradient = upload(device(), {1001}, dy);
-    device().relu_backward(upload(device(), {1001}, y), gradient, gradient);
-    EXPECT_EQ(device().values_of<float>(gradient), reference);
+    const Tensor gradient = flowing({1001}, dy);
+    device().relu_backward(flowing({1001}, y), gradient, gradient);
+    EXPECT_EQ(values(gradient), reference);
 }
 
-TEST_P(DeviceTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
+TEST_P(OperationsTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
     constexpr std::int64_t kRows = 67, kClasses = 10;
     constexpr float kScale = 0.125f;
-    auto logits = random_values(kRows * kClasses, 13, -4, 4);
+    auto logits = numbers(kRows * kClasses, 13, -4, 4);
     for (std::int64_t c = 0; c < kClasses; ++c)
-        logits[static_cast<std::size_t>(c)] += 1000;  // would overflow exp()
+        logits[static_cast<std::size_t>(c)] = static_cast<float>(1000 - 4 * c);  // would overflow exp()
+    for (std::int64_t r = 1; r < kRows; ++r)  // in bf16 two could be as large, but the best is one
+        logits[static_cast<std::size_t>(r * kClasses + r % kClasses)] += 8;
+    logits = representable(logits);
     std::vector<std::int32_t> labels;
     std::vector<double> gradient;
     double loss = 0, correct = 0;
@@ -309,25 +316,22 @@ TEST_P(DeviceTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
             gradient.push_back(kScale * (probability - (c == labels.back() ? 1 : 0)));
         }
     }
-    const Tensor metrics = device().make(Type::f64, {2}),
-                 d_logits = device().make(Type::f32, {kRows, kClasses});
+    const Tensor metrics = device().make(Type::f64, {2}), d_logits = flowing({kRows, kClasses});
     const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
-    device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics,
-                                   d_logits);
-    expect_close(device().values_of<float>(d_logits), gradient, kTolerance, "gradient");
+    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), targets, kScale, metrics, d_logits);
+    expect_tensor(d_logits, gradient, kTolerance, "gradient");
     // Called again without a gradient, the metrics add up.
-    device().softmax_cross_entropy(upload(device(), {kRows, kClasses}, logits), targets, kScale, metrics, {});
+    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), targets, kScale, metrics, {});
     const auto sums = device().values_of<double>(metrics);
     EXPECT_NEAR(sums[0], 2 * loss, 1e-5 * loss);
     EXPECT_EQ(sums[1], 2 * correct);
 }
 
-TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
+TEST_P(OperationsTest, SquaredErrorHasTheLossAndTheGradient) {
     for (std::int64_t columns : {std::int64_t{1}, std::int64_t{3}}) {
         constexpr std::int64_t kRows = 301;
         constexpr float kScale = 0.25f;
-        const auto prediction = random_values(kRows * columns, 14),
-                   target = random_values(kRows * columns, 15);
+        const auto prediction = numbers(kRows * columns, 14), target = random_values(kRows * columns, 15);
         double loss = 0;
         std::vector<double> gradient;
         for (std::size_t i = 0; i < prediction.size(); ++i) {
@@ -335,25 +339,33 @@ TEST_P(DeviceTest, SquaredErrorHasTheLossAndTheGradient) {
             loss += difference * difference / static_cast<double>(columns);
             gradient.push_back(kScale * 2 * difference / static_cast<double>(columns));
         }
-        const Tensor metrics = device().make(Type::f64, {2}),
-                     slope = device().make(Type::f32, {kRows, columns});
-        device().squared_error(upload(device(), {kRows, columns}, prediction),
-                               upload(device(), {kRows, columns}, target), kScale, metrics, slope);
-        expect_close(device().values_of<float>(slope), gradient, kTolerance, "gradient");
+        const Tensor metrics = device().make(Type::f64, {2}), slope = flowing({kRows, columns});
+        device().squared_error(flowing({kRows, columns}, prediction), floats({kRows, columns}, target),
+                               kScale, metrics, slope);
+        expect_tensor(slope, gradient, kTolerance, "gradient");
         EXPECT_NEAR(device().values_of<double>(metrics)[0], loss, 1e-6 * loss);
         EXPECT_EQ(device().values_of<double>(metrics)[1], 0);
     }
 }
 
-TEST_P(DeviceTest, AddsAndScales) {
+TEST_P(OperationsTest, Adds) {
     for (std::int64_t count : {1, 31, 1000, 300'007}) {
-        const auto x = random_values(count, 18), y = random_values(count, 19);
+        const auto x = numbers(count, 18), y = numbers(count, 19);
         std::vector<double> sum;
-        for (std::size_t i = 0; i < x.size(); ++i) sum.push_back((static_cast<double>(x[i]) + y[i]) * -0.5);
-        const Tensor out = upload(device(), {count}, y);
-        device().add(upload(device(), {count}, x), out);
+        for (std::size_t i = 0; i < x.size(); ++i) sum.push_back(static_cast<double>(x[i]) + y[i]);
+        const Tensor out = flowing({count}, y);
+        device().add(flowing({count}, x), out);
+        expect_tensor(out, sum, kTolerance, "x + y");
+    }
+}
+
+TEST_P(DeviceTest, Scales) {
+    for (std::int64_t count : {1, 31, 1000, 300'007}) {
+        auto x = random_values(count, 19);
+        const Tensor out = upload(device(), {count}, x);
         device().scale(out, -0.5f);
-        expect_close(device().values_of<float>(out), sum, kTolerance, "(x + y) * -0.5");
+        for (float& value : x) value *= -0.5f;
+        EXPECT_EQ(device().values_of<float>(out), x);
     }
 }
 
@@ -395,6 +407,7 @@ TEST_P(DeviceTest, TheSameCallsGiveTheSameBits) {
 }
 
 INSTANTIATE_ON_EACH_DEVICE(DeviceTest);
+INSTANTIATE_ON_EACH_DEVICE_IN_EACH_PRECISION(OperationsTest);
 
 TEST(CpuDevice, OutOfMemoryIsAnErrorThatTurnsLaterOperationsIntoNothing) {
     const auto device = open_cpu(1);

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs a test on every device: the CPU always, CUDA where there is a GPU, else the test is skipped and says
-// why.
+// why. Tests of what has two types (devices/device.hpp) run with f32 and with bf16 on each.
 #ifndef TESTS_UNIT_TRAINER_DEVICES_HPP
 #define TESTS_UNIT_TRAINER_DEVICES_HPP
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "trainer/bfloat16.hpp"
 #include "trainer/devices/cpu.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/random.hpp"
@@ -21,7 +24,7 @@ namespace dp::trainer {
 class OnEachDevice : public ::testing::TestWithParam<std::string> {
  protected:
     void SetUp() override {
-        if (GetParam() == "cpu") {
+        if (GetParam().starts_with("cpu")) {
             device_ = open_cpu(1);
             return;
         }
@@ -44,9 +47,24 @@ class OnEachDevice : public ::testing::TestWithParam<std::string> {
     std::unique_ptr<Device> device_;
 };
 
+// What bf16 cuts off of a number, at most, as a part of it: it keeps 8 bits.
+inline constexpr double kBfloat16Rounding = 0x1p-8;
+
+// The numbers that a tensor of f32 or bf16 holds.
+inline std::vector<float> floats_of(Device& device, const Tensor& tensor) {
+    if (tensor.type() == Type::f32) return device.values_of<float>(tensor);
+    std::vector<float> values;
+    for (const Bfloat16 value : device.values_of<Bfloat16>(tensor)) values.push_back(to_float(value));
+    return values;
+}
+
 // In each test file that has such tests.
 #define INSTANTIATE_ON_EACH_DEVICE(suite)                                      \
     INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "cuda"), \
+                             [](const auto& parameter) { return parameter.param; })
+
+#define INSTANTIATE_ON_EACH_DEVICE_IN_EACH_PRECISION(suite)                                             \
+    INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("cpu", "cpu_bf16", "cuda", "cuda_bf16"), \
                              [](const auto& parameter) { return parameter.param; })
 
 inline std::vector<float> random_values(std::int64_t count, std::uint64_t seed, float low = -1,
@@ -61,17 +79,56 @@ inline Tensor upload(Device& device, Shape shape, const std::vector<float>& valu
     return device.copy_of<float>(Type::f32, std::move(shape), values);
 }
 
-// Every element within `tolerance` of the reference, relative to the largest of them.
+// Every element within `tolerance` of the reference, relative to the largest of them, and within `rounding`,
+// relative to itself.
 inline void expect_close(const std::vector<float>& values, const std::vector<double>& reference,
-                         double tolerance, const std::string& what) {
+                         double tolerance, const std::string& what, double rounding = 0) {
     ASSERT_EQ(values.size(), reference.size()) << what;
     double largest = 1e-30;
     for (double value : reference) largest = std::max(largest, std::abs(value));
     for (std::size_t i = 0; i < values.size(); ++i) {
-        ASSERT_NEAR(static_cast<double>(values[i]), reference[i], tolerance * largest)
+        ASSERT_NEAR(static_cast<double>(values[i]), reference[i],
+                    tolerance * largest + rounding * std::abs(reference[i]))
             << what << ", element " << i;
     }
 }
+
+// Tests whose fixture this is compute with tensors of type(), and check what is f32 in any precision as f32.
+class OnEachDeviceInEachPrecision : public OnEachDevice {
+ protected:
+    Type type() const { return GetParam().ends_with("bf16") ? Type::bf16 : Type::f32; }
+
+    // Those that the device will read, so that a reference begins with the same.
+    std::vector<float> representable(std::vector<float> values) const {
+        if (type() == Type::bf16)
+            for (float& value : values) value = to_float(to_bfloat16(value));
+        return values;
+    }
+    std::vector<float> numbers(std::int64_t count, std::uint64_t seed, float low = -1, float high = 1) const {
+        return representable(random_values(count, seed, low, high));
+    }
+
+    // Of type().
+    Tensor flowing(Shape shape) { return device().make(type(), std::move(shape)); }
+    Tensor flowing(Shape shape, const std::vector<float>& values) {
+        if (type() == Type::f32) return upload(device(), std::move(shape), values);
+        std::vector<Bfloat16> narrow;
+        for (const float value : values) narrow.push_back(to_bfloat16(value));
+        return device().copy_of<Bfloat16>(Type::bf16, std::move(shape), narrow);
+    }
+    Tensor floats(Shape shape) { return device().make(Type::f32, std::move(shape)); }
+    Tensor floats(Shape shape, const std::vector<float>& values) {
+        return upload(device(), std::move(shape), values);
+    }
+    std::vector<float> values(const Tensor& tensor) { return floats_of(device(), tensor); }
+
+    // `tolerance`: of the arithmetic, which is that of f32. A bf16 result is rounded once.
+    void expect_tensor(const Tensor& tensor, const std::vector<double>& reference, double tolerance,
+                       const std::string& what) {
+        expect_close(values(tensor), reference, tolerance, what,
+                     tensor.type() == Type::bf16 ? kBfloat16Rounding : 0);
+    }
+};
 
 }  // namespace dp::trainer
 

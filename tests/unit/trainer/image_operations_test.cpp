@@ -12,11 +12,7 @@ namespace {
 
 constexpr double kTolerance = 3e-6;
 
-class ImageOperationsTest : public OnEachDevice {
- protected:
-    Tensor floats(Shape shape) { return device().make(Type::f32, std::move(shape)); }
-    std::vector<float> values(const Tensor& tensor) { return device().values_of<float>(tensor); }
-};
+class ImageOperationsTest : public OnEachDeviceInEachPrecision {};
 
 struct Normed {
     std::vector<double> y, means, variances;  // the variances unbiased
@@ -51,20 +47,18 @@ TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
         for (const std::int64_t channels : {1, 6}) {
             const BatchNorm norm{{channels, 4, 5}, relu};
             const std::int64_t count = kRows * channels * kPlane;
-            const auto x = random_values(count, 1, -2, 3), w = random_values(channels, 2, 0.5f, 2),
-                       b = random_values(channels, 3), dy = random_values(count, 4);
+            const auto x = numbers(count, 1, -2, 3), w = random_values(channels, 2, 0.5f, 2),
+                       b = random_values(channels, 3), dy = numbers(count, 4);
             const auto before = random_values(2 * channels, 5, 0.5f, 1.5f);
-            const Tensor tx = upload(device(), {kRows, channels * kPlane}, x),
-                         tw = upload(device(), {channels}, w);
-            const Tensor tb = upload(device(), {channels}, b),
-                         running = upload(device(), {2, channels}, before);
-            const Tensor saved = floats({2, channels}), y = floats({kRows, channels * kPlane});
+            const Tensor tx = flowing({kRows, channels * kPlane}, x), tw = floats({channels}, w);
+            const Tensor tb = floats({channels}, b), running = floats({2, channels}, before);
+            const Tensor saved = floats({2, channels}), y = flowing({kRows, channels * kPlane});
             device().batch_norm(norm, tx, tw, tb, running, saved, y);
             const auto reference = [&](const auto& at, const auto& weights, const auto& biases) {
                 return batch_norm(at, weights, biases, kRows, kPlane, relu);
             };
             const Normed expected = reference(widened(x), widened(w), widened(b));
-            expect_close(values(y), expected.y, kTolerance, "batch norm");
+            expect_tensor(y, expected.y, kTolerance, "batch norm");
             std::vector<double> statistics;
             for (std::size_t i = 0; i < before.size(); ++i) {
                 const auto c = static_cast<std::size_t>(channels);
@@ -73,14 +67,14 @@ TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
             }
             expect_close(values(running), statistics, kTolerance, "running statistics");
 
-            const Tensor dx = upload(device(), {kRows, channels * kPlane}, dy), dw = floats({channels}),
+            const Tensor dx = flowing({kRows, channels * kPlane}, dy), dw = floats({channels}),
                          db = floats({channels});
             device().batch_norm_backward(norm, tx, y, tw, saved, dx, dx, dw, db);
             const auto loss = [&](const auto& at, const auto& weights, const auto& biases) {
                 return weighted_sum(reference(at, weights, biases).y, dy);
             };
             expect_slopes([&](const auto& at) { return loss(at, widened(w), widened(b)); }, x, values(dx),
-                          "x");
+                          "x", slope_tolerance(type()));
             expect_slopes([&](const auto& at) { return loss(widened(x), at, widened(b)); }, w, values(dw),
                           "w");
             expect_slopes([&](const auto& at) { return loss(widened(x), widened(w), at); }, b, values(db),
@@ -97,7 +91,7 @@ TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
                                      static_cast<double>(b[c]);
                 inferred.push_back(relu ? std::max(value, 0.0) : value);
             }
-            expect_close(values(y), inferred, kTolerance, "with running statistics");
+            expect_tensor(y, inferred, kTolerance, "with running statistics");
         }
     }
 }
@@ -127,20 +121,19 @@ TEST_P(ImageOperationsTest, AConvolutionOfStrideTwoBackwardsIsATransposedOne) {
     const ImageShape in{4, 5, 6};
     const Convolution adjoint{{kOutputs, 10, 12}, in.channels, 2, 0, 2};
     ASSERT_EQ(adjoint.y(), in);
-    const auto x = random_values(kRows * in.numbers(), 6), w = random_values(in.channels * kOutputs * 4, 7);
-    const auto dy = random_values(kRows * adjoint.x.numbers(), 8);
-    const Tensor tx = upload(device(), {kRows, in.numbers()}, x),
-                 tdy = upload(device(), {kRows, adjoint.x.numbers()}, dy);
-    const Tensor tw = upload(device(), {in.channels, kOutputs, 2, 2}, w);
-    const Tensor y = floats({kRows, adjoint.x.numbers()}), dx = floats({kRows, in.numbers()}),
+    const auto x = numbers(kRows * in.numbers(), 6), w = numbers(in.channels * kOutputs * 4, 7);
+    const auto dy = numbers(kRows * adjoint.x.numbers(), 8);
+    const Tensor tx = flowing({kRows, in.numbers()}, x), tdy = flowing({kRows, adjoint.x.numbers()}, dy);
+    const Tensor tw = flowing({in.channels, kOutputs, 2, 2}, w);
+    const Tensor y = flowing({kRows, adjoint.x.numbers()}), dx = flowing({kRows, in.numbers()}),
                  dw = floats(tw.shape());
     device().convolve_backward_input(adjoint, tx, tw, y);
-    expect_close(values(y), doubled(widened(x), widened(w), in, kOutputs, kRows), kTolerance, "transposed");
+    expect_tensor(y, doubled(widened(x), widened(w), in, kOutputs, kRows), kTolerance, "transposed");
     device().convolve(adjoint, tdy, tw, {}, Activation::none, dx);
     device().convolve_backward_parameters(adjoint, tx, tdy, dw, {});
     expect_slopes(
         [&](const auto& at) { return weighted_sum(doubled(at, widened(w), in, kOutputs, kRows), dy); }, x,
-        values(dx), "x");
+        values(dx), "x", slope_tolerance(type()));
     expect_slopes(
         [&](const auto& at) { return weighted_sum(doubled(widened(x), at, in, kOutputs, kRows), dy); }, w,
         values(dw), "w");
@@ -149,17 +142,17 @@ TEST_P(ImageOperationsTest, AConvolutionOfStrideTwoBackwardsIsATransposedOne) {
 TEST_P(ImageOperationsTest, ChannelsAreAddedToAndSummed) {
     constexpr std::int64_t kRows = 3;
     const ImageShape shape{2, 3, 4};
-    const auto y = random_values(kRows * shape.numbers(), 9), b = random_values(shape.channels, 10);
-    const Tensor ty = upload(device(), {kRows, shape.numbers()}, y), db = floats({shape.channels});
+    const auto y = numbers(kRows * shape.numbers(), 9), b = numbers(shape.channels, 10);
+    const Tensor ty = flowing({kRows, shape.numbers()}, y), db = floats({shape.channels});
     device().sum_channels(shape, ty, db);
-    device().add_channels(shape, upload(device(), {shape.channels}, b), ty);
+    device().add_channels(shape, flowing({shape.channels}, b), ty);
     std::vector<double> sums(2, 0.0), added;
     for (std::size_t i = 0; i < y.size(); ++i) {
         sums[i / 12 % 2] += static_cast<double>(y[i]);
         added.push_back(static_cast<double>(y[i]) + static_cast<double>(b[i / 12 % 2]));
     }
-    expect_close(values(db), sums, kTolerance, "sums");
-    expect_close(values(ty), added, kTolerance, "added");
+    expect_tensor(db, sums, kTolerance, "sums");
+    expect_tensor(ty, added, kTolerance, "added");
 }
 
 std::vector<double> dice(const std::vector<double>& logits, const std::vector<float>& target,
@@ -179,15 +172,15 @@ std::vector<double> dice(const std::vector<double>& logits, const std::vector<fl
 
 TEST_P(ImageOperationsTest, DiceOfEachImageAndItsGradient) {
     constexpr std::int64_t kRows = 3, kColumns = 500;
-    const auto logits = random_values(kRows * kColumns, 11, -4, 4);
+    const auto logits = numbers(kRows * kColumns, 11, -4, 4);
     auto target = random_values(kRows * kColumns, 12);
     double right = 0;
     for (std::size_t i = 0; i < target.size(); ++i) {
         target[i] = i < kColumns || target[i] > 0.4f ? 0.0f : 1.0f;  // the first image has no mask at all
         right += ((logits[i] > 0) == (target[i] > 0.5f) ? 1.0 : 0.0) / kColumns;
     }
-    const Tensor in = upload(device(), {kRows, kColumns}, logits), metrics = device().make(Type::f64, {2});
-    device().sigmoid_dice(in, upload(device(), {kRows, kColumns}, target), 0.5f, metrics, in);
+    const Tensor in = flowing({kRows, kColumns}, logits), metrics = device().make(Type::f64, {2});
+    device().sigmoid_dice(in, floats({kRows, kColumns}, target), 0.5f, metrics, in);
     const auto loss = [&](const auto& at) {
         double sum = 0;
         for (double one : dice(at, target, kColumns)) sum += one;
@@ -196,14 +189,15 @@ TEST_P(ImageOperationsTest, DiceOfEachImageAndItsGradient) {
     const auto told = device().values_of<double>(metrics);
     EXPECT_NEAR(told[0], loss(widened(logits)), 1e-5);
     EXPECT_NEAR(told[1], right, 1e-9);
-    expect_slopes([&](const auto& at) { return 0.5 * loss(at); }, logits, values(in), "logits");
+    expect_slopes([&](const auto& at) { return 0.5 * loss(at); }, logits, values(in), "logits",
+                  slope_tolerance(type()));
 }
 
 TEST_P(ImageOperationsTest, ColumnsAreCopiedOrAdded) {
-    const auto from = random_values(3 * 10, 13), to = random_values(3 * 7, 14);
+    const auto from = numbers(3 * 10, 13), to = numbers(3 * 7, 14);
     for (const Write write : {Write::set, Write::add}) {
-        const Tensor out = upload(device(), {3, 7}, to);
-        device().copy_columns(upload(device(), {3, 10}, from), 4, out, 2, 5, write);
+        const Tensor out = flowing({3, 7}, to);
+        device().copy_columns(flowing({3, 10}, from), 4, out, 2, 5, write);
         auto expected = widened(to);
         for (std::size_t r = 0; r < 3; ++r)
             for (std::size_t c = 0; c < 5; ++c) {
@@ -211,11 +205,11 @@ TEST_P(ImageOperationsTest, ColumnsAreCopiedOrAdded) {
                 double& place = expected[r * 7 + 2 + c];
                 place = write == Write::add ? place + in : in;
             }
-        expect_close(values(out), expected, kTolerance, "columns");
+        expect_tensor(out, expected, kTolerance, "columns");
     }
 }
 
-INSTANTIATE_ON_EACH_DEVICE(ImageOperationsTest);
+INSTANTIATE_ON_EACH_DEVICE_IN_EACH_PRECISION(ImageOperationsTest);
 
 }  // namespace
 }  // namespace dp::trainer

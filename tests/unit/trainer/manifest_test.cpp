@@ -23,6 +23,7 @@ Manifest manifest() {
                     "abc",
                     64,
                     {{"num_layers", 6}}};
+    one.precision = "bf16";
     one.data_source = "some \"data\" in Köln";
     one.progress = {31, 4, 2, 1, 0, 0};
     one.vectors = {{"values", 128}, {"m", 128}, {"buffers", 7}};
@@ -49,6 +50,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->training.global_batch, 64);
     EXPECT_EQ(back->training.shape, there.training.shape);
     EXPECT_EQ(back->data_source, there.data_source);
+    EXPECT_EQ(back->precision, "bf16");
     EXPECT_EQ(back->progress.step, 31);
     EXPECT_EQ(back->progress.skipped, 4);
     EXPECT_EQ(back->progress.skipped_in_epoch, 2);
@@ -61,6 +63,14 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->shards[1].loss, 1e-300);
     EXPECT_EQ(back->shards[0].correct, 3);
     EXPECT_EQ(back->shards[1].sha256, "02");
+}
+
+TEST(Manifest, OfAnOlderTrainerIsOfFp32) {
+    auto json = nlohmann::json::parse(text_of(manifest()));
+    json.erase("precision");
+    const auto back = manifest_of(json.dump());
+    ASSERT_TRUE(back) << back.error().message;
+    EXPECT_EQ(back->precision, "fp32");
 }
 
 // 15 steps an epoch.

@@ -116,6 +116,32 @@ TEST(MemoryEstimate, IsWithinATenthOfWhatATrainingAllocates) {
     }
 }
 
+// What is placed, on a device that computes in bf16: the CPU also has copies in fp32 while it computes.
+TEST(MemoryEstimate, OfBf16IsWithinATenthOfWhatIsPlaced) {
+    for (const ModelInfo& info : kModels) {
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            Settings settings = settings_of(250, 1, Optimization::sgd);
+            settings.precision = precision;
+            const auto model = info.make(shape());
+            const auto needs = estimate_memory(*model, settings, nullptr, 1);
+            const auto device = open_cpu(1);
+            const std::int64_t rows =
+                std::max<std::int64_t>(250, test_batch_of(model->activations_per_sample(), 250));
+            model->place(*device, 1, rows, type_of(precision));
+            const auto placed = static_cast<double>(device->memory().held());
+            // The features of a batch are counted among the activations, and made elsewhere.
+            const Matrix features = data_for(info).train.features;
+            const auto elsewhere =
+                rows * features.columns *
+                static_cast<std::int64_t>(size_of(gathered_type(features.type, type_of(precision))));
+            const auto expected =
+                static_cast<double>(needs.parameters + needs.gradients + needs.activations - elsewhere);
+            EXPECT_GE(expected, placed) << info.name << " in " << name_of(precision);
+            EXPECT_LT(expected, 1.1 * placed) << info.name << " in " << name_of(precision);
+        }
+    }
+}
+
 TEST(MemoryEstimate, CountsByPart) {
     const auto model = find_model("ffn")->make({});
     const std::int64_t parameters = (235146 + 54) * 4;  // the last bias is padded
@@ -134,6 +160,15 @@ TEST(MemoryEstimate, CountsByPart) {
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).optimizer, 2 * parameters / 4);
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 7).optimizer, 2 * 4 * 33600);
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).gradients, parameters);
+    // bf16: the values and half as much again; what flows takes half.
+    Settings narrow = settings_of(64, 1, Optimization::adam);
+    const auto wide_needs = estimate_memory(*model, narrow, nullptr, 1);
+    narrow.precision = Precision::bf16;
+    needs = estimate_memory(*model, narrow, nullptr, 1);
+    EXPECT_EQ(needs.parameters, parameters + parameters / 2);
+    EXPECT_EQ(needs.gradients, parameters);
+    EXPECT_EQ(needs.optimizer, 2 * parameters);
+    EXPECT_EQ(wide_needs.activations - needs.activations, 512 * model->activations_per_sample() * 2);
     // The training samples are on every rank, the test samples shared out.
     const Dataset data{images(1000), images(800), ""};
     const auto of = [&](std::int64_t world) {

@@ -66,6 +66,21 @@ TEST(Options, OfAnOptionSaidTwiceTheLastCounts) {
     EXPECT_THAT(parse_options({"--epochs=many", "--epochs=2"}).text, HasSubstr("--epochs"));
 }
 
+TEST(Options, PrecisionAndDeterminismArrive) {
+    const auto precision = [](const Words& words) {
+        return settings_for(options(words), *find_model("ffn")).precision;
+    };
+    EXPECT_EQ(precision({}), Precision::fp32);
+    EXPECT_EQ(precision({"--precision=bf16"}), Precision::bf16);
+    EXPECT_EQ(precision({"--precision=fp32"}), Precision::fp32);
+    EXPECT_EQ(precision({"info", "--bf16"}), Precision::bf16);
+    EXPECT_FALSE(options({}).deterministic);
+    EXPECT_TRUE(options({"--deterministic"}).deterministic);
+    EXPECT_THAT(parse_options({"--precision=fp16"}).text, HasSubstr("'fp16' is not one of fp32, bf16"));
+    EXPECT_THAT(parse_options({"--bf16", "--precision=fp32"}).text, HasSubstr("--bf16 excludes --precision"));
+    EXPECT_EQ(parse_options({"--bf16", "--precision=fp32"}).code, 2);
+}
+
 TEST(Options, CheckpointsArrive) {
     const auto plan = [](const Words& words) {
         return settings_for(options(words), *find_model("ffn")).checkpoints;

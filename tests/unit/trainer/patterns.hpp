@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A data set for the tests of the training loop.
+// Data sets for the tests of the training loop.
 #ifndef TESTS_UNIT_TRAINER_PATTERNS_HPP
 #define TESTS_UNIT_TRAINER_PATTERNS_HPP
 
@@ -38,6 +38,23 @@ inline Samples patterns(std::int64_t count, std::uint64_t seed) {
 
 inline Dataset pattern_set() {
     return {patterns(1500, 2), patterns(203, 3), "patterns"};
+}
+
+// Images whose bright pixels are what is to be found.
+inline Dataset bright_pixels(std::int64_t count, std::int64_t side) {
+    const auto pixels = static_cast<std::size_t>(side * side);
+    Random random(5, 0);
+    std::vector<float> images, masks;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count) * pixels; ++i) {
+        for (int channel = 0; channel < 3; ++channel) images.push_back(random.uniform(-1, 1));
+        masks.push_back(images.back() > 0.3f ? 1.0f : 0.0f);
+    }
+    const auto matrix = [](const std::vector<float>& values, std::int64_t columns) {
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+        return Matrix{Type::f32, columns, {bytes, bytes + values.size() * sizeof(float)}};
+    };
+    const Samples samples{count, matrix(images, 3 * side * side), {}, matrix(masks, side * side)};
+    return {samples, samples, "bright pixels"};
 }
 
 }  // namespace dp::trainer

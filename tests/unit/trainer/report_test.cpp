@@ -31,6 +31,8 @@ RunFacts facts() {
     facts.device_name = "cpu, 2 threads";
     facts.threads = 2;
     facts.nodes = 2;
+    facts.precision = Precision::bf16;
+    facts.deterministic = true;
     facts.memory_peak = 4096;
     return facts;
 }
@@ -40,7 +42,7 @@ TEST(Summary, HasWhatProgramsLookFor) {
     EXPECT_EQ(
         json.dump(),
         R"({"model":"ffn","device":"cpu","device_name":"cpu, 2 threads","threads":2,"communicator":"gloo",)"
-        R"("world_size":8,"nodes":2,"seed":1,"epochs":5,"steps":585,)"
+        R"("world_size":8,"nodes":2,"seed":1,"precision":"bf16","deterministic":true,"epochs":5,"steps":585,)"
         R"("global_batch_size":512,"final_loss":0.25,"test_loss":0.5,"test_accuracy":0.875,)"
         R"("samples_per_second":29952.0,"train_seconds":10.0,"startup_seconds":0.5,"memory_peak_bytes":4096,"parameters":3,)"
         R"("parameters_hash":"0000000000000abc","parameters_equal_on_all_ranks":true})");

@@ -16,24 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Outcome outcome_of(const std::vector<RankOf>& ranks) {
-    for (const auto& rank : ranks) {
-        EXPECT_TRUE(rank.outcome) << rank.outcome.error().message;
-        if (!rank.outcome) return {};
-        EXPECT_TRUE(rank.outcome->equal_on_all_ranks);
-    }
-    return *ranks[0].outcome;
-}
-
-double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
-    double difference = 0, norm = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-        norm += std::pow(static_cast<double>(a[i]), 2);
-    }
-    return std::sqrt(difference / norm);
-}
-
 // The first training stops somewhere behind step 20; the second makes the rest.
 struct Interrupted {
     std::int64_t stopped_at = 0;
@@ -146,23 +128,6 @@ TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
     EXPECT_EQ(the_error(train_saved(1, settings, 1, data, "linear")).fault, Fault::stopped);
     const Error error = the_error(train_saved(1, settings, {}, data, "linear"));
     EXPECT_THAT(error.message, HasSubstr("step 10: for 10 steps in a row"));
-}
-
-// Images whose bright pixels are what is to be found.
-Dataset bright_pixels(std::int64_t count, std::int64_t side) {
-    const auto pixels = static_cast<std::size_t>(side * side);
-    Random random(5, 0);
-    std::vector<float> images, masks;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count) * pixels; ++i) {
-        for (int channel = 0; channel < 3; ++channel) images.push_back(random.uniform(-1, 1));
-        masks.push_back(images.back() > 0.3f ? 1.0f : 0.0f);
-    }
-    const auto matrix = [](const std::vector<float>& values, std::int64_t columns) {
-        const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
-        return Matrix{Type::f32, columns, {bytes, bytes + values.size() * sizeof(float)}};
-    };
-    const Samples samples{count, matrix(images, 3 * side * side), {}, matrix(masks, side * side)};
-    return {samples, samples, "bright pixels"};
 }
 
 // What batch norm has gathered is no parameter, and without it the tests would begin anew.

@@ -94,7 +94,7 @@ TEST(RunTable, InstancesAreAveragedAndNeverAddedUp) {
 }
 
 constexpr const char* kSummary =
-    R"({"model":"ffn","device":"cpu","threads":2,"world_size":8,"nodes":2,"steps":585,"global_batch_size":512,)"
+    R"({"model":"ffn","device":"cpu","threads":2,"world_size":8,"nodes":2,"precision":"bf16","steps":585,"global_batch_size":512,)"
     R"("final_loss":0.25,"test_accuracy":0.875,"samples_per_second":29952.0,"train_seconds":10.0})";
 
 TEST(RunTable, FindsSummariesAmongOtherLines) {
@@ -109,6 +109,8 @@ TEST(RunTable, FindsSummariesAmongOtherLines) {
     EXPECT_EQ(runs[0].threads, 2);
     EXPECT_EQ(runs[0].global_batch, 512);
     EXPECT_EQ(runs[0].loss, 0.25);
+    EXPECT_EQ(runs[0].precision, "bf16");
+    EXPECT_THAT(text_table(compare_runs(runs)), HasSubstr("DEVICE  PRECISION  NODES"));
 }
 
 TEST(RunTable, TheLinesOfInstancesBesideASummaryAreOfThatRun) {
@@ -158,8 +160,8 @@ TEST(RunTable, CsvQuotesWhatHoldsACommaOrAQuote) {
     runs[0].name = "a,\"b\".json";
     runs[0].accuracy.reset();
     const auto table = csv_table(compare_runs(runs));
-    EXPECT_THAT(table, StartsWith("run,model,device,nodes,ranks,threads,global_batch_size,steps,"));
-    EXPECT_THAT(table, HasSubstr("\n\"a,\"\"b\"\".json\",cnn,cuda,1,1,1,16,18750,73.48,"));
+    EXPECT_THAT(table, StartsWith("run,model,device,precision,nodes,ranks,threads,global_batch_size,steps,"));
+    EXPECT_THAT(table, HasSubstr("\n\"a,\"\"b\"\".json\",cnn,cuda,,1,1,1,16,18750,73.48,"));
     EXPECT_THAT(table, HasSubstr(",0.05,,\"a,\"\"b\"\".json\"\n"));
 }
 

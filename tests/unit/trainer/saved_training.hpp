@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <functional>
@@ -88,6 +89,26 @@ inline std::vector<RankOf> train_saved(std::int64_t world, Settings settings,
         mine.outcome = train(info, *model, data, own, *device, communicator, mine.seen);
     });
     return ranks;
+}
+
+// All ranks ended, with the same parameters.
+inline Outcome outcome_of(const std::vector<RankOf>& ranks) {
+    for (const auto& rank : ranks) {
+        EXPECT_TRUE(rank.outcome) << rank.outcome.error().message;
+        if (!rank.outcome) return {};
+        EXPECT_TRUE(rank.outcome->equal_on_all_ranks);
+    }
+    return *ranks[0].outcome;
+}
+
+// |a - b| / |a|, over all parameters.
+inline double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+        norm += std::pow(static_cast<double>(a[i]), 2);
+    }
+    return std::sqrt(difference / norm);
 }
 
 // All ranks failed alike, and one of them says why.

@@ -17,16 +17,6 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-// Of all ranks, which agree.
-Outcome outcome_of(const std::vector<RankOf>& ranks) {
-    for (const auto& rank : ranks) {
-        EXPECT_TRUE(rank.outcome) << rank.outcome.error().message;
-        if (!rank.outcome) return {};
-        EXPECT_TRUE(rank.outcome->equal_on_all_ranks);
-    }
-    return *ranks[0].outcome;
-}
-
 struct NamedSettings {
     const char* name;
     Settings settings;
@@ -38,7 +28,7 @@ std::vector<NamedSettings> kinds_of_training() {
     plain.batch = 60;
     plain.max_steps = 6;
     plain.weight_decay = 0.1;
-    Settings sgd = plain, clipped = plain, accumulated = plain;
+    Settings sgd = plain, clipped = plain, accumulated = plain, narrow = plain;
     sgd.optimizer = Optimization::sgd;
     sgd.rate = {RateShape::cosine, 0.05, 0, 0.1};
     clipped.clip = 0.05;  // nearly always smaller than the norm
@@ -46,7 +36,9 @@ std::vector<NamedSettings> kinds_of_training() {
     accumulated.batch = 12;
     accumulated.accumulate = 5;
     accumulated.clip = 0.5;
-    return {{"adam", plain}, {"sgd", sgd}, {"clipped", clipped}, {"accumulated", accumulated}};
+    narrow.precision = Precision::bf16;
+    return {
+        {"adam", plain}, {"sgd", sgd}, {"clipped", clipped}, {"accumulated", accumulated}, {"bf16", narrow}};
 }
 
 TEST(ShardedOptimizer, LearnsTheSameToTheBit) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/random.hpp"
+#include "trainer/tensor.hpp"
 
 namespace dp::trainer {
 
@@ -26,10 +27,16 @@ inline double weighted_sum(const std::vector<double>& values, const std::vector<
     return sum;
 }
 
+// Relative to the largest of all gradients, of those in a tensor of this type: in bf16 also what they are
+// made from has been rounded.
+inline double slope_tolerance(Type type) {
+    return type == Type::bf16 ? 0x1p-7 : 2e-5;
+}
+
 // `gradient` against the slopes of f at x: of up to 60 elements, the first and the last among them.
 inline void expect_slopes(const std::function<double(const std::vector<double>&)>& f,
                           const std::vector<float>& x, const std::vector<float>& gradient,
-                          const std::string& what) {
+                          const std::string& what, double tolerance = slope_tolerance(Type::f32)) {
     ASSERT_EQ(x.size(), gradient.size()) << what;
     double largest = 1e-30;
     for (float value : gradient) largest = std::max(largest, std::abs(static_cast<double>(value)));
@@ -47,7 +54,7 @@ inline void expect_slopes(const std::function<double(const std::vector<double>&)
         at[pick] = kept - kStep;
         const double slope = (above - f(at)) / (2 * kStep);
         at[pick] = kept;
-        EXPECT_NEAR(static_cast<double>(gradient[pick]), slope, 2e-5 * largest + 1e-7)
+        EXPECT_NEAR(static_cast<double>(gradient[pick]), slope, tolerance * largest + 1e-7)
             << what << ", element " << pick;
     }
 }

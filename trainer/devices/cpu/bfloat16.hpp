@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers of the CPU device from bfloat16 to float32 and back, on its threads and vector units.
+#ifndef TRAINER_DEVICES_CPU_BFLOAT16_HPP
+#define TRAINER_DEVICES_CPU_BFLOAT16_HPP
+
+#include "trainer/tensor.hpp"
+
+namespace dp::trainer::cpu {
+
+// As Device::convert().
+void convert(const Tensor& from, const Tensor& to);
+
+}  // namespace dp::trainer::cpu
+
+#endif
