@@ -122,9 +122,9 @@ TEST(MemoryEstimate, OfBf16IsWithinATenthOfWhatIsPlaced) {
         for (const Precision precision : {Precision::fp32, Precision::bf16}) {
             Settings settings = settings_of(250, 1, Optimization::sgd);
             settings.precision = precision;
+            const auto device = open_cpu(1);
             const auto model = info.make(shape());
             const auto needs = estimate_memory(*model, settings, nullptr, 1);
-            const auto device = open_cpu(1);
             const std::int64_t rows =
                 std::max<std::int64_t>(250, test_batch_of(model->activations_per_sample(), 250));
             model->place(*device, 1, rows, type_of(precision));

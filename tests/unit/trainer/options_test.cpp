@@ -77,7 +77,7 @@ TEST(Options, PrecisionAndDeterminismArrive) {
     EXPECT_FALSE(options({}).deterministic);
     EXPECT_TRUE(options({"--deterministic"}).deterministic);
     EXPECT_THAT(parse_options({"--precision=fp16"}).text, HasSubstr("'fp16' is not one of fp32, bf16"));
-    EXPECT_THAT(parse_options({"--bf16", "--precision=fp32"}).text, HasSubstr("--bf16 excludes --precision"));
+    EXPECT_THAT(parse_options({"--bf16", "--precision=fp32"}).text, HasSubstr("--precision excludes --bf16"));
     EXPECT_EQ(parse_options({"--bf16", "--precision=fp32"}).code, 2);
 }
 

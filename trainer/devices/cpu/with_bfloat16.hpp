@@ -54,7 +54,8 @@ class OperationScratch {
     std::int64_t taken_ = 0;      // of all
 };
 
-// The tensors of one call: of a bf16 tensor a float32 copy, of any other itself.
+// The tensors of one call: of a bf16 tensor a float32 copy, of any other itself. Where a result takes the
+// place of what is read, so does its copy.
 class Call {
  public:
     explicit Call(OperationScratch& scratch) : scratch_(scratch) {}
@@ -76,18 +77,29 @@ class Call {
     struct Copy {
         const Tensor* tensor = nullptr;
         Tensor wide;
+        bool is_read = false;
         bool is_result = false;
     };
     OperationScratch& scratch_;
     std::array<Copy, 6> copies_;  // no operation has more
     std::size_t count_ = 0;
 
+    // Arguments are evaluated in any order: a result may come before what it takes the place of.
     const Tensor& copy(const Tensor& tensor, bool is_read, bool is_result) {
         if (tensor.type() != Type::bf16) return tensor;
-        Copy& one = copies_.at(count_++);
-        one = {&tensor, scratch_.take(tensor.shape()), is_result};
-        if (one.wide && is_read) convert(tensor, one.wide);
+        Copy& one = copy_of(tensor);
+        if (is_read && !one.is_read && one.wide) convert(tensor, one.wide);
+        one.is_read |= is_read;
+        one.is_result |= is_result;
         return one.wide;
+    }
+    Copy& copy_of(const Tensor& tensor) {
+        for (std::size_t i = 0; i < count_; ++i)
+            if (copies_[i].tensor->data<void>() == tensor.data<void>()) return copies_[i];
+        Copy& one = copies_.at(count_++);
+        one.tensor = &tensor;
+        one.wide = scratch_.take(tensor.shape());
+        return one;
     }
 };
 
