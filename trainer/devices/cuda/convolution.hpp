@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of the CUDA device through cuDNN, in fp32 (no TF32: the CPU is the reference) and by
-// algorithms that give the same bits each time. What is prepared for a shape is kept.
+// Convolutions of the CUDA device through cuDNN, in fp32 (no TF32: the CPU is the reference) or in bf16 with
+// sums in fp32, by algorithms that give the same bits each time. What is prepared for a shape is kept. Where
+// cuDNN has no such algorithm for bf16, the convolution is done in fp32, on copies.
 #ifndef TRAINER_DEVICES_CUDA_CONVOLUTION_HPP
 #define TRAINER_DEVICES_CUDA_CONVOLUTION_HPP
 
@@ -10,9 +11,10 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "trainer/devices/cuda/check.hpp"
+#include "trainer/devices/cuda/scratch.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -26,15 +28,14 @@ class CudaConvolutions {
     CudaConvolutions& operator=(const CudaConvolutions&) = delete;
 
     // Queues y = x * w, without bias and activation.
-    void forward(const Convolution& c, std::int64_t rows, const float* x, const float* w, float* y);
-    void backward_input(const Convolution& c, std::int64_t rows, const float* dy, const float* w, float* dx);
-    // `db` may be null.
-    void backward_parameters(const Convolution& c, std::int64_t rows, const float* dy, const float* x,
-                             float* dw, float* db);
+    void forward(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y);
+    void backward_input(const Convolution& c, const Tensor& dy, const Tensor& w, const Tensor& dx);
+    void backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x, const Tensor& dw);
 
  private:
     struct Plan {
-        cudnnTensorDescriptor_t x = nullptr, b = nullptr, y = nullptr;
+        Type type = Type::f32;  // in which cuDNN works
+        cudnnTensorDescriptor_t x = nullptr, y = nullptr;
         cudnnFilterDescriptor_t w = nullptr;
         cudnnConvolutionDescriptor_t convolution = nullptr;
         cudnnConvolutionFwdAlgoPerf_t forward{};
@@ -45,17 +46,24 @@ class CudaConvolutions {
     FirstFailure& failure_;
     cudaStream_t stream_;
     cudnnHandle_t handle_ = nullptr;
-    void* workspace_ = nullptr;
-    std::size_t workspace_bytes_ = 0;
-    std::map<std::pair<Convolution, std::int64_t>, Plan> plans_;
+    Scratch workspace_;
+    Scratch x_copy_, w_copy_, y_copy_;  // in cuDNN's type, where that is not the tensor's
+    std::map<std::tuple<Convolution, std::int64_t, Type>, Plan> plans_;
 
     bool ok(cudnnStatus_t result, const char* what);
     bool open();
-    // Null after a failure.
-    Plan* plan(const Convolution& c, std::int64_t rows);
+    // For tensors of that type; null after a failure.
+    Plan* plan(const Convolution& c, std::int64_t rows, Type type);
     bool describe(const Convolution& c, std::int64_t rows, Plan& plan);
     bool choose_algorithms(Plan& plan);
-    bool make_room(std::size_t bytes);
+    static void forget(Plan& plan);
+    // A tensor as cuDNN reads it, and the place where cuDNN writes one: its own memory, or that of `copy`.
+    const void* input(const Plan& plan, const Tensor& tensor, Scratch& copy);
+    void* output(const Plan& plan, const Tensor& tensor, Scratch& copy);
+    // Before each call: its unit is a property of the descriptor that all three share. False after a failure.
+    bool prepare(const Plan& plan, cudnnMathType_t math);
+    // Brings what cuDNN wrote to `place` to the tensor.
+    void finish(const Plan& plan, const void* place, const Tensor& tensor);
 };
 
 }  // namespace dp::trainer

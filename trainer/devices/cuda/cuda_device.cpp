@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA device: cuBLASLt for matrix products (gemm.cpp), our own kernels for the rest (kernels.cu), all on
-// one stream.
+// The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp), our own
+// kernels for the rest (*.cu), all on one stream. Each of them gives the same bits for the same inputs on one
+// kind of GPU, also without --deterministic: sums are cut up by their lengths alone, and nothing is added
+// atomically.
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 #include <algorithm>
 
+#include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/image_kernels.hpp"
 #include "trainer/devices/cuda/kernels.hpp"
+#include "trainer/devices/cuda/loss_kernels.hpp"
 #include "trainer/devices/cuda/sequence_kernels.hpp"
 
 namespace dp::trainer {
@@ -49,6 +53,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
         return tl::make_unexpected(*failure.error());
     device->gemm_ =
         std::make_unique<Gemm>(failure, device->stream_, device->partition_ ? device->partition_->sms() : 0);
+    device->scratch_ = std::make_unique<Scratch>(failure);
     device->convolutions_ = std::make_unique<CudaConvolutions>(failure, device->stream_);
     if (failure.failed()) return tl::make_unexpected(*failure.error());
     return device;
@@ -57,6 +62,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
 CudaDevice::~CudaDevice() {
     gemm_.reset();
     convolutions_.reset();
+    scratch_.reset();
     if (stream_ != nullptr && !partition_)
         cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
 }
@@ -119,17 +125,7 @@ void CudaDevice::zero(const Tensor& tensor) {
 
 void CudaDevice::gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) {
     if (failure_.failed()) return;
-    const auto* picked = indices.data<std::int32_t>();
-    const auto rows = out.rows(), columns = data.columns();
-    if (data.type() == Type::i32) {
-        kernels::gather(data.data<std::int32_t>(), picked, rows, columns, out.data<std::int32_t>(), stream_);
-    } else if (data.type() == Type::u16) {
-        kernels::gather(data.data<std::uint16_t>(), picked, rows, columns, out.data<std::int32_t>(), stream_);
-    } else if (data.type() == Type::u8) {
-        kernels::gather(data.data<std::uint8_t>(), picked, rows, columns, affine, out.data<float>(), stream_);
-    } else {
-        kernels::gather(data.data<float>(), picked, rows, columns, affine, out.data<float>(), stream_);
-    }
+    kernels::gather(data, indices, affine, out, stream_);
     queued("gathering a batch");
 }
 
@@ -137,93 +133,95 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
                         const Tensor& y) {
     if (failure_.failed()) return;
     const bool relu = activation == Activation::relu;
+    Product product{y.rows(), y.columns(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT};
     if (!b && !relu) {
-        gemm_->multiply({y.rows(), y.columns(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT},
-                        x.data<float>(), w.data<float>(), nullptr, y.data<float>());
+        gemm_->multiply(product, x, w, {}, y);
         return;
     }
-    Product product{y.rows(), y.columns(), x.columns(),
-                    false,    true,        relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS};
-    if (gemm_->multiply(product, x.data<float>(), w.data<float>(), b.data<float>(), y.data<float>())) return;
-    // No fused form for this shape.
+    product.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    if (gemm_->multiply(product, x, w, b, y)) return;
+    // No fused form for this shape. In bf16 this rounds once more than that.
     product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (!gemm_->multiply(product, x.data<float>(), w.data<float>(), nullptr, y.data<float>())) return;
-    kernels::add_bias(y.data<float>(), b.data<float>(), y.rows(), y.columns(), activation, stream_);
+    if (!gemm_->multiply(product, x, w, {}, y)) return;
+    kernels::add_bias(y, b, activation, stream_);
     queued("adding a bias");
 }
 
 void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) {
     if (failure_.failed()) return;
-    gemm_->multiply({dx.rows(), dx.columns(), dy.columns(), false, false, CUBLASLT_EPILOGUE_DEFAULT},
-                    dy.data<float>(), w.data<float>(), nullptr, dx.data<float>());
+    gemm_->multiply({dx.rows(), dx.columns(), dy.columns(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, w,
+                    {}, dx);
 }
 
 void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
                                             const Tensor& db, Write write) {
     if (failure_.failed()) return;
-    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT},
-                    dy.data<float>(), x.data<float>(), nullptr, dw.data<float>(), write);
-    if (!db) return;
-    kernels::sum_rows(dy.data<float>(), dy.rows(), dy.columns(), write, db.data<float>(), stream_);
+    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, x, {},
+                    dw, write);
+    if (!db || failure_.failed()) return;
+    kernels::sum_rows(dy, write, db, *scratch_, stream_);
     queued("summing the gradient of a bias");
 }
 
 void CudaDevice::gelu(const Tensor& x, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::gelu(x.data<float>(), x.elements(), y.data<float>(), stream_);
+    kernels::gelu(x, y, stream_);
     queued("GELU");
 }
 
 void CudaDevice::gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
     if (failure_.failed()) return;
-    kernels::gelu_backward(x.data<float>(), dy.data<float>(), x.elements(), dx.data<float>(), stream_);
+    kernels::gelu_backward(x, dy, dx, stream_);
     queued("the gradient of GELU");
 }
 
 void CudaDevice::embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::embed(tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<float>(),
-                   positions.data<float>(), y.columns(), y.data<float>(), stream_);
+    kernels::embed(tokens, table, positions, y, stream_);
     queued("embedding tokens");
 }
 
 void CudaDevice::embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
                                 const Tensor& d_positions) {
     if (failure_.failed()) return;
-    kernels::embed_backward(tokens.data<std::int32_t>(), dy.rows(), tokens.columns(), dy.data<float>(),
-                            dy.columns(), d_table.data<float>(), d_positions.data<float>(), stream_);
+    kernels::embed_backward(tokens, dy, d_table, d_positions, stream_);
     queued("the gradient of embedding");
 }
 
 void CudaDevice::layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
                             const Tensor& saved) {
     if (failure_.failed()) return;
-    kernels::layer_norm(x.data<float>(), x.rows(), x.columns(), w.data<float>(), b.data<float>(),
-                        y.data<float>(), saved.data<float>(), stream_);
+    kernels::layer_norm(x, w, b, y, saved, stream_);
     queued("layer norm");
 }
 
 void CudaDevice::layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
                                      const Tensor& dx, const Tensor& dw, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::layer_norm_backward(x.data<float>(), x.rows(), x.columns(), w.data<float>(), saved.data<float>(),
-                                 dy.data<float>(), dx.data<float>(), dw.data<float>(), db.data<float>(),
-                                 stream_);
+    kernels::layer_norm_backward(x, w, saved, dy, dx, dw, db, *scratch_, stream_);
     queued("the gradient of layer norm");
 }
 
 void CudaDevice::attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) {
     if (failure_.failed() || !fits(a, y)) return;
-    kernels::attention(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(), sums.data<float>(),
-                       stream_);
+    if (qkv.type() == Type::bf16) {
+        kernels::tensor_attention(a, qkv, y, sums, stream_);
+    } else {
+        kernels::attention(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(), sums.data<float>(),
+                           stream_);
+    }
     queued("attention");
 }
 
 void CudaDevice::attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y,
                                     const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) {
     if (failure_.failed() || !fits(a, y)) return;
-    kernels::attention_backward(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(),
-                                sums.data<float>(), dy.data<float>(), d_qkv.data<float>(), stream_);
+    if (qkv.type() == Type::bf16) {
+        kernels::tensor_attention_backward(a, qkv, y, sums, dy, d_qkv, *scratch_, stream_);
+    } else {
+        kernels::attention_backward(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(),
+                                    sums.data<float>(), dy.data<float>(), d_qkv.data<float>(), stream_);
+    }
     queued("the gradient of attention");
 }
 
@@ -237,51 +235,49 @@ bool CudaDevice::fits(const Attention& a, const Tensor& y) {
 
 void CudaDevice::convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
                           Activation activation, const Tensor& y) {
-    convolutions_->forward(c, x.rows(), x.data<float>(), w.data<float>(), y.data<float>());
-    const ImageShape out = c.y();
-    if (failure_.failed() || (!b && activation == Activation::none)) return;
-    kernels::add_channel_bias(y.data<float>(), b.data<float>(), y.elements(), out.channels,
-                              out.height * out.width, activation, stream_);
-    queued("adding a bias to channels");
+    convolutions_->forward(c, x, w, y);
+    if (failure_.failed()) return;
+    if (b || activation != Activation::none) kernels::add_channel_bias(c.y(), b, activation, y, stream_);
+    queued("a convolution");
 }
 
 void CudaDevice::convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
                                          const Tensor& dx) {
-    convolutions_->backward_input(c, dy.rows(), dy.data<float>(), w.data<float>(), dx.data<float>());
+    convolutions_->backward_input(c, dy, w, dx);
+    queued("the gradient of a convolution's input");
 }
 
 void CudaDevice::convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
                                               const Tensor& dw, const Tensor& db) {
-    convolutions_->backward_parameters(c, dy.rows(), dy.data<float>(), x.data<float>(), dw.data<float>(),
-                                       db ? db.data<float>() : nullptr);
+    convolutions_->backward_parameters(c, dy, x, dw);
+    if (failure_.failed()) return;
+    if (db) kernels::sum_channels(c.y(), dy, db, stream_);
+    queued("the gradient of a convolution's parameters");
 }
 
 void CudaDevice::add_channels(ImageShape shape, const Tensor& b, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::add_channel_bias(y.data<float>(), b.data<float>(), y.elements(), shape.channels,
-                              shape.height * shape.width, Activation::none, stream_);
+    kernels::add_channel_bias(shape, b, Activation::none, y, stream_);
     queued("adding to channels");
 }
 
 void CudaDevice::sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::sum_channels(shape, dy.rows(), dy.data<float>(), db.data<float>(), stream_);
+    kernels::sum_channels(shape, dy, db, stream_);
     queued("summing channels");
 }
 
 void CudaDevice::batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
                             const Tensor& running, const Tensor& saved, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::batch_norm(norm, x.rows(), x.data<float>(), w.data<float>(), b.data<float>(),
-                        running.data<float>(), saved.data<float>(), y.data<float>(), stream_);
+    kernels::batch_norm(norm, x, w, b, running, saved, y, stream_);
     queued("batch norm");
 }
 
 void CudaDevice::batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w,
                                       const Tensor& b, const Tensor& running, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::batch_norm_inference(norm, x.rows(), x.data<float>(), w.data<float>(), b.data<float>(),
-                                  running.data<float>(), y.data<float>(), stream_);
+    kernels::batch_norm_inference(norm, x, w, b, running, y, stream_);
     queued("batch norm with running statistics");
 }
 
@@ -289,16 +285,13 @@ void CudaDevice::batch_norm_backward(const BatchNorm& norm, const Tensor& x, con
                                      const Tensor& saved, const Tensor& dy, const Tensor& dx,
                                      const Tensor& dw, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::batch_norm_backward(norm, x.rows(), x.data<float>(), y.data<float>(), w.data<float>(),
-                                 saved.data<float>(), dy.data<float>(), dx.data<float>(), dw.data<float>(),
-                                 db.data<float>(), stream_);
+    kernels::batch_norm_backward(norm, x, y, w, saved, dy, dx, dw, db, stream_);
     queued("the gradient of batch norm");
 }
 
 void CudaDevice::max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) {
     if (failure_.failed()) return;
-    kernels::max_pool(x_shape, x.rows(), x.data<float>(), y.data<float>(), picked.data<std::uint8_t>(),
-                      stream_);
+    kernels::max_pool(x_shape, x, y, picked, stream_);
     queued("pooling");
 }
 
@@ -306,60 +299,59 @@ void CudaDevice::max_pool_backward(ImageShape x_shape, const Tensor& dy, const T
                                    const Tensor& dx) {
     zero(dx);
     if (failure_.failed()) return;
-    kernels::max_pool_backward(x_shape, dy.rows(), dy.data<float>(), picked.data<std::uint8_t>(),
-                               dx.data<float>(), stream_);
+    kernels::max_pool_backward(x_shape, dy, picked, dx, stream_);
     queued("the gradient of pooling");
 }
 
 void CudaDevice::dropout(const Tensor& x, Dropout dropout, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::dropout(x.data<float>(), x.elements(), x.columns(), dropout, y.data<float>(), stream_);
+    kernels::dropout(x, dropout, y, stream_);
     queued("dropout");
 }
 
 void CudaDevice::relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) {
     if (failure_.failed()) return;
-    kernels::relu_backward(y.data<float>(), dy.data<float>(), y.elements(), dx.data<float>(), stream_);
+    kernels::relu_backward(y, dy, dx, stream_);
     queued("the gradient of ReLU");
 }
 
 void CudaDevice::softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
                                        const Tensor& metrics, const Tensor& d_logits) {
     if (failure_.failed()) return;
-    kernels::softmax_cross_entropy(logits.data<float>(), labels.data<std::int32_t>(), logits.rows(),
-                                   logits.columns(), scale, metrics.data<double>(),
-                                   d_logits ? d_logits.data<float>() : nullptr, stream_);
+    kernels::softmax_cross_entropy(logits, labels, scale, metrics, d_logits, *scratch_, stream_);
     queued("softmax cross-entropy");
 }
 
 void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, float scale,
                                const Tensor& metrics, const Tensor& d_prediction) {
     if (failure_.failed()) return;
-    kernels::squared_error(prediction.data<float>(), target.data<float>(), prediction.rows(),
-                           prediction.columns(), scale, metrics.data<double>(),
-                           d_prediction ? d_prediction.data<float>() : nullptr, stream_);
+    kernels::squared_error(prediction, target, scale, metrics, d_prediction, *scratch_, stream_);
     queued("squared error");
 }
 
 void CudaDevice::sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
                               const Tensor& d_logits) {
     if (failure_.failed()) return;
-    kernels::sigmoid_dice(logits.data<float>(), target.data<float>(), logits.rows(), logits.columns(), scale,
-                          metrics.data<double>(), d_logits ? d_logits.data<float>() : nullptr, stream_);
+    kernels::sigmoid_dice(logits, target, scale, metrics, d_logits, *scratch_, stream_);
     queued("Dice's loss");
 }
 
 void CudaDevice::copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to,
                               std::int64_t to_column, std::int64_t columns, Write write) {
     if (failure_.failed()) return;
-    kernels::copy_columns(from.data<float>() + from_column, from.columns(), to.data<float>() + to_column,
-                          to.columns(), from.rows(), columns, write, stream_);
+    kernels::copy_columns(from, from_column, to, to_column, columns, write, stream_);
     queued("copying columns");
+}
+
+void CudaDevice::convert(const Tensor& from, const Tensor& to) {
+    if (failure_.failed()) return;
+    kernels::convert(from, to, stream_);
+    queued("converting numbers");
 }
 
 void CudaDevice::add(const Tensor& x, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::add(x.data<float>(), x.elements(), y.data<float>(), stream_);
+    kernels::add(x, y, stream_);
     queued("adding gradients");
 }
 

@@ -13,6 +13,7 @@
 #include "trainer/devices/cuda/check.hpp"
 #include "trainer/devices/cuda/convolution.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/cuda/scratch.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/device.hpp"
 
@@ -85,6 +86,7 @@ class CudaDevice final : public Device {
                       const Tensor& d_logits) override;
     void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
                       std::int64_t columns, Write write) override;
+    void convert(const Tensor& from, const Tensor& to) override;
     void add(const Tensor& x, const Tensor& y) override;
     void scale(const Tensor& x, float factor) override;
     void square_sum(const Tensor& x, const Tensor& sums) override;
@@ -100,6 +102,7 @@ class CudaDevice final : public Device {
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
+    std::unique_ptr<Scratch> scratch_;
 
     CudaDevice() = default;
     bool fits(const Attention& a, const Tensor& y);

@@ -20,8 +20,7 @@ namespace dp::trainer {
                             use(cudnnConvolutionForward) use(cudnnGetConvolutionBackwardDataAlgorithm_v7)  \
                                 use(cudnnConvolutionBackwardData)                                          \
                                     use(cudnnGetConvolutionBackwardFilterAlgorithm_v7)                     \
-                                        use(cudnnConvolutionBackwardFilter)                                \
-                                            use(cudnnConvolutionBackwardBias)
+                                        use(cudnnConvolutionBackwardFilter)
 
 struct Cudnn {
 #define DP_DECLARE(name) decltype(&::name) name = nullptr;

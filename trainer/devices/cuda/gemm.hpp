@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products of the CUDA device through cuBLASLt, in fp32 (no TF32: the CPU is the reference). The
-// algorithm for a shape is chosen once and kept.
+// Matrix products of the CUDA device through cuBLASLt: of fp32 (no TF32: the CPU is the reference), or of
+// bf16 with sums in fp32. The algorithm for a shape is chosen once and kept, and each gives the same bits
+// each time.
 #ifndef TRAINER_DEVICES_CUDA_GEMM_HPP
 #define TRAINER_DEVICES_CUDA_GEMM_HPP
 
@@ -11,9 +12,9 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <utility>
 
 #include "trainer/devices/cuda/check.hpp"
+#include "trainer/devices/cuda/scratch.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -25,6 +26,10 @@ struct Product {
     bool transpose_a, transpose_b;
     cublasLtEpilogue_t epilogue;
 
+    std::int64_t stored_rows_a() const { return transpose_a ? inner : rows; }
+    std::int64_t stored_columns_a() const { return transpose_a ? rows : inner; }
+    std::int64_t stored_rows_b() const { return transpose_b ? columns : inner; }
+    std::int64_t stored_columns_b() const { return transpose_b ? inner : columns; }
     auto operator<=>(const Product&) const = default;
 };
 
@@ -36,13 +41,21 @@ class Gemm {
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
 
-    // Queues the product, which takes c's place or is added to it. `bias` [columns] for epilogues with one,
-    // else null. False where cuBLASLt has no algorithm for this product with this epilogue (then nothing was
-    // queued, and without an epilogue that is a failure).
-    bool multiply(const Product& product, const float* a, const float* b, const float* bias, float* c,
-                  Write write = Write::set);
+    // Queues the product, which takes c's place or is added to it. a and b are of one type; so are c and
+    // `bias` [columns], which is empty for epilogues without one. False where cuBLASLt has no algorithm for
+    // this product with this epilogue (then nothing was queued, and without an epilogue that is a failure).
+    bool multiply(const Product& product, const Tensor& a, const Tensor& b, const Tensor& bias,
+                  const Tensor& c, Write write = Write::set);
 
  private:
+    // What an algorithm is chosen for: the alignment of the operands decides how wide the loads may be.
+    struct Case {
+        Product product;
+        Type factors, result;
+        std::uint32_t alignment;  // in bytes
+
+        auto operator<=>(const Case&) const = default;
+    };
     struct Plan {
         cublasLtMatmulDesc_t operation = nullptr;
         cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -57,10 +70,15 @@ class Gemm {
     int sms_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
-    // By product and by the alignment of its operands, which decides how wide the loads may be.
-    std::map<std::pair<Product, std::uint32_t>, Plan> plans_;
+    Scratch a_copy_, b_copy_, c_copy_;
+    std::map<Case, Plan> plans_;
 
-    bool describe(const Product& product, const float* bias, Plan& plan);
+    // A tensor as cuBLASLt gets it: itself as [rows, columns], or room in `copy` for longer rows.
+    Tensor matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Scratch& copy);
+    // From a tensor to its matrix, or back, where that is not the same memory.
+    void copy(const Tensor& from, const Tensor& to, std::int64_t columns);
+    bool describe(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c, const void* bias,
+                  Plan& plan);
     void choose_algorithm(std::uint32_t alignment, Plan& plan);
 };
 

@@ -1,54 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block works on one channel (or, for the loss, one image): its sums are always added in the same order.
+// A block works on one channel: its sums are always added in the same order. T is the type of what flows
+// through the model.
 #include "trainer/devices/cuda/image_kernels.hpp"
 
+#include <algorithm>
+
 #include "trainer/devices/cuda/launching.cuh"
+#include "trainer/devices/cuda/numbers.cuh"
 
 namespace dp::trainer::kernels {
 namespace {
 
 // The numbers of the block's channel.
 struct Channel {
-    std::int64_t plane, step, first, count;
-    __device__ Channel(ImageShape shape, std::int64_t rows)
+    std::int64_t plane, step, first, rows;
+    __device__ Channel(ImageShape shape, std::int64_t images)
         : plane(shape.height * shape.width),
           step(shape.channels * plane),
           first(blockIdx.x * plane),
-          count(rows * plane) {}
-    __device__ std::int64_t operator[](std::int64_t i) const { return i / plane * step + first + i % plane; }
+          rows(images) {}
+    __device__ double count() const { return static_cast<double>(rows * plane); }
+    // Calls work with the places of those that are this thread's, always the same ones in the same order.
+    template <typename Work>
+    __device__ void each(Work work) const {
+        for (std::int64_t row = 0; row < rows; ++row)
+            for (std::int64_t i = threadIdx.x; i < plane; i += blockDim.x) work(row * step + first + i);
+    }
 };
 
-__global__ void sum_channels_kernel(ImageShape shape, std::int64_t rows, const float* dy, float* db) {
+template <typename T>
+__global__ void sum_channels_kernel(ImageShape shape, std::int64_t rows, const T* dy, float* db) {
     const Channel at(shape, rows);
     double sum = 0;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += blockDim.x) sum += static_cast<double>(dy[at[i]]);
+    at.each([&](std::int64_t i) { sum += static_cast<double>(read(dy[i])); });
     sum = block_sum(sum);
     if (threadIdx.x == 0) db[blockIdx.x] = static_cast<float>(sum);
 }
 
-__device__ void scale_channel(const Channel& at, const float* x, float factor, float shift, bool relu,
-                              float* y) {
-    for (std::int64_t i = threadIdx.x; i < at.count; i += blockDim.x) {
-        const float value = x[at[i]] * factor + shift;
-        y[at[i]] = relu ? fmaxf(value, 0.0f) : value;
-    }
+template <typename T>
+__device__ void scale_channel(const Channel& at, const T* x, float factor, float shift, bool relu, T* y) {
+    at.each([&](std::int64_t i) {
+        const float value = read(x[i]) * factor + shift;
+        write(y[i], relu ? fmaxf(value, 0.0f) : value);
+    });
 }
 
-// 12 bytes read and 4 written a number.
-__global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const float* x, const float* w,
-                                  const float* b, float* running, float* saved, float* y) {
+// Three numbers read and one written a number.
+template <typename T>
+__global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
+                                  const float* b, float* running, float* saved, T* y) {
     const Channel at(norm.x, rows);
     const std::int64_t c = blockIdx.x, channels = norm.x.channels;
-    const auto count = static_cast<double>(at.count);
+    const double count = at.count();
     double sum = 0;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += blockDim.x) sum += static_cast<double>(x[at[i]]);
+    at.each([&](std::int64_t i) { sum += static_cast<double>(read(x[i])); });
     const auto mean = static_cast<float>(block_sum(sum) / count);
     double squares = 0;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += blockDim.x) {
-        const float difference = x[at[i]] - mean;
+    at.each([&](std::int64_t i) {
+        const float difference = read(x[i]) - mean;
         squares += static_cast<double>(difference * difference);
-    }
+    });
     squares = block_sum(squares);
     const auto scale = static_cast<float>(rsqrt(squares / count + static_cast<double>(kNormEpsilon)));
     if (threadIdx.x == 0) {
@@ -61,81 +73,54 @@ __global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const float
     scale_channel(at, x, w[c] * scale, b[c] - mean * w[c] * scale, norm.relu, y);
 }
 
-__global__ void batch_norm_inference_kernel(BatchNorm norm, std::int64_t rows, const float* x, const float* w,
-                                            const float* b, const float* running, float* y) {
+template <typename T>
+__global__ void batch_norm_inference_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
+                                            const float* b, const float* running, T* y) {
     const std::int64_t c = blockIdx.x;
     const float factor = w[c] * rsqrtf(running[norm.x.channels + c] + kNormEpsilon);
     scale_channel(Channel(norm.x, rows), x, factor, b[c] - running[c] * factor, norm.relu, y);
 }
 
-// 24 bytes read and 8 written a number.
-__global__ void batch_norm_backward_kernel(BatchNorm norm, std::int64_t rows, const float* x, const float* y,
-                                           const float* w, const float* saved, const float* dy, float* dx,
-                                           float* dw, float* db) {
+// Six numbers read and two written a number.
+template <typename T>
+__global__ void batch_norm_backward_kernel(BatchNorm norm, std::int64_t rows, const T* x, const T* y,
+                                           const float* w, const float* saved, const T* dy, T* dx, float* dw,
+                                           float* db) {
     const Channel at(norm.x, rows);
     const std::int64_t c = blockIdx.x;
     const float mean = saved[c], scale = saved[norm.x.channels + c];
     double gradient = 0, product = 0;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += blockDim.x) {
-        const std::int64_t here = at[i];
-        const float d = !norm.relu || y[here] > 0 ? dy[here] : 0.0f;
-        dx[here] = d;
+    at.each([&](std::int64_t i) {
+        const float d = !norm.relu || read(y[i]) > 0 ? read(dy[i]) : 0.0f;
+        write(dx[i], d);  // exact: it is a number of dy
         gradient += static_cast<double>(d);
-        product += static_cast<double>(d * ((x[here] - mean) * scale));
-    }
+        product += static_cast<double>(d * ((read(x[i]) - mean) * scale));
+    });
     gradient = block_sum(gradient);
     product = block_sum(product);
     if (threadIdx.x == 0) {
         dw[c] = static_cast<float>(product);
         db[c] = static_cast<float>(gradient);
     }
-    const auto count = static_cast<double>(at.count);
-    const auto mean_gradient = static_cast<float>(gradient / count),
-               mean_product = static_cast<float>(product / count);
+    const auto mean_gradient = static_cast<float>(gradient / at.count()),
+               mean_product = static_cast<float>(product / at.count());
     const float factor = w[c] * scale;
-    for (std::int64_t i = threadIdx.x; i < at.count; i += blockDim.x) {  // each thread the numbers it wrote
-        const std::int64_t here = at[i];
-        dx[here] = factor * (dx[here] - mean_gradient - (x[here] - mean) * scale * mean_product);
-    }
+    at.each([&](std::int64_t i) {  // each thread the numbers it wrote
+        const float change = mean_gradient + (read(x[i]) - mean) * scale * mean_product;
+        write(dx[i], factor * (read(dx[i]) - change));
+    });
 }
 
-// Reads logits and targets twice, writes the gradient once.
-__global__ void sigmoid_dice_kernel(const float* logits, const float* target, std::int64_t columns,
-                                    float scale, double* metrics, float* gradient) {
-    const float *row = logits + blockIdx.x * columns, *wanted = target + blockIdx.x * columns;
-    double both = 0, sides = 0, right = 0;  // Σ p t, Σ p + t, numbers on the right side of one half
-    for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
-        const float p = 1 / (1 + expf(-row[i]));
-        both += static_cast<double>(p * wanted[i]);
-        sides += static_cast<double>(p + wanted[i]);
-        right += (row[i] > 0) == (wanted[i] > 0.5f) ? 1 : 0;
-    }
-    both = block_sum(both);
-    sides = block_sum(sides);
-    right = block_sum(right);
-    const double above = 2 * both + kDiceSmooth, below = sides + kDiceSmooth;
-    if (threadIdx.x == 0) {
-        // The order of these additions varies; metrics are for people, and no parameter depends on them.
-        atomicAdd(&metrics[0], 1 - above / below);
-        atomicAdd(&metrics[1], right / static_cast<double>(columns));
-    }
-    if (gradient == nullptr) return;
-    const auto base = static_cast<float>(static_cast<double>(scale) * above / (below * below));
-    const auto slope = static_cast<float>(static_cast<double>(scale) * 2 / below);
-    for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
-        const float p = 1 / (1 + expf(-row[i]));
-        gradient[blockIdx.x * columns + i] = (base - slope * wanted[i]) * p * (1 - p);
-    }
-}
-
-__global__ void copy_columns_kernel(const float* from, std::int64_t from_stride, float* to,
-                                    std::int64_t to_stride, std::int64_t count, std::int64_t columns,
-                                    bool adds) {
-    for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const std::int64_t row = i / columns, column = i % columns;
-        float& out = to[row * to_stride + column];
-        const float in = from[row * from_stride + column];
-        out = adds ? out + in : in;
+// Blocks in x share the columns, those in y the rows.
+template <typename T>
+__global__ void copy_columns_kernel(const T* from, std::int64_t from_stride, T* to, std::int64_t to_stride,
+                                    std::int64_t rows, std::int64_t columns, bool adds) {
+    for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+        for (std::int64_t column = first_item(); column < columns; column += stride()) {
+            T& out = to[row * to_stride + column];
+            const float in = read(from[row * from_stride + column]);
+            write(out, adds ? read(out) + in : in);
+        }
     }
 }
 
@@ -145,38 +130,55 @@ unsigned channels_of(ImageShape shape) {
 
 }  // namespace
 
-void sum_channels(ImageShape shape, std::int64_t rows, const float* dy, float* db, cudaStream_t stream) {
-    sum_channels_kernel<<<channels_of(shape), kThreads, 0, stream>>>(shape, rows, dy, db);
+void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, cudaStream_t stream) {
+    with_number(dy.type(), [&](auto number) {
+        using T = decltype(number);
+        sum_channels_kernel<<<channels_of(shape), kThreads, 0, stream>>>(shape, dy.rows(), dy.data<T>(),
+                                                                         db.data<float>());
+    });
 }
 
-void batch_norm(const BatchNorm& norm, std::int64_t rows, const float* x, const float* w, const float* b,
-                float* running, float* saved, float* y, cudaStream_t stream) {
-    batch_norm_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(norm, rows, x, w, b, running, saved, y);
+void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                const Tensor& running, const Tensor& saved, const Tensor& y, cudaStream_t stream) {
+    with_number(x.type(), [&](auto number) {
+        using T = decltype(number);
+        batch_norm_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(
+            norm, x.rows(), x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(),
+            saved.data<float>(), y.data<T>());
+    });
 }
 
-void batch_norm_inference(const BatchNorm& norm, std::int64_t rows, const float* x, const float* w,
-                          const float* b, const float* running, float* y, cudaStream_t stream) {
-    batch_norm_inference_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(norm, rows, x, w, b, running,
-                                                                              y);
+void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                          const Tensor& running, const Tensor& y, cudaStream_t stream) {
+    with_number(x.type(), [&](auto number) {
+        using T = decltype(number);
+        batch_norm_inference_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(
+            norm, x.rows(), x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(),
+            y.data<T>());
+    });
 }
 
-void batch_norm_backward(const BatchNorm& norm, std::int64_t rows, const float* x, const float* y,
-                         const float* w, const float* saved, const float* dy, float* dx, float* dw, float* db,
-                         cudaStream_t stream) {
-    batch_norm_backward_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(norm, rows, x, y, w, saved, dy,
-                                                                             dx, dw, db);
+void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                         const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
+                         const Tensor& db, cudaStream_t stream) {
+    with_number(x.type(), [&](auto number) {
+        using T = decltype(number);
+        batch_norm_backward_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(
+            norm, x.rows(), x.data<T>(), y.data<T>(), w.data<float>(), saved.data<float>(), dy.data<T>(),
+            dx.data<T>(), dw.data<float>(), db.data<float>());
+    });
 }
 
-void sigmoid_dice(const float* logits, const float* target, std::int64_t rows, std::int64_t columns,
-                  float scale, double* metrics, float* gradient, cudaStream_t stream) {
-    sigmoid_dice_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, target, columns, scale,
-                                                                              metrics, gradient);
-}
-
-void copy_columns(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
-                  std::int64_t rows, std::int64_t columns, Write write, cudaStream_t stream) {
-    copy_columns_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(
-        from, from_stride, to, to_stride, rows * columns, columns, write == Write::add);
+void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
+                  std::int64_t columns, Write write, cudaStream_t stream) {
+    constexpr std::int64_t kMostInY = 65535;
+    const dim3 blocks(blocks_for(columns), static_cast<unsigned>(std::min(from.rows(), kMostInY)));
+    with_number(from.type(), [&](auto number) {
+        using T = decltype(number);
+        copy_columns_kernel<<<blocks, kThreads, 0, stream>>>(from.data<T>() + from_column, from.columns(),
+                                                             to.data<T>() + to_column, to.columns(),
+                                                             from.rows(), columns, write == Write::add);
+    });
 }
 
 }  // namespace dp::trainer::kernels

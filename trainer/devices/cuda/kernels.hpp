@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The trainer's own CUDA kernels, as functions that queue one on a stream. cuda_device.cpp calls them and
-// checks what cudaGetLastError() says afterwards. Sizes are elements unless named otherwise; matrices are
-// row-major.
+// checks what cudaGetLastError() says afterwards. What flows through a model is f32 or bf16, and each
+// function takes the kernel for the type of its tensors.
 #ifndef TRAINER_DEVICES_CUDA_KERNELS_HPP
 #define TRAINER_DEVICES_CUDA_KERNELS_HPP
 
@@ -10,48 +10,35 @@
 
 #include <cstdint>
 
+#include "trainer/devices/cuda/scratch.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
 
-// out[r, c] = in[indices[r], c] * scale + shift. Reads rows*columns inputs, writes as many outputs.
-void gather(const std::uint8_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
-            Affine affine, float* out, cudaStream_t stream);
-void gather(const float* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
-            Affine affine, float* out, cudaStream_t stream);
-void gather(const std::int32_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
-            std::int32_t* out, cudaStream_t stream);
-void gather(const std::uint16_t* in, const std::int32_t* indices, std::int64_t rows, std::int64_t columns,
-            std::int32_t* out, cudaStream_t stream);
+// All as devices/device.hpp says, its types included.
+
+void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out, cudaStream_t stream);
 
 // y[r, c] = act(y[r, c] + bias[c]): where cuBLASLt has no fused form.
-void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t columns, Activation activation,
-              cudaStream_t stream);
+void add_bias(const Tensor& y, const Tensor& bias, Activation activation, cudaStream_t stream);
 // sum[c] = Σ rows in[r, c], or that more, always in the same order.
-void sum_rows(const float* in, std::int64_t rows, std::int64_t columns, Write write, float* sum,
-              cudaStream_t stream);
-// dx = y > 0 ? dy : 0; dx may be dy.
-void relu_backward(const float* y, const float* dy, std::int64_t count, float* dx, cudaStream_t stream);
+void sum_rows(const Tensor& in, Write write, const Tensor& sum, Scratch& scratch, cudaStream_t stream);
+void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx, cudaStream_t stream);
 
-// As devices/device.hpp says; `gradient` may be null.
-void softmax_cross_entropy(const float* logits, const std::int32_t* labels, std::int64_t rows,
-                           std::int64_t classes, float scale, double* metrics, float* gradient,
-                           cudaStream_t stream);
-void squared_error(const float* prediction, const float* target, std::int64_t rows, std::int64_t columns,
-                   float scale, double* metrics, float* gradient, cudaStream_t stream);
-
-// y[r, channel, i] = act(y[r, channel, i] + bias[channel]); `plane`: numbers of a channel.
-void add_channel_bias(float* y, const float* bias, std::int64_t count, std::int64_t channels,
-                      std::int64_t plane, Activation activation, cudaStream_t stream);
-// As devices/device.hpp says. `rows` images.
-void max_pool(ImageShape x_shape, std::int64_t rows, const float* x, float* y, std::uint8_t* picked,
+// y[r, channel, i] = act(y[r, channel, i] + bias[channel]); bias may be empty.
+void add_channel_bias(ImageShape shape, const Tensor& bias, Activation activation, const Tensor& y,
+                      cudaStream_t stream);
+void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked,
               cudaStream_t stream);
-void max_pool_backward(ImageShape x_shape, std::int64_t rows, const float* dy, const std::uint8_t* picked,
-                       float* dx, cudaStream_t stream);
-void dropout(const float* x, std::int64_t count, std::int64_t columns, Dropout dropout, float* y,
+void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked, const Tensor& dx,
+                       cudaStream_t stream);
+void dropout(const Tensor& x, Dropout dropout, const Tensor& y, cudaStream_t stream);
+
+void convert(const Tensor& from, const Tensor& to, cudaStream_t stream);
+// `count` numbers of one type into those of another.
+void convert(const void* from, Type from_type, void* to, Type to_type, std::int64_t count,
              cudaStream_t stream);
-
-void add(const float* x, std::int64_t count, float* y, cudaStream_t stream);
+void add(const Tensor& x, const Tensor& y, cudaStream_t stream);
 void scale(float* x, std::int64_t count, float factor, cudaStream_t stream);
 void square_sum(const float* x, std::int64_t count, double* sums, cudaStream_t stream);
 void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,

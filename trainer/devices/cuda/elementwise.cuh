@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// out[i] = f(in[i] ...): the kernel of all operations that work element by element. They are bound by memory
+// traffic: each number is read once and written once, 16 bytes at a time where all tensors allow it.
+#ifndef TRAINER_DEVICES_CUDA_ELEMENTWISE_CUH
+#define TRAINER_DEVICES_CUDA_ELEMENTWISE_CUH
+
+#include <algorithm>
+#include <cstdint>
+
+#include "trainer/devices/cuda/launching.cuh"
+#include "trainer/devices/cuda/numbers.cuh"
+
+namespace dp::trainer::kernels {
+
+template <int kWidth, typename F, typename... In>
+__device__ Numbers<kWidth> each(F f, const In&... in) {
+    Numbers<kWidth> result;
+    for (int i = 0; i < kWidth; ++i) result.at[i] = f(in.at[i]...);
+    return result;
+}
+
+// A thread reads all that it needs for a place before it writes there, so `out` may be one of the inputs.
+template <int kWidth, typename F, typename Out, typename... In>
+__global__ void map_kernel(F f, std::int64_t count, Out* out, const In*... in) {
+    const std::int64_t packs = count / kWidth;
+    for (std::int64_t i = first_item(); i < packs; i += stride())
+        write_pack<kWidth>(out + i * kWidth, each<kWidth>(f, read_pack<kWidth>(in + i * kWidth)...));
+    for (std::int64_t i = packs * kWidth + first_item(); i < count; i += stride())
+        write(out[i], f(read(in[i])...));
+}
+
+// f: a struct with float operator()(float ...) const on the device.
+template <typename F, typename Out, typename... In>
+void map(F f, std::int64_t count, cudaStream_t stream, Out* out, const In*... in) {
+    constexpr int kWidth = std::max({kPacked<Out>, kPacked<In>...});
+    if (in_packs({out, in...})) {
+        map_kernel<kWidth><<<blocks_for(count / kWidth + 1), kThreads, 0, stream>>>(f, count, out, in...);
+    } else {
+        map_kernel<1><<<blocks_for(count), kThreads, 0, stream>>>(f, count, out, in...);
+    }
+}
+
+}  // namespace dp::trainer::kernels
+
+#endif

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Losses and their gradients: see loss_kernels.hpp. Each block of a loss writes its part of the metrics, and
+// one block then adds the parts up in their order: a loss is the same bits each time.
+#include "trainer/devices/cuda/loss_kernels.hpp"
+
+#include <algorithm>
+
+#include "trainer/devices/cuda/launching.cuh"
+#include "trainer/devices/cuda/numbers.cuh"
+
+namespace dp::trainer::kernels {
+namespace {
+
+struct Part {
+    double loss, right;
+};
+
+// By one block.
+__global__ void add_parts_kernel(const Part* parts, std::int64_t count, double* metrics) {
+    double loss = 0, right = 0;
+    for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        loss += parts[i].loss;
+        right += parts[i].right;
+    }
+    loss = block_sum(loss);
+    right = block_sum(right);
+    if (threadIdx.x != 0) return;
+    metrics[0] += loss;
+    metrics[1] += right;
+}
+
+// Calls queue with where the blocks write their parts, then queues the sum.
+template <typename Queue>
+void with_parts(unsigned blocks, const Tensor& metrics, Scratch& scratch, cudaStream_t stream, Queue queue) {
+    auto* parts = scratch.take<Part>(blocks);
+    if (parts == nullptr) return;
+    queue(parts);
+    add_parts_kernel<<<1, kThreads, 0, stream>>>(parts, blocks, metrics.data<double>());
+}
+
+// A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
+template <typename T>
+__global__ void softmax_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t rows,
+                                             std::int64_t classes, float scale, Part* parts, T* gradient) {
+    double loss = 0, right = 0;
+    for (std::int64_t r = first_item(); r < rows; r += stride()) {
+        const T* row = logits + r * classes;
+        const std::int32_t label = labels[r];
+        std::int64_t best = 0;
+        for (std::int64_t c = 1; c < classes; ++c) best = read(row[c]) > read(row[best]) ? c : best;
+        const float largest = read(row[best]);
+        float total = 0;
+        for (std::int64_t c = 0; c < classes; ++c) total += expf(read(row[c]) - largest);
+        loss += static_cast<double>(logf(total) - (read(row[label]) - largest));
+        right += best == label ? 1 : 0;
+        if (gradient == nullptr) continue;
+        for (std::int64_t c = 0; c < classes; ++c)
+            write(gradient[r * classes + c],
+                  scale * (expf(read(row[c]) - largest) / total - (c == label ? 1.0f : 0.0f)));
+    }
+    loss = block_sum(loss);
+    right = block_sum(right);
+    if (threadIdx.x == 0) parts[blockIdx.x] = {loss, right};
+}
+
+// By a block: calls work(i, kWidth neighbours from i on, as a Numbers<kWidth>) for all numbers of a row, 16
+// bytes at a time from where the row allows it. A thread gets the same ones each time.
+template <typename T, typename Work>
+__device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
+    constexpr int kWidth = kPacked<T>;
+    const auto place = reinterpret_cast<std::uintptr_t>(row);
+    const std::int64_t before = min(static_cast<std::int64_t>((16 - place % 16) % 16 / sizeof(T)), count);
+    const std::int64_t packs = (count - before) / kWidth;
+    if (threadIdx.x < before) work(threadIdx.x, read_pack<1>(row + threadIdx.x));
+    for (std::int64_t pack = threadIdx.x; pack < packs; pack += blockDim.x)
+        work(before + pack * kWidth, read_pack<kWidth>(row + before + pack * kWidth));
+    for (std::int64_t i = before + packs * kWidth + threadIdx.x; i < count; i += blockDim.x)
+        work(i, read_pack<1>(row + i));
+}
+
+// A block a row: the classes are many. Reads the logits three times, writes the gradient once, which may lie
+// where they lie.
+template <typename T>
+__global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,
+                                          float scale, Part* parts, T* gradient) {
+    const T* row = logits + blockIdx.x * classes;
+    const std::int32_t label = labels[blockIdx.x];
+    __shared__ float warps[kThreads / 32];
+    float largest = -INFINITY;
+    for_each_of_row(row, classes, [&](std::int64_t, const auto& numbers) {
+        for (float number : numbers.at) largest = fmaxf(largest, number);
+    });
+    largest = warp_max_all(largest);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = largest;
+    __syncthreads();
+    for (float warp : warps) largest = fmaxf(largest, warp);
+    double sum = 0;
+    int before = 0;  // largest ones in front of the label
+    for_each_of_row(row, classes, [&](std::int64_t first, const auto& numbers) {
+        float part = 0;
+        for (float number : numbers.at) {
+            part += expf(number - largest);
+            before += first < label && number == largest ? 1 : 0;
+            ++first;
+        }
+        sum += static_cast<double>(part);
+    });
+    const auto total = static_cast<float>(block_sum(sum));
+    const double all_before = block_sum(before);
+    const float own = read(row[label]);
+    __syncthreads();  // the label's logit may be overwritten below
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
+                             own == largest && all_before == 0 ? 1.0 : 0.0};
+    if (gradient == nullptr) return;
+    T* to = gradient + blockIdx.x * classes;
+    const bool alike =
+        (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row)) % 16 == 0;
+    for_each_of_row(row, classes, [&](std::int64_t first, auto numbers) {
+        std::int64_t c = first;
+        for (float& number : numbers.at)
+            number = scale * (expf(number - largest) / total - (c++ == label ? 1.0f : 0.0f));
+        if (alike) return write_pack(to + first, numbers);
+        for (float number : numbers.at) write(to[first++], number);
+    });
+}
+
+template <typename T>
+__global__ void squared_error_kernel(const T* prediction, const float* target, std::int64_t count,
+                                     float columns, float scale, Part* parts, T* gradient) {
+    double loss = 0;
+    for (std::int64_t i = first_item(); i < count; i += stride()) {
+        const float difference = read(prediction[i]) - target[i];
+        loss += static_cast<double>(difference) * difference / columns;
+        if (gradient != nullptr) write(gradient[i], scale * 2 * difference / columns);
+    }
+    loss = block_sum(loss);
+    if (threadIdx.x == 0) parts[blockIdx.x] = {loss, 0};
+}
+
+// A block an image. Reads logits and targets twice, writes the gradient once, which may lie where they lie.
+template <typename T>
+__global__ void sigmoid_dice_kernel(const T* logits, const float* target, std::int64_t columns, float scale,
+                                    Part* parts, T* gradient) {
+    const T* row = logits + blockIdx.x * columns;
+    const float* wanted = target + blockIdx.x * columns;
+    double both = 0, sides = 0, right = 0;  // Σ p t, Σ p + t, numbers on the right side of one half
+    for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
+        const float logit = read(row[i]), p = 1 / (1 + expf(-logit));
+        both += static_cast<double>(p * wanted[i]);
+        sides += static_cast<double>(p + wanted[i]);
+        right += (logit > 0) == (wanted[i] > 0.5f) ? 1 : 0;
+    }
+    both = block_sum(both);
+    sides = block_sum(sides);
+    right = block_sum(right);
+    const double above = 2 * both + kDiceSmooth, below = sides + kDiceSmooth;
+    if (threadIdx.x == 0) parts[blockIdx.x] = {1 - above / below, right / static_cast<double>(columns)};
+    if (gradient == nullptr) return;
+    const auto base = static_cast<float>(static_cast<double>(scale) * above / (below * below));
+    const auto slope = static_cast<float>(static_cast<double>(scale) * 2 / below);
+    for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
+        const float p = 1 / (1 + expf(-read(row[i])));
+        write(gradient[blockIdx.x * columns + i], (base - slope * wanted[i]) * p * (1 - p));
+    }
+}
+
+// Null for an empty tensor.
+template <typename T>
+T* wanted(const Tensor& tensor) {
+    return tensor ? tensor.data<T>() : nullptr;
+}
+
+}  // namespace
+
+void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
+                           const Tensor& gradient, Scratch& scratch, cudaStream_t stream) {
+    constexpr std::int64_t kFewClasses = 64;
+    const std::int64_t rows = logits.rows(), classes = logits.columns();
+    const auto* right = labels.data<std::int32_t>();
+    const bool few = classes <= kFewClasses;
+    const unsigned blocks = few ? blocks_for(rows) : static_cast<unsigned>(rows);
+    with_parts(blocks, metrics, scratch, stream, [&](Part* parts) {
+        with_number(logits.type(), [&](auto number) {
+            using T = decltype(number);
+            const T* in = logits.data<T>();
+            T* out = wanted<T>(gradient);
+            if (few) {
+                softmax_cross_entropy_kernel<<<blocks, kThreads, 0, stream>>>(in, right, rows, classes, scale,
+                                                                              parts, out);
+            } else {
+                wide_cross_entropy_kernel<<<blocks, kThreads, 0, stream>>>(in, right, classes, scale, parts,
+                                                                           out);
+            }
+        });
+    });
+}
+
+void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
+                   const Tensor& gradient, Scratch& scratch, cudaStream_t stream) {
+    const unsigned blocks = blocks_for(prediction.elements());
+    with_parts(blocks, metrics, scratch, stream, [&](Part* parts) {
+        with_number(prediction.type(), [&](auto number) {
+            using T = decltype(number);
+            squared_error_kernel<<<blocks, kThreads, 0, stream>>>(
+                prediction.data<T>(), target.data<float>(), prediction.elements(),
+                static_cast<float>(prediction.columns()), scale, parts, wanted<T>(gradient));
+        });
+    });
+}
+
+void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                  const Tensor& gradient, Scratch& scratch, cudaStream_t stream) {
+    const auto blocks = static_cast<unsigned>(logits.rows());
+    with_parts(blocks, metrics, scratch, stream, [&](Part* parts) {
+        with_number(logits.type(), [&](auto number) {
+            using T = decltype(number);
+            sigmoid_dice_kernel<<<blocks, kThreads, 0, stream>>>(
+                logits.data<T>(), target.data<float>(), logits.columns(), scale, parts, wanted<T>(gradient));
+        });
+    });
+}
+
+}  // namespace dp::trainer::kernels

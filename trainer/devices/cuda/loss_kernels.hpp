@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of losses, as functions that queue them on a stream: see kernels.hpp for the manner and
+// device.hpp for what each computes.
+#ifndef TRAINER_DEVICES_CUDA_LOSS_KERNELS_HPP
+#define TRAINER_DEVICES_CUDA_LOSS_KERNELS_HPP
+
+#include <cuda_runtime.h>
+
+#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer::kernels {
+
+// The gradient may be an empty tensor.
+void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
+                           const Tensor& gradient, Scratch& scratch, cudaStream_t stream);
+void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
+                   const Tensor& gradient, Scratch& scratch, cudaStream_t stream);
+void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
+                  const Tensor& gradient, Scratch& scratch, cudaStream_t stream);
+
+}  // namespace dp::trainer::kernels
+
+#endif

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How kernels read and write numbers of either type that flows through a model, f32 or bf16: read to float,
+// computed in float, rounded once when written. Every file of kernels includes it.
+#ifndef TRAINER_DEVICES_CUDA_NUMBERS_CUH
+#define TRAINER_DEVICES_CUDA_NUMBERS_CUH
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "trainer/tensor.hpp"
+
+namespace dp::trainer::kernels {
+
+using Bf16 = __nv_bfloat16;
+
+__device__ inline float read(float number) {
+    return number;
+}
+__device__ inline float read(Bf16 number) {
+    return __bfloat162float(number);
+}
+__device__ inline void write(float& to, float number) {
+    to = number;
+}
+__device__ inline void write(Bf16& to, float number) {
+    to = __float2bfloat16_rn(number);
+}
+
+// Neighbours that are read or written at once, 16 bytes at a time.
+template <typename T, int kWidth>
+struct alignas(16) Pack {
+    static_assert(sizeof(T) * kWidth % 16 == 0);
+    T at[kWidth];
+};
+template <int kWidth>
+struct Numbers {
+    float at[kWidth];
+};
+
+// How many numbers of a type 16 bytes hold.
+template <typename T>
+inline constexpr int kPacked = 16 / static_cast<int>(sizeof(T));
+
+// kWidth 1: that number, wherever it lies. Otherwise `from` is a multiple of 16 bytes.
+template <int kWidth, typename T>
+__device__ Numbers<kWidth> read_pack(const T* from) {
+    Numbers<kWidth> numbers;
+    if constexpr (kWidth == 1) {
+        numbers.at[0] = read(*from);
+    } else {
+        const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+        for (int i = 0; i < kWidth; ++i) numbers.at[i] = read(pack.at[i]);
+    }
+    return numbers;
+}
+template <int kWidth, typename T>
+__device__ void write_pack(T* to, const Numbers<kWidth>& numbers) {
+    if constexpr (kWidth == 1) {
+        write(*to, numbers.at[0]);
+    } else {
+        Pack<T, kWidth> pack;
+        for (int i = 0; i < kWidth; ++i) write(pack.at[i], numbers.at[i]);
+        *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+    }
+}
+
+// ---- on the host
+// -------------------------------------------------------------------------------------------
+
+// Calls work with a number of that type: a kernel's template argument is decltype of it.
+template <typename Work>
+void with_number(Type type, Work work) {
+    if (type == Type::bf16) {
+        work(Bf16{});
+    } else {
+        work(float{});
+    }
+}
+
+inline bool in_packs(std::initializer_list<const void*> places) {
+    for (const void* place : places)
+        if (reinterpret_cast<std::uintptr_t>(place) % 16 != 0) return false;
+    return true;
+}
+
+}  // namespace dp::trainer::kernels
+
+#endif

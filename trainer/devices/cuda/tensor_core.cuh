@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A warp's products of bf16 matrices on tensor cores, added up in float: the instructions mma.sync.m16n8k16
+// and ldmatrix of the PTX ISA, and which numbers lie where in them. tensor_attention.cu is built of these.
+//
+// A warp holds a matrix in pieces. Of a sum, 16 x 8 floats, a lane has four: rows lane / 4 and lane / 4 + 8,
+// columns lane % 4 * 2 and the next. Of a left factor, 16 x 16, it has four pairs of neighbours: the places
+// that it has of a sum's, then the same 8 columns further on.
+#ifndef TRAINER_DEVICES_CUDA_TENSOR_CORE_CUH
+#define TRAINER_DEVICES_CUDA_TENSOR_CORE_CUH
+
+#include <cuda_bf16.h>
+
+#include <cstring>
+
+namespace dp::trainer::kernels {
+
+struct SumPiece {
+    float at[4] = {};
+
+    // Where this lane's number i lies in the 16 x 8.
+    __device__ static int row(int i) { return static_cast<int>(threadIdx.x % 32 / 4) + i / 2 * 8; }
+    __device__ static int column(int i) { return static_cast<int>(threadIdx.x % 4) * 2 + i % 2; }
+};
+struct LeftPiece {
+    unsigned at[4];
+};
+// Of the right factor, 16 x 8, two pieces side by side.
+struct RightPieces {
+    unsigned at[4];
+};
+
+__device__ inline unsigned pair_of(float first, float second) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    unsigned bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+__device__ inline void multiply_add(SumPiece& sum, const LeftPiece& left, unsigned right0, unsigned right1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum.at[0]), "+f"(sum.at[1]), "+f"(sum.at[2]), "+f"(sum.at[3])
+        : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "r"(right0), "r"(right1));
+}
+
+// Four matrices of 8 x 8 from shared memory; lane i gives the place of row i % 8 of matrix i / 8, a multiple
+// of 16 bytes. Of each, lane i gets two neighbours of row i / 4: columns i % 4 * 2 and the next.
+__device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(place)
+                 : "memory");
+}
+// The same of the transposed matrices.
+__device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(place)
+                 : "memory");
+}
+
+// ---- with matrices in shared memory, kStride numbers from row to row
+// ---------------------------------------
+
+// The 16 x 16 that begins at `matrix`.
+template <int kStride>
+__device__ LeftPiece left_piece(const __nv_bfloat16* matrix) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    LeftPiece piece;
+    load_matrices(piece.at, matrix + lane % 16 * kStride + lane / 16 * 8);
+    return piece;
+}
+
+// The right factor whose columns are the 16 rows that begin at `matrix`.
+template <int kStride>
+__device__ RightPieces right_from_rows(const __nv_bfloat16* matrix) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    RightPieces pieces;
+    load_matrices(pieces.at, matrix + (lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 8);
+    return pieces;
+}
+
+// The right factor, 16 x 16, that begins at `matrix`.
+template <int kStride>
+__device__ RightPieces right_from_columns(const __nv_bfloat16* matrix) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    RightPieces pieces;
+    load_matrices_transposed(pieces.at, matrix + lane % 16 * kStride + lane / 16 * 8);
+    return pieces;
+}
+
+// sums += left rightᵀ: left [16, 16 kSteps], right [8 kSums, 16 kSteps], sums [16, 8 kSums].
+template <int kStride, int kSums, int kSteps>
+__device__ void multiply_by_rows(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps],
+                                 const __nv_bfloat16* right) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int sum = 0; sum < kSums; sum += 2) {
+            const auto pieces = right_from_rows<kStride>(right + sum * 8 * kStride + step * 16);
+            multiply_add(sums[sum], left[step], pieces.at[0], pieces.at[1]);
+            multiply_add(sums[sum + 1], left[step], pieces.at[2], pieces.at[3]);
+        }
+    }
+}
+
+// sums += left right: left [16, 16 kSteps], right [16 kSteps, 8 kSums], sums [16, 8 kSums].
+template <int kStride, int kSums, int kSteps>
+__device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps],
+                         const __nv_bfloat16* right) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int sum = 0; sum < kSums; sum += 2) {
+            const auto pieces = right_from_columns<kStride>(right + step * 16 * kStride + sum * 8);
+            multiply_add(sums[sum], left[step], pieces.at[0], pieces.at[1]);
+            multiply_add(sums[sum + 1], left[step], pieces.at[2], pieces.at[3]);
+        }
+    }
+}
+
+// Sums [16, 8 kSums], rounded, as a left factor [16, 16 kSums / 2].
+template <int kSums>
+__device__ void as_left(LeftPiece (&left)[kSums / 2], const SumPiece (&sums)[kSums]) {
+#pragma unroll
+    for (int i = 0; i < kSums / 2; ++i) {
+        const auto &first = sums[2 * i].at, &second = sums[2 * i + 1].at;
+        left[i] = {{pair_of(first[0], first[1]), pair_of(first[2], first[3]), pair_of(second[0], second[1]),
+                    pair_of(second[2], second[3])}};
+    }
+}
+
+}  // namespace dp::trainer::kernels
+
+#endif
