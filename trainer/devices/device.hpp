@@ -12,7 +12,9 @@
 // biases of linear layers, convolutions and add_channels(), the tables of embed(). Always f32: gradients of
 // parameters, weights and biases of the norms, statistics (saved, running, sums), targets of squared_error()
 // and sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read
-// to f32, computed and added up in f32 or wider, and rounded once, when they are written.
+// to f32, computed and added up in f32 or wider, and rounded once, when they are written. (Where a library
+// does it, a convolution in bf16 may also be rounded before its bias is added, and so may the gradient of its
+// weights; weights of attention are rounded for matrix units.)
 #ifndef TRAINER_DEVICES_DEVICE_HPP
 #define TRAINER_DEVICES_DEVICE_HPP
 

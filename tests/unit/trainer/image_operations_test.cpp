@@ -136,7 +136,7 @@ TEST_P(ImageOperationsTest, AConvolutionOfStrideTwoBackwardsIsATransposedOne) {
         values(dx), "x", slope_tolerance(type()));
     expect_slopes(
         [&](const auto& at) { return weighted_sum(doubled(widened(x), at, in, kOutputs, kRows), dy); }, w,
-        values(dw), "w");
+        values(dw), "w", slope_tolerance(type()));
 }
 
 TEST_P(ImageOperationsTest, ChannelsAreAddedToAndSummed) {

@@ -83,6 +83,23 @@ TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {
     expect_tensor(to_places, d_places, kTolerance, "the places' gradient");
 }
 
+TEST_P(SequenceOperationsTest, EmbeddingsGradientOfManyRowsOfFewTokens) {
+    constexpr std::int64_t kSequences = 2, kLength = 300, kVocabulary = 5, kColumns = 1030;
+    Random random(8, 0);
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < kSequences * kLength; ++i)
+        tokens.push_back(i == 0 ? 4 : static_cast<std::int32_t>(random.below(4)));  // 4 only in the first row
+    const auto dy = numbers(kSequences * kLength * kColumns, 9);
+    std::vector<double> expected(static_cast<std::size_t>(kVocabulary * kColumns));
+    for (std::size_t i = 0; i < dy.size(); ++i)
+        expected[static_cast<std::size_t>(tokens[i / kColumns]) * kColumns + i % kColumns] +=
+            static_cast<double>(dy[i]);
+    const Tensor d_table = floats({kVocabulary, kColumns}), d_places = floats({kLength, kColumns});
+    device().embed_backward(device().copy_of<std::int32_t>(Type::i32, {kSequences, kLength}, tokens),
+                            flowing({kSequences * kLength, kColumns}, dy), d_table, d_places);
+    expect_tensor(d_table, expected, kTolerance, "the table's gradient");
+}
+
 std::vector<double> layer_norm(const std::vector<double>& x, const std::vector<double>& w,
                                const std::vector<double>& b) {
     const std::size_t columns = w.size();
@@ -100,7 +117,7 @@ std::vector<double> layer_norm(const std::vector<double>& x, const std::vector<d
 
 TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
     for (const auto& [rows, columns] :
-         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 2}, {3, 24}, {37, 513}}) {
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 2}, {3, 24}, {37, 513}, {200, 16}}) {
         const auto x = numbers(rows * columns, 8, -3, 5), dy = numbers(rows * columns, 11),
                    before = numbers(rows * columns, 12);
         const auto w = random_values(columns, 9), b = random_values(columns, 10);
@@ -154,10 +171,15 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
     struct Case {
         std::int64_t sequences, sequence, heads, size;
     };
-    // Heads of the seeds' sizes, one of each width that the kernels know, and lengths on both sides of their
-    // blocks.
-    for (const auto& [sequences, sequence, heads, size] :
-         std::vector<Case>{{1, 1, 1, 1}, {2, 5, 3, 24}, {1, 65, 2, 64}, {2, 33, 1, 80}, {1, 70, 1, 128}}) {
+    // Heads of the seeds' sizes, one of each width that the kernels know and one that is no multiple of 8,
+    // and lengths on both sides of their blocks.
+    for (const auto& [sequences, sequence, heads, size] : std::vector<Case>{{1, 1, 1, 1},
+                                                                            {2, 5, 3, 24},
+                                                                            {1, 65, 2, 64},
+                                                                            {2, 33, 1, 80},
+                                                                            {1, 70, 1, 128},
+                                                                            {1, 40, 2, 20},
+                                                                            {1, 150, 1, 24}}) {
         const std::int64_t columns = heads * size, rows = sequences * sequence;
         const auto qkv = numbers(rows * 3 * columns, 13, -2, 2), dy = numbers(rows * columns, 14);
         const Attention shape{sequence, heads};
@@ -191,12 +213,15 @@ TEST_P(SequenceOperationsTest, AttentionSeesNothingOfWhatComesLater) {
 }
 
 TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
-    constexpr std::int64_t kRows = 5, kClasses = 1000;
+    constexpr std::int64_t kRows = 5, kClasses = 1003;
     const auto logits = numbers(kRows * kClasses, 16, -8, 8);
     const std::vector<std::int32_t> labels{0, 999, 500, 3, 7};
     const Tensor in = flowing({kRows, kClasses}, logits), metrics = device().make(Type::f64, {2});
-    device().softmax_cross_entropy(in, device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels), 0.25f,
-                                   metrics, in);
+    const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
+    const Tensor elsewhere = flowing({1 + kRows * kClasses}).view(1, {kRows, kClasses});
+    device().softmax_cross_entropy(in, targets, 0.25f, device().make(Type::f64, {2}), elsewhere);
+    device().softmax_cross_entropy(in, targets, 0.25f, metrics, in);
+    EXPECT_EQ(values(elsewhere), values(in));
     const auto loss = [&](const std::vector<double>& at) {
         double sum = 0;
         for (std::size_t row = 0; row < kRows; ++row) {

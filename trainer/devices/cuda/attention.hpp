@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
@@ -28,7 +28,8 @@ void attention_backward(const Attention& a, std::int64_t rows, std::int64_t colu
 void tensor_attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
                       cudaStream_t stream);
 void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                               const Tensor& dy, const Tensor& d_qkv, Scratch& scratch, cudaStream_t stream);
+                               const Tensor& dy, const Tensor& d_qkv, Workspace& workspace,
+                               cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
 

@@ -138,14 +138,14 @@ CudaConvolutions::Plan* CudaConvolutions::plan(const Convolution& c, std::int64_
     return nullptr;
 }
 
-const void* CudaConvolutions::input(const Plan& plan, const Tensor& tensor, Scratch& copy) {
+const void* CudaConvolutions::input(const Plan& plan, const Tensor& tensor, Workspace& copy) {
     void* place = output(plan, tensor, copy);
     if (place != nullptr && tensor.type() != plan.type)
         kernels::convert(tensor.data<void>(), tensor.type(), place, plan.type, tensor.elements(), stream_);
     return place;
 }
 
-void* CudaConvolutions::output(const Plan& plan, const Tensor& tensor, Scratch& copy) {
+void* CudaConvolutions::output(const Plan& plan, const Tensor& tensor, Workspace& copy) {
     if (tensor.type() == plan.type) return tensor.data<void>();
     return copy.take<std::byte>(tensor.elements() * static_cast<std::int64_t>(size_of(plan.type)));
 }

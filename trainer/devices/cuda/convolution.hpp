@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "trainer/devices/cuda/check.hpp"
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -46,8 +46,8 @@ class CudaConvolutions {
     FirstFailure& failure_;
     cudaStream_t stream_;
     cudnnHandle_t handle_ = nullptr;
-    Scratch workspace_;
-    Scratch x_copy_, w_copy_, y_copy_;  // in cuDNN's type, where that is not the tensor's
+    Workspace workspace_;
+    Workspace x_copy_, w_copy_, y_copy_;  // in cuDNN's type, where that is not the tensor's
     std::map<std::tuple<Convolution, std::int64_t, Type>, Plan> plans_;
 
     bool ok(cudnnStatus_t result, const char* what);
@@ -58,8 +58,8 @@ class CudaConvolutions {
     bool choose_algorithms(Plan& plan);
     static void forget(Plan& plan);
     // A tensor as cuDNN reads it, and the place where cuDNN writes one: its own memory, or that of `copy`.
-    const void* input(const Plan& plan, const Tensor& tensor, Scratch& copy);
-    void* output(const Plan& plan, const Tensor& tensor, Scratch& copy);
+    const void* input(const Plan& plan, const Tensor& tensor, Workspace& copy);
+    void* output(const Plan& plan, const Tensor& tensor, Workspace& copy);
     // Before each call: its unit is a property of the descriptor that all three share. False after a failure.
     bool prepare(const Plan& plan, cudnnMathType_t math);
     // Brings what cuDNN wrote to `place` to the tensor.

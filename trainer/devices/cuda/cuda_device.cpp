@@ -53,7 +53,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
         return tl::make_unexpected(*failure.error());
     device->gemm_ =
         std::make_unique<Gemm>(failure, device->stream_, device->partition_ ? device->partition_->sms() : 0);
-    device->scratch_ = std::make_unique<Scratch>(failure);
+    device->workspace_ = std::make_unique<Workspace>(failure);
     device->convolutions_ = std::make_unique<CudaConvolutions>(failure, device->stream_);
     if (failure.failed()) return tl::make_unexpected(*failure.error());
     return device;
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
 CudaDevice::~CudaDevice() {
     gemm_.reset();
     convolutions_.reset();
-    scratch_.reset();
+    workspace_.reset();
     if (stream_ != nullptr && !partition_)
         cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
 }
@@ -159,7 +159,7 @@ void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, c
     gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, x, {},
                     dw, write);
     if (!db || failure_.failed()) return;
-    kernels::sum_rows(dy, write, db, *scratch_, stream_);
+    kernels::sum_rows(dy, write, db, *workspace_, stream_);
     queued("summing the gradient of a bias");
 }
 
@@ -198,7 +198,7 @@ void CudaDevice::layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, c
 void CudaDevice::layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
                                      const Tensor& dx, const Tensor& dw, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::layer_norm_backward(x, w, saved, dy, dx, dw, db, *scratch_, stream_);
+    kernels::layer_norm_backward(x, w, saved, dy, dx, dw, db, *workspace_, stream_);
     queued("the gradient of layer norm");
 }
 
@@ -217,7 +217,7 @@ void CudaDevice::attention_backward(const Attention& a, const Tensor& qkv, const
                                     const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) {
     if (failure_.failed() || !fits(a, y)) return;
     if (qkv.type() == Type::bf16) {
-        kernels::tensor_attention_backward(a, qkv, y, sums, dy, d_qkv, *scratch_, stream_);
+        kernels::tensor_attention_backward(a, qkv, y, sums, dy, d_qkv, *workspace_, stream_);
     } else {
         kernels::attention_backward(a, y.rows(), y.columns(), qkv.data<float>(), y.data<float>(),
                                     sums.data<float>(), dy.data<float>(), d_qkv.data<float>(), stream_);
@@ -318,21 +318,21 @@ void CudaDevice::relu_backward(const Tensor& y, const Tensor& dy, const Tensor& 
 void CudaDevice::softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
                                        const Tensor& metrics, const Tensor& d_logits) {
     if (failure_.failed()) return;
-    kernels::softmax_cross_entropy(logits, labels, scale, metrics, d_logits, *scratch_, stream_);
+    kernels::softmax_cross_entropy(logits, labels, scale, metrics, d_logits, *workspace_, stream_);
     queued("softmax cross-entropy");
 }
 
 void CudaDevice::squared_error(const Tensor& prediction, const Tensor& target, float scale,
                                const Tensor& metrics, const Tensor& d_prediction) {
     if (failure_.failed()) return;
-    kernels::squared_error(prediction, target, scale, metrics, d_prediction, *scratch_, stream_);
+    kernels::squared_error(prediction, target, scale, metrics, d_prediction, *workspace_, stream_);
     queued("squared error");
 }
 
 void CudaDevice::sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
                               const Tensor& d_logits) {
     if (failure_.failed()) return;
-    kernels::sigmoid_dice(logits, target, scale, metrics, d_logits, *scratch_, stream_);
+    kernels::sigmoid_dice(logits, target, scale, metrics, d_logits, *workspace_, stream_);
     queued("Dice's loss");
 }
 

@@ -13,8 +13,8 @@
 #include "trainer/devices/cuda/check.hpp"
 #include "trainer/devices/cuda/convolution.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
-#include "trainer/devices/cuda/scratch.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -102,7 +102,7 @@ class CudaDevice final : public Device {
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
-    std::unique_ptr<Scratch> scratch_;
+    std::unique_ptr<Workspace> workspace_;
 
     CudaDevice() = default;
     bool fits(const Attention& a, const Tensor& y);

@@ -56,7 +56,7 @@ Gemm::~Gemm() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-Tensor Gemm::matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Scratch& copy) {
+Tensor Gemm::matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Workspace& copy) {
     const std::int64_t stride = stride_of(rows, columns, tensor.type());
     if (stride == columns) return tensor.view(0, {rows, columns});
     auto* memory = copy.take<std::byte>(rows * stride * static_cast<std::int64_t>(size_of(tensor.type())));

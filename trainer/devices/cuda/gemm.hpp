@@ -14,7 +14,7 @@
 #include <map>
 
 #include "trainer/devices/cuda/check.hpp"
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -70,11 +70,11 @@ class Gemm {
     int sms_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
-    Scratch a_copy_, b_copy_, c_copy_;
+    Workspace a_copy_, b_copy_, c_copy_;
     std::map<Case, Plan> plans_;
 
     // A tensor as cuBLASLt gets it: itself as [rows, columns], or room in `copy` for longer rows.
-    Tensor matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Scratch& copy);
+    Tensor matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Workspace& copy);
     // From a tensor to its matrix, or back, where that is not the same memory.
     void copy(const Tensor& from, const Tensor& to, std::int64_t columns);
     bool describe(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c, const void* bias,

@@ -194,11 +194,11 @@ void add_bias(const Tensor& y, const Tensor& bias, Activation activation, cudaSt
     });
 }
 
-void sum_rows(const Tensor& in, Write write, const Tensor& sum, Scratch& scratch, cudaStream_t stream) {
+void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream) {
     with_number(in.type(), [&](auto number) {
         using T = decltype(number);
         sum_rows_of(OwnNumber<T>{in.data<T>(), in.columns()}, in.rows(), in.columns(), write,
-                    {sum.data<float>()}, scratch, stream);
+                    {sum.data<float>()}, workspace, stream);
     });
 }
 

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
@@ -22,7 +22,7 @@ void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tens
 // y[r, c] = act(y[r, c] + bias[c]): where cuBLASLt has no fused form.
 void add_bias(const Tensor& y, const Tensor& bias, Activation activation, cudaStream_t stream);
 // sum[c] = Σ rows in[r, c], or that more, always in the same order.
-void sum_rows(const Tensor& in, Write write, const Tensor& sum, Scratch& scratch, cudaStream_t stream);
+void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream);
 void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx, cudaStream_t stream);
 
 // y[r, channel, i] = act(y[r, channel, i] + bias[channel]); bias may be empty.

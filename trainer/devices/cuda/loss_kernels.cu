@@ -32,8 +32,9 @@ __global__ void add_parts_kernel(const Part* parts, std::int64_t count, double* 
 
 // Calls queue with where the blocks write their parts, then queues the sum.
 template <typename Queue>
-void with_parts(unsigned blocks, const Tensor& metrics, Scratch& scratch, cudaStream_t stream, Queue queue) {
-    auto* parts = scratch.take<Part>(blocks);
+void with_parts(unsigned blocks, const Tensor& metrics, Workspace& workspace, cudaStream_t stream,
+                Queue queue) {
+    auto* parts = workspace.take<Part>(blocks);
     if (parts == nullptr) return;
     queue(parts);
     add_parts_kernel<<<1, kThreads, 0, stream>>>(parts, blocks, metrics.data<double>());
@@ -175,13 +176,13 @@ T* wanted(const Tensor& tensor) {
 }  // namespace
 
 void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                           const Tensor& gradient, Scratch& scratch, cudaStream_t stream) {
+                           const Tensor& gradient, Workspace& workspace, cudaStream_t stream) {
     constexpr std::int64_t kFewClasses = 64;
     const std::int64_t rows = logits.rows(), classes = logits.columns();
     const auto* right = labels.data<std::int32_t>();
     const bool few = classes <= kFewClasses;
     const unsigned blocks = few ? blocks_for(rows) : static_cast<unsigned>(rows);
-    with_parts(blocks, metrics, scratch, stream, [&](Part* parts) {
+    with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
         with_number(logits.type(), [&](auto number) {
             using T = decltype(number);
             const T* in = logits.data<T>();
@@ -198,9 +199,9 @@ void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float sca
 }
 
 void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                   const Tensor& gradient, Scratch& scratch, cudaStream_t stream) {
+                   const Tensor& gradient, Workspace& workspace, cudaStream_t stream) {
     const unsigned blocks = blocks_for(prediction.elements());
-    with_parts(blocks, metrics, scratch, stream, [&](Part* parts) {
+    with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
         with_number(prediction.type(), [&](auto number) {
             using T = decltype(number);
             squared_error_kernel<<<blocks, kThreads, 0, stream>>>(
@@ -211,9 +212,9 @@ void squared_error(const Tensor& prediction, const Tensor& target, float scale, 
 }
 
 void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                  const Tensor& gradient, Scratch& scratch, cudaStream_t stream) {
+                  const Tensor& gradient, Workspace& workspace, cudaStream_t stream) {
     const auto blocks = static_cast<unsigned>(logits.rows());
-    with_parts(blocks, metrics, scratch, stream, [&](Part* parts) {
+    with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
         with_number(logits.type(), [&](auto number) {
             using T = decltype(number);
             sigmoid_dice_kernel<<<blocks, kThreads, 0, stream>>>(

@@ -7,18 +7,18 @@
 
 #include <cuda_runtime.h>
 
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
 
 // The gradient may be an empty tensor.
 void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                           const Tensor& gradient, Scratch& scratch, cudaStream_t stream);
+                           const Tensor& gradient, Workspace& workspace, cudaStream_t stream);
 void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                   const Tensor& gradient, Scratch& scratch, cudaStream_t stream);
+                   const Tensor& gradient, Workspace& workspace, cudaStream_t stream);
 void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                  const Tensor& gradient, Scratch& scratch, cudaStream_t stream);
+                  const Tensor& gradient, Workspace& workspace, cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
 

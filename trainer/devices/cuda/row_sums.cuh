@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "trainer/devices/cuda/launching.cuh"
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
@@ -53,11 +53,11 @@ __global__ void add_parts_of_rows_kernel(const float* parts, int count, std::int
 
 template <typename Term>
 void sum_rows_of(Term term, std::int64_t rows, std::int64_t columns, Write write,
-                 std::array<float*, Term::kSums> sums, Scratch& scratch, cudaStream_t stream) {
+                 std::array<float*, Term::kSums> sums, Workspace& workspace, cudaStream_t stream) {
     constexpr std::int64_t kRowsAPart = 64, kMostParts = 64;
     const std::int64_t rows_a_part = std::max(kRowsAPart, (rows + kMostParts - 1) / kMostParts);
     const std::int64_t count = std::max<std::int64_t>(1, (rows + rows_a_part - 1) / rows_a_part);
-    auto* parts = scratch.take<float>(Term::kSums * count * columns);
+    auto* parts = workspace.take<float>(Term::kSums * count * columns);
     if (parts == nullptr) return;
     const dim3 blocks(static_cast<unsigned>((columns + kSumColumns - 1) / kSumColumns),
                       static_cast<unsigned>(count));

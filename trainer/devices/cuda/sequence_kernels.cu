@@ -241,7 +241,7 @@ void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor&
 }
 
 void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dw, const Tensor& db, Scratch& scratch,
+                         const Tensor& dx, const Tensor& dw, const Tensor& db, Workspace& workspace,
                          cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
@@ -252,7 +252,8 @@ void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, 
                               saved.data<float>(), dy.data<T>(), dx.data<T>());
                       });
         sum_rows_of(LayerNormParameters<T>{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()},
-                    x.rows(), x.columns(), Write::set, {dw.data<float>(), db.data<float>()}, scratch, stream);
+                    x.rows(), x.columns(), Write::set, {dw.data<float>(), db.data<float>()}, workspace,
+                    stream);
     });
 }
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "trainer/devices/cuda/scratch.hpp"
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
@@ -25,7 +25,7 @@ void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_tabl
 void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y, const Tensor& saved,
                 cudaStream_t stream);
 void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dw, const Tensor& db, Scratch& scratch,
+                         const Tensor& dx, const Tensor& dw, const Tensor& db, Workspace& workspace,
                          cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels

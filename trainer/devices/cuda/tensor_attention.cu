@@ -336,8 +336,9 @@ void tensor_attention(const Attention& a, const Tensor& qkv, const Tensor& y, co
 }
 
 void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                               const Tensor& dy, const Tensor& d_qkv, Scratch& scratch, cudaStream_t stream) {
-    auto* products = scratch.take<float>(y.rows() * a.heads);
+                               const Tensor& dy, const Tensor& d_qkv, Workspace& workspace,
+                               cudaStream_t stream) {
+    auto* products = workspace.take<float>(y.rows() * a.heads);
     if (products == nullptr) return;
     const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>(), dy.data<Bf16>()});
     with_size(y.columns() / a.heads, [&](auto size) {

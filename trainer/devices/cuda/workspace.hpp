@@ -3,8 +3,8 @@
 // Memory of the GPU for what one operation needs only while it runs: parts of sums, copies in another type.
 // It grows to the largest that was asked for, so that training soon asks for no more. One stream uses it, so
 // an operation may have it as soon as the one before is queued.
-#ifndef TRAINER_DEVICES_CUDA_SCRATCH_HPP
-#define TRAINER_DEVICES_CUDA_SCRATCH_HPP
+#ifndef TRAINER_DEVICES_CUDA_WORKSPACE_HPP
+#define TRAINER_DEVICES_CUDA_WORKSPACE_HPP
 
 #include <cuda_runtime.h>
 
@@ -16,13 +16,13 @@
 
 namespace dp::trainer {
 
-class Scratch {
+class Workspace {
  public:
     // `failure` belongs to the device and outlives this.
-    explicit Scratch(FirstFailure& failure) : failure_(failure) {}
-    ~Scratch() { cudaFree(memory_); }  // nobody is left to tell about a failure
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
+    explicit Workspace(FirstFailure& failure) : failure_(failure) {}
+    ~Workspace() { cudaFree(memory_); }  // nobody is left to tell about a failure
+    Workspace(const Workspace&) = delete;
+    Workspace& operator=(const Workspace&) = delete;
 
     // Room for so many T, aligned to 256 bytes; what was in it is lost. Null after a failure.
     template <typename T>
