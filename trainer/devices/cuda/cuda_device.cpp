@@ -134,17 +134,16 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
     if (failure_.failed()) return;
     const bool relu = activation == Activation::relu;
     Product product{y.rows(), y.columns(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT};
-    if (!b && !relu) {
-        gemm_->multiply(product, x, w, {}, y);
-        return;
+    if (b) {
+        product.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+        if (gemm_->multiply(product, x, w, b, y)) return;
+        // No fused form for this shape: the product is added to the bias, so that it is rounded once.
+        product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+        if (!failure_.failed()) kernels::repeat_row(b, y, stream_);
     }
-    product.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    if (gemm_->multiply(product, x, w, b, y)) return;
-    // No fused form for this shape. In bf16 this rounds once more than that.
-    product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (!gemm_->multiply(product, x, w, {}, y)) return;
-    kernels::add_bias(y, b, activation, stream_);
-    queued("adding a bias");
+    if (!gemm_->multiply(product, x, w, {}, y, b ? Write::add : Write::set)) return;
+    if (relu) kernels::relu(y, stream_);
+    queued("a linear layer");
 }
 
 void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) {

@@ -39,11 +39,8 @@ __global__ void gather_kernel(const In* in, const std::int32_t* indices, std::in
 }
 
 template <typename T>
-__global__ void add_bias_kernel(T* y, const T* bias, std::int64_t count, std::int64_t columns, bool relu) {
-    for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const float sum = read(y[i]) + read(bias[i % columns]);
-        write(y[i], relu ? fmaxf(sum, 0.0f) : sum);
-    }
+__global__ void repeat_row_kernel(const T* row, std::int64_t count, std::int64_t columns, T* y) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) y[i] = row[i % columns];
 }
 
 template <typename T>
@@ -56,6 +53,9 @@ struct OwnNumber {
     }
 };
 
+struct Relu {
+    __device__ float operator()(float x) const { return fmaxf(x, 0.0f); }
+};
 struct ReluBackward {
     __device__ float operator()(float y, float dy) const { return y > 0 ? dy : 0.0f; }
 };
@@ -186,11 +186,18 @@ void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tens
     });
 }
 
-void add_bias(const Tensor& y, const Tensor& bias, Activation activation, cudaStream_t stream) {
+void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream) {
     with_number(y.type(), [&](auto number) {
         using T = decltype(number);
-        add_bias_kernel<<<blocks_for(y.elements()), kThreads, 0, stream>>>(
-            y.data<T>(), bias.data<T>(), y.elements(), y.columns(), activation == Activation::relu);
+        repeat_row_kernel<<<blocks_for(y.elements()), kThreads, 0, stream>>>(row.data<T>(), y.elements(),
+                                                                             y.columns(), y.data<T>());
+    });
+}
+
+void relu(const Tensor& y, cudaStream_t stream) {
+    with_number(y.type(), [&](auto number) {
+        using T = decltype(number);
+        map(Relu{}, y.elements(), stream, y.data<T>(), y.data<T>());
     });
 }
 

@@ -19,8 +19,9 @@ namespace dp::trainer::kernels {
 
 void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out, cudaStream_t stream);
 
-// y[r, c] = act(y[r, c] + bias[c]): where cuBLASLt has no fused form.
-void add_bias(const Tensor& y, const Tensor& bias, Activation activation, cudaStream_t stream);
+// y[r, c] = row[c], and y = max(y, 0): for linear layers of which cuBLASLt has no fused form.
+void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream);
+void relu(const Tensor& y, cudaStream_t stream);
 // sum[c] = Σ rows in[r, c], or that more, always in the same order.
 void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream);
 void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx, cudaStream_t stream);
