@@ -8,6 +8,7 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -37,9 +38,23 @@ std::vector<std::string> prefixed(const std::string& prefix, const std::vector<s
     return full;
 }
 
-tl::unexpected<Error> backend_error(std::string message) {
-    dp_internal_fail(DP_ERROR_BACKEND, message.c_str());  // so that dp_last_error has it, too
-    return tl::make_unexpected(Error{DP_ERROR_BACKEND, std::move(message)});
+tl::unexpected<Error> failure(dp_status status, std::string message) {
+    dp_internal_fail(status, message.c_str());  // so that dp_last_error has it, too
+    return tl::make_unexpected(Error{status, std::move(message)});
+}
+
+// Waits until every member is there. -> a prefix for keys in the store that no other mesh has, also of a
+// group with the same name: meetings are numbered.
+Result<std::string> meet(Context& context, const Group& group, bool is_root, Timeout timeout) {
+    std::string number;
+    if (is_root) {
+        const auto count = context.add(group.name, 1, timeout);
+        if (!count) return tl::make_unexpected(count.error());
+        number = std::to_string(*count);
+    }
+    const auto told = context.broadcast(group, number, timeout);
+    if (!told) return tl::make_unexpected(told.error());
+    return group.name + "/" + std::string(told->begin(), told->end()) + "/";
 }
 
 // A mesh whose waits end with an error when the step is being ended: Gloo itself would wait for a rank that
@@ -84,20 +99,25 @@ void GlooStore::wait(const std::vector<std::string>& keys, const std::chrono::mi
     if (auto done = context_.wait(prefixed(prefix_, keys), timeout); !done) raise("waiting", done.error());
 }
 
-Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,
-                                                        Timeout timeout) {
-    // The barrier first: libdp names the ranks that are missing and their hosts, Gloo would only say "timed
-    // out".
-    if (auto arrived = context.barrier({"gloo/" + name, {}}, timeout); !arrived) {
-        return tl::make_unexpected(arrived.error());
-    }
+Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group& group, Timeout timeout) {
     const dp_world& world = context.world();
+    const auto& members = group.members;
+    const auto place = std::find(members.begin(), members.end(), world.rank);
+    if (!members.empty() && place == members.end())
+        return failure(DP_ERROR_INVALID, "rank " + std::to_string(world.rank) + " is no member of group \"" +
+                                             group.name + "\", whose mesh it wants");
+    const auto rank = members.empty() ? world.rank : static_cast<std::uint32_t>(place - members.begin());
+    const auto size = members.empty() ? world.size : static_cast<std::uint32_t>(members.size());
+    // All must be there first: libdp names the ranks that are missing and their hosts, Gloo would only say
+    // "timed out". What they are told meanwhile is where their addresses are to lie in the store.
+    const auto place_in_store = meet(context, {"gloo/" + group.name, members}, rank == 0, timeout);
+    if (!place_in_store) return tl::make_unexpected(place_in_store.error());
     try {
         ::gloo::transport::tcp::attr attributes;
         attributes.hostname = world.node_addr;
         auto device = ::gloo::transport::tcp::CreateDevice(attributes);
-        GlooStore store(context, "gloo/" + name + "/");
-        auto mesh = std::make_shared<Mesh>(static_cast<int>(world.rank), static_cast<int>(world.size));
+        GlooStore store(context, *place_in_store);
+        auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
         mesh->connectFullMesh(store, device);
@@ -106,11 +126,17 @@ Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const 
         dp_internal_ready(context.get());
         return mesh;
     } catch (const std::exception& error) {
-        return backend_error("Gloo could not connect rank " + std::to_string(world.rank) + " at " +
-                             world.node_addr + " with the other " + std::to_string(world.size - 1) + ": " +
-                             error.what() +
-                             "; check that the nodes reach each other on that network (--dp-interface)");
+        return failure(DP_ERROR_BACKEND, "Gloo could not connect rank " + std::to_string(world.rank) +
+                                             " at " + world.node_addr + " with the other " +
+                                             std::to_string(size - 1) + ": " + error.what() +
+                                             "; check that the nodes reach each other on that network "
+                                             "(--dp-interface)");
     }
+}
+
+Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,
+                                                        Timeout timeout) {
+    return gloo_mesh(context, {name, {}}, timeout);
 }
 
 }  // namespace dp

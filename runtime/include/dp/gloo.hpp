@@ -32,11 +32,15 @@ class GlooStore : public ::gloo::rendezvous::Store {
     std::string prefix_;
 };
 
-// A full mesh of the whole world over TCP. Every rank calls, with the same name; a name serves once. Listens
-// on the node's own address (dp_world.node_addr). `timeout` bounds the connecting and becomes the mesh's
-// collective timeout (Gloo counts the time of a suspended step, too; 30 minutes without one). When the step
-// is being ended, what waits in the mesh fails at once (gloo::IoException). The context must outlive the
-// mesh.
+// A full mesh between the ranks of a group over TCP: every member calls; a rank's number in the mesh is its
+// place among the members. Listens on the node's own address (dp_world.node_addr). `timeout` bounds the
+// connecting and becomes the mesh's collective timeout (Gloo counts the time of a suspended step, too; 30
+// minutes without one). When the step is being ended, what waits in the mesh fails at once
+// (gloo::IoException). The context must outlive the mesh.
+Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group& group,
+                                                   Timeout timeout = {});
+
+// The same of the whole world, whose ranks call it with the same name.
 Result<std::shared_ptr<::gloo::Context>> gloo_full_mesh(Context& context, const std::string& name,
                                                         Timeout timeout = {});
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-gloo against the real daemon: a mesh that waits for what never comes ends when the step does.
+// libdp-gloo against the real daemon: meshes of groups of ranks, and a mesh that waits for what never comes
+// ends when the step does.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gtest/gtest.h>
@@ -70,25 +71,61 @@ int waits_for_the_dead() {
     return 0;
 }
 
-TEST(GlooMesh, EndsItsWaitsWhenTheStepEnds) {
-    const std::string command =
-        std::string(DP_TEST_DPCTL) + " launch -n 2 -- env DP_TEST_BODY=waits " + self() + " 2>&1";
+// Four ranks: the even and the odd ones have a mesh each, of the same name, and then another one; and each
+// has one for itself.
+int meets_in_groups() {
+    auto context = Context::open();
+    if (!context) return 10;
+    const std::uint32_t rank = context->world().rank;
+    for (int i = 0; i < 2; ++i) {
+        const auto mesh = gloo_mesh(*context, {"halves", {rank % 2, rank % 2 + 2}});
+        if (!mesh) return 11;
+        if ((*mesh)->rank != static_cast<int>(rank / 2) || (*mesh)->size != 2) return 12;
+        if (sum_of_ranks(*context, *mesh) != static_cast<int>(rank % 2 * 2 + 2)) return 13;
+    }
+    const auto alone = gloo_mesh(*context, {"alone", {rank}});
+    if (!alone || sum_of_ranks(*context, *alone) != static_cast<int>(rank)) return 14;
+    const auto stranger = gloo_mesh(*context, {"others", {(rank + 1) % 4}});
+    if (stranger || stranger.error().status != DP_ERROR_INVALID) return 15;
+    const auto all = gloo_full_mesh(*context, "halves");
+    return all && sum_of_ranks(*context, *all) == 6 ? 0 : 16;
+}
+
+struct Launched {
+    int code;
+    std::string output;
+};
+
+Launched launch(int ranks, const std::string& body) {
+    const std::string command = std::string(DP_TEST_DPCTL) + " launch -n " + std::to_string(ranks) +
+                                " -- env DP_TEST_BODY=" + body + " " + self() + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
-    ASSERT_NE(pipe, nullptr);
+    if (pipe == nullptr) return {-1, "popen"};
     std::string output;
     std::array<char, 4096> chunk;
     size_t n = 0;
     while ((n = fread(chunk.data(), 1, chunk.size(), pipe)) > 0) output.append(chunk.data(), n);
     const int status = pclose(pipe);
-    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 128 + SIGABRT) << output;
-    EXPECT_NE(("\n" + output).find("\ntold\n"), std::string::npos) << output;
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+TEST(GlooMesh, EndsItsWaitsWhenTheStepEnds) {
+    const Launched run = launch(2, "waits");
+    EXPECT_EQ(run.code, 128 + SIGABRT) << run.output;
+    EXPECT_NE(("\n" + run.output).find("\ntold\n"), std::string::npos) << run.output;
+}
+
+TEST(GlooMesh, IsOfAGroupAsOfTheWorld) {
+    const Launched run = launch(4, "groups");
+    EXPECT_EQ(run.code, 0) << run.output;
 }
 
 }  // namespace
 }  // namespace dp
 
 int main(int argc, char** argv) {
-    if (std::getenv("DP_TEST_BODY")) return dp::waits_for_the_dead();
+    if (const char* body = std::getenv("DP_TEST_BODY"))
+        return std::string(body) == "groups" ? dp::meets_in_groups() : dp::waits_for_the_dead();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
