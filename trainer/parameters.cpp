@@ -46,7 +46,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
     std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
     values_ = device.make(Type::f32, {total});
     working_ = working == Type::f32 ? values_ : device.make(working, {total});
-    gradients_ = device.make(Type::f32, {total});
+    gradients_ = device.make_to_sum(Type::f32, {total});
     std::int64_t at = 0;
     for (const bool decays : {true, false}) {
         for (std::size_t number = 0; number < parameters_.size(); ++number) {

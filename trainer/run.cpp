@@ -265,6 +265,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     watching.on_phase(Phase::communication);
     auto communicator = world->connect(device, here.gpu.is_part());
     if (!communicator) return tl::make_unexpected(communicator.error());
+    if (world->note()) report.line(*world->note());
 
     watching.on_phase(Phase::compute);
     const auto model = info.make(*shape);

@@ -116,7 +116,7 @@ class Run {
                                         : Shard{0, values});
         reducer_.emplace(model.parameters(), device, communicator, buckets_of(model.parameters()));
         if (settings.accumulate > 1)
-            gradient_sum_ = device.make(Type::f32, model.parameters().gradients().shape());
+            gradient_sum_ = device.make_to_sum(Type::f32, model.parameters().gradients().shape());
         if (settings.log_every > 0) {
             log_metrics_ = device.make(Type::f64, {2});
             norm_sums_ = device.make(Type::f64, {kSquareSums});

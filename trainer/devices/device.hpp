@@ -20,6 +20,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -275,6 +276,26 @@ class Device {
         return Tensor(std::move(owner), type, std::move(shape));
     }
 
+    // As make(), of zeros, for gradients and the like, which ranks add up: in memory that suits their
+    // communicator. Every rank makes the same ones in the same order.
+    Tensor make_to_sum(Type type, Shape shape) {
+        if (!memory_to_sum_) return make(type, std::move(shape));
+        const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
+        const auto counted = static_cast<std::int64_t>(bytes);
+        const bool allowed = memory_.take(counted);
+        auto memory = allowed ? memory_to_sum_(bytes) : nullptr;
+        if (memory == nullptr) out_of_memory(bytes);
+        if (allowed && memory == nullptr) memory_.give_back(counted);
+        if (memory == nullptr) return Tensor({}, type, std::move(shape));
+        auto* begin = memory.get();
+        std::shared_ptr<void> owner(
+            begin, [this, counted, memory = std::move(memory)](void*) { memory_.give_back(counted); });
+        return Tensor(std::move(owner), type, std::move(shape));
+    }
+    // Where that comes from: so many zeros, or null where there is no memory.
+    using MemoryToSum = std::function<std::shared_ptr<void>(std::size_t bytes)>;
+    void set_memory_to_sum(MemoryToSum memory) { memory_to_sum_ = std::move(memory); }
+
     template <typename T>
     Tensor copy_of(Type type, Shape shape, std::span<const T> values) {
         Tensor tensor = make(type, std::move(shape));
@@ -292,6 +313,7 @@ class Device {
  private:
     MemoryAccount memory_;
     bool deterministic_ = false;
+    MemoryToSum memory_to_sum_;
 };
 
 }  // namespace dp::trainer

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of the other ranks. Three kinds: a single rank (below), Gloo between CPUs
-// (gloo.cpp), NCCL between GPUs (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
+// What the training loop asks of the other ranks. The kinds: a single rank (below), Gloo between CPUs
+// (gloo.cpp), memory that the ranks of a node share with Gloo between nodes (node_communicator.cpp), NCCL
+// between GPUs (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
 #ifndef TRAINER_PARALLEL_COMMUNICATOR_HPP
 #define TRAINER_PARALLEL_COMMUNICATOR_HPP
 
@@ -18,7 +19,7 @@ enum class Reduction { sum, max };
 class Communicator {
  public:
     virtual ~Communicator() = default;
-    virtual std::string_view name() const = 0;  // "single", "gloo" or "nccl"
+    virtual std::string_view name() const = 0;  // "single", "gloo", "node-memory" or "nccl"
     virtual std::int64_t rank() const = 0;
     virtual std::int64_t size() const = 0;
     // In place, on every rank, in the same order, on tensors of the device that the communicator was made

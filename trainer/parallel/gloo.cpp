@@ -98,8 +98,8 @@ class GlooCommunicator final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> open_gloo(Context& context) {
-    auto mesh = gloo_full_mesh(context, "trainer");
+Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& group) {
+    auto mesh = gloo_mesh(context, group);
     if (!mesh) return fail(Fault::world, mesh.error().message);
     return make_gloo(std::move(*mesh));
 }

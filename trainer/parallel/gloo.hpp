@@ -12,8 +12,9 @@
 
 namespace dp::trainer {
 
-// Over TCP between all ranks of the world, for tensors in host memory. The context must outlive it.
-Result<std::unique_ptr<Communicator>> open_gloo(Context& context);
+// Over TCP between the ranks of a group, for tensors in host memory; rank and size are those in the group.
+// The context must outlive it.
+Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& group = {"trainer", {}});
 
 // Over a mesh that is connected already.
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh);

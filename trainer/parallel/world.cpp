@@ -5,14 +5,21 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/gloo.hpp"
+#include "trainer/parallel/node_communicator.hpp"
 #include "trainer/parallel/through_host.hpp"
 
 namespace dp::trainer {
 namespace {
+
+// 0: leave it to Gloo, to compare or where something is wrong with it.
+constexpr const char* kNodeMemoryVariable = "DP_TRAINER_NODE_MEMORY";
 
 // libdp's errors name the missing ranks and their hosts: they are passed on as they are.
 tl::unexpected<Error> from(const dp::Error& error) {
@@ -53,8 +60,34 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     if (!agreed) return tl::make_unexpected(agreed.error());
     if (cuda && !shares_gpu) return open_nccl(*context_, device);
     auto gloo = open_gloo(*context_);
-    if (!gloo || !cuda) return gloo;
-    return make_through_host(std::move(*gloo), device);
+    if (!gloo) return gloo;
+    if (cuda) return make_through_host(std::move(*gloo), device);
+    return share_memory(std::move(*gloo), device);
+}
+
+// Where a node has several ranks they reduce in memory that they share.
+Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Communicator> gloo,
+                                                          Device& device) {
+    NodeSetting setting;
+    setting.node = context_->world().node_rank;
+    setting.connect = [this](std::vector<std::uint32_t> ranks) {
+        return open_gloo(*context_, {"trainer/between-nodes", std::move(ranks)});
+    };
+    // Like Gloo's, waits for a rank that is stopped or cut off end with the step.
+    setting.on_end = [this](std::function<void()> end) -> std::shared_ptr<void> {
+        auto watch = context_->on_event([end = std::move(end)](const Event& event) {
+            if (event.kind != DP_EVENT_DEATHS) end();
+        });
+        return watch ? std::make_shared<EventWatch>(std::move(*watch)) : nullptr;
+    };
+    if (const char* wanted = std::getenv(kNodeMemoryVariable); wanted && std::string_view(wanted) == "0")
+        setting.unwanted = fmt::format("{}=0", kNodeMemoryVariable);
+    auto shared = share_nodes(std::move(gloo), device, setting);
+    if (!shared) return tl::make_unexpected(shared.error());
+    if (!shared->why_not.empty())
+        note_ = fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}",
+                            shared->why_not);
+    return std::move(shared->communicator);
 }
 
 }  // namespace dp::trainer

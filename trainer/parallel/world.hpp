@@ -44,12 +44,16 @@ class World {
     // ranks have opened devices of different kinds. World and device must outlive it. With `shares_gpu` NCCL,
     // which wants a GPU a rank, is left out.
     Result<std::unique_ptr<Communicator>> connect(Device& device, bool shares_gpu);
+    // What a person should know of how it connected, in one line.
+    const std::optional<std::string>& note() const { return note_; }
 
  private:
     std::optional<Context> context_;
+    std::optional<std::string> note_;
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
     Result<void> compare(const std::string& group, const Fact& fact, Fault fault);
+    Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<Communicator> gloo, Device& device);
 };
 
 }  // namespace dp::trainer

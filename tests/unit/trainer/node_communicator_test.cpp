@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks of a node that reduce in shared memory: right sums with the same bits on every rank, for nodes of all
+// sizes, as threads and as processes; and what happens when one of them dies, is stopped or does not want.
+#include "trainer/parallel/node_communicator.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "node_world.hpp"
+#include "scratch.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Numbers of this rank, round by round, that add up to the same bits in any order: multiples of 2^-10.
+float number(int rank, std::int64_t round, std::int64_t i) {
+    return static_cast<float>((rank + 1) * 37 + (round * 101 + i * 7) % 1013) / 1024.0f;
+}
+
+void fill(const Tensor& tensor, int rank, std::int64_t round) {
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.data<float>()[i] = number(rank, round, i);
+}
+
+std::int64_t wrong_sums(const Tensor& tensor, int ranks, std::int64_t round) {
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+        float sum = 0;
+        for (int rank = 0; rank < ranks; ++rank) sum += number(rank, round, i);
+        if (tensor.data<float>()[i] != sum) ++wrong;
+    }
+    return wrong;
+}
+
+TEST(NodeCommunicatorTest, SumsTheSameOnEveryRankOfNodesOfAnySize) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{0, 0},
+                                                                       {0, 0, 0},
+                                                                       {0, 0, 0, 0, 0, 0, 0, 0},
+                                                                       {0, 0, 1, 1},
+                                                                       {0, 1, 0, 1},
+                                                                       {0, 0, 0, 0, 1, 1, 1, 1},
+                                                                       {0, 0, 0, 1},
+                                                                       {1, 1, 0, 0, 0},
+                                                                       {0, 0, 1, 1, 2, 2, 2}}) {
+        const std::vector<std::int64_t> counts{1, 2, 7, 1000, 50021, 200003};
+        std::mutex mutex;
+        std::vector<std::vector<float>> results;
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared) << shared.error().message;
+            EXPECT_EQ(shared->communicator->name(), "node-memory") << shared->why_not;
+            EXPECT_EQ(shared->communicator->rank(), rank);
+            EXPECT_EQ(shared->communicator->size(), static_cast<std::int64_t>(nodes.size()));
+            std::vector<float> mine;
+            for (const std::int64_t count : counts) {
+                const Tensor all = device->make_to_sum(Type::f32, {count + 60});
+                const Tensor tensor = all.view(33, {count});
+                device->upload(random_values(count, static_cast<std::uint64_t>(rank)).data(), tensor);
+                const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
+                ASSERT_TRUE(done) << done.error().message;
+                const auto values = device->values_of<float>(tensor);
+                mine.insert(mine.end(), values.begin(), values.end());
+                EXPECT_EQ(all.data<float>()[32], 0) << "nothing before it";
+                EXPECT_EQ(all.data<float>()[33 + count], 0) << "nor after it";
+            }
+            const std::lock_guard lock(mutex);
+            results.push_back(std::move(mine));
+        });
+        std::vector<double> expected;
+        for (const std::int64_t count : counts) {
+            std::vector<double> sums(static_cast<std::size_t>(count));
+            for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+                const auto part = random_values(count, rank);
+                for (std::size_t i = 0; i < part.size(); ++i) sums[i] += part[i];
+            }
+            expected.insert(expected.end(), sums.begin(), sums.end());
+        }
+        const std::string what = ::testing::PrintToString(nodes);
+        ASSERT_EQ(results.size(), nodes.size()) << what;
+        expect_close(results[0], expected, 1e-6, what);
+        for (const auto& result : results)
+            EXPECT_EQ(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)), 0)
+                << what;
+    }
+}
+
+TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
+    const std::vector<int> nodes{0, 0, 1, 1};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto device = open_cpu(1);
+        auto shared = join_nodes(store, nodes, rank, *device);
+        ASSERT_TRUE(shared);
+        Communicator& ranks = *shared->communicator;
+        const Tensor gradients = device->make_to_sum(Type::f32, {300000});
+        const Tensor elsewhere = device->make(Type::f32, {1000});
+        for (std::int64_t round = 0; round < 20; ++round) {
+            const std::vector parts{gradients.view(100000, {200000}), elsewhere, gradients.view(17, {99983})};
+            for (const Tensor& part : parts) {
+                fill(part, rank, round);
+                ASSERT_TRUE(ranks.start_sum(part));
+            }
+            const auto done = ranks.finish_sums();
+            ASSERT_TRUE(done) << done.error().message;
+            for (const Tensor& part : parts) EXPECT_EQ(wrong_sums(part, 4, round), 0);
+
+            const Tensor doubles = device->copy_of<double>(Type::f64, {1}, std::vector<double>{0.5 * rank});
+            ASSERT_TRUE(ranks.all_reduce(doubles, Reduction::sum));
+            EXPECT_EQ(device->values_of<double>(doubles)[0], 3);
+            gradients.data<float>()[0] = static_cast<float>(rank);
+            ASSERT_TRUE(ranks.all_reduce(gradients.view(0, {1}), Reduction::max));
+            EXPECT_EQ(gradients.data<float>()[0], 3);
+        }
+    });
+}
+
+TEST(NodeCommunicatorTest, RanksThatAreAloneOnTheirNodesStayWithTheWorld) {
+    const std::vector<int> nodes{0, 1};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto device = open_cpu(1);
+        const auto shared = join_nodes(store, nodes, rank, *device);
+        ASSERT_TRUE(shared);
+        EXPECT_EQ(shared->communicator->name(), "gloo");
+        EXPECT_EQ(shared->why_not, "") << "nothing is amiss";
+    });
+}
+
+TEST(NodeCommunicatorTest, WhereOneDoesNotShareNobodyDoesAndAllKnowWhy) {
+    const std::vector<int> nodes{0, 0, 1, 1};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto device = open_cpu(1);
+        NodeSetting setting;
+        if (rank == 2) setting.unwanted = "not today";
+        auto shared = join_nodes(store, nodes, rank, *device, setting);
+        ASSERT_TRUE(shared) << shared.error().message;
+        EXPECT_EQ(shared->communicator->name(), "gloo");
+        EXPECT_EQ(shared->why_not, "rank 2: not today");
+        const Tensor tensor = device->make_to_sum(Type::f32, {10});
+        fill(tensor, rank, 0);
+        ASSERT_TRUE(shared->communicator->all_reduce(tensor, Reduction::sum));
+        EXPECT_EQ(wrong_sums(tensor, 4, 0), 0);
+    });
+}
+
+TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfAllOthersWithAnError) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1, 1}, {0, 0, 1}}) {
+        std::atomic<int> told = 0;
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared);
+            const Tensor tensor = device->make_to_sum(Type::f32, {100000});
+            ASSERT_TRUE(shared->communicator->all_reduce(tensor, Reduction::sum));
+            if (rank == 1) return;  // its connections close
+            ASSERT_TRUE(shared->communicator->start_sum(tensor));
+            const auto done = shared->communicator->finish_sums();
+            ASSERT_FALSE(done);
+            EXPECT_EQ(done.error().fault, Fault::world);
+            EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
+                << done.error().message;
+            EXPECT_FALSE(shared->communicator->all_reduce(tensor, Reduction::sum)) << "and it stays so";
+            ++told;
+        });
+        EXPECT_EQ(told, static_cast<int>(nodes.size()) - 1) << ::testing::PrintToString(nodes);
+    }
+}
+
+TEST(NodeCommunicatorTest, ASumEndsWithTheWorld) {
+    const std::vector<int> nodes{0, 0};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto device = open_cpu(1);
+        std::function<void()> end;
+        NodeSetting setting;
+        setting.on_end = [&](std::function<void()> call) {
+            end = std::move(call);
+            return std::make_shared<int>(0);
+        };
+        const auto shared = join_nodes(store, nodes, rank, *device, setting);
+        ASSERT_TRUE(shared);
+        const Tensor tensor = device->make_to_sum(Type::f32, {1000});
+        if (rank == 0) {
+            ASSERT_TRUE(shared->communicator->start_sum(tensor));  // alone
+            std::this_thread::sleep_for(milliseconds(30));
+            end();
+            EXPECT_FALSE(shared->communicator->finish_sums());
+        }
+        // Both go on until here: it was not the end of the other that ended it.
+        const Tensor both = device->make(Type::f64, {1});
+        EXPECT_TRUE(shared->communicator->all_reduce(both, Reduction::sum));
+    });
+}
+
+TEST(NodeCommunicatorTest, DifferentTensorsAreNotAddedUp) {
+    const std::vector<int> nodes{0, 0, 0};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto device = open_cpu(1);
+        const auto shared = join_nodes(store, nodes, rank, *device);
+        ASSERT_TRUE(shared);
+        const Tensor tensor = device->make_to_sum(Type::f32, {1000});
+        const auto done =
+            shared->communicator->all_reduce(tensor.view(0, {rank == 2 ? 500 : 1000}), Reduction::sum);
+        EXPECT_FALSE(done);
+    });
+}
+
+TEST(NodeCommunicatorTest, ARankThatDoesNotComeIsWaitedForOnlySoLong) {
+    const std::vector<int> nodes{0, 0};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto device = open_cpu(1);
+        NodeSetting setting;
+        setting.patience = milliseconds(200);
+        const auto shared = join_nodes(store, nodes, rank, *device, setting);
+        ASSERT_TRUE(shared);
+        const Tensor tensor = device->make_to_sum(Type::f32, {1000});
+        if (rank == 0) {
+            const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
+            ASSERT_FALSE(done);
+            EXPECT_NE(done.error().message.find("waited"), std::string::npos) << done.error().message;
+        }
+        const Tensor both = device->make(Type::f64, {1});
+        EXPECT_TRUE(shared->communicator->all_reduce(both, Reduction::sum));
+    });
+}
+
+// ---- ranks that are processes
+
+// Sums of sizes that all ranks draw alike, each checked. -> an exit code.
+int many_sums(::gloo::rendezvous::Store& store, const std::vector<int>& nodes, int rank,
+              std::int64_t rounds) {
+    const auto device = open_cpu(1);
+    const auto shared = join_nodes(store, nodes, rank, *device);
+    if (!shared || shared->communicator->name() != "node-memory") return 10;
+    const Tensor all = device->make_to_sum(Type::f32, {200000});
+    Random random(7, 0);
+    for (std::int64_t round = 0; round < rounds; ++round) {
+        const bool is_large = random.bits() % 64 == 0;
+        const auto count = static_cast<std::int64_t>(random.bits() % (is_large ? 200000 : 300)) + 1;
+        const auto first =
+            static_cast<std::int64_t>(random.bits() % static_cast<std::uint64_t>(200001 - count));
+        const Tensor tensor = all.view(first, {count});
+        fill(tensor, rank, round);
+        if (!shared->communicator->start_sum(tensor)) return 11;
+        if (!shared->communicator->finish_sums()) return 12;
+        if (wrong_sums(tensor, static_cast<int>(nodes.size()), round) != 0) return 13;
+    }
+    return 0;
+}
+
+TEST(NodeCommunicatorTest, TenThousandSumsOfProcesses) {
+    for (const auto& [nodes, rounds] : std::vector<std::pair<std::vector<int>, std::int64_t>>{
+             {{0, 0, 0, 0}, 10000}, {{0, 0, 1, 1}, 1500}}) {
+        const Scratch scratch;
+        const auto& of_rank = nodes;
+        const std::int64_t times = rounds;
+        const auto ranks =
+            start_processes(of_rank.size(), scratch.path().string(),
+                            [&](auto& store, int rank) { return many_sums(store, of_rank, rank, times); });
+        for (const pid_t rank : ranks) EXPECT_EQ(code_of(rank), 0);
+    }
+}
+
+// Sums again and again; tells by the exit code that one ended with an error that names a death.
+int until_it_breaks(::gloo::rendezvous::Store& store, const std::vector<int>& nodes, int rank,
+                    const std::string& sign) {
+    const auto device = open_cpu(1);
+    const auto shared = join_nodes(store, nodes, rank, *device);
+    if (!shared || shared->communicator->name() != "node-memory") return 10;
+    const Tensor tensor = device->make_to_sum(Type::f32, {100000});
+    for (int round = 0;; ++round) {
+        if (round == 50 && rank == 0) std::ofstream(sign) << "running";
+        const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
+        if (!done) return done.error().message.find("another rank has died") != std::string::npos ? 42 : 11;
+    }
+}
+
+void wait_for_file(const std::string& name) {
+    for (int i = 0; i < 3000 && !std::filesystem::exists(name); ++i)
+        std::this_thread::sleep_for(milliseconds(10));
+    ASSERT_TRUE(std::filesystem::exists(name));
+}
+
+TEST(NodeCommunicatorTest, AKilledProcessEndsTheSumsOfTheOthersAtOnce) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1, 1}}) {
+        for (const std::size_t victim : {0U, 1U}) {
+            const Scratch scratch, signs;
+            const std::string sign = (signs / "sign").string();
+            const auto ranks = start_processes(
+                nodes.size(), scratch.path().string(),
+                [&](auto& store, int rank) { return until_it_breaks(store, nodes, rank, sign); });
+            wait_for_file(sign);
+            // Stopped first, so that all the others wait for it when it dies.
+            kill(ranks[victim], SIGSTOP);
+            std::this_thread::sleep_for(milliseconds(1500));
+            for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+                EXPECT_EQ(waitpid(ranks[rank], nullptr, WNOHANG), 0) << "a stopped rank is waited for";
+            const auto begin = Clock::now();
+            kill(ranks[victim], SIGKILL);
+            for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+                EXPECT_EQ(code_of(ranks[rank]), rank == victim ? -SIGKILL : 42) << rank;
+            EXPECT_LT(Clock::now() - begin, seconds(5));
+        }
+    }
+}
+
+TEST(NodeCommunicatorTest, AStoppedProcessGoesOnWithTheOthers) {
+    const std::vector<int> nodes{0, 0, 0};
+    const Scratch scratch;
+    const auto ranks = start_processes(nodes.size(), scratch.path().string(), [&](auto& store, int rank) {
+        return many_sums(store, nodes, rank, 3000);
+    });
+    for (int i = 0; i < 5; ++i) {
+        std::this_thread::sleep_for(milliseconds(40));
+        kill(ranks[1], SIGSTOP);
+        std::this_thread::sleep_for(milliseconds(60));
+        kill(ranks[1], SIGCONT);
+    }
+    for (const pid_t rank : ranks) EXPECT_EQ(code_of(rank), 0);
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Worlds of ranks on several nodes, all of them in this process (threads) or children of it, connected by
+// Gloo: for the tests of what ranks of a node do together.
+#ifndef TESTS_UNIT_TRAINER_NODE_WORLD_HPP
+#define TESTS_UNIT_TRAINER_NODE_WORLD_HPP
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/hash_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "devices.hpp"
+#include "trainer/parallel/gloo.hpp"
+#include "trainer/parallel/node_communicator.hpp"
+
+namespace dp::trainer {
+
+inline std::unique_ptr<Communicator> connect(::gloo::rendezvous::Store& store, const std::string& name,
+                                             int rank, std::size_t size) {
+    ::gloo::rendezvous::PrefixStore named(name, store);
+    ::gloo::transport::tcp::attr attributes;
+    attributes.hostname = "127.0.0.1";
+    auto device = ::gloo::transport::tcp::CreateDevice(attributes);
+    auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, static_cast<int>(size));
+    mesh->connectFullMesh(named, device);
+    return make_gloo(mesh);
+}
+
+// A rank of a world in which each has this node.
+inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const std::vector<int>& nodes,
+                                      int rank, Device& device, NodeSetting setting = {}) {
+    setting.node = nodes[static_cast<std::size_t>(rank)];
+    setting.connect =
+        [&store, rank](const std::vector<std::uint32_t>& ranks) -> Result<std::unique_ptr<Communicator>> {
+        std::string name = "between";
+        for (const auto member : ranks) name += "-" + std::to_string(member);
+        const auto place = std::find(ranks.begin(), ranks.end(), static_cast<std::uint32_t>(rank));
+        return connect(store, name, static_cast<int>(place - ranks.begin()), ranks.size());
+    };
+    return share_nodes(connect(store, "world", rank, nodes.size()), device, setting);
+}
+
+// Runs `rank_main(store, rank)` as each rank, a thread each.
+template <typename Main>
+void as_threads(std::size_t ranks, Main rank_main) {
+    ::gloo::rendezvous::HashStore store;
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+        threads.emplace_back([&store, &rank_main, rank] { rank_main(store, static_cast<int>(rank)); });
+    for (auto& thread : threads) thread.join();
+}
+
+// Starts `rank_main(store, rank)`, which returns an exit code, as each rank, a process each. `directory`:
+// new.
+template <typename Main>
+std::vector<pid_t> start_processes(std::size_t ranks, const std::string& directory, Main rank_main) {
+    std::vector<pid_t> started;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const pid_t child = fork();
+        if (child == 0) {
+            int code = 100;
+            try {
+                ::gloo::rendezvous::FileStore store(directory);
+                code = rank_main(store, static_cast<int>(rank));
+            } catch (const std::exception& error) {
+                std::fprintf(stderr, "rank %zu: %s\n", rank, error.what());
+            }
+            _exit(code);
+        }
+        started.push_back(child);
+    }
+    return started;
+}
+
+// The exit code of a child, or minus its signal.
+inline int code_of(pid_t child) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+}  // namespace dp::trainer
+
+#endif

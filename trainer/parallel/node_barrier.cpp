@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parallel/node_barrier.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+#include <optional>
+
+#include "runtime/common/awake.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using Word = std::atomic<std::uint32_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
+
+constexpr std::uint32_t kBroken = 1, kRound = 2;
+
+// std::atomic::wait is for threads of one process: this one is for all who map the word.
+void wait_for_change(Word& word, std::uint32_t from, std::chrono::milliseconds most) {
+    const timespec time{most.count() / 1000, most.count() % 1000 * 1'000'000};
+    syscall(SYS_futex, &word, FUTEX_WAIT, from, &time, nullptr, 0);
+}
+
+void wake_all(Word& word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+NodeBarrier::Outcome NodeBarrier::wait(std::chrono::milliseconds patience) {
+    const std::uint32_t next = (passed_ + 1) * kRound;  // of `state`; may wrap
+    if (shared_.state.load() & kBroken) return Outcome::broken;
+    if (shared_.arrived.fetch_add(1) + 1 == ranks_) {
+        shared_.arrived.store(0);  // nobody comes again before the next line
+        shared_.state.fetch_add(kRound);
+        wake_all(shared_.state);
+        ++passed_;
+        return Outcome::passed;
+    }
+    std::optional<Outcome> outcome;
+    wait_awake(patience, [&](std::chrono::milliseconds slice) {
+        const auto until = steady_now() + slice;
+        for (;;) {
+            const std::uint32_t state = shared_.state.load();
+            // First this: who has passed may leave at once, and that breaks it for the next round.
+            if ((state & ~kBroken) == next)
+                outcome = Outcome::passed;
+            else if (state & kBroken)
+                outcome = Outcome::broken;
+            if (outcome) return true;
+            const auto left = until - steady_now();
+            if (left <= left.zero()) return false;
+            wait_for_change(shared_.state, state, left);
+        }
+    });
+    if (outcome == Outcome::passed) ++passed_;
+    return outcome.value_or(Outcome::too_late);
+}
+
+void NodeBarrier::break_off() {
+    shared_.state.fetch_or(kBroken);
+    wake_all(shared_.state);
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See node_communicator.hpp.
+#include "trainer/parallel/node_communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "trainer/parallel/agreement.hpp"
+#include "trainer/parallel/background.hpp"
+#include "trainer/parallel/neighbours.hpp"
+#include "trainer/parallel/node_barrier.hpp"
+#include "trainer/parallel/node_memory.hpp"
+#include "trainer/parallel/node_place.hpp"
+#include "trainer/parallel/node_sums.hpp"
+
+namespace dp::trainer {
+namespace {
+
+class NodeCommunicator final : public Communicator {
+ public:
+    // `between`: this rank and its like on the other nodes; null where there are none.
+    NodeCommunicator(std::unique_ptr<Communicator> world, std::unique_ptr<Communicator> between,
+                     const NodePlace& place, Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
+                     std::chrono::milliseconds patience)
+        : world_(std::move(world)),
+          between_(std::move(between)),
+          index_(place.index),
+          most_slices_(place.fewest),
+          patience_(patience),
+          memory_(std::move(memory)),
+          barrier_(memory_->barrier(), static_cast<std::uint32_t>(place.neighbours.size())),
+          neighbours_(std::move(neighbours)) {}
+    // A sum that still goes on has nobody left who asks for it.
+    ~NodeCommunicator() override { barrier_.break_off(); }
+
+    // Ends its waits with an error as soon as a neighbour is gone, or the world is being ended.
+    Result<void> watch(const NodeSetting& setting) {
+        if (setting.on_end) ending_ = setting.on_end([this] { barrier_.break_off(); });
+        return neighbours_.watch([this] { barrier_.break_off(); });
+    }
+
+    std::string_view name() const override { return "node-memory"; }
+    std::int64_t rank() const override { return world_->rank(); }
+    std::int64_t size() const override { return world_->size(); }
+
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        const auto part = reduction == Reduction::sum ? shared(tensor) : std::nullopt;
+        return part ? sum(tensor, *part) : world_->all_reduce(tensor, reduction);
+    }
+
+    Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
+
+    Result<void> start_sum(const Tensor& tensor) override {
+        auto part = shared(tensor);
+        if (!part) return world_->start_sum(tensor);
+        background_.start([this, tensor, part = std::move(*part)] { return sum(tensor, part); });
+        return {};
+    }
+    Result<void> finish_sums() override {
+        auto done = background_.finish();
+        auto others_done = world_->finish_sums();
+        return done ? others_done : done;
+    }
+
+ private:
+    std::unique_ptr<Communicator> world_, between_;
+    std::int64_t index_, most_slices_;
+    std::chrono::milliseconds patience_;
+    std::shared_ptr<NodeMemory> memory_;
+    NodeBarrier barrier_;
+    // These end before what they use, the last first.
+    Background background_;
+    Neighbours neighbours_;
+    std::shared_ptr<void> ending_;
+
+    // Where the tensor is in the memory that neighbours share; nullopt for what the world sums.
+    std::optional<NodeMemory::Part> shared(const Tensor& tensor) const {
+        if (tensor.type() != Type::f32) return std::nullopt;
+        return memory_->find(tensor.data<std::byte>(), tensor.bytes());
+    }
+
+    Result<void> sum(const Tensor& tensor, const NodeMemory::Part& part) {
+        auto done = try_to_sum(tensor, part);
+        if (!done) barrier_.break_off();  // the neighbours need not wait until this process has ended
+        return done;
+    }
+
+    Result<void> try_to_sum(const Tensor& tensor, const NodeMemory::Part& part) {
+        if (tensor.elements() == 0) return {};
+        memory_->announce(part);
+        if (auto all = meet(); !all) return all;  // the numbers of all are there
+        if (!memory_->all_announced(part))
+            return fail(Fault::world,
+                        "the ranks of this node reduce different tensors: a mistake in the trainer");
+        auto numbers = memory_->of_all(part);
+        if (!numbers) return tl::make_unexpected(numbers.error());
+        if (auto done = reduce_slice(tensor, *numbers); !done) return done;
+        return meet();  // all have written theirs
+    }
+
+    Result<void> reduce_slice(const Tensor& tensor, std::vector<float*>& of_all) {
+        const std::int64_t slices = slices_of(tensor.elements(), most_slices_);
+        if (index_ >= slices) return {};
+        const Slice mine = slice_of(tensor.elements(), slices, index_);
+        if (!between_) {
+            add_up(of_all, mine, of_all);
+            return {};
+        }
+        std::array own{tensor.data<float>()};
+        add_up(of_all, mine, own);
+        if (auto done = between_->all_reduce(tensor.view(mine.first, {mine.count}), Reduction::sum); !done)
+            return done;
+        of_all.erase(of_all.begin() + index_);
+        add_up(own, mine, of_all);
+        return {};
+    }
+
+    Result<void> meet() {
+        switch (barrier_.wait(patience_)) {
+            case NodeBarrier::Outcome::passed:
+                return {};
+            case NodeBarrier::Outcome::broken:
+                return fail(Fault::world,
+                            "a sum in this node's memory broke off: another rank has died or its node is cut "
+                            "off, see the lines before this one");
+            default:
+                return fail(Fault::world, fmt::format("a sum in this node's memory waited {} minutes for "
+                                                      "another rank of this node; see what it does",
+                                                      patience_.count() / 60000));
+        }
+    }
+};
+
+// Whether a step that all ranks have tried has failed for one of them: the message of the first such rank.
+Result<std::string> first_failure(const Result<void>& mine, Device& device, Communicator& world) {
+    std::array<std::int64_t, 20> text{};  // as much of it as that holds, and a zero
+    if (!mine) mine.error().message.copy(reinterpret_cast<char*>(text.data()), sizeof text - 1);
+    const auto all = gather_of_all_ranks(text, device, world);
+    if (!all) return tl::make_unexpected(all.error());
+    for (std::size_t rank = 0; rank < all->size() / text.size(); ++rank) {
+        const auto* found = reinterpret_cast<const char*>(all->data() + rank * text.size());
+        if (*found != 0) return fmt::format("rank {}: {}", rank, found);
+    }
+    return std::string();
+}
+
+// This rank's part in the making of shared memory; a step may only follow when the one before it has
+// succeeded on all ranks.
+class Meeting {
+ public:
+    Result<void> prepare() {
+        auto memory = NodeMemory::make();
+        if (!memory) return tl::make_unexpected(memory.error());
+        auto neighbours = Neighbours::open();
+        if (!neighbours) return tl::make_unexpected(neighbours.error());
+        memory_ = std::move(*memory);
+        neighbours_.emplace(std::move(*neighbours));
+        return {};
+    }
+    DoorNumber door() const { return neighbours_ ? neighbours_->door() : DoorNumber{}; }
+
+    Result<void> call_on(const std::vector<DoorNumber>& doors, std::size_t me) {
+        return neighbours_->call_on(doors, me, memory_->file());
+    }
+    Result<void> let_in(std::size_t ranks, std::size_t me) {
+        auto files = neighbours_->let_in(ranks, me);
+        if (!files) return tl::make_unexpected(files.error());
+        return memory_->add_others(std::move(*files), me);
+    }
+
+    std::shared_ptr<NodeMemory> memory() const { return memory_; }
+    Neighbours take_neighbours() { return std::move(*neighbours_); }
+
+ private:
+    std::shared_ptr<NodeMemory> memory_;
+    std::optional<Neighbours> neighbours_;
+};
+
+}  // namespace
+
+Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
+                                const NodeSetting& setting) {
+    Meeting meeting;
+    const Result<void> prepared =
+        setting.unwanted.empty() ? meeting.prepare() : fail(Fault::world, setting.unwanted);
+    const DoorNumber door = meeting.door();
+    const std::array mine{setting.node, door[0], door[1]};
+    const auto of_all = gather_of_all_ranks(mine, device, *world);
+    if (!of_all) return tl::make_unexpected(of_all.error());
+
+    std::vector<std::int64_t> nodes;
+    for (std::size_t i = 0; i < of_all->size(); i += mine.size()) nodes.push_back((*of_all)[i]);
+    const NodePlace place = place_among(nodes, world->rank());
+    if (!place.has_neighbours_anywhere) return SharedNodes{std::move(world), ""};
+    std::vector<DoorNumber> doors;
+    for (const std::uint32_t rank : place.neighbours) {
+        const std::size_t at = rank * mine.size();
+        doors.push_back({(*of_all)[at + 1], (*of_all)[at + 2]});
+    }
+    const auto me = static_cast<std::size_t>(place.index);
+
+    using Step = std::function<Result<void>()>;
+    for (const Step& step : {Step([&] { return prepared; }), Step([&] { return meeting.call_on(doors, me); }),
+                             Step([&] { return meeting.let_in(doors.size(), me); })}) {
+        const auto failure = first_failure(step(), device, *world);
+        if (!failure) return tl::make_unexpected(failure.error());
+        if (!failure->empty()) return SharedNodes{std::move(world), *failure};
+    }
+
+    std::unique_ptr<Communicator> between;
+    if (place.nodes > 1 && !place.counterparts.empty()) {
+        auto connected = setting.connect(place.counterparts);
+        if (!connected) return tl::make_unexpected(connected.error());
+        between = std::move(*connected);
+    }
+    auto made =
+        std::make_unique<NodeCommunicator>(std::move(world), std::move(between), place,
+                                           meeting.take_neighbours(), meeting.memory(), setting.patience);
+    if (auto watched = made->watch(setting); !watched) return tl::make_unexpected(watched.error());
+    device.set_memory_to_sum(
+        [memory = meeting.memory()](std::size_t bytes) { return memory->allocate(bytes); });
+    return SharedNodes{std::move(made), ""};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See node_memory.hpp.
+#include "trainer/parallel/node_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "runtime/common/errno_text.hpp"
+
+namespace dp::trainer {
+namespace {
+
+tl::unexpected<Error> failed(const char* what) {
+    return fail(Fault::world, fmt::format("{}: {}", what, errno_text(errno)));
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+    static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return std::max<std::size_t>((bytes + page - 1) / page, 1) * page;
+}
+
+// Makes the file that much longer, of memory that is there.
+bool grow(int file, std::uint64_t from, std::size_t bytes) {
+    int done = 0;
+    do {
+        done = fallocate(file, 0, static_cast<off_t>(from), static_cast<off_t>(bytes));
+    } while (done != 0 && errno == EINTR);
+    return done == 0;
+}
+
+}  // namespace
+
+std::optional<Mapping> Mapping::of(int file, std::size_t offset, std::size_t bytes) {
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
+    if (at == MAP_FAILED) return std::nullopt;
+    Mapping made;
+    made.begin_ = static_cast<std::byte*>(at);
+    made.bytes_ = bytes;
+    return made;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : begin_(std::exchange(other.begin_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+    std::swap(begin_, other.begin_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+Mapping::~Mapping() {
+    if (begin_ != nullptr) munmap(begin_, bytes_);
+}
+
+// Others may keep the file longer: its memory goes now.
+NodeMemory::Block::~Block() {
+    fallocate(file->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(mine.bytes()));
+}
+
+Result<std::shared_ptr<NodeMemory>> NodeMemory::make() {
+    Fd file(memfd_create("dp-trainer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file) return failed("memfd_create");
+    std::shared_ptr<NodeMemory> made(new NodeMemory);
+    made->end_ = whole_pages(sizeof(Header));
+    if (!grow(file.get(), 0, made->end_)) return failed("fallocate");
+    // What was cut off under a neighbour's mapping would end its process.
+    if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS");
+    made->files_.push_back(std::make_shared<Fd>(std::move(file)));
+    return made;
+}
+
+Result<void> NodeMemory::add_others(std::vector<Fd> files, std::size_t me) {
+    std::vector<std::shared_ptr<Fd>> all;
+    for (Fd& file : files) {
+        all.push_back(all.size() == me ? files_[0] : std::make_shared<Fd>(std::move(file)));
+        auto header = Mapping::of(all.back()->get(), 0, whole_pages(sizeof(Header)));
+        if (!header) return failed("mmap");
+        headers_.push_back(std::move(*header));
+    }
+    files_ = std::move(all);
+    me_ = me;
+    return {};
+}
+
+NodeMemory::Header& NodeMemory::header(std::size_t rank) const {
+    return *reinterpret_cast<Header*>(headers_[rank].begin());
+}
+
+SharedBarrier& NodeMemory::barrier() {
+    return header(0).barrier;
+}
+
+std::shared_ptr<void> NodeMemory::allocate(std::size_t bytes) {
+    const std::size_t pages = whole_pages(bytes);
+    if (!grow(files_[me_]->get(), end_, pages)) return nullptr;
+    auto mine = Mapping::of(files_[me_]->get(), end_, pages);
+    if (!mine) return nullptr;
+    std::vector<std::optional<Mapping>> others(files_.size());
+    const std::shared_ptr<Block> block(new Block{end_, files_[me_], std::move(*mine), std::move(others)});
+    end_ += pages;
+    blocks_.push_back(block);
+    return {block, block->mine.begin()};
+}
+
+std::optional<NodeMemory::Part> NodeMemory::find(const std::byte* at, std::size_t bytes) const {
+    for (const auto& known : blocks_) {
+        auto block = known.lock();
+        if (!block) continue;
+        const std::byte *begin = block->mine.begin(), *end = begin + block->mine.bytes();
+        if (at >= begin && at + bytes <= end)
+            return Part(std::move(block), static_cast<std::uint64_t>(at - begin), bytes);
+    }
+    return std::nullopt;
+}
+
+void NodeMemory::announce(const Part& part) {
+    header(me_).offset.store(part.block_->offset + part.first_, std::memory_order_relaxed);
+    header(me_).bytes.store(part.bytes_, std::memory_order_relaxed);
+}
+
+bool NodeMemory::all_announced(const Part& part) const {
+    for (std::size_t rank = 0; rank < headers_.size(); ++rank) {
+        const Header& of = header(rank);
+        if (of.offset.load(std::memory_order_relaxed) != part.block_->offset + part.first_ ||
+            of.bytes.load(std::memory_order_relaxed) != part.bytes_)
+            return false;
+    }
+    return true;
+}
+
+Result<std::vector<float*>> NodeMemory::of_all(const Part& part) {
+    Block& block = *part.block_;
+    std::vector<float*> found;
+    for (std::size_t rank = 0; rank < files_.size(); ++rank) {
+        auto& other = block.others[rank];
+        if (rank != me_ && !other) {
+            other = Mapping::of(files_[rank]->get(), block.offset, block.mine.bytes());
+            if (!other) return failed("cannot map a neighbour's gradients");
+        }
+        const Mapping& memory = rank == me_ ? block.mine : *other;
+        found.push_back(reinterpret_cast<float*>(memory.begin() + part.first_));
+    }
+    return found;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that the ranks of a node share: each rank has a file without a name (memfd) that grows as it
+// allocates, and maps the others' to read and write what they have at the same place. The kernel frees all of
+// it with the last process. node_communicator.cpp uses it.
+#ifndef TRAINER_PARALLEL_NODE_MEMORY_HPP
+#define TRAINER_PARALLEL_NODE_MEMORY_HPP
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/common/fd.hpp"
+#include "trainer/parallel/node_barrier.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// A part of a file, mapped for reading and writing, as long as this lives.
+class Mapping {
+ public:
+    static std::optional<Mapping> of(int file, std::size_t offset, std::size_t bytes);
+    Mapping(Mapping&& other) noexcept;
+    Mapping& operator=(Mapping&& other) noexcept;
+    ~Mapping();
+
+    std::byte* begin() const { return begin_; }
+    std::size_t bytes() const { return bytes_; }
+
+ private:
+    std::byte* begin_ = nullptr;
+    std::size_t bytes_ = 0;
+
+    Mapping() = default;
+};
+
+class NodeMemory {
+ public:
+    // With nothing in it that ranks allocate.
+    static Result<std::shared_ptr<NodeMemory>> make();
+
+    // To be handed to the others.
+    int file() const { return files_[0]->get(); }
+    // The others' files by index; the place `me` is empty. To be called once.
+    Result<void> add_others(std::vector<Fd> files, std::size_t me);
+
+    // The node's, in the memory of the first rank.
+    SharedBarrier& barrier();
+
+    // So many zeros; null where there is no memory. Every rank allocates as much in the same order, which
+    // makes the places the same.
+    std::shared_ptr<void> allocate(std::size_t bytes);
+
+    // A part of what was allocated at one time; keeps it.
+    class Part;
+    // The part with the bytes at this address; nullopt for memory from elsewhere.
+    std::optional<Part> find(const std::byte* at, std::size_t bytes) const;
+
+    // What a rank is about to reduce: written before a barrier, and after it everybody can see whether all
+    // mean the same.
+    void announce(const Part& part);
+    bool all_announced(const Part& part) const;
+
+    // The same part in the memory of each rank, by index. Once all have announced it, and from one thread.
+    Result<std::vector<float*>> of_all(const Part& part);
+
+ private:
+    // What each rank's file begins with.
+    struct Header {
+        SharedBarrier barrier;
+        std::atomic<std::uint64_t> offset, bytes;
+    };
+    // What was allocated at one time, in the memories of all.
+    struct Block {
+        std::uint64_t offset;      // in the file
+        std::shared_ptr<Fd> file;  // this rank's
+        Mapping mine;
+        std::vector<std::optional<Mapping>> others;  // mapped when they are first asked for
+        ~Block();
+    };
+
+    std::vector<std::shared_ptr<Fd>> files_;  // by index, once there are others
+    std::vector<Mapping> headers_;
+    std::size_t me_ = 0;
+    std::uint64_t end_ = 0;  // of this rank's file
+    std::vector<std::weak_ptr<Block>> blocks_;
+
+    NodeMemory() = default;
+    Header& header(std::size_t rank) const;
+};
+
+class NodeMemory::Part {
+    friend NodeMemory;
+    std::shared_ptr<Block> block_;
+    std::uint64_t first_, bytes_;  // in the block
+
+    Part(std::shared_ptr<Block> block, std::uint64_t first, std::uint64_t bytes)
+        : block_(std::move(block)), first_(first), bytes_(bytes) {}
+};
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who is on which node, and which part of a sum each rank of a node takes: pure. node_communicator.cpp asks.
+#ifndef TRAINER_PARALLEL_NODE_PLACE_HPP
+#define TRAINER_PARALLEL_NODE_PLACE_HPP
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dp::trainer {
+
+// A rank's place on its node and in the world. Ranks are those of the world, ascending.
+struct NodePlace {
+    std::vector<std::uint32_t> neighbours;  // all ranks of its node, itself included
+    std::int64_t index = 0;                 // its own among them
+    std::int64_t nodes = 1;
+    // Of the node with the fewest ranks. So many ranks of each node reduce, each with its like on the others.
+    std::int64_t fewest = 1;
+    // The ranks with the same index on each node; empty where some node has none.
+    std::vector<std::uint32_t> counterparts;
+    bool has_neighbours_anywhere = false;  // a node has more than one rank
+};
+
+// `node_of_rank`: any number that is the same for the ranks of a node.
+NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t rank);
+
+// A part of a tensor's numbers.
+struct Slice {
+    std::int64_t first = 0, count = 0;
+    bool operator==(const Slice&) const = default;
+};
+
+// Numbers that are worth waking another rank for.
+inline constexpr std::int64_t kLeastSlice = std::int64_t{1} << 14;
+
+// How many ranks of a node reduce a tensor of so many numbers: at most `ranks`, one at least.
+std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks);
+
+// The part that the rank of this index takes. Parts begin at multiples of 64 bytes of f32, so that no two
+// ranks write to one cache line of an aligned tensor.
+Slice slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index);
+
+}  // namespace dp::trainer
+
+#endif
