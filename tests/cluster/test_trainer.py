@@ -3,10 +3,12 @@
 import array
 import json
 import os
+import pathlib
 import re
+import signal
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 
 TRAINER = os.path.join(BUILD, "bin/trainer")
 
@@ -43,6 +45,7 @@ def test_1_2_4_and_8_ranks_learn_the_same(cluster, model, batch):
                             f"--batch-size={batch // ranks}", f"--dump-parameters={dump}"], timeout=120, check=True)
         results[ranks] = summary(done)
         assert results[ranks]["global_batch_size"] == batch and results[ranks]["steps"] == 20
+        assert results[ranks]["communicator"] == ("gloo" if ranks <= 2 else "node-memory")
         parameters[ranks] = array.array("f")
         with open(cluster.host_path(dump), "rb") as file:
             parameters[ranks].frombytes(file.read())
@@ -112,6 +115,33 @@ def test_measuring_takes_all_ranks_and_rank_0_speaks(cluster):
     assert len(lines) == 1 and done.stdout.splitlines()[-1].startswith("{")
     assert (lines[0]["measured"], lines[0]["world_size"], lines[0]["nodes"], lines[0]["iterations"]) == ("linear", 4, 2, 20)
     assert 0 < lines[0]["communication_share_least"] <= lines[0]["communication_share_most"] < 1
+
+
+def test_where_a_rank_shares_no_memory_all_use_gloo_and_say_so_once(cluster):
+    train = f'[ $RANK = 2 ] && export DP_TRAINER_NODE_MEMORY=0; exec {TRAINER} --model=linear --steps=5'
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "sh", "-c", train], timeout=60, check=True)
+    assert done.stdout.count("ranks of a node share no memory, and reduce through Gloo alone: rank 2: DP_TRAINER_NODE_MEMORY=0") == 1
+    assert summary(done)["communicator"] == "gloo"
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_killed_rank_ends_the_training_of_the_others(cluster, victim):
+    """Nobody ends them: each finds out by its connections, and says so."""
+    step = cluster.popen(["srun", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=0", "--dp-world=auto", "--dp-on-failure=report", "sh", "-c",
+                          f"{TRAINER} --model=cnn --batch-size=16 --epochs=100 --log-interval=1 --metrics=killed.jsonl; echo rank $RANK: $?"],
+                         cwd="/home/alice")
+    metrics = pathlib.Path(cluster.host_path("/home/alice/killed.jsonl"))
+    until(lambda: metrics.exists() and metrics.read_text(encoding="utf-8").count('"step"') > 3, 60, "the first steps")
+    for process in cluster.processes():
+        if process["command"].startswith(TRAINER):
+            with open(f"/proc/{process['pid']}/environ", "rb") as file:
+                if f"\0RANK={victim}\0".encode() in b"\0" + file.read():
+                    os.kill(process["pid"], signal.SIGKILL)
+    out, err = step.communicate(timeout=15)
+    codes = dict(re.findall(r"(?m)^rank (\d): (\d+)$", out))
+    assert codes == {str(rank): "137" if rank == victim else "4" for rank in range(4)}, (out, err)
+    metrics.unlink()
+    cluster.assert_nothing_left()
 
 
 def test_a_single_task_needs_no_world(cluster):

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstring>
@@ -66,6 +67,24 @@ Fd connected_to(const DoorNumber& door) {
     return connection;
 }
 
+// As rank `number` would.
+void send_file(const Fd& to, std::uint64_t number, const Fd& file) {
+    iovec part{&number, sizeof number};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* note = CMSG_FIRSTHDR(&header);
+    const int fd = file.get();
+    note->cmsg_level = SOL_SOCKET;
+    note->cmsg_type = SCM_RIGHTS;
+    note->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(note), &fd, sizeof fd);
+    EXPECT_EQ(sendmsg(to.get(), &header, 0), 8);
+}
+
 TEST(NeighboursTest, EachGetsTheFilesOfTheOthers) {
     Node node(5);
     node.call();
@@ -89,6 +108,24 @@ TEST(NeighboursTest, AStrangerAtTheDoorIsPassedOver) {
     node.call();
     const auto found = node.let_in(0);
     EXPECT_EQ(text_in(found[1]), "of rank 1");
+}
+
+TEST(NeighboursTest, AnotherUserIsNoNeighbour) {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can be two users";
+    Node node(2);
+    const pid_t other = fork();
+    if (other == 0) {
+        const bool is_other = setuid(65534) == 0;
+        const std::vector<DoorNumber> doors{node.doors[0], DoorNumber{}};
+        const bool called = node.ranks[1]->call_on(doors, 1, node.files[0].get()).has_value();
+        send_file(connected_to(node.doors[0]), 1, node.files[0]);
+        _exit(is_other && !called ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(other, &status, 0);
+    EXPECT_EQ(status, 0) << "a door of another user's gets no file";
+    node.call();
+    EXPECT_EQ(text_in(node.let_in(0)[1]), "of rank 1");
 }
 
 TEST(NeighboursTest, WhoDoesNotListenAndWhoHasNotCalledAreErrorsAndNoWaits) {

@@ -54,6 +54,7 @@ TEST(NodeBarrier, WhoLeavesAfterTheLastRoundTakesItFromNobody) {
         SharedBarrier shared{};
         Outcome slow = Outcome::broken;
         std::thread other([&] { slow = NodeBarrier(shared, 2).wait(minutes(1)); });
+        while (shared.arrived == 0) std::this_thread::yield();  // it waits, or is about to
         NodeBarrier first(shared, 2);
         EXPECT_EQ(first.wait(minutes(1)), Outcome::passed);
         first.break_off();
