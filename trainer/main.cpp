@@ -11,6 +11,7 @@
 #include <exception>
 #include <string_view>
 
+#include "trainer/compile/compile.hpp"
 #include "trainer/generate.hpp"
 #include "trainer/options.hpp"
 #include "trainer/run.hpp"
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
         }
         const Options& options = *parsed.options;
         const auto done = options.verb == Verb::info       ? info(options)
+                          : options.verb == Verb::compile  ? compile(options, started)
                           : options.verb == Verb::prepare  ? prepare(options)
                           : options.verb == Verb::report   ? report_runs(options.report)
                           : options.verb == Verb::generate ? generate(options.generate)

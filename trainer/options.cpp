@@ -65,6 +65,11 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     app.set_version_flag("--version", "trainer " DP_TRAINER_VERSION);
     Options options;
     app.add_subcommand("run", "train (this is what happens without a verb)")->fallthrough();
+    auto* compile =
+        app.add_subcommand("compile",
+                           "prepare a run with the same options, so that it starts at once: unpack its data, "
+                           "try what is fastest, keep both")
+            ->fallthrough();
     auto* info =
         app.add_subcommand("info", "show parameters, memory and FLOPs, and train nothing")->fallthrough();
     info->add_option("--ranks", options.info_ranks, "for --shard-optimizer: how many share (default: 1)")
@@ -81,6 +86,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     add_measure_options(*measure, options.measure);
     auto* report = app.add_subcommand("report", "compare runs: a table from their summaries");
     add_report_options(*report, options.report);
+    add_compile_options(*compile, options.cache);
 
     using Defaults = ModelInfo::Defaults;
     std::string device = "auto", parallel = "auto", optimizer;
@@ -218,6 +224,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                    "let the device have no more memory than this, such as 2GiB: what would a smaller one do?")
         ->transform(size_in_bytes())
         ->type_name("SIZE");
+    add_cache_options(app, options.cache);
     app.add_option("--dump-parameters,--dump_parameters", options.dump,
                    "write rank 0's final parameters to this file: 32-bit floats, one after another")
         ->type_name("FILE");
@@ -241,7 +248,8 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         parsed.text = refusal(error);
         return parsed;
     }
-    options.verb = info->parsed()       ? Verb::info
+    options.verb = compile->parsed()    ? Verb::compile
+                   : info->parsed()     ? Verb::info
                    : prepare->parsed()  ? Verb::prepare
                    : measure->parsed()  ? Verb::measure
                    : report->parsed()   ? Verb::report
@@ -296,6 +304,16 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
         fmt::format("no --model given: linear on generated points, because there is no Fashion-MNIST in "
                     "{} ({})",
                     directory, advice)};
+}
+
+DataRequest data_request(const Options& options, const ModelInfo& info, const ModelShape& shape) {
+    return {.set = info.data,
+            .directory = options.data_directory,
+            .samples = options.samples,
+            .seed = options.seed,
+            .image_size = shape.image_size,
+            .sequence = shape.gpt.sequence,
+            .vocabulary = shape.gpt.vocabulary};
 }
 
 Settings settings_for(const Options& options, const ModelInfo& info) {

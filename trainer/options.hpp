@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "trainer/checkpoint/plan.hpp"
+#include "trainer/compile/options.hpp"
 #include "trainer/data/dataset.hpp"
+#include "trainer/data/load.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/generate.hpp"
 #include "trainer/log_style.hpp"
@@ -27,7 +29,7 @@
 
 namespace dp::trainer {
 
-enum class Verb { run, info, prepare, measure, report, generate };
+enum class Verb { run, compile, info, prepare, measure, report, generate };
 
 // What the user said; what was not said is empty, and the model's defaults hold.
 struct Options {
@@ -70,6 +72,7 @@ struct Options {
     std::int64_t info_ranks = 1;
     ReportOptions report;
     GenerateOptions generate;
+    CacheOptions cache;
 };
 
 struct Parsed {
@@ -91,6 +94,9 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there);
 
 // Pure: the model's defaults with what the user said on top.
 Settings settings_for(const Options& options, const ModelInfo& info);
+
+// Pure: the data set that it trains on.
+DataRequest data_request(const Options& options, const ModelInfo& info, const ModelShape& shape);
 
 }  // namespace dp::trainer
 

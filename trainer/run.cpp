@@ -14,10 +14,11 @@
 #include <fstream>
 
 #include "trainer/checkpoint/stop.hpp"
+#include "trainer/compile/compiled.hpp"
 #include "trainer/data/fingerprint.hpp"
-#include "trainer/data/load.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/memory_estimate.hpp"
+#include "trainer/devices/cpu.hpp"
+#include "trainer/memory_left.hpp"
 #include "trainer/metrics_file.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/world.hpp"
@@ -107,28 +108,6 @@ class Watching final : public Observer {
     std::vector<std::unique_ptr<Observer>> also_;
 };
 
-// Bytes that a rank's device may still give, the same number on every rank, so that all come to the same:
-// that of the rank with the least. Every rank calls.
-Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
-                                             const Surroundings& here) {
-    constexpr std::int64_t kUnknown = std::int64_t{1} << 62;
-    std::int64_t available = device.available_memory().value_or(kUnknown);
-    if (device.name() == "cpu") available /= here.local_size;
-    if (here.gpu.is_part() && device.name() == "cuda")
-        available = available / here.gpu.parts * here.gpu.count;
-    if (const auto limit = device.memory().limit()) available = std::min(available, *limit);
-    auto least = largest_of_all_ranks(-static_cast<double>(available), device, communicator);
-    if (!least) return tl::make_unexpected(least.error());
-    return static_cast<std::int64_t>(-*least);
-}
-
-// What to do is a part of the line where a device is out of memory, as far as it got.
-Error with_advice(Error error, Device& device, const MemoryCase& memory_case) {
-    if (device.memory().is_exhausted())
-        error.message += ": " + batch_advice(memory_case, device.memory().peak());
-    return error;
-}
-
 // The last line, and the same in a file where that was asked for.
 Result<void> finish(const nlohmann::ordered_json& summary, const Options& options,
                     const ParallelDecision& decision, Report& report) {
@@ -188,6 +167,7 @@ Result<void> found_by_all(World& world, const Result<Found>& mine, const std::st
 struct Subject {
     ModelShape shape;
     Dataset data;
+    Compiled compiled;
 };
 Result<Subject> find_subject(const Options& options, const ModelInfo& info, const Settings& settings,
                              std::int64_t world) {
@@ -195,17 +175,12 @@ Result<Subject> find_subject(const Options& options, const ModelInfo& info, cons
         info.data == DataSet::tokens ? vocabulary_of(options.data_directory) : std::nullopt;
     const auto shape = shape_of(options.shape, info.name, vocabulary);
     if (!shape) return tl::make_unexpected(shape.error());
-    auto data = load({.set = info.data,
-                      .directory = options.data_directory,
-                      .samples = options.samples,
-                      .seed = options.seed,
-                      .image_size = shape->image_size,
-                      .sequence = shape->gpt.sequence,
-                      .vocabulary = shape->gpt.vocabulary});
+    Compiled compiled(cache_directory(options.cache), data_request(options, info, *shape));
+    auto data = compiled.load();
     if (!data) return tl::make_unexpected(data.error());
     const auto schedule = make_schedule(settings, data->train.count, world);
     if (!schedule) return tl::make_unexpected(schedule.error());
-    return Subject{*shape, std::move(*data)};
+    return Subject{*shape, std::move(*data), std::move(compiled)};
 }
 
 // For people, and to compare.
@@ -249,7 +224,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     Watching watching(report, *world);
     watching.on_phase(Phase::load);
     // All before the mesh: what cannot work is refused in one line, not in a time-out.
-    const auto subject = find_subject(options, info, settings, world->size());
+    auto subject = find_subject(options, info, settings, world->size());
     if (auto alike = found_by_all(*world, subject, "the data", subject ? text_of(subject->data) : "",
                                   "give the same data on all nodes", decision->speaks);
         !alike)
@@ -262,13 +237,16 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     Device& device = *opened->device;
     if (options.memory_limit) device.memory().set_limit(*options.memory_limit);
     device.set_deterministic(options.deterministic);
+    const auto model = info.make(*shape);
+    Compiled& compiled = subject->compiled;
+    const Plan* plan = compiled.plan(info, *model, *shape, settings, here.omp_threads.has_value(), device);
+    if (const auto line = compiled.line(time_now())) report.line(*line);
     watching.on_phase(Phase::communication);
     auto communicator = world->connect(device, here.gpu.is_part());
     if (!communicator) return tl::make_unexpected(communicator.error());
     if (world->note()) report.line(*world->note());
 
     watching.on_phase(Phase::compute);
-    const auto model = info.make(*shape);
     report.line(describe(*model, info, device, **communicator, settings, *data));
     if (settings.precision == Precision::bf16 && device.name() == "cpu")
         report.line(
@@ -277,21 +255,22 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const std::int64_t ranks = (*communicator)->size();
     const auto available = available_to_every_rank(device, **communicator, here);
     if (!available) return tl::make_unexpected(available.error());
-    ModelShape thriftier = *shape;
-    thriftier.gpt.recompute = true;
-    const auto recomputing =
-        info.name == "gpt" && !shape->gpt.recompute ? info.make(thriftier) : std::unique_ptr<Model>();
+    const auto recomputing = recomputing_model(info, *shape);
     const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get()};
-    if (auto problem = memory_problem(info.name, memory_case, device.name(), *available))
-        return fail(Fault::device, decision->speaks ? *problem : "");
+    if (ranks > 1) plan = nullptr;  // some may have none: all of them look at the estimate
+    const auto problem = plan != nullptr
+                             ? planned_problem(info.name, memory_case, *plan, device.name(), *available)
+                             : memory_problem(info.name, memory_case, device.name(), *available);
+    if (problem) return fail(Fault::device, decision->speaks ? *problem : "");
     report.line(fmt::format("memory a rank: {} of {}",
-                            needs_text(estimate_memory(*model, settings, data, ranks)),
+                            plan != nullptr ? size_text(plan->peak) + " (measured)"
+                                            : needs_text(estimate_memory(*model, settings, data, ranks)),
                             size_text(*available)));
     RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
     facts.device_name = device.description();
-    facts.threads = threads_for(here);
     facts.precision = settings.precision;
     facts.deterministic = options.deterministic;
+    facts.threads = threads_of(device.choices(), threads_for(here));
     facts.has_checkpoints = has_checkpoints;
     if (info.data == DataSet::tokens) facts.tokens_per_sample = model->targets_per_sample();
     if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;

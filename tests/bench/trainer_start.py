@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From srun to the end of the first training step of cnn on 2 nodes with 2 ranks each: ours beside PyTorch's DDP with Gloo.
 
-Both are ranks of --dp-world=auto, load Fashion-MNIST from its files and have a thread a rank. No target is about it.
+Both are ranks of --dp-world=auto, load Fashion-MNIST from its files and have a thread a rank; ours a second time after
+`trainer compile`, with what that keeps in a home that the nodes share. No target is about it.
 """
 import json
 import os
@@ -14,10 +15,13 @@ from trainer_peer import TRAINER, peer
 
 NODES, PER_NODE, BATCH = 2, 2, 16
 WARM_UP = 1  # rounds
-OURS, TORCH = "ours", "PyTorch DDP"
-FILE, BEGAN = "/home/alice/first-step", "/home/alice/began"
+OURS, COMPILED, TORCH = "ours", "ours, compiled", "PyTorch DDP"
+FILE, BEGAN, CACHE = "/home/alice/first-step", "/home/alice/began", "/home/alice/compiled"
+_TRAINER = [TRAINER, "--device=cpu", "--model=cnn", f"--batch-size={BATCH}"]
+_ONE_STEP = ["--steps=1", "--log-interval=1", f"--metrics={FILE}"]
 PROGRAMS = {
-    OURS: [TRAINER, "--device=cpu", "--model=cnn", f"--batch-size={BATCH}", "--steps=1", "--log-interval=1", f"--metrics={FILE}"],
+    OURS: [*_TRAINER, *_ONE_STEP, "--no-cache"],
+    COMPILED: [*_TRAINER, *_ONE_STEP, f"--cache-dir={CACHE}"],
     TORCH: peer("first_step.py", BATCH, FILE),
 }
 
@@ -45,6 +49,8 @@ def measure(rounds):
     """→ {case: [seconds]}"""
     with TestCluster(f"bench-{os.getpid()}", nodes=NODES) as cluster:
         allocation = Allocation(cluster, NODES, PER_NODE)
+        allocation.start("srun", "-N1", "-n1", "env", "OMP_NUM_THREADS=1", *_TRAINER, "compile", f"--cache-dir={CACHE}")
+        allocation.finish()
         times = interleaved(PROGRAMS, rounds, lambda case: _once(cluster, allocation, case),
                             lambda done, of: progress(f"time to the first step: round {done} of {of}"), warm_up=WARM_UP)
         allocation.close()

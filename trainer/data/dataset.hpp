@@ -49,6 +49,8 @@ inline const std::filesystem::path kFashionMnistDirectory = "/usr/share/datasets
 Result<Dataset> load_fashion_mnist(const std::filesystem::path& directory);
 // Whether the directory holds such files (not whether they are sound).
 bool has_fashion_mnist(const std::filesystem::path& directory);
+// The four that load_fashion_mnist() reads; they need not be there.
+std::vector<std::filesystem::path> fashion_mnist_files(const std::filesystem::path& directory);
 
 // y = 0.7 x + 0.3 at x = 0, 0.001, ... 0.999; the test samples are the training samples.
 Dataset make_line();

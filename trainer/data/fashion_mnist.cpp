@@ -27,9 +27,17 @@ fs::path find(const fs::path& directory, const std::string& name) {
     return directory / (name + ".gz");
 }
 
+// Of "train" or "t10k".
+fs::path image_file_of(const fs::path& directory, const std::string& part) {
+    return find(directory, part + "-images-idx3-ubyte");
+}
+fs::path label_file_of(const fs::path& directory, const std::string& part) {
+    return find(directory, part + "-labels-idx1-ubyte");
+}
+
 Result<Samples> load_part(const fs::path& directory, const std::string& part) {
-    const fs::path image_file = find(directory, part + "-images-idx3-ubyte");
-    const fs::path label_file = find(directory, part + "-labels-idx1-ubyte");
+    const fs::path image_file = image_file_of(directory, part);
+    const fs::path label_file = label_file_of(directory, part);
     auto images = read_idx(image_file, 3);
     if (!images) return tl::make_unexpected(images.error());
     auto labels = read_idx(label_file, 1);
@@ -71,7 +79,12 @@ Result<Dataset> load_fashion_mnist(const fs::path& directory) {
 
 bool has_fashion_mnist(const fs::path& directory) {
     std::error_code ignored;
-    return fs::exists(find(directory, "train-images-idx3-ubyte"), ignored);
+    return fs::exists(image_file_of(directory, "train"), ignored);
+}
+
+std::vector<fs::path> fashion_mnist_files(const fs::path& directory) {
+    return {image_file_of(directory, "train"), label_file_of(directory, "train"),
+            image_file_of(directory, "t10k"), label_file_of(directory, "t10k")};
 }
 
 }  // namespace dp::trainer

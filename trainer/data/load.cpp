@@ -4,17 +4,19 @@
 #include "trainer/data/load.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/segmentation.hpp"
 #include "trainer/data/tokens.hpp"
 
 namespace dp::trainer {
-namespace {
 
 Result<Dataset> load_all(const DataRequest& request) {
     if (request.set == DataSet::line) return make_line();
-    if (auto sound = check_prepared(request.directory); !sound) return tl::make_unexpected(sound.error());
+    if (!request.is_checked) {
+        if (auto sound = check_prepared(request.directory); !sound) return tl::make_unexpected(sound.error());
+    }
     switch (request.set) {
         case DataSet::tokens:
             return load_tokens(request.directory, request.sequence, request.vocabulary);
@@ -27,12 +29,26 @@ Result<Dataset> load_all(const DataRequest& request) {
     }
 }
 
-}  // namespace
+void take_samples(Dataset& data, const DataRequest& request) {
+    if (request.samples) data.train.count = std::min(data.train.count, *request.samples);
+}
 
 Result<Dataset> load(const DataRequest& request) {
     auto data = load_all(request);
-    if (data && request.samples) data->train.count = std::min(data->train.count, *request.samples);
+    if (data) take_samples(*data, request);
     return data;
+}
+
+std::vector<std::filesystem::path> files_of(const DataRequest& request) {
+    if (request.set == DataSet::line) return {};
+    const auto& directory = request.directory;
+    const auto read =
+        request.set == DataSet::tokens ? token_files(directory) : fashion_mnist_files(directory);
+    std::set<std::filesystem::path> files(read.begin(), read.end());
+    files.insert(directory / kPreparedFile);
+    if (const auto prepared = read_prepared(directory); prepared && *prepared)
+        for (const auto& [name, hash] : (*prepared)->files) files.insert(directory / name);
+    return {files.begin(), files.end()};
 }
 
 }  // namespace dp::trainer

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
@@ -28,9 +29,19 @@ struct DataRequest {
     std::int64_t image_size = 256;  // of composed images
     std::int64_t sequence = 1;      // of tokens
     std::int64_t vocabulary = 1;    // that tokens must fit
+    // The files are those that have been checked before, so their hashes need not be worked out.
+    bool is_checked = false;
 };
 
 Result<Dataset> load(const DataRequest& request);
+
+// Its two halves, for whoever keeps what the first of them makes: all that the files hold or that is
+// composed, and of that no more than was asked for.
+Result<Dataset> load_all(const DataRequest& request);
+void take_samples(Dataset& data, const DataRequest& request);
+
+// What load() reads or checks, in order; they need not be there.
+std::vector<std::filesystem::path> files_of(const DataRequest& request);
 
 }  // namespace dp::trainer
 

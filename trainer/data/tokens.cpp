@@ -78,4 +78,11 @@ Result<Dataset> load_tokens(const fs::path& directory, std::int64_t sequence, st
     return Dataset{std::move(*train), std::move(*test), directory.string()};
 }
 
+std::vector<fs::path> token_files(const fs::path& directory) {
+    auto files = shards_of(directory, "train");
+    const auto tests = shards_of(directory, "val");
+    files.insert(files.end(), tests.begin(), tests.end());
+    return files;
+}
+
 }  // namespace dp::trainer

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/result.hpp"
@@ -19,6 +20,8 @@ namespace dp::trainer {
 // fit.
 Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t sequence,
                             std::int64_t vocabulary);
+// The shards that it reads.
+std::vector<std::filesystem::path> token_files(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "trainer/devices/cpu/losses.hpp"
 #include "trainer/devices/cpu/normalisation.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
+#include "trainer/devices/cpu/processor.hpp"
 #include "trainer/devices/cpu/with_bfloat16.hpp"
 #include "trainer/devices/host_memory.hpp"
 
@@ -64,6 +66,16 @@ class Cpu : public Device {
         return {};
     }
     void synchronize() override {}
+    DeviceFacts facts() const override {
+        return {
+            fmt::format("cpu, {}, {} thread{}", cpu::processor_name(), threads_, threads_ == 1 ? "" : "s"),
+            cpu::onednn_version()};
+    }
+    void adopt(TunedChoices choices) override {
+        threads_ = threads_of(choices, threads_);
+        cpu::use_threads(threads_);
+        Device::adopt(std::move(choices));
+    }
 
     void* allocate(std::size_t bytes) override {
         if (failure_) return nullptr;
@@ -449,6 +461,13 @@ class Cpu : public Device {
 };
 
 }  // namespace
+
+int threads_of(const TunedChoices& choices, int otherwise) {
+    const std::string text = choices.find(kThreadsChoice).value_or("");
+    int threads = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+    return error == std::errc() && end == text.data() + text.size() && threads >= 1 ? threads : otherwise;
+}
 
 std::unique_ptr<Device> open_cpu(int threads) {
     return std::make_unique<cpu::WithBfloat16<Cpu>>(threads);

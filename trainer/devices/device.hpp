@@ -32,6 +32,7 @@
 
 #include "trainer/devices/dropout.hpp"
 #include "trainer/devices/memory_account.hpp"
+#include "trainer/devices/tuned_choices.hpp"
 #include "trainer/result.hpp"
 #include "trainer/tensor.hpp"
 
@@ -122,6 +123,13 @@ inline std::string out_of_memory_message(std::string_view device, std::size_t by
 // Numbers of what square_sum() writes.
 inline constexpr std::int64_t kSquareSums = 1 + 512;
 
+// What the fastest choices and the memory that a training takes depend on, for people and for comparing.
+struct DeviceFacts {
+    std::string
+        model;  // of which kind it is, and how much of it: "cpu, Intel(R) Xeon(R) Gold 6430, 8 threads"
+    std::string software;  // libraries and drivers with their versions
+};
+
 class Device {
  public:
     virtual ~Device() = default;
@@ -130,6 +138,11 @@ class Device {
     virtual std::string description() const = 0;  // for people: "cpu, 2 threads"
     virtual Result<void> status() const = 0;      // the first failure, if there was one
     virtual void synchronize() = 0;               // waits until everything queued is done
+    virtual DeviceFacts facts() const { return {description(), ""}; }
+
+    // Takes what was found to be fastest on a device of the same facts; before the first operation.
+    virtual void adopt(TunedChoices choices) { choices_ = std::move(choices); }
+    TunedChoices& choices() { return choices_; }
 
     // ---- memory
     // ------------------------------------------------------------------------------------------------
@@ -314,6 +327,7 @@ class Device {
     MemoryAccount memory_;
     bool deterministic_ = false;
     MemoryToSum memory_to_sum_;
+    TunedChoices choices_;
 };
 
 }  // namespace dp::trainer

@@ -202,6 +202,10 @@ TEST(Options, WhatAVerbTakesOfItsOwnArrives) {
     EXPECT_EQ(measuring.model, "cnn");
     EXPECT_EQ(measuring.measure.iterations, 7);
     EXPECT_EQ(measuring.measure.warmup, 3);
+    const Options compiling = options({"compile", "--model=cnn", "--force", "--cache-dir=c"});
+    EXPECT_EQ(compiling.verb, Verb::compile);
+    EXPECT_TRUE(compiling.cache.force);
+    EXPECT_EQ(compiling.cache.directory, "c");
     const Options reporting = options({"report", "a.json", "b.json", "--csv"});
     EXPECT_EQ(reporting.verb, Verb::report);
     EXPECT_EQ(reporting.report.files.size(), 2u);
@@ -213,6 +217,12 @@ TEST(Options, ASizeIsTakenInBytesOrWithAUnit) {
     EXPECT_EQ(options({"--memory-limit=1000"}).memory_limit, 1000);
     EXPECT_EQ(options({"--memory-limit=2GiB"}).memory_limit, std::int64_t{2} << 30);
     EXPECT_EQ(options({"--memory_limit", "512M"}).memory_limit, 512 << 20);
+}
+
+TEST(Options, TheCacheIsWhereTheySayOrNowhere) {
+    EXPECT_EQ(cache_directory(options({"--cache-dir=/c"}).cache), "/c");
+    EXPECT_FALSE(cache_directory(options({"--cache-dir=none"}).cache));
+    EXPECT_FALSE(cache_directory(options({"--cache_dir=/c", "--no_cache"}).cache));
 }
 
 TEST(Options, UnderscoresAndVerbsAfterOptionsAreTaken) {
@@ -295,7 +305,8 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"report", "a", "--csv", "--json"}, "--csv excludes --json"},
         {{"report", "a", "--model=ffn"}, "no such option or verb: --model=ffn"},
         {{"--no-such"}, "no such option or verb: --no-such"},
-        {{"compile"}, "no such option or verb: compile"},
+        {{"--force"}, "no such option or verb: --force"},
+        {{"--cache-dir"}, "--cache-dir needs a value"},
     };
     for (const auto& [words, says] : cases) {
         const Parsed parsed = parse_options(words);
@@ -350,6 +361,9 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--metrics",
                              "--tensorboard",
                              "--memory-limit",
+                             "--cache-dir",
+                             "--no-cache",
+                             "compile",
                              "measure-performance",
                              "report",
                              "--json",

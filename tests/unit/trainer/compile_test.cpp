@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer compile` and what a run makes of it: the same data, the same training, and no word where there is
+// nothing; the pure parts in tables.
+#include "trainer/compile/compile.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+
+#include "idx_files.hpp"
+#include "scratch.hpp"
+#include "trainer/compile/build.hpp"
+#include "trainer/compile/compiled.hpp"
+#include "trainer/compile/table.hpp"
+#include "trainer/compile/threads.hpp"
+#include "trainer/data/prepared.hpp"
+#include "trainer/data/token_shard.hpp"
+#include "trainer/devices/cpu.hpp"
+#include "trainer/devices/cpu/processor.hpp"
+#include "trainer/metrics_file.hpp"
+#include "trainer/run.hpp"
+
+namespace dp::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+bool equal(const Matrix& a, const Matrix& b) {
+    return a.type == b.type && a.columns == b.columns && a.bytes == b.bytes;
+}
+bool equal(const Samples& a, const Samples& b) {
+    return a.count == b.count && equal(a.features, b.features) && equal(a.targets, b.targets) &&
+           a.normalise.scale == b.normalise.scale && a.normalise.shift == b.normalise.shift &&
+           a.next_is_target == b.next_is_target;
+}
+bool equal(const Dataset& a, const Dataset& b) {
+    return a.source == b.source && equal(a.train, b.train) && equal(a.test, b.test);
+}
+
+// A directory with sprites of every kind in it.
+void write_images(const Scratch& scratch) {
+    write_sprites(scratch, {0, 5, 1, 7, 9, 2, 3, 4},
+                  {'\x50', '\x60', '\x70', '\x7f', '\x11', '\x22', '\x33', '\x44'});
+}
+
+// Stores the request's data, as the verb does.
+void store(const Cache& cache, const DataRequest& request, const std::string& build = "b1") {
+    const auto data = load_all(request);
+    ASSERT_TRUE(data) << data.error().message;
+    ASSERT_TRUE(cache.open_for_writing());
+    ASSERT_TRUE(store_data(cache, data_key(request, build), request, *data, 0.25));
+}
+
+TEST(StoredData, IsWhatWouldHaveBeenLoaded) {
+    const Scratch scratch, place;
+    write_images(scratch);
+    const Cache cache(place.path());
+    const DataRequest images{.set = DataSet::fashion_mnist, .directory = scratch.path()};
+    const DataRequest composed{
+        .set = DataSet::segmentation, .directory = scratch.path(), .samples = 9, .seed = 3};
+    for (DataRequest request : {images, composed}) {
+        store(cache, request);
+        const auto found = cache.find(data_key(request, "b1"));
+        ASSERT_TRUE(found.entry) << found.why_not;
+        EXPECT_EQ(seconds_to_load(*found.entry), 0.25);
+        const auto cached = read_data(*found.entry, request);
+        ASSERT_TRUE(cached) << cached.error().message;
+        EXPECT_TRUE(equal(*cached, *load(request)));
+    }
+    // --samples of files is no other entry: it takes the first.
+    DataRequest fewer = images;
+    fewer.samples = 3;
+    const auto found = cache.find(data_key(fewer, "b1"));
+    ASSERT_TRUE(found.entry);
+    EXPECT_TRUE(equal(*read_data(*found.entry, fewer), *load(fewer)));
+}
+
+TEST(StoredData, IsStaleOnceBuildOrFilesAreOthersAndOfAnotherNameForOtherImages) {
+    const Scratch scratch, place;
+    write_images(scratch);
+    const Cache cache(place.path());
+    const DataRequest request{
+        .set = DataSet::segmentation, .directory = scratch.path(), .samples = 4, .seed = 3};
+    store(cache, request);
+    const auto why_not = [&](const DataRequest& other, const std::string& build = "b1") {
+        const auto found = cache.find(data_key(other, build));
+        return found.entry ? "found" : found.why_not;
+    };
+    EXPECT_EQ(why_not(request), "found");
+    EXPECT_EQ(why_not(request, "b2"), "stale (build)");
+    DataRequest other = request;
+    other.seed = 4;
+    EXPECT_EQ(why_not(other), "");
+    other = request;
+    other.samples = 5;
+    EXPECT_EQ(why_not(other), "");
+    other = request;
+    other.image_size = 512;
+    EXPECT_EQ(why_not(other), "");
+    // As long as before, and as old; a byte of the end is another.
+    const auto file = scratch / "train-images-idx3-ubyte";
+    const auto date = std::filesystem::last_write_time(file);
+    std::string contents = contents_of(file);
+    contents.back() ^= 1;
+    scratch.write("train-images-idx3-ubyte", contents);
+    std::filesystem::last_write_time(file, date);
+    EXPECT_EQ(why_not(request), "stale (files)");
+}
+
+// What is kept of text is that its files have been checked; it is read as ever.
+TEST(StoredData, OfTextIsThatItsFilesAreSound) {
+    const Scratch scratch, place;
+    ASSERT_TRUE(write_shard(scratch / "train.bin", std::vector<Token>(50)));
+    ASSERT_TRUE(write_shard(scratch / "val.bin", std::vector<Token>(11)));
+    ASSERT_TRUE(write_prepared(scratch.path(), "", ""));
+    const DataRequest request{
+        .set = DataSet::tokens, .directory = scratch.path(), .sequence = 10, .vocabulary = 300};
+    const Cache cache(place.path());
+    store(cache, request);
+    const auto found = cache.find(data_key(request, "b1"));
+    ASSERT_TRUE(found.entry);
+    EXPECT_EQ(found.entry->block_count(), 0u);
+    EXPECT_TRUE(equal(*read_data(*found.entry, request), *load(request)));
+    // Another sequence is the same text.
+    DataRequest longer = request;
+    longer.sequence = 5;
+    EXPECT_TRUE(cache.find(data_key(longer, "b1")).entry);
+    // A shard that is another is looked at again, and refused as without a cache.
+    ASSERT_TRUE(write_shard(scratch / "train.bin", std::vector<Token>(50, 7)));
+    EXPECT_EQ(cache.find(data_key(request, "b1")).why_not, "stale (files)");
+    EXPECT_THAT(refusal_of(Compiled(place.path(), request).load()), HasSubstr("train.bin: not as"));
+}
+
+TEST(Compiled, SaysWhatItUsedAndLoadsAsEverWhatItCannotUse) {
+    const Scratch scratch, place;
+    write_images(scratch);
+    const DataRequest request{.set = DataSet::fashion_mnist, .directory = scratch.path()};
+    const auto loaded = load(request);
+    const auto line_of = [&](std::optional<std::filesystem::path> directory) {
+        Compiled compiled(directory, request);
+        const auto data = compiled.load();
+        EXPECT_TRUE(data && equal(*data, *loaded));
+        return compiled.line(time_now()).value_or("");
+    };
+    EXPECT_EQ(line_of(std::nullopt), "");
+    EXPECT_EQ(line_of(place.path()), "");
+    EXPECT_EQ(line_of(place / "nowhere"), "");
+    store(Cache(place.path()), request, "another build");
+    EXPECT_EQ(
+        line_of(place.path()),
+        "compiled: the data is stale (build); `trainer compile` makes it again, in " + place.path().string());
+    store(Cache(place.path()), request, build_of_this_program());
+    EXPECT_THAT(line_of(place.path()), MatchesRegex("compiled: data of [0-9]+ s ago, in .*"));
+    // A number of the images is another.
+    const auto file = std::filesystem::directory_iterator(place.path())->path();
+    std::string contents = contents_of(file);
+    contents[4096 + 100] ^= 1;
+    place.write(file.filename().string(), contents);
+    EXPECT_THAT(line_of(place.path()), StartsWith("compiled: the data is damaged;"));
+    place.write(file.filename().string(), contents.substr(0, 4000));
+    EXPECT_THAT(line_of(place.path()), StartsWith("compiled: the data is cut short;"));
+}
+
+Plan example() {
+    Plan plan;
+    plan.needs = {1000, 2000, 3000, 4000, 50'000};
+    plan.peak = 58'000;
+    plan.plain_seconds = 0.02;
+    plan.step_seconds = 0.01;
+    plan.choices.set("threads", "4");
+    plan.choices.set("product 1 x 2", std::string("\0\xff\x80x", 4));
+    return plan;
+}
+
+TEST(Plan, ComesBackFromItsJson) {
+    const Plan plan = example();
+    const auto again = plan_of(Json::parse(json_of(plan).dump()));
+    ASSERT_TRUE(again);
+    EXPECT_EQ(json_of(*again), json_of(plan));
+    EXPECT_EQ(again->choices.find("product 1 x 2"), std::string("\0\xff\x80x", 4));
+    EXPECT_EQ(again->needs.total(), 60'000);
+    EXPECT_FALSE(plan_of(Json::array()));
+    Json json = json_of(plan);
+    json.erase("peak");
+    EXPECT_FALSE(plan_of(json));
+    json = json_of(plan);
+    json["choices"] = {{"threads", "four"}};
+    EXPECT_FALSE(plan_of(json));
+}
+
+TEST(Compiled, GivesTheDeviceWhatWasFastest) {
+    const Scratch place;
+    const ModelInfo& info = *find_model("linear");
+    const auto model = info.make({});
+    const ModelShape shape;
+    const Settings settings;
+    const DataRequest request{.set = DataSet::line};
+    const auto key = [&] {
+        const auto device = open_cpu(2);
+        const std::string build = build_of_this_program();
+        return plan_key({info.name, *model, shape, settings, *device, false, {}, data_key(request, build)},
+                        build);
+    }();
+    const Cache cache(place.path());
+    const auto look = [&](Device& device, std::string& line) {
+        Compiled compiled(place.path(), request);
+        const Plan* plan = compiled.plan(info, *model, {}, settings, false, device);
+        line = compiled.line(time_now()).value_or("");
+        return plan != nullptr ? std::optional<Plan>(*plan) : std::nullopt;
+    };
+    std::string line;
+    const auto device = open_cpu(2);
+    EXPECT_FALSE(look(*device, line));
+    EXPECT_EQ(line, "");
+    ASSERT_TRUE(cache.put(key, {{"no", "plan"}}, {}));
+    EXPECT_FALSE(look(*device, line));
+    EXPECT_THAT(line, StartsWith("compiled: the plan is damaged;"));
+    Plan plan = example();
+    plan.choices.set(kThreadsChoice, "1");
+    ASSERT_TRUE(cache.put(key, json_of(plan), {}));
+    EXPECT_FALSE(look(*open_cpu(3), line)) << "of another device";
+    const auto found = look(*device, line);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->peak, plan.peak);
+    EXPECT_EQ(device->description(), "cpu, 1 thread");
+    EXPECT_THAT(line, HasSubstr("; 1 thread, in "));
+}
+
+TEST(Plan, EachThingThatATrainingDependsOnMakesAnotherEntry) {
+    const ModelInfo& info = *find_model("unet2d");
+    ModelShape shape;
+    Settings settings;
+    CacheKey data{"data", {{"set", "images"}}, {{"files", 1}}};
+    auto device = open_cpu(2);
+    const auto model = info.make(shape);
+    std::vector<std::string> names;
+    const auto add = [&](const Model& declared, bool given = false,
+                         std::optional<std::int64_t> samples = {}) {
+        names.push_back(
+            file_name(plan_key({info.name, declared, shape, settings, *device, given, samples, data}, "b1")));
+    };
+    add(*model);
+    add(*model, true);
+    add(*model, false, 100);
+    shape.gpt.recompute = true;
+    add(*model);
+    shape.gpt.hidden_dropout = 0.1f;
+    add(*model);
+    shape.features = 16;
+    add(*info.make(shape));
+    settings.batch = 2;
+    add(*model);
+    settings.accumulate = 2;
+    add(*model);
+    settings.optimizer = Optimization::sgd;
+    add(*model);
+    settings.clip = 1;
+    add(*model);
+    settings.precision = Precision::bf16;
+    add(*model);
+    device->set_deterministic(true);
+    add(*model);
+    device = open_cpu(1);
+    add(*model);
+    data.what = {{"set", "other images"}};
+    add(*model);
+    std::sort(names.begin(), names.end());
+    EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
+    // And these make it stale.
+    const auto from = [&](const std::string& build) {
+        return plan_key({info.name, *model, shape, settings, *device, false, {}, data}, build).from;
+    };
+    EXPECT_EQ(difference(from("b1"), from("b2")), "build");
+    const Json before = from("b1");
+    data.from = {{"files", 2}};
+    EXPECT_EQ(difference(before, from("b1")), "data");
+    EXPECT_THAT(before.at("libraries").get<std::string>(), HasSubstr("oneDNN"));
+}
+
+TEST(Plan, WhatTookTooMuchIsRefused) {
+    const auto model = find_model("ffn")->make({});
+    Settings settings;
+    settings.batch = 4096;
+    const MemoryCase memory_case{*model, settings, nullptr, 1};
+    Plan plan;
+    plan.needs.data = 100 << 20;
+    plan.peak = 150 << 20;
+    EXPECT_FALSE(planned_problem("ffn", memory_case, plan, "cpu", 151 << 20));
+    const auto problem = planned_problem("ffn", memory_case, plan, "cpu", 110 << 20);
+    ASSERT_TRUE(problem);
+    EXPECT_THAT(*problem,
+                StartsWith("ffn with a batch of 4096 took 150.0 MiB when it was compiled, and cpu has "
+                           "110.0 MiB; give a smaller --batch-size: "));
+    EXPECT_THAT(*problem, HasSubstr("is the largest that fits"));
+}
+
+TEST(Threads, CandidatesAreHalvesDownToOne) {
+    EXPECT_THAT(thread_candidates(1), ElementsAre(1));
+    EXPECT_THAT(thread_candidates(2), ElementsAre(2, 1));
+    EXPECT_THAT(thread_candidates(12), ElementsAre(12, 6, 3, 1));
+}
+
+TEST(Threads, StayAsTheyAreUnlessFewerAreClearlyFaster) {
+    const auto best = [](std::vector<ThreadTrial> trials) { return best_of(trials).threads; };
+    EXPECT_EQ(best({{8, {1.0, 1}}}), 8);
+    EXPECT_EQ(best({{8, {1.0, 1}}, {4, {0.5, 0.99}}, {2, {0.7, 1}}}), 4);
+    EXPECT_EQ(best({{8, {1.0, 1}}, {4, {0.96, 1}}}), 8) << "that may be chance";
+    EXPECT_EQ(best({{8, {1.0, 1}}, {4, {1.2, 1}}}), 8);
+    EXPECT_EQ(best({{8, {1.0, 0.6}}, {4, {0.5, 1}}}), 8) << "the CPUs were used by others meanwhile";
+}
+
+TEST(Threads, TheDeviceTakesWhatWasChosen) {
+    const auto device = open_cpu(3);
+    EXPECT_THAT(device->facts().model, HasSubstr(cpu::processor_name()));
+    EXPECT_THAT(device->facts().model, HasSubstr("3 threads"));
+    TunedChoices choices;
+    device->adopt(choices);
+    EXPECT_THAT(device->description(), HasSubstr("3 threads"));
+    choices.set(kThreadsChoice, "1");
+    device->adopt(choices);
+    EXPECT_THAT(device->description(), HasSubstr("1 thread"));
+    EXPECT_EQ(threads_of(device->choices(), 3), 1);
+    for (const char* nonsense : {"", "0", "-2", "two", "2 "}) {
+        choices.set(kThreadsChoice, nonsense);
+        EXPECT_EQ(threads_of(choices, 3), 3) << nonsense;
+    }
+}
+
+TEST(ProcessorName, IsWhatTheKernelSays) {
+    const Scratch scratch;
+    scratch.write("cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: another\n");
+    EXPECT_EQ(cpu::processor_name(scratch.path()), "Some CPU @ 2 GHz");
+    EXPECT_NE(cpu::processor_name(scratch / "nowhere"), "") << "ARM's kernels have no such line";
+}
+
+TEST(CompileTable, HasWhatWasDoneInWordsAndInJson) {
+    CompileResult result;
+    result.model = "ffn";
+    result.device = "cpu";
+    result.batch = 64;
+    result.directory = "/c";
+    result.data = Made::now;
+    result.data_bytes = 3 << 20;
+    result.load_seconds = 0.5;
+    result.read_seconds = 0.0125;
+    result.planned = example();
+    result.threads = 8;
+    result.trials = {{8, {0.02, 1}}, {4, {0.01, 1}}};
+    result.seconds = 3.21;
+    const std::string table = compile_table(result);
+    EXPECT_THAT(table, HasSubstr("3.0 MiB written: 500.00 ms to load without it, 12.50 ms with it"));
+    EXPECT_THAT(table, HasSubstr("56.6 KiB measured"));
+    EXPECT_THAT(table, HasSubstr("10.00 ms, not tuned 20.00 ms"));
+    EXPECT_THAT(table, HasSubstr("4 instead of 8 (a step with 8: 20.00 ms, 4: 10.00 ms)"));
+    const auto json = compile_json(result);
+    EXPECT_EQ(json.at("compiled"), "ffn");
+    EXPECT_EQ(json.at("threads"), 4);
+    EXPECT_EQ(json.at("data"), "made");
+    EXPECT_EQ(json.at("memory_peak_bytes"), 58'000);
+    EXPECT_EQ(json.at("step_ms_untuned"), 20);
+    result.trials[0].step.share = 0.5;
+    EXPECT_THAT(compile_table(result), HasSubstr("not tuned, because other programs used the CPUs"));
+    result.data = Made::none;
+    result.plan = Made::kept;
+    EXPECT_THAT(compile_table(result), HasSubstr("nothing to keep"));
+    EXPECT_EQ(compile_json(result).at("plan"), "kept");
+}
+
+// The verbs, with one thread that is told: no choice of threads, so that all runs have the same bits.
+class CompileVerb : public ::testing::Test {
+ protected:
+    const Scratch scratch_;
+
+    void SetUp() override {
+        write_images(scratch_);
+        setenv("OMP_NUM_THREADS", "1", 1);
+    }
+    void TearDown() override { unsetenv("OMP_NUM_THREADS"); }
+
+    // Of an option said twice the last counts: what is given here is but a default.
+    Options options(const std::vector<std::string>& words) const {
+        std::vector<std::string> all{"--data-dir=" + scratch_.path().string(),
+                                     "--cache-dir=" + (scratch_ / "cache").string(),
+                                     "--json=" + (scratch_ / "json").string(), "--device=cpu"};
+        all.insert(all.end(), words.begin(), words.end());
+        const Parsed parsed = parse_options(all);
+        EXPECT_TRUE(parsed.options) << parsed.text;
+        return parsed.options.value_or(Options{});
+    }
+    // What the verb says at its end; what it prints is in `output`.
+    Json outcome(const std::vector<std::string>& words, std::string* output = nullptr) const {
+        const Options said = options(words);
+        ::testing::internal::CaptureStdout();
+        const auto now = std::chrono::steady_clock::now();
+        const auto done = said.verb == Verb::compile ? compile(said, now) : run(said, now);
+        const std::string printed = ::testing::internal::GetCapturedStdout();
+        if (output != nullptr) *output = printed;
+        EXPECT_TRUE(done) << done.error().message;
+        return done ? Json::parse(contents_of(scratch_ / "json")) : Json();
+    }
+};
+
+TEST_F(CompileVerb, ARunAfterItLearnsWhatItWouldHaveLearntWithoutIt) {
+    const std::vector<std::vector<std::string>> models{
+        {"--model=ffn", "--batch-size=2"},
+        {"--model=cnn", "--batch-size=2"},
+        {"--model=unet2d", "--init-features=2", "--samples=4", "--batch-size=2"},
+        {"--model=linear", "--epochs=1", "--batch-size=100"}};
+    for (const auto& model : models) {
+        std::filesystem::remove_all(scratch_ / "cache");
+        auto words = model;
+        words.emplace_back("--steps=2");
+        std::string output;
+        const Json before = outcome(words, &output);
+        EXPECT_THAT(output, Not(HasSubstr("compiled:"))) << model[0];
+        words.insert(words.begin(), "compile");
+        const Json compiled = outcome(words, &output);
+        EXPECT_EQ(compiled.at("plan"), "made");
+        EXPECT_EQ(compiled.at("data"), model[0] == "--model=linear" ? "none" : "made");
+        EXPECT_THAT(output, HasSubstr("compiling " + model[0].substr(8)));
+        words.erase(words.begin());
+        const Json after = outcome(words, &output);
+        EXPECT_THAT(output, HasSubstr("compiled: plan of "));
+        EXPECT_THAT(output, HasSubstr("(measured) of "));
+        for (const char* same : {"parameters_hash", "final_loss", "test_loss", "memory_peak_bytes"})
+            EXPECT_EQ(after.at(same), before.at(same)) << model[0] << ", " << same;
+        EXPECT_NEAR(after.at("memory_peak_bytes").get<double>(),
+                    compiled.at("memory_peak_bytes").get<double>(), 1000)
+            << model[0];
+        words.emplace_back("--no-cache");
+        EXPECT_EQ(outcome(words, &output).at("parameters_hash"), before.at("parameters_hash"));
+        EXPECT_THAT(output, Not(HasSubstr("compiled:")));
+    }
+}
+
+TEST_F(CompileVerb, KeepsWhatFitsUnlessItIsForced) {
+    const std::vector<std::string> words{"compile", "--model=ffn", "--batch-size=2"};
+    outcome(words);
+    Json again = outcome(words);
+    EXPECT_EQ(again.at("data"), "kept");
+    EXPECT_EQ(again.at("plan"), "kept");
+    // The data is the same for another batch.
+    again = outcome({"compile", "--model=cnn", "--batch-size=4"});
+    EXPECT_EQ(again.at("data"), "kept");
+    EXPECT_EQ(again.at("plan"), "made");
+    again = outcome({"compile", "--model=ffn", "--batch-size=2", "--force"});
+    EXPECT_EQ(again.at("data"), "made");
+    EXPECT_EQ(again.at("plan"), "made");
+    // Cut files are made again.
+    for (const auto& file : std::filesystem::directory_iterator(scratch_ / "cache"))
+        std::filesystem::resize_file(file.path(), 1000);
+    again = outcome(words);
+    EXPECT_EQ(again.at("data"), "made");
+    EXPECT_EQ(again.at("plan"), "made");
+}
+
+TEST_F(CompileVerb, ARunKnowsWhatItTakes) {
+    outcome({"compile", "--model=ffn", "--batch-size=2"});
+    const Options too_small = options({"--model=ffn", "--batch-size=2", "--memory-limit=1MiB"});
+    const auto refused = run(too_small, std::chrono::steady_clock::now());
+    EXPECT_THAT(refusal_of(refused), HasSubstr("when it was compiled, and cpu has 1.0 MiB"));
+    EXPECT_EQ(refused.error().fault, Fault::device);
+}
+
+TEST_F(CompileVerb, RefusesWhatARunRefusesInTheSameWords) {
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"--model=ffn", "--batch-size=1000"},
+          {"--model=ffn", "--batch-size=2", "--image-size=512"},
+          {"--model=ffn", "--batch-size=2", "--memory-limit=1MiB"},
+          {"--model=ffn", "--batch-size=2", "--min-lr=5"},
+          {"--model=gpt"}}) {
+        auto compiling = words;
+        compiling.insert(compiling.begin(), "compile");
+        const auto now = std::chrono::steady_clock::now();
+        ::testing::internal::CaptureStdout();
+        const auto compiled = compile(options(compiling), now), trained = run(options(words), now);
+        ::testing::internal::GetCapturedStdout();
+        EXPECT_EQ(refusal_of(compiled), refusal_of(trained));
+        ASSERT_FALSE(compiled);
+        EXPECT_EQ(compiled.error().fault, trained.error().fault);
+    }
+}
+
+TEST_F(CompileVerb, WithoutAPlaceToWriteItIsRefusedAndARunDoesWithout) {
+    const std::string below_a_file = "--cache-dir=" + (scratch_ / "train-labels-idx1-ubyte/x").string();
+    const auto refusal = [&](const std::string& word) {
+        return refusal_of(compile(options({"compile", "--model=ffn", "--batch-size=2", word}),
+                                  std::chrono::steady_clock::now()));
+    };
+    EXPECT_THAT(refusal(below_a_file), HasSubstr("give a directory that can be written"));
+    EXPECT_THAT(refusal("--no-cache"), HasSubstr("give --cache-dir DIR"));
+    outcome({"--model=ffn", "--batch-size=2", "--steps=1", below_a_file});
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See compiled.hpp.
+#include "trainer/compile/compiled.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "trainer/compile/build.hpp"
+
+namespace dp::trainer {
+
+Compiled::Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data)
+    : request_(std::move(data)) {
+    if (!directory) return;
+    cache_.emplace(*directory);
+    build_ = build_of_this_program();
+    data_key_ = data_key(request_, build_);
+}
+
+std::optional<Entry> Compiled::find(const CacheKey& key, Part& part) const {
+    auto found = cache_->find(key);
+    part.why_not = found.why_not;
+    if (found.entry) part.written = found.entry->written();
+    return std::move(found.entry);
+}
+
+const Plan* Compiled::plan(const ModelInfo& info, const Model& declared, const ModelShape& shape,
+                           const Settings& settings, bool threads_given, Device& device) {
+    if (!cache_) return nullptr;
+    const auto entry = find(
+        plan_key({info.name, declared, shape, settings, device, threads_given, request_.samples, data_key_},
+                 build_),
+        plan_part_);
+    if (!entry) return nullptr;
+    plan_ = plan_of(entry->content());
+    if (!plan_) {
+        plan_part_ = {std::nullopt, "damaged"};
+        return nullptr;
+    }
+    device.adopt(plan_->choices);
+    return &*plan_;
+}
+
+Result<Dataset> Compiled::load() {
+    if (!cache_ || !is_worth_storing(request_)) return dp::trainer::load(request_);
+    const auto entry = find(data_key_, data_part_);
+    if (!entry) return dp::trainer::load(request_);
+    auto data = read_data(*entry, request_);
+    // Of text it is not the entry's doing; but then the same is said here.
+    if (data || request_.set == DataSet::tokens) return data;
+    data_part_ = {std::nullopt, data.error().message};
+    return dp::trainer::load(request_);
+}
+
+std::optional<std::string> Compiled::line(double now) const {
+    if (!cache_) return std::nullopt;
+    std::string used, not_used;
+    for (const auto& [name, part] : {std::pair<const char*, const Part&>{"plan", plan_part_},
+                                     std::pair<const char*, const Part&>{"data", data_part_}}) {
+        if (part.written)
+            used += fmt::format("{}{} of {} ago", used.empty() ? "" : ", ", name,
+                                age_text(static_cast<std::int64_t>(now) - *part.written));
+        if (!part.why_not.empty())
+            not_used += fmt::format("{}the {} is {}", not_used.empty() ? "" : ", ", name, part.why_not);
+    }
+    if (used.empty() && not_used.empty()) return std::nullopt;
+    const auto threads = plan_ ? plan_->choices.find("threads") : std::nullopt;
+    if (threads) used += fmt::format("; {} thread{}", *threads, *threads == "1" ? "" : "s");
+    if (!not_used.empty())
+        used += fmt::format("{}{}; `trainer compile` makes it again",
+                            used.empty() ? "" : "; not used: ", not_used);
+    return fmt::format("compiled: {}, in {}", used, cache_->directory().string());
+}
+
+}  // namespace dp::trainer

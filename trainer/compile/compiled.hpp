@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run finds of what `trainer compile` made before. Nothing here fails because of the cache: what is
+// missing, stale or damaged is worked out again, and one line says so. run.cpp calls it on each rank.
+#ifndef TRAINER_COMPILE_COMPILED_HPP
+#define TRAINER_COMPILE_COMPILED_HPP
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "trainer/compile/plan.hpp"
+#include "trainer/compile/stored_data.hpp"
+
+namespace dp::trainer {
+
+class Compiled {
+ public:
+    // Without a directory nothing is found.
+    Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data);
+
+    // What the model's training is known to need and what was fastest; the device is given its choices, so it
+    // must not have worked yet. Null where nothing is known.
+    const Plan* plan(const ModelInfo& info, const Model& declared, const ModelShape& shape,
+                     const Settings& settings, bool threads_given, Device& device);
+    // As load().
+    Result<Dataset> load();
+
+    // For people, after both: what was used, and what was not and why; nothing where nothing was there.
+    // `now`: seconds since 1970.
+    std::optional<std::string> line(double now) const;
+
+ private:
+    struct Part {
+        std::optional<std::int64_t> written;  // of what was used
+        std::string why_not;
+    };
+    std::optional<Cache> cache_;
+    DataRequest request_;
+    std::string build_;
+    CacheKey data_key_;
+    std::optional<Plan> plan_;
+    Part plan_part_, data_part_;
+
+    // Which entry, and what it said.
+    std::optional<Entry> find(const CacheKey& key, Part& part) const;
+};
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The file of an entry of the cache: a description in JSON, then blocks of raw numbers, all of it with
+// checksums. cache.cpp puts such files into place and finds them. What is not as it was written is an error
+// with the reason alone, such as "cut short"; nobody needs an entry, so the work is done again.
+//
+// Layout: "dpcache1", the length of the description and its CRC-32 (8 bytes each, little-endian), the
+// description, and each block at the next multiple of 4096 bytes.
+#ifndef TRAINER_COMPILE_ENTRY_HPP
+#define TRAINER_COMPILE_ENTRY_HPP
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "runtime/common/fd.hpp"
+#include "trainer/compile/key.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+using Block = std::span<const std::uint8_t>;
+
+// An error of the system's is the whole line.
+Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
+                         const nlohmann::json& content, std::span<const Block> blocks);
+
+class Entry {
+ public:
+    // Reads the description.
+    static Result<Entry> open(const std::filesystem::path& file);
+
+    const CacheKey& key() const { return key_; }
+    const nlohmann::json& content() const { return content_; }
+    std::size_t block_count() const { return blocks_.size(); }
+    std::int64_t bytes() const { return bytes_; }      // of the file
+    std::int64_t written() const { return written_; }  // seconds since 1970
+
+    // Not mapped: where another node replaces a file on NFS, touching its old pages would end the process.
+    Result<std::vector<std::uint8_t>> read(std::size_t block) const;
+
+ private:
+    struct Place {
+        std::int64_t at, bytes;
+        std::uint64_t checksum;
+    };
+    Fd fd_;
+    CacheKey key_;
+    nlohmann::json content_;
+    std::vector<Place> blocks_;
+    std::int64_t bytes_ = 0, written_ = 0;
+};
+
+}  // namespace dp::trainer
+
+#endif

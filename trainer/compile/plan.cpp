@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See plan.hpp.
+#include "trainer/compile/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace dp::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+// For what a run may be told to do besides, and the plan does not know of: logs, for instance.
+constexpr std::int64_t kSmallThings = 64 << 10;
+
+}  // namespace
+
+CacheKey plan_key(const PlanCase& c, const std::string& build) {
+    const DeviceFacts device = c.device.facts();
+    Json what{{"model", c.model},
+              {"shape", c.declared.shape()},
+              {"recompute", c.shape.gpt.recompute},
+              {"dropout", c.shape.gpt.hidden_dropout > 0},
+              {"batch", c.settings.batch},
+              {"accumulate", c.settings.accumulate},
+              {"optimizer", name_of(c.settings.optimizer)},
+              {"precision", name_of(c.settings.precision)},
+              {"deterministic", c.device.is_deterministic()},
+              {"guarded", c.settings.clip.has_value() || c.settings.skip_bad_steps},
+              {"device", device.model},
+              {"threads_given", c.threads_given},
+              {"samples", c.samples.value_or(0)},
+              {"data", c.data.what}};
+    return {
+        "plan", std::move(what), {{"build", build}, {"libraries", device.software}, {"data", c.data.from}}};
+}
+
+Json json_of(const Plan& plan) {
+    Json choices = Json::object();
+    // As numbers: they are any bytes, and JSON's text is UTF-8.
+    for (const auto& [what, choice] : plan.choices.all())
+        choices[what] = std::vector<std::uint8_t>(choice.begin(), choice.end());
+    return {{"parameters", plan.needs.parameters},
+            {"gradients", plan.needs.gradients},
+            {"optimizer", plan.needs.optimizer},
+            {"activations", plan.needs.activations},
+            {"data", plan.needs.data},
+            {"peak", plan.peak},
+            {"plain_seconds", plan.plain_seconds},
+            {"step_seconds", plan.step_seconds},
+            {"choices", std::move(choices)}};
+}
+
+std::optional<Plan> plan_of(const Json& json) {
+    try {
+        Plan plan;
+        plan.needs = {json.at("parameters"), json.at("gradients"), json.at("optimizer"),
+                      json.at("activations"), json.at("data")};
+        plan.peak = json.at("peak");
+        plan.plain_seconds = json.at("plain_seconds");
+        plan.step_seconds = json.at("step_seconds");
+        for (const auto& [what, choice] : json.at("choices").items()) {
+            const auto bytes = choice.get<std::vector<std::uint8_t>>();
+            plan.choices.set(what, {bytes.begin(), bytes.end()});
+        }
+        return plan;
+    } catch (const Json::exception&) {
+        return std::nullopt;
+    }
+}
+
+std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& c, const Plan& plan,
+                                           std::string_view device, std::int64_t available) {
+    if (plan.peak + kSmallThings <= available) return std::nullopt;
+    return fmt::format(
+        "{} with a batch of {} took {} when it was compiled, and {} has {}; give a smaller --batch-size: {}",
+        model, c.settings.batch, size_text(plan.peak), device, size_text(available),
+        batch_advice(c, available));
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `trainer compile` has found out about a model with a batch on a device, as an entry of the cache: the
+// memory that it needs, how long a step takes, and the choices that were fastest. compile.cpp makes it,
+// compiled.cpp brings it to a run.
+#ifndef TRAINER_COMPILE_PLAN_HPP
+#define TRAINER_COMPILE_PLAN_HPP
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "trainer/compile/key.hpp"
+#include "trainer/devices/device.hpp"
+#include "trainer/devices/tuned_choices.hpp"
+#include "trainer/memory_estimate.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/training.hpp"
+
+namespace dp::trainer {
+
+// All of a rank that trains alone; with others it needs no more.
+struct Plan {
+    MemoryNeeds needs;         // worked out, by part
+    std::int64_t peak = 0;     // bytes of the device that a training took, measured
+    double plain_seconds = 0;  // of a step, without any choice
+    double step_seconds = 0;   // with these
+    TunedChoices choices;
+};
+
+// What the plan of a training depends on.
+struct PlanCase {
+    std::string_view model;
+    const Model& declared;  // need not be placed
+    const ModelShape& shape;
+    const Settings& settings;
+    const Device& device;
+    bool threads_given;  // by OMP_NUM_THREADS: then they are no choice
+    std::optional<std::int64_t> samples;
+    const CacheKey& data;  // data_key()
+};
+CacheKey plan_key(const PlanCase& the_case, const std::string& build);
+
+// Pure. Nothing where the JSON is no plan.
+nlohmann::json json_of(const Plan& plan);
+std::optional<Plan> plan_of(const nlohmann::json& json);
+
+// Pure: memory_problem() by what was measured, for a rank that trains alone.
+std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& the_case,
+                                           const Plan& plan, std::string_view device, std::int64_t available);
+
+}  // namespace dp::trainer
+
+#endif

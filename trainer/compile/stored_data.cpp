@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See stored_data.hpp.
+#include "trainer/compile/stored_data.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "runtime/common/fd.hpp"
+#include "trainer/data/files.hpp"
+#include "trainer/data/segmentation.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const char* name_of(DataSet set) {
+    switch (set) {
+        case DataSet::fashion_mnist:
+            return "images of 28x28";
+        case DataSet::line:
+            return "line";
+        case DataSet::segmentation:
+            return "composed images";
+        case DataSet::tokens:
+            break;
+    }
+    return "tokens";
+}
+
+// Null where it is not there.
+Json stamp_of(const fs::path& file) {
+    const Fd in(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts {};
+    if (!in || ::fstat(in.get(), &facts) != 0) return nullptr;
+    std::array<char, 4096> piece{};
+    std::string ends;
+    for (const off_t at : {off_t{0}, std::max<off_t>(facts.st_size - static_cast<off_t>(piece.size()), 0)}) {
+        const ssize_t got = ::pread(in.get(), piece.data(), piece.size(), at);
+        if (got > 0) ends.append(piece.data(), static_cast<std::size_t>(got));
+    }
+    return {{"file", file.filename().string()},
+            {"bytes", facts.st_size},
+            {"modified", std::array<std::int64_t, 2>{facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec}},
+            {"ends", sha256(ends)}};
+}
+
+Json description_of(const Samples& samples) {
+    const auto matrix = [](const Matrix& m) {
+        return Json{{"type", static_cast<int>(m.type)}, {"columns", m.columns}};
+    };
+    return {{"count", samples.count},
+            {"features", matrix(samples.features)},
+            {"targets", matrix(samples.targets)},
+            {"scale", samples.normalise.scale},
+            {"shift", samples.normalise.shift}};
+}
+
+Result<Matrix> read_matrix(const Entry& entry, std::size_t block, const Json& json, std::int64_t rows) {
+    auto bytes = entry.read(block);
+    if (!bytes) return tl::make_unexpected(bytes.error());
+    Matrix matrix{static_cast<Type>(json.at("type").get<int>()), json.at("columns"), std::move(*bytes)};
+    const std::int64_t expected = rows * matrix.columns * static_cast<std::int64_t>(size_of(matrix.type));
+    if (static_cast<std::int64_t>(matrix.bytes.size()) != expected) return fail(Fault::usage, "damaged");
+    return matrix;
+}
+
+// Of two blocks, from that one on.
+Result<Samples> read_samples(const Entry& entry, std::size_t block, const Json& json) {
+    Samples samples;
+    samples.count = json.at("count");
+    auto features = read_matrix(entry, block, json.at("features"), samples.count);
+    if (!features) return tl::make_unexpected(features.error());
+    auto targets = read_matrix(entry, block + 1, json.at("targets"), samples.count);
+    if (!targets) return tl::make_unexpected(targets.error());
+    samples.features = std::move(*features);
+    samples.targets = std::move(*targets);
+    samples.normalise = {json.at("scale"), json.at("shift")};
+    return samples;
+}
+
+}  // namespace
+
+CacheKey data_key(const DataRequest& request, const std::string& build) {
+    std::error_code ignored;
+    Json what{{"set", name_of(request.set)},
+              {"directory", fs::weakly_canonical(request.directory, ignored).string()}};
+    if (request.set == DataSet::segmentation) {
+        what["image_size"] = request.image_size;
+        what["samples"] = request.samples.value_or(default_image_count(request.image_size));
+        what["seed"] = request.seed;
+    }
+    Json files = Json::array();
+    for (const fs::path& file : files_of(request)) files.push_back(stamp_of(file));
+    return {"data", std::move(what), {{"build", build}, {"files", std::move(files)}}};
+}
+
+bool is_worth_storing(const DataRequest& request) {
+    return request.set != DataSet::line;
+}
+
+Result<void> store_data(const Cache& cache, const CacheKey& key, const DataRequest& request,
+                        const Dataset& data, double seconds) {
+    if (request.set == DataSet::tokens) return cache.put(key, {{"seconds", seconds}}, {});
+    const std::array<Block, 4> blocks{data.train.features.bytes, data.train.targets.bytes,
+                                      data.test.features.bytes, data.test.targets.bytes};
+    return cache.put(key,
+                     {{"seconds", seconds},
+                      {"source", data.source},
+                      {"train", description_of(data.train)},
+                      {"test", description_of(data.test)}},
+                     blocks);
+}
+
+Result<Dataset> read_data(const Entry& entry, DataRequest request) {
+    if (request.set == DataSet::tokens) {
+        request.is_checked = true;
+        return load(request);
+    }
+    if (entry.block_count() != 4) return fail(Fault::usage, "damaged");
+    try {
+        const Json& content = entry.content();
+        auto train = read_samples(entry, 0, content.at("train"));
+        if (!train) return tl::make_unexpected(train.error());
+        auto test = read_samples(entry, 2, content.at("test"));
+        if (!test) return tl::make_unexpected(test.error());
+        Dataset data{std::move(*train), std::move(*test), content.at("source")};
+        take_samples(data, request);
+        return data;
+    } catch (const Json::exception&) {
+        return fail(Fault::usage, "damaged");
+    }
+}
+
+double seconds_to_load(const Entry& entry) {
+    const auto found = entry.content().find("seconds");
+    return found != entry.content().end() && found->is_number() ? found->get<double>() : 0;
+}
+
+}  // namespace dp::trainer
