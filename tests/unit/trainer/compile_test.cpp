@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "devices.hpp"
 #include "idx_files.hpp"
 #include "scratch.hpp"
 #include "trainer/compile/build.hpp"
@@ -332,6 +333,40 @@ TEST(Threads, TheDeviceTakesWhatWasChosen) {
         choices.set(kThreadsChoice, nonsense);
         EXPECT_EQ(threads_of(choices, 3), 3) << nonsense;
     }
+}
+
+class TunedDevice : public OnEachDevice {
+ protected:
+    static std::unique_ptr<Device> open() {
+        return GetParam() == "cpu" ? open_cpu(1) : std::move(*open_cuda({}));
+    }
+    static std::vector<float> multiply(Device& device) {
+        const Tensor x = upload(device, {64, 128}, random_values(64 * 128, 1)),
+                     w = upload(device, {32, 128}, random_values(32 * 128, 2)),
+                     b = upload(device, {32}, random_values(32, 3)), y = device.make(Type::f32, {64, 32});
+        device.linear(x, w, b, Activation::relu, y);
+        return device.values_of<float>(y);
+    }
+};
+INSTANTIATE_ON_EACH_DEVICE(TunedDevice);
+
+TEST_P(TunedDevice, WhatItFoundFastestTheNextOneTakesAndComesToTheSameBits) {
+    const auto measuring = open(), next = open(), plain = open(), misled = open();
+    measuring->choices().measure(true);
+    const auto tuned = multiply(*measuring);
+    measuring->choices().measure(false);
+    const TunedChoices choices = measuring->choices();
+    EXPECT_EQ(choices.all().empty(), GetParam() == "cpu");
+    next->adopt(choices);
+    EXPECT_EQ(multiply(*next), tuned);
+    const auto untuned = multiply(*plain);
+    expect_close(tuned, {untuned.begin(), untuned.end()}, 1e-5, "tuned");
+    // Of another version, say.
+    TunedChoices others;
+    for (const auto& [what, choice] : choices.all()) others.set(what, "x");
+    misled->adopt(others);
+    EXPECT_EQ(multiply(*misled), untuned);
+    for (const auto& device : {measuring.get(), next.get(), misled.get()}) EXPECT_TRUE(device->status());
 }
 
 TEST(ProcessorName, IsWhatTheKernelSays) {

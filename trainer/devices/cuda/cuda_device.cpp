@@ -36,8 +36,9 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
         failure.check(cudaSetDevice(index), "choosing the GPU") &&
         failure.check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
     if (!opened) return tl::make_unexpected(*failure.error());
-    device->description_ = "cuda:" + number(index) + ", " + properties.name + ", sm_" +
-                           number(properties.major) + number(properties.minor);
+    device->model_ =
+        std::string(properties.name) + ", sm_" + number(properties.major) + number(properties.minor);
+    device->description_ = "cuda:" + number(index) + ", " + device->model_;
     if (gpu.is_part()) {
         auto partition = SmPartition::make(index, gpu);
         if (partition) {
@@ -51,8 +52,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     if (!device->partition_ &&
         !failure.check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream"))
         return tl::make_unexpected(*failure.error());
-    device->gemm_ =
-        std::make_unique<Gemm>(failure, device->stream_, device->partition_ ? device->partition_->sms() : 0);
+    device->gemm_ = std::make_unique<Gemm>(
+        failure, device->stream_, device->partition_ ? device->partition_->sms() : 0, device->choices());
     device->workspace_ = std::make_unique<Workspace>(failure);
     device->convolutions_ = std::make_unique<CudaConvolutions>(failure, device->stream_);
     if (failure.failed()) return tl::make_unexpected(*failure.error());
@@ -65,6 +66,16 @@ CudaDevice::~CudaDevice() {
     workspace_.reset();
     if (stream_ != nullptr && !partition_)
         cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
+}
+
+// Not which of a node's GPUs it is: what is fastest on one is so on the next.
+DeviceFacts CudaDevice::facts() const {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    return {"cuda, " + model_ + (partition_ ? ", " + number(partition_->sms()) + " SMs" : ""),
+            "driver for CUDA " + number(driver) + ", runtime " + number(runtime) + ", cuBLASLt " +
+                std::to_string(cublasLtGetVersion())};
 }
 
 Result<void> CudaDevice::status() const {

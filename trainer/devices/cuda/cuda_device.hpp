@@ -28,6 +28,7 @@ class CudaDevice final : public Device {
     cudaStream_t stream() const { return stream_; }
 
     std::string_view name() const override { return "cuda"; }
+    DeviceFacts facts() const override;
     std::string description() const override { return description_; }
     Result<void> status() const override;
     void synchronize() override;
@@ -97,7 +98,7 @@ class CudaDevice final : public Device {
 
  private:
     FirstFailure failure_;
-    std::string description_;
+    std::string model_, description_;
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;

@@ -23,6 +23,17 @@ std::uint32_t alignment_of(const Tensor& tensor) {
     return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
+// By which the choice of `trainer compile` is found.
+std::string choice_name(const Product& p, Type factors, Type result, std::uint32_t alignment) {
+    std::string name = "product";
+    for (const std::int64_t number :
+         {p.rows, p.columns, p.inner, std::int64_t{p.transpose_a}, std::int64_t{p.transpose_b},
+          static_cast<std::int64_t>(p.epilogue), static_cast<std::int64_t>(factors),
+          static_cast<std::int64_t>(result), std::int64_t{alignment}})
+        name += " " + std::to_string(number);
+    return name;
+}
+
 cudaDataType_t name_of(Type type) {
     return type == Type::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
@@ -38,8 +49,14 @@ std::int64_t stride_of(std::int64_t rows, std::int64_t columns, Type type) {
 
 }  // namespace
 
-Gemm::Gemm(FirstFailure& failure, cudaStream_t stream, int sms)
-    : failure_(failure), stream_(stream), sms_(sms), a_copy_(failure), b_copy_(failure), c_copy_(failure) {
+Gemm::Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& choices)
+    : failure_(failure),
+      stream_(stream),
+      sms_(sms),
+      choices_(choices),
+      a_copy_(failure),
+      b_copy_(failure),
+      c_copy_(failure) {
     if (!failure_.check(cublasLtCreate(&handle_), "opening cuBLASLt")) return;
     failure_.check(cudaMalloc(&workspace_, kWorkspace), "memory for cuBLASLt's workspace");
 }
@@ -101,12 +118,15 @@ bool Gemm::describe(const Product& p, const Tensor& a, const Tensor& b, const Te
            layout(plan.b, b, p.stored_rows_b(), p.stored_columns_b()) && layout(plan.c, c, p.rows, p.columns);
 }
 
-void Gemm::choose_algorithm(std::uint32_t alignment, Plan& plan) {
+std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignment, Plan& plan) {
     constexpr const char* kWhat = "choosing an algorithm for a matrix product";
     // Where the sum is split up, the parts lie in the workspace and are added in fp32, in their order.
     constexpr std::uint32_t kReduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    constexpr int kToTry = 16;
+    std::vector<cublasLtMatmulHeuristicResult_t> found(choices_.is_measuring() ? kToTry : 1);
+    int count = 0;
     cublasLtMatmulPreference_t preference = nullptr;
-    if (!failure_.check(cublasLtMatmulPreferenceCreate(&preference), kWhat)) return;
+    if (!failure_.check(cublasLtMatmulPreferenceCreate(&preference), kWhat)) return {};
     auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const void* value, std::size_t size) {
         return failure_.check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size),
                               kWhat);
@@ -117,16 +137,25 @@ void Gemm::choose_algorithm(std::uint32_t alignment, Plan& plan) {
                            set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment) &&
                            set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment) &&
                            set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
-    if (described) {
-        cublasLtMatmulHeuristicResult_t found{};
-        int count = 0;
+    if (described)
         // "Not supported" is an answer, not a failure: the caller then does without the epilogue.
-        plan.status = cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
-                                                     preference, 1, &found, &count);
-        if (plan.status == CUBLAS_STATUS_SUCCESS && count == 0) plan.status = CUBLAS_STATUS_NOT_SUPPORTED;
-        plan.algorithm = found.algo;
-    }
+        plan.status =
+            cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
+                                           preference, static_cast<int>(found.size()), found.data(), &count);
     failure_.check(cublasLtMatmulPreferenceDestroy(preference), kWhat);
+    if (plan.status == CUBLAS_STATUS_SUCCESS && count == 0) plan.status = CUBLAS_STATUS_NOT_SUPPORTED;
+    found.resize(plan.status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
+    return found;
+}
+
+void Gemm::choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c,
+                            Plan& plan) {
+    const std::string name = choice_name(asked.product, asked.factors, asked.result, asked.alignment);
+    if (take_choice(name, plan)) return;
+    const auto found = guesses(asked.alignment, plan);
+    if (found.empty()) return;
+    plan.algorithm = found.front().algo;
+    if (choices_.is_measuring()) keep_fastest(name, found, a, b, c, plan);
 }
 
 bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& c,
@@ -141,7 +170,8 @@ bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Te
     const void* added = bias ? bias.data<void>() : nullptr;
     const auto [place, is_new] = plans_.try_emplace(asked);
     Plan& plan = place->second;
-    if (is_new && describe(p, left, right, result, added, plan)) choose_algorithm(asked.alignment, plan);
+    if (is_new && describe(p, left, right, result, added, plan))
+        choose_algorithm(asked, left, right, result, plan);
     if (failure_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
         if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {

@@ -2,7 +2,7 @@
 //
 // Matrix products of the CUDA device through cuBLASLt: of fp32 (no TF32: the CPU is the reference), or of
 // bf16 with sums in fp32. The algorithm for a shape is chosen once and kept, and each gives the same bits
-// each time.
+// each time. It is cuBLASLt's guess, or what `trainer compile` found to be fastest (gemm_choice.cpp).
 #ifndef TRAINER_DEVICES_CUDA_GEMM_HPP
 #define TRAINER_DEVICES_CUDA_GEMM_HPP
 
@@ -12,6 +12,9 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "trainer/devices/cuda/check.hpp"
 #include "trainer/devices/cuda/workspace.hpp"
@@ -35,8 +38,8 @@ struct Product {
 
 class Gemm {
  public:
-    // Both belong to the device and outlive this. `sms`: on how many the stream's kernels run; 0: on all.
-    Gemm(FirstFailure& failure, cudaStream_t stream, int sms);
+    // All of the device, and they outlive this. `sms`: on how many the stream's kernels run; 0: on all.
+    Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& choices);
     ~Gemm();
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
@@ -68,6 +71,7 @@ class Gemm {
     FirstFailure& failure_;
     cudaStream_t stream_;
     int sms_;
+    TunedChoices& choices_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
     Workspace a_copy_, b_copy_, c_copy_;
@@ -79,7 +83,15 @@ class Gemm {
     void copy(const Tensor& from, const Tensor& to, std::int64_t columns);
     bool describe(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c, const void* bias,
                   Plan& plan);
-    void choose_algorithm(std::uint32_t alignment, Plan& plan);
+    // By cuBLASLt's guess; while `trainer compile` measures, as many guesses as it has.
+    std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
+    void choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);
+
+    // What was found to be fastest before, where it is still an algorithm for this.
+    bool take_choice(const std::string& name, Plan& plan);
+    // Tries them on these operands, into other memory than c's, and keeps the fastest.
+    void keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses,
+                      const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);
 };
 
 }  // namespace dp::trainer

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuBLASLt's algorithms for a matrix product, tried one after the other: `trainer compile` lets gemm.cpp do
+// that for each product of a training and keeps the fastest; a run takes it without asking cuBLASLt for a
+// guess.
+#include <cstring>
+#include <limits>
+
+#include "trainer/devices/cuda/gemm.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr int kTimes = 5;  // of each that are timed, after one that is not
+
+class Events {
+ public:
+    Events() {
+        if (cudaEventCreate(&begin) != cudaSuccess) begin = nullptr;
+        if (cudaEventCreate(&end) != cudaSuccess) end = nullptr;
+    }
+    ~Events() {
+        if (begin != nullptr) cudaEventDestroy(begin);
+        if (end != nullptr) cudaEventDestroy(end);
+    }
+    Events(const Events&) = delete;
+    Events& operator=(const Events&) = delete;
+
+    cudaEvent_t begin = nullptr, end = nullptr;
+};
+
+}  // namespace
+
+// The bytes are good for the same version of cuBLASLt, says its manual, and the key of the plan has that;
+// what is no algorithm for this product is not taken.
+bool Gemm::take_choice(const std::string& name, Plan& plan) {
+    const auto known = choices_.find(name);
+    if (!known || known->size() != sizeof plan.algorithm) return false;
+    std::memcpy(&plan.algorithm, known->data(), sizeof plan.algorithm);
+    cublasLtMatmulHeuristicResult_t checked{};
+    const bool is_good = cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
+                                                 &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                         checked.workspaceSize <= kWorkspace;
+    if (is_good) plan.status = CUBLAS_STATUS_SUCCESS;
+    return is_good;
+}
+
+void Gemm::keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses,
+                        const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan) {
+    void* room = nullptr;
+    if (cudaMalloc(&room, c.bytes()) != cudaSuccess) {
+        cudaGetLastError();  // then it stays the first guess
+        return;
+    }
+    const float one = 1, zero = 0;
+    const Events events;
+    float least = std::numeric_limits<float>::infinity();
+    for (const auto& guess : guesses) {
+        const auto run = [&] {
+            return cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(),
+                                  plan.a, &zero, room, plan.c, room, plan.c, &guess.algo, workspace_,
+                                  kWorkspace, stream_) == CUBLAS_STATUS_SUCCESS;
+        };
+        bool ran = guess.state == CUBLAS_STATUS_SUCCESS && run() &&
+                   cudaEventRecord(events.begin, stream_) == cudaSuccess;
+        for (int i = 0; i < kTimes && ran; ++i) ran = run();
+        float milliseconds = 0;
+        ran = ran && cudaEventRecord(events.end, stream_) == cudaSuccess &&
+              cudaEventSynchronize(events.end) == cudaSuccess &&
+              cudaEventElapsedTime(&milliseconds, events.begin, events.end) == cudaSuccess;
+        if (!ran || milliseconds >= least) continue;
+        least = milliseconds;
+        plan.algorithm = guess.algo;
+    }
+    failure_.check(cudaFree(room), "trying algorithms for a matrix product");
+    std::string bytes(sizeof plan.algorithm, '\0');
+    std::memcpy(bytes.data(), &plan.algorithm, bytes.size());
+    choices_.set(name, std::move(bytes));
+}
+
+}  // namespace dp::trainer
