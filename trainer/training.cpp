@@ -13,6 +13,7 @@
 
 #include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
+#include "trainer/device_samples.hpp"
 #include "trainer/gradient_guard.hpp"
 #include "trainer/parallel/gradient_reducer.hpp"
 #include "trainer/parallel/partition.hpp"
@@ -31,49 +32,6 @@ constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-// Samples in the device's memory, from which batches are gathered without touching the host.
-class DeviceSamples {
- public:
-    // The samples [first, first + count), for batches of up to `batch` in which features that are no tokens
-    // have this type.
-    DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
-                  std::int64_t batch, Type type)
-        : device_(device), normalise_(samples.normalise) {
-        const Matrix &features = samples.features, &targets = samples.targets;
-        if (samples.next_is_target) {
-            const Tensor numbers = upload(features, first * features.columns, {count * features.columns + 1});
-            features_ = numbers.view(0, {count, features.columns});
-            targets_ = numbers.view(1, {count, targets.columns});
-        } else {
-            features_ = upload(features, first * features.columns, {count, features.columns});
-            targets_ = upload(targets, first * targets.columns, {count, targets.columns});
-        }
-        x_ = device.make(gathered_type(features.type, type), {batch, features.columns});
-        target_ = device.make(gathered_type(targets.type), {batch, targets.columns});
-    }
-
-    // The samples that `indices` names. Valid until the next call.
-    Batch gather(const Tensor& indices) {
-        const Batch batch{x_.first_rows(indices.rows()), target_.first_rows(indices.rows()), {}};
-        device_.gather(features_, indices, normalise_, batch.x);
-        device_.gather(targets_, indices, {}, batch.target);
-        return batch;
-    }
-
- private:
-    Device& device_;
-    Affine normalise_;
-    Tensor features_, targets_;  // all of them, as stored
-    Tensor x_, target_;          // one batch
-
-    // The matrix from number `first` on.
-    Tensor upload(const Matrix& matrix, std::int64_t first, Shape shape) {
-        Tensor tensor = device_.make(matrix.type, std::move(shape));
-        device_.upload(matrix.bytes.data() + static_cast<std::size_t>(first) * size_of(matrix.type), tensor);
-        return tensor;
-    }
-};
 
 Tensor upload_indices(Device& device, const std::vector<std::int32_t>& indices) {
     return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
