@@ -7,7 +7,10 @@
 namespace dp {
 
 void Silence::watch(Peer peer, Time now) {
-    if (peers_.empty()) checked_ = now;
+    if (peers_.empty()) {
+        checked_ = now;
+        next_news_.reset();
+    }
     peers_.try_emplace(peer, State{now, false});
 }
 
@@ -29,8 +32,9 @@ Time Silence::silent_for(Peer peer, Time now) const {
 Silence::News Silence::check(Time now) {
     News news;
     // What was not looked at in time was slept through by this side: nothing could have been heard.
-    const Time slept = checked_ ? now - *checked_ - kSilenceCheck : Time(0);
+    const Time slept = checked_ ? now - *checked_ - kBeat : Time(0);
     checked_ = now;
+    next_news_.reset();
     if (slept >= kSilent / 2)
         for (auto& [peer, state] : peers_) state.last = std::min(now, state.last + slept);
     for (auto it = peers_.begin(); it != peers_.end();) {
@@ -38,7 +42,10 @@ Silence::News Silence::check(Time now) {
         auto& [peer, state] = *current;
         const Time silent = now - state.last;
         if (silent >= kSilent && !std::exchange(state.suspected, true)) news.suspected.push_back(peer);
-        if (silent < dead_after_) continue;
+        if (silent < dead_after_) {
+            next_news_ = earlier(next_news_, state.last + (state.suspected ? dead_after_ : kSilent));
+            continue;
+        }
         news.dead.push_back(peer);
         peers_.erase(current);
     }
@@ -47,7 +54,7 @@ Silence::News Silence::check(Time now) {
 
 std::optional<Time> Silence::next_check() const {
     if (peers_.empty()) return std::nullopt;
-    return *checked_ + kSilenceCheck;
+    return earlier(*checked_ + kBeat, next_news_);
 }
 
 }  // namespace dp

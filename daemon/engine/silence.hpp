@@ -19,7 +19,6 @@ namespace dp {
 inline constexpr Time kBeat{250};
 // Three beats and some: named within a second of the last one.
 inline constexpr Time kSilent{800};
-inline constexpr Time kSilenceCheck{100};
 // How long a silent node is waited for where the site says nothing else.
 inline constexpr uint32_t kDefaultDeadAfterSeconds = 30;
 
@@ -41,7 +40,8 @@ class Silence {
     };
     // Of a suspected one, else 0.
     Time silent_for(Peer peer, Time now) const;
-    // To be called at next_check.
+    // To be called at next_check: with each beat of this side, which wakes it anyway, and when a peer has
+    // been silent for too long in between.
     News check(Time now);
     std::optional<Time> next_check() const;
 
@@ -54,6 +54,8 @@ class Silence {
     Time dead_after_;
     std::map<Peer, State> peers_;
     std::optional<Time> checked_;
+    // When the next suspicion or death would be, had nobody spoken since the last check.
+    std::optional<Time> next_news_;
 };
 
 }  // namespace dp

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "common/fd.hpp"
 #include "framing.hpp"
@@ -67,7 +68,7 @@ bool BrokerLink::begin(size_t index) {
     const uint64_t id = next_attempt_++;
     Attempt& attempt = attempts_[id];
     attempt.target = index;
-    // Writable-or-error tells libevent that the connect ended: it reports an error on the first read.
+    // A connect that failed shows as an error on the first read.
     attempt.connection = std::make_unique<Connection>(base_, fd.release(), kMaxHandshakeFrame);
     attempt.deadline = std::make_unique<Timer>(base_, [this, id] { end(id); });
     attempt.deadline->after(kAttemptPatience);
@@ -148,16 +149,28 @@ void BrokerLink::on_frame(uint64_t id, std::string_view body) {
     events_.on_joined(local_address(attempt.connection->fd()));
 }
 
+Connection* BrokerLink::joined() const {
+    const auto attempt = attempts_.find(joined_);
+    return attempt == attempts_.end() || over_.contains(joined_) ? nullptr : attempt->second.connection.get();
+}
+
 void BrokerLink::send(const wire::FromNode& message) {
-    if (joined_ != 0 && !over_.contains(joined_)) attempts_[joined_].connection->send(to_frame(message));
+    if (joined()) unsent_ += to_frame(message);
+}
+
+void BrokerLink::flush() {
+    const std::string frames = std::exchange(unsent_, {});
+    if (Connection* connection = frames.empty() ? nullptr : joined()) connection->send(frames);
 }
 
 bool BrokerLink::is_idle() const {
-    return joined_ != 0 && !over_.contains(joined_) && attempts_.at(joined_).connection->is_idle();
+    const Connection* connection = joined();
+    return connection && connection->is_idle();
 }
 
 void BrokerLink::finish() {
-    if (joined_ != 0 && !over_.contains(joined_)) attempts_[joined_].connection->finish();
+    flush();
+    if (Connection* connection = joined()) connection->finish();
 }
 
 void BrokerLink::sweep() {

@@ -36,8 +36,10 @@ class BrokerLink {
     BrokerLink(event_base* base, const std::vector<std::string>& addresses,
                const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank, Events events);
 
+    // With the next flush: what one turn of the loop has to say is one packet.
     void send(const wire::FromNode& message);
-    // Joined, and the broker will get all that was sent whatever becomes of this process.
+    void flush();
+    // Joined, and the broker will get all that was flushed whatever becomes of this process.
     bool is_idle() const;
     // After what was sent has gone out; on_lost comes when the broker has closed, too.
     void finish();
@@ -67,6 +69,7 @@ class BrokerLink {
     std::set<uint64_t> over_;
     uint64_t next_attempt_ = 1;
     uint64_t joined_ = 0;  // the attempt that won
+    std::string unsent_;   // frames
     Timer try_timer_;
 
     void try_next();
@@ -75,6 +78,8 @@ class BrokerLink {
     // False: there is no way to it at all.
     bool begin(size_t index);
     void end(uint64_t id);
+    // To the broker; null where there is none yet, or none any more.
+    Connection* joined() const;
     void on_frame(uint64_t id, std::string_view body);
 };
 

@@ -20,7 +20,9 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
     on_frame_ = std::move(on_frame);
     on_closed_ = std::move(on_closed);
     bufferevent_setcb(buffer_.get(), on_read, on_write, on_event, this);
-    bufferevent_enable(buffer_.get(), EV_READ | EV_WRITE);
+    // Writing is enabled from the start (bufferevent_socket_new) and waits for something to write; enabled
+    // once more it would cost a turn of the loop to find nothing.
+    bufferevent_enable(buffer_.get(), EV_READ);
 }
 
 void Connection::send(const std::string& frame, const SharedBytes& following) {

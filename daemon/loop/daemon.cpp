@@ -173,6 +173,7 @@ void Daemon::run() {
     // One pass at a time, so that connections that are over are freed while no call-back of theirs is on the
     // stack.
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
+        if (broker_link_) broker_link_->flush();
         ranks_.sweep();
         metrics_.sweep();
         if (broker_server_) broker_server_->sweep();
@@ -292,8 +293,10 @@ void Daemon::perform(const NodeActions& actions) {
             to_broker_.push_back(message);
     }
     // The step waits for this daemon's end: an answer would cost it two more turns on busy CPUs.
-    if (leaves && broker_link_ && broker_link_->is_idle())
-        perform(node_.on_broker_lost("it has been told all", now()));
+    if (leaves && broker_link_) {
+        broker_link_->flush();
+        if (broker_link_->is_idle()) perform(node_.on_broker_lost("it has been told all", now()));
+    }
     settle();
 }
 

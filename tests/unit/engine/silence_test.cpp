@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace dp {
 namespace {
 
@@ -48,6 +50,26 @@ TEST(Silence, IsNamedWithinASecondOnceAndTakenBack) {
     EXPECT_FALSE(silence.heard(2, Time(2200)));
 }
 
+TEST(Silence, ItIsLookedAtWithTheBeatsAndWhenItGetsTooLong) {
+    Silence silence{Time(5000)};
+    silence.watch(1, Time(0));
+    for (Time now = kBeat; now <= Time(1000); now += kBeat) {
+        EXPECT_EQ(silence.next_check(), now);
+        silence.check(now);
+        silence.heard(1, now + Time(10));
+    }
+    // Nothing after 1010.
+    std::vector<Time> checks;
+    while (silence.next_check()) {
+        checks.push_back(*silence.next_check());
+        silence.check(checks.back());
+    }
+    auto looks_at = [&](Time time) { return std::find(checks.begin(), checks.end(), time) != checks.end(); };
+    EXPECT_TRUE(looks_at(Time(1010) + kSilent));
+    EXPECT_EQ(checks.back(), Time(1010 + 5000));
+    EXPECT_LE(checks.size(), 5000 / kBeat.count() + 2);
+}
+
 TEST(Silence, LongEnoughIsADeath) {
     Silence silence{Time(5000)};
     silence.watch(7, Time(0));
@@ -75,7 +97,7 @@ TEST(Silence, WhoHasLeftIsNotListenedFor) {
     silence.forget(7);
     EXPECT_FALSE(silence.next_check());
     silence.watch(8, Time(100000));
-    EXPECT_EQ(silence.next_check(), Time(100000) + kSilenceCheck);
+    EXPECT_EQ(silence.next_check(), Time(100000) + kBeat);
     EXPECT_TRUE(silence.check(Time(100050)).suspected.empty());
 }
 

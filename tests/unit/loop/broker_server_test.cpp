@@ -123,7 +123,10 @@ class Network : public testing::Test {
             tick.after(Time(20));
             event_base_loop(base.get(), EVLOOP_ONCE);
             server.sweep();
-            for (auto& link : links) link->sweep();
+            for (auto& link : links) {
+                link->flush();
+                link->sweep();
+            }
         }
         return done();
     }
@@ -361,8 +364,11 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
     BrokerLink* honest = nullptr;
     BrokerLink link(
         base.get(), {kHere}, {number}, secret, 7,
-        BrokerLink::Events{[&](const std::string&) { honest->send(join); }, [](const wire::ToNode&) {},
-                           [](const std::string&) {}, [](uint32_t) {}});
+        BrokerLink::Events{[&](const std::string&) {
+                               honest->send(join);
+                               honest->flush();
+                           },
+                           [](const wire::ToNode&) {}, [](const std::string&) {}, [](uint32_t) {}});
     honest = &link;
     EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return in == std::vector<uint32_t>{7}; }));
 }
