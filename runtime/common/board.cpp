@@ -35,7 +35,7 @@ Try<void> publish(int board, int ready_write, const Fields& fields) {
 
 Try<Fields> read_board(int board) {
     std::string text;
-    char chunk[4096];
+    char chunk[1024];
     for (;;) {
         ssize_t n = pread(board, chunk, sizeof chunk, static_cast<off_t>(text.size()));
         if (n < 0 && errno == EINTR) continue;
