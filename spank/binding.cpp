@@ -41,16 +41,6 @@ uint32_t core_of(uint32_t cpu) {
     return threads.empty() ? cpu : threads.front();
 }
 
-// By local rank. Where Slurm has bound each task to tiles of its own, nobody knows the others': as if all
-// were near the same.
-std::vector<Cpus> near_of_ranks(const State& s, const TilePlan& plan) {
-    const TileInventory& inventory = s.tiles->inventory;
-    if (plan.shares.empty()) return {s.facts.ranks.size(), cpus_near(inventory, plan.own, cpus_of_numa)};
-    std::vector<Cpus> near;
-    for (const Tiles& share : plan.shares) near.push_back(cpus_near(inventory, share, cpus_of_numa));
-    return near;
-}
-
 bool bind_to(const Cpus& cpus) {
     Mask mask = {};
     for (uint32_t cpu : cpus) mask.at(cpu / kBits) |= Word{1} << (cpu % kBits);
@@ -85,12 +75,22 @@ Cpus allowed_cpus() {
     return cpus;
 }
 
+std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vector<Tiles>& shares) {
+    std::vector<Cpus> near;
+    for (const Tiles& share : shares) near.push_back(cpus_near(inventory, share, cpus_of_numa));
+    return near;
+}
+
 std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan, uint32_t local_rank) {
     prefer_memory(s.tiles->inventory, plan.own);
-    CpuFacts facts;
-    facts.near = near_of_ranks(s, plan);
-    const Cpus& near = facts.near[local_rank];
+    // Where Slurm has bound each task to tiles of its own, nobody knows the others': as if all were near the
+    // same.
+    const bool alone = plan.by_task || !s.tiles->shares;
+    const Cpus near =
+        alone ? cpus_near(s.tiles->inventory, plan.own, cpus_of_numa) : s.tiles->near[local_rank];
     if (near.empty()) return std::nullopt;  // the site does not say
+    CpuFacts facts;
+    facts.near = alone ? std::vector<Cpus>(s.facts.ranks.size(), near) : s.tiles->near;
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
     // Bound to more than its part of the step's CPUs here, a task has them together with the step's others;

@@ -6,12 +6,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tiles/plan.hpp"
 
 namespace dp::plugin {
 
 struct State;
+
+// In user_init, once for all tasks: the CPUs near each share, by local rank; none where the site does not
+// say.
+std::vector<std::vector<uint32_t>> near_of_shares(const TileInventory& inventory,
+                                                  const std::vector<Tiles>& shares);
 
 // In task_init: binds this task to its share of the CPUs near its tiles, of those that it may use, and has it
 // prefer the memory there. Where that cannot be, everything stays as Slurm had it, and one rank of those

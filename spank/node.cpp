@@ -11,6 +11,7 @@
 #include <functional>
 #include <utility>
 
+#include "binding.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/fields.hpp"
@@ -167,7 +168,10 @@ void take_up_step(spank_t spank, State& s) {
         }
         s.tiles = std::move(*tiles);
         // Where it cannot be done, each task says why.
-        if (auto shares = share_node(tile_facts(s, 0, get))) s.tiles->shares = std::move(*shares);
+        if (auto shares = share_node(tile_facts(s, 0, get))) {
+            s.tiles->near = near_of_shares(s.tiles->inventory, shares->shares);
+            s.tiles->shares = std::move(*shares);
+        }
     }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
     if (prepared) {

@@ -95,8 +95,12 @@ std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetV
 std::vector<std::string> shown_tiles(const State& s, const std::optional<TilePlan>& plan) {
     if (!plan) return {};
     std::vector<std::string> shown(s.facts.ranks.size());
-    if (plan->shares.empty()) shown.front() = compress_ranks(plan->own);
-    for (size_t i = 0; i < plan->shares.size(); ++i) shown[i] = compress_ranks(plan->shares[i]);
+    if (plan->by_task || !s.tiles->shares) {
+        shown.front() = compress_ranks(plan->own);
+        return shown;
+    }
+    const std::vector<Tiles>& shares = s.tiles->shares->shares;
+    for (size_t i = 0; i < shares.size(); ++i) shown[i] = compress_ranks(shares[i]);
     return shown;
 }
 
@@ -124,8 +128,8 @@ void end_step(const StepFacts& facts) {
     kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
-uint32_t task_number(spank_t spank, const char* name, uint32_t otherwise) {
-    return parse_number<uint32_t>(environment_value(spank, name).value_or("")).value_or(otherwise);
+uint32_t number_of(const GetVariable& get, const char* name, uint32_t otherwise) {
+    return parse_number<uint32_t>(get(name).value_or("")).value_or(otherwise);
 }
 
 // slurmstepd of 24.05 and later catches these, and a task keeps its handlers until the exec, which sets them
@@ -195,20 +199,20 @@ void task_init(spank_t spank) {
     }
     // It holds the launcher's end, too, which only slurmstepd may hold.
     s.shelf = Shelf();
+    EnvironmentList variables = environment_list(spank);
+    const GetVariable inherited = std::cref(variables);
     if (s.facts.heterogeneous) {
         // In the environment they count over all components.
         const uint32_t in_component = rank;
-        rank = task_number(spank, "SLURM_PROCID", rank);
-        s.facts.place_component(rank - in_component, task_number(spank, "SLURM_NODEID", s.facts.node_rank));
+        rank = number_of(inherited, "SLURM_PROCID", rank);
+        s.facts.place_component(rank - in_component, number_of(inherited, "SLURM_NODEID", s.facts.node_rank));
         // Bound for a rank 0 that was only its component's.
         if (!s.facts.has_rank_zero())
             drop_broker_ports(s.node);
         else if (s.broker_failure && !s.failure)
             s.failure = s.broker_failure;
-        s.facts.leader_job_id = task_number(spank, "SLURM_JOB_ID", s.facts.job_id);
+        s.facts.leader_job_id = number_of(inherited, "SLURM_JOB_ID", s.facts.job_id);
     }
-    EnvironmentList variables = environment_list(spank);
-    const GetVariable inherited = std::cref(variables);
     const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
     const auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
     if (!s.failure && local == 0) {
@@ -231,7 +235,7 @@ void task_init(spank_t spank) {
                 warnings.push_back(*warning);
     }
     facts.cpus =
-        cpus_of_task(task_number(spank, "SLURM_CPUS_PER_TASK", 0),
+        cpus_of_task(number_of(inherited, "SLURM_CPUS_PER_TASK", 0),
                      static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus, facts.local_world_size);
     const TaskEnvironment environment = task_environment(facts, *plan, before);
     const auto left = s.environment.left_of(environment.changes, inherited);

@@ -26,8 +26,9 @@ struct NodeTiles {
     std::optional<uint64_t> step_count;
     std::string step_units;
     std::string step_names;
-    // Where it could be shared out once for all tasks.
+    // Where it could be shared out once for all tasks, and the CPUs near each share.
     std::optional<NodeShares> shares;
+    std::vector<std::vector<uint32_t>> near;
 };
 
 // In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
@@ -36,7 +37,7 @@ struct NodeTiles {
 Try<std::string> gres_of_job(uint32_t job_id);
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 
-// In user_init; `shares` come later.
+// In user_init; `shares` and `near` come later.
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
 
 // Of one of the node's tasks. `get` reads its environment, without what slurm-dp has put there for the node.

@@ -2,8 +2,8 @@
 #include "common/environment_list.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <functional>
 
 namespace dp {
 
@@ -28,34 +28,56 @@ std::vector<std::string> slots_of(const char* const* environment) {
     return names;
 }
 
-// One piece of memory, sorted by number: made in each task, where every page that is written is one to copy.
-EnvironmentList::EnvironmentList(char** environment) {
-    size_t count = 0;
-    while (environment && environment[count]) ++count;
-    entries_.reserve(count);
-    for (uint32_t i = 0; i < count; ++i) {
-        const char* const equals = std::strchr(environment[i], '=');
-        if (!equals) continue;
-        const std::string_view name(environment[i], static_cast<size_t>(equals - environment[i]));
-        if (name.starts_with(kSlot))
-            slots_.push_back(environment[i]);
-        else
-            entries_.push_back(
-                {std::hash<std::string_view>()(name), i, static_cast<uint32_t>(name.size()), environment[i]});
-    }
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-        return a.hash != b.hash ? a.hash < b.hash : a.place < b.place;
-    });
+namespace {
+
+constexpr size_t kMostEntries = 40000;  // places_ have 16 bits
+
+// FNV-1a (Fowler, Noll, Vo), of names that a user may choose to collide: it costs only him.
+constexpr uint32_t kHashOfNothing = 2166136261U;
+uint32_t hash_on(uint32_t hash, char next) {
+    return (hash ^ static_cast<unsigned char>(next)) * 16777619U;
 }
 
-// Of two of a name the first one counts.
+}  // namespace
+
+size_t EnvironmentList::place_of(std::string_view name, uint32_t hash) const {
+    size_t place = hash & (places_.size() - 1);
+    while (places_[place] != 0) {
+        const Entry& entry = entries_[places_[place] - 1U];
+        if (entry.hash == hash && std::string_view(entry.text, entry.name_size) == name) break;
+        place = (place + 1) & (places_.size() - 1);
+    }
+    return place;
+}
+
+// Made in each task, where every page that is written is one to copy: so it is small, and made in one pass.
+EnvironmentList::EnvironmentList(char** environment) {
+    size_t count = 0;
+    while (environment && environment[count] && count < kMostEntries) ++count;
+    entries_.reserve(count);
+    places_.resize(std::bit_ceil(count + count / 4 + 1));
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t hash = kHashOfNothing;
+        const char* end = environment[i];
+        for (; *end != '=' && *end != '\0'; ++end) hash = hash_on(hash, *end);
+        if (*end == '\0') continue;
+        const std::string_view name(environment[i], static_cast<size_t>(end - environment[i]));
+        if (name.starts_with(kSlot)) {
+            slots_.push_back(environment[i]);
+            continue;
+        }
+        const size_t place = place_of(name, hash);
+        if (places_[place] != 0) continue;
+        entries_.push_back({hash, static_cast<uint32_t>(name.size()), environment[i]});
+        places_[place] = static_cast<uint16_t>(entries_.size());
+    }
+}
+
 char* EnvironmentList::find(std::string_view name) const {
-    const size_t hash = std::hash<std::string_view>()(name);
-    auto entry = std::lower_bound(entries_.begin(), entries_.end(), hash,
-                                  [](const Entry& e, size_t wanted) { return e.hash < wanted; });
-    for (; entry != entries_.end() && entry->hash == hash; ++entry)
-        if (std::string_view(entry->text, entry->name_size) == name) return entry->text;
-    return nullptr;
+    uint32_t hash = kHashOfNothing;
+    for (char c : name) hash = hash_on(hash, c);
+    const uint16_t found = places_[place_of(name, hash)];
+    return found == 0 ? nullptr : entries_[found - 1U].text;
 }
 
 std::optional<std::string> EnvironmentList::operator()(const char* name) const {

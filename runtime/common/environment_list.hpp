@@ -32,7 +32,8 @@ std::vector<std::string> slots_of(const char* const* environment);
 
 class EnvironmentList {
  public:
-    // Valid as long as nobody else changes it; may be null for none.
+    // Valid as long as nobody else changes it; may be null for none. What comes after the first 40,000
+    // variables is not looked at.
     explicit EnvironmentList(char** environment);
 
     std::optional<std::string> operator()(const char* name) const;
@@ -44,14 +45,16 @@ class EnvironmentList {
 
  private:
     struct Entry {
-        size_t hash;  // of the name
-        uint32_t place;
+        uint32_t hash;  // of the name
         uint32_t name_size;
         char* text;  // the whole
     };
-    std::vector<Entry> entries_;  // by hash, those of a name as they come
+    std::vector<Entry> entries_;    // of each name the first
+    std::vector<uint16_t> places_;  // one more than an entry's number, from its hash on; 0: free
     std::vector<char*> slots_;
 
+    // Where the entry of that name is in places_, or would be.
+    size_t place_of(std::string_view name, uint32_t hash) const;
     // Null where there is none.
     char* find(std::string_view name) const;
 };

@@ -226,37 +226,42 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 
 std::vector<EnvironmentChange> NodeEnvironment::changes() const {
     std::vector<EnvironmentChange> all;
-    for (const auto& [name, made] : made_) all.push_back({name, made.now});
+    for (const Made& made : made_) all.push_back({made.name, made.now});
     return all;
+}
+
+size_t NodeEnvironment::place_of(std::string_view name) const {
+    const auto found = std::lower_bound(made_.begin(), made_.end(), name,
+                                        [](const Made& made, std::string_view n) { return made.name < n; });
+    return static_cast<size_t>((found != made_.end() && found->name == name ? found : made_.end()) -
+                               made_.begin());
 }
 
 std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
     auto there = inherited(name);
-    const auto found = made_.find(std::string_view(name));
-    return found != made_.end() && there == found->second.now ? found->second.before : there;
+    const size_t place = place_of(name);
+    return place < made_.size() && there == made_[place].now ? made_[place].before : there;
 }
 
 std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<EnvironmentChange>& changes_of_task,
                                                         const GetVariable& inherited) const {
     std::vector<EnvironmentChange> left;
-    std::vector<std::string_view> decided;
-    decided.reserve(changes_of_task.size());
+    std::vector<char> is_decided(made_.size() + 1);
     for (const auto& change : changes_of_task) {
-        decided.push_back(change.name);
+        is_decided[place_of(change.name)] = 1;
         if (inherited(change.name.c_str()) != change.value) left.push_back(change);
     }
-    std::sort(decided.begin(), decided.end());
-    for (const auto& [name, made] : made_)
-        if (!std::binary_search(decided.begin(), decided.end(), name) && made.now != made.before &&
-            inherited(name.c_str()) == made.now)
-            left.push_back({name, made.before});
+    for (size_t i = 0; i < made_.size(); ++i)
+        if (!is_decided[i] && made_[i].now != made_[i].before &&
+            inherited(made_[i].name.c_str()) == made_[i].now)
+            left.push_back({made_[i].name, made_[i].before});
     return left;
 }
 
 std::vector<EnvironmentChange> NodeEnvironment::without_blanks(const GetVariable& get) const {
     std::vector<EnvironmentChange> back;
-    for (const auto& [name, made] : made_)
-        if (made.is_blank && get(name.c_str()) == made.now) back.push_back({name, made.before});
+    for (const Made& made : made_)
+        if (made.is_blank && get(made.name.c_str()) == made.now) back.push_back({made.name, made.before});
     return back;
 }
 
@@ -283,13 +288,16 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
                                         [&](const EnvironmentChange& c) { return c.name == change.name; });
         auto before = get(change.name.c_str());
         if (other != of_last.end() && *other == change) {
-            node.made_[change.name] = {change.value, std::move(before), false};
+            node.made_.push_back({change.name, change.value, std::move(before), false});
         } else if (change.value) {
             const size_t room = std::max(change.value->size(),
                                          other != of_last.end() && other->value ? other->value->size() : 0);
-            node.made_[change.name] = {std::string(std::max(room, kBlank), ' '), std::move(before), true};
+            node.made_.push_back(
+                {change.name, std::string(std::max(room, kBlank), ' '), std::move(before), true});
         }
     }
+    std::sort(node.made_.begin(), node.made_.end(),
+              [](const NodeEnvironment::Made& a, const NodeEnvironment::Made& b) { return a.name < b.name; });
     return node;
 }
 

@@ -6,9 +6,9 @@
 
 #include <array>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/board.hpp"
@@ -68,10 +68,14 @@ class NodeEnvironment {
 
  private:
     struct Made {
+        std::string name;
         std::optional<std::string> now, before;
         bool is_blank = false;
     };
-    std::map<std::string, Made, std::less<>> made_;
+    std::vector<Made> made_;  // by name
+
+    // made_.size() where there is none.
+    size_t place_of(std::string_view name) const;
     friend NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of,
                                             const GetVariable& get);
 };

@@ -164,9 +164,11 @@ Tiles in_rank_order(const std::vector<Tiles>& shares) {
 }
 
 Try<void> require_access(const TileFacts& facts, const Tiles& own, uint32_t rank) {
-    for (uint32_t device : facts.inventory->devices_of(own)) {
+    std::optional<uint32_t> last;
+    for (uint32_t tile : own) {
+        const uint32_t device = tile / facts.inventory->layout.tiles_per_device;
         const std::string& file = facts.inventory->devices[device].file;
-        if (file.empty()) continue;
+        if (std::exchange(last, device) == device || file.empty()) continue;
         const int error = facts.open_error(file);
         if (error == 0) continue;
         return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
@@ -228,7 +230,7 @@ Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node) {
     for (const Tiles& share : node.shares)
         if (!own_only) view.firsts.push_back(share.front());
     plan.variables = variables_of(*facts.inventory, view);
-    if (!node.by_task) plan.shares = node.shares;
+    plan.by_task = node.by_task;
     return plan;
 }
 

@@ -53,8 +53,7 @@ struct NodeShares {
 
 struct TilePlan {
     Tiles own;
-    // By local rank; empty where Slurm has bound each task to tiles of its own.
-    std::vector<Tiles> shares;
+    bool by_task = false;  // Slurm has bound the task to them: of the other ranks' nothing is known
     std::vector<TaskVariable> variables;
 };
 

@@ -65,7 +65,7 @@ TEST(TilePlan, OfTheSeedsSn30) {
             EXPECT_EQ(value_of(*plan, "DP_TILE_DEVICE"), "1");
             EXPECT_EQ(value_of(*plan, "DP_TILE_NUMA"), "(unset)");
         }
-        EXPECT_EQ(plan->shares.size(), 16u);
+        EXPECT_FALSE(plan->by_task);
     }
 }
 
@@ -146,7 +146,7 @@ TEST(TilePlan, WhereSlurmHasBoundEachTask) {
     auto plan = plan_tiles(facts);
     ASSERT_TRUE(plan) << plan.error().message;
     EXPECT_EQ(plan->own, Tiles{2});
-    EXPECT_TRUE(plan->shares.empty());
+    EXPECT_TRUE(plan->by_task);
     EXPECT_EQ(value_of(*plan, "CUDA_VISIBLE_DEVICES"), "0");
     EXPECT_EQ(value_of(*plan, "DP_TILE_MASK"), "0x4");
     // Without the cgroup Slurm names it by its number.
