@@ -214,7 +214,7 @@ void task_init(spank_t spank) {
         s.facts.leader_job_id = number_of(inherited, "SLURM_JOB_ID", s.facts.job_id);
     }
     const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
-    const auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
+    auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s, tiles); !started) s.failure = started.error().message;
     }
@@ -229,8 +229,8 @@ void task_init(spank_t spank) {
     TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
     std::vector<std::string> warnings;
     if (tiles) {
-        facts.tiles = tiles->variables;
-        if (!s.own_binding)
+        facts.tiles = std::move(tiles->variables);
+        if (s.tiles->says_where && !s.own_binding)
             if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
                 warnings.push_back(*warning);
     }

@@ -66,7 +66,9 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
         return fail("--dp-tiles: no accelerator was found here, and " + s.site.tiles_conf +
                     " does not name node " + s.facts.host +
                     "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
-    NodeTiles tiles{std::move(**inventory), {}, {}, {}, {}, {}, {}};
+    NodeTiles tiles;
+    tiles.inventory = std::move(**inventory);
+    tiles.says_where = tiles.inventory.says_where();
     const std::string& gres = tiles.inventory.layout.gres;
     if (s.facts.heterogeneous && gres != "gpu")
         return fail(

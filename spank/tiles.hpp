@@ -26,6 +26,7 @@ struct NodeTiles {
     std::optional<uint64_t> step_count;
     std::string step_units;
     std::string step_names;
+    bool says_where = false;  // inventory.says_where()
     // Where it could be shared out once for all tasks, and the CPUs near each share.
     std::optional<NodeShares> shares;
     std::vector<std::vector<uint32_t>> near;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles/inventory.hpp"
 
+#include <algorithm>
+
 #include "tiles/conf.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
@@ -14,6 +16,11 @@ std::vector<uint32_t> TileInventory::devices_of(const Tiles& tiles) const {
         if (found.empty() || found.back() != device) found.push_back(device);
     }
     return found;
+}
+
+bool TileInventory::says_where() const {
+    return std::any_of(devices.begin(), devices.end(),
+                       [](const TileDevice& device) { return device.numa || !device.cpus.empty(); });
 }
 
 Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node) {

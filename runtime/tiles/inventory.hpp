@@ -33,6 +33,8 @@ struct TileInventory {
 
     // Those that the tiles lie on, ascending.
     std::vector<uint32_t> devices_of(const Tiles& tiles) const;
+    // Whether it says of any device what that is near.
+    bool says_where() const;
 };
 
 // The inventory of the node that this runs on: what tiles.conf says of it, else what is found in /sys and

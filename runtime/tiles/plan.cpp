@@ -158,6 +158,7 @@ Try<Owned> owned_units(const TileFacts& facts) {
 // Of each rank the first tile, then of each the second, ...: LOCAL_RANK is the number of one of its own.
 Tiles in_rank_order(const std::vector<Tiles>& shares) {
     Tiles order;
+    if (!shares.empty()) order.reserve(shares.size() * shares.front().size());
     for (size_t place = 0; !shares.empty() && place < shares.front().size(); ++place)
         for (const Tiles& share : shares) order.push_back(share[place]);
     return order;

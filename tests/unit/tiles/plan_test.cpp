@@ -378,6 +378,9 @@ TEST(TileCpus, NearAreTheDevicesOwnOrTheirNumaNodes) {
     EXPECT_EQ(cpus_near(kSn30, {0}, of_numa), Cpus());
     const TileInventory own = inventory("vendor=amd devices=2 numa=0,1 cpus=8,9/10-11");
     EXPECT_EQ(cpus_near(own, {1}, of_numa), (Cpus{10, 11}));
+    EXPECT_TRUE(kDawn.says_where());
+    EXPECT_TRUE(inventory("vendor=amd devices=2 cpus=8,9/10-11").says_where());
+    EXPECT_FALSE(kSn30.says_where());
 }
 
 }  // namespace
