@@ -54,9 +54,41 @@ std::string refusal(const CLI::ParseError& error) {
     return fmt::format("trainer: {}; `trainer --help` lists the options\n", what.substr(0, what.find('\n')));
 }
 
+// What a script's variable that is not set leaves. CLI11 would take the next word for the value of "--json=",
+// and a --checkpoint-dir that is nowhere would save nothing.
+std::optional<std::string> empty_word(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        const bool is_option = word.starts_with("--");
+        if (is_option && word.find('=') == word.size() - 1) return word.substr(0, word.size() - 1);
+        if (!word.empty()) continue;
+        const bool is_value = i > 0 && words[i - 1].starts_with("--");
+        return is_value ? words[i - 1] : i + 1 == words.size() ? "the last word" : "a word";
+    }
+    return std::nullopt;
+}
+
+// Only a text may begin with nothing; that is what it does without the option, too.
+std::vector<std::string> without_empty_prompt(std::vector<std::string> words) {
+    std::erase(words, "--prompt=");
+    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+        if (words[i] != "--prompt" || !words[i + 1].empty()) continue;
+        const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
+        words.erase(at, at + 2);
+    }
+    return words;
+}
+
 }  // namespace
 
 Parsed parse_options(const std::vector<std::string>& arguments) {
+    const std::vector<std::string> words = without_empty_prompt(arguments);
+    if (const auto empty = empty_word(words)) {
+        return {std::nullopt, 2,
+                fmt::format("trainer: {} is empty; give what is missing, or leave the option out (a script's "
+                            "variable that is not set?); `trainer --help` lists the options\n",
+                            *empty)};
+    }
     CLI::App app(kDescription, "trainer");
     app.footer(kFooter);
     app.get_formatter()->column_width(34);
@@ -232,7 +264,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     Parsed parsed;
     try {
         // CLI11 takes the words from the back of the vector.
-        app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+        app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
         if (!optimizer.empty())
             options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
         const ModelInfo* model = find_model(options.model.value_or("ffn"));

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace dp::trainer {
 namespace {
 
@@ -50,6 +52,32 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.samples, 77);
     EXPECT_EQ(said.json, "out.json");
     EXPECT_EQ(said.dump, "p.bin");
+}
+
+// A script's variable that is not set: CLI11 would take the next word for the value, or nothing.
+TEST(Options, AnEmptyValueIsRefused) {
+    for (const Words& words :
+         {Words{"--checkpoint-dir=", "--model=linear"}, Words{"--model=linear", "--checkpoint-dir", ""},
+          Words{"--json=", "--epochs", "1"}, Words{"--metrics", ""}, Words{"--data-parallel="},
+          Words{"prepare", "--output=", "--text", "x"}, Words{"report", ""}}) {
+        const Parsed parsed = parse_options(words);
+        ASSERT_FALSE(parsed.options) << words.front();
+        EXPECT_EQ(parsed.code, 2);
+        EXPECT_THAT(parsed.text, HasSubstr("is empty; give "));
+        EXPECT_EQ(std::count(parsed.text.begin(), parsed.text.end(), '\n'), 1) << parsed.text;
+    }
+    EXPECT_THAT(parse_options({"--checkpoint-dir=", "--model=linear"}).text,
+                StartsWith("trainer: --checkpoint-dir is empty; "));
+    EXPECT_THAT(parse_options({"report", ""}).text, StartsWith("trainer: the last word is empty; "));
+    // A text may begin with nothing.
+    for (const Words& prompt : {Words{"--prompt="}, Words{"--prompt", ""}}) {
+        Words words{"generate", "--checkpoint-dir=c", "--data-dir=d"};
+        words.insert(words.end(), prompt.begin(), prompt.end());
+        words.push_back("--tokens=3");
+        const Options said = options(words);
+        EXPECT_EQ(said.generate.prompt, "");
+        EXPECT_EQ(said.generate.tokens, 3);
+    }
 }
 
 // So that a job script's can be changed from behind it.
