@@ -8,10 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/compile/compiled.hpp"
@@ -20,6 +17,7 @@
 #include "trainer/devices/cpu.hpp"
 #include "trainer/memory_left.hpp"
 #include "trainer/metrics_file.hpp"
+#include "trainer/output_file.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/prepare.hpp"
@@ -28,15 +26,6 @@
 
 namespace dp::trainer {
 namespace {
-
-Result<void> write_file(const std::filesystem::path& file, const void* data, std::size_t size) {
-    std::ofstream out(file, std::ios::binary | std::ios::trunc);
-    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
-    out.close();
-    if (!out)
-        return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
-    return {};
-}
 
 std::string describe(const Model& model, const ModelInfo& info, const Device& device,
                      const Communicator& ranks, const Settings& settings, const Dataset& data) {
@@ -113,7 +102,7 @@ Result<void> finish(const nlohmann::ordered_json& summary, const Options& option
                     const ParallelDecision& decision, Report& report) {
     const std::string text = summary.dump();
     if (decision.speaks && options.json) {
-        if (auto done = write_file(*options.json, (text + "\n").data(), text.size() + 1); !done) return done;
+        if (auto done = write_output(*options.json, text + "\n"); !done) return done;
     }
     report.line(text);
     return {};
@@ -274,6 +263,11 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     facts.has_checkpoints = has_checkpoints;
     if (info.data == DataSet::tokens) facts.tokens_per_sample = model->targets_per_sample();
     if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;
+    // What is written at the end is tried now: a training may take days.
+    Result<void> writable = decision->speaks ? can_be_written(options.json) : Result<void>();
+    if (decision->speaks && writable) writable = can_be_written(options.dump);
+    writable = all_or_none(writable, device, **communicator);
+    if (!writable) return writable;
     if (options.verb == Verb::measure) {
         auto measured = measure(info, *model, *data, settings, options.measure, device, **communicator);
         if (!measured) return tl::make_unexpected(with_advice(measured.error(), device, memory_case));
@@ -312,9 +306,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     // Files first, so that the summary stays the last line; who does not speak writes none.
     if (decision->speaks && options.dump) {
         const auto& parameters = outcome->parameters;
-        if (auto done = write_file(*options.dump, parameters.data(), parameters.size() * sizeof(float));
-            !done)
-            return done;
+        const std::string_view bytes(reinterpret_cast<const char*>(parameters.data()),
+                                     parameters.size() * sizeof(float));
+        if (auto done = write_output(*options.dump, bytes); !done) return done;
     }
     if (auto done = finish(summary, options, *decision, report); !done) return done;
     watching.on_phase(Phase::idle);

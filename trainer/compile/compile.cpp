@@ -17,10 +17,10 @@
 #include "trainer/compile/stored_data.hpp"
 #include "trainer/compile/table.hpp"
 #include "trainer/compile/threads.hpp"
-#include "trainer/data/files.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu.hpp"
 #include "trainer/memory_left.hpp"
+#include "trainer/output_file.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -117,8 +117,7 @@ Result<Plan> make_plan(const Trial& trial, Device& device, const Open& open, con
 Result<void> tell(const CompileResult& result, const Options& options) {
     const std::string json = compile_json(result).dump();
     if (options.json) {
-        if (auto done = write_file(*options.json, json + "\n"); !done)
-            return fail(Fault::usage, done.error().message);
+        if (auto done = write_output(*options.json, json + "\n"); !done) return done;
     }
     fmt::print("{}\n{}\n", compile_table(result), json);
     return {};
@@ -134,6 +133,7 @@ Result<void> compile(const Options& options, Clock::time_point started) {
     const Surroundings here = gather_surroundings();
     if (here.local_rank != 0) return {};
     const bool speaks = (here.in_step ? here.dp_rank : here.slurm_task) == 0;
+    if (auto writable = speaks ? can_be_written(options.json) : Result<void>(); !writable) return writable;
     const auto say = [&](const std::string& line) {
         if (speaks) fmt::print("{}\n", line);
     };
