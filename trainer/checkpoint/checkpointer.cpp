@@ -85,7 +85,17 @@ Result<void> Checkpointer::together(const Result<void>& mine) {
 
 Result<void> Checkpointer::prepare_directory() {
     const fs::path& directory = plan_.directory;
-    if (auto done = together(is_first() ? tidy(directory) : Result<void>{}); !done) return done;
+    Result<void> claimed;
+    if (is_first()) {
+        auto mine = claim(directory);
+        if (mine) {
+            claim_ = std::move(*mine);
+            tidy(directory);
+        } else {
+            claimed = tl::make_unexpected(mine.error());
+        }
+    }
+    if (auto done = together(claimed); !done) return done;
     const fs::path here = presence_file(directory, communicator_.rank());
     Result<void> written = write_durably(here, "\n");
     std::error_code error;
@@ -94,9 +104,8 @@ Result<void> Checkpointer::prepare_directory() {
                                                  "system that all nodes share",
                                                  directory.string(), host()));
     if (!written) written.error().fault = Fault::usage;
-    if (auto done = together(written); !done) return done;
-    const auto seen = is_first() ? check_presence(directory, communicator_.size()) : Result<void>{};
-    auto done = together(seen);
+    auto done = together(written);
+    if (done) done = together(is_first() ? check_presence(directory, communicator_.size()) : Result<void>{});
     fs::remove(here, error);
     return done;
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/common/fd.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
@@ -48,6 +49,7 @@ class Checkpointer {
     std::vector<Vector> vectors_;
     Device& device_;
     Communicator& communicator_;
+    Fd claim_;  // rank 0's, of the directory, once it has looked there
 
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine);
