@@ -15,6 +15,7 @@
 #include "trainer/generate.hpp"
 #include "trainer/options.hpp"
 #include "trainer/run.hpp"
+#include "trainer/standard_streams.hpp"
 
 namespace {
 
@@ -32,6 +33,7 @@ std::string who() {
 int main(int argc, char** argv) {
     using namespace dp::trainer;
     const auto started = std::chrono::steady_clock::now();
+    hold_standard_streams();
     try {
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options) {
@@ -42,12 +44,13 @@ int main(int argc, char** argv) {
             return parsed.code;
         }
         const Options& options = *parsed.options;
-        const auto done = options.verb == Verb::info       ? info(options)
-                          : options.verb == Verb::compile  ? compile(options, started)
-                          : options.verb == Verb::prepare  ? prepare(options)
-                          : options.verb == Verb::report   ? report_runs(options.report)
-                          : options.verb == Verb::generate ? generate(options.generate)
-                                                           : run(options, started);
+        auto done = options.verb == Verb::info       ? info(options)
+                    : options.verb == Verb::compile  ? compile(options, started)
+                    : options.verb == Verb::prepare  ? prepare(options)
+                    : options.verb == Verb::report   ? report_runs(options.report)
+                    : options.verb == Verb::generate ? generate(options.generate)
+                                                     : run(options, started);
+        if (done) done = all_is_printed();
         if (done) return 0;
         if (!done.error().message.empty()) fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
         return static_cast<int>(done.error().fault);
