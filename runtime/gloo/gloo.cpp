@@ -6,6 +6,7 @@
 
 #include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
+#include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
@@ -66,6 +67,13 @@ class Mesh : public ::gloo::rendezvous::Context {
     using ::gloo::rendezvous::Context::Context;
     ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
 
+    // Of the transport, too: it has been given the time for connecting, and waits as long where a collective
+    // says nothing else (all-reduce does not).
+    void set_patience(std::chrono::milliseconds patience) {
+        setTimeout(patience);
+        transportContext_->setTimeout(patience);
+    }
+
     void end_with_the_step(dp::Context& context, const ConnectedSockets& before) {
         sockets_ = added(before, connected_sockets());
         auto watch = context.on_event([this](const Event& event) {
@@ -121,7 +129,7 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
         mesh->connectFullMesh(store, device);
-        mesh->setTimeout(timeout.value_or(kCollectiveTimeout));
+        mesh->set_patience(timeout.value_or(kCollectiveTimeout));
         mesh->end_with_the_step(context, before);
         dp_internal_ready(context.get());
         return mesh;

@@ -4,6 +4,7 @@
 // ends when the step does.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
+#include <gloo/transport/context.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -71,6 +72,16 @@ int waits_for_the_dead() {
     return 0;
 }
 
+// How long a collective waits that is given no time of its own, as all-reduce's are: the transport's.
+std::chrono::milliseconds patience_of(::gloo::Context& mesh) {
+    struct Reach : ::gloo::Context {
+        static std::chrono::milliseconds of(::gloo::Context& one) {
+            return (one.*(&Reach::transportContext_))->getTimeout();
+        }
+    };
+    return Reach::of(mesh);
+}
+
 // Four ranks: the even and the odd ones have a mesh each, of the same name, and then another one; and each
 // has one for itself.
 int meets_in_groups() {
@@ -85,6 +96,9 @@ int meets_in_groups() {
     }
     const auto alone = gloo_mesh(*context, {"alone", {rank}});
     if (!alone || sum_of_ranks(*context, *alone) != static_cast<int>(rank)) return 14;
+    if (patience_of(**alone) != std::chrono::minutes(30)) return 17;  // not the time for connecting
+    const auto hasty = gloo_mesh(*context, {"hasty", {rank}}, std::chrono::seconds(7));
+    if (!hasty || patience_of(**hasty) != std::chrono::seconds(7)) return 18;
     const auto stranger = gloo_mesh(*context, {"others", {(rank + 1) % 4}});
     if (stranger || stranger.error().status != DP_ERROR_INVALID) return 15;
     const auto all = gloo_full_mesh(*context, "halves");
