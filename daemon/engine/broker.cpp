@@ -92,9 +92,19 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
                                (exit.has_step() ? " at step " + std::to_string(exit.step()) : "");
     const Patience patience = patience_after(wait_status);
     if (patience != kTold) {
+        if (left_by_itself(wait_status)) tell_suspicions(suspicions_.size(), now);
         dead(reason, patience, {rank}, now);
     } else {
         suspicions_.push_back({reason, kTold, now + kPoliteDelay, {rank}});
+    }
+}
+
+// So many of the oldest.
+void Broker::tell_suspicions(size_t count, Time now) {
+    for (; count > 0 && !suspicions_.empty(); --count) {
+        const Suspicion cause = std::move(suspicions_.front());
+        suspicions_.pop_front();
+        if (!members_.all_exited()) dead(cause.reason, cause.patience, cause.ranks, now);
     }
 }
 
@@ -547,11 +557,9 @@ BrokerActions Broker::tick(Time now) {
             out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
         deliver(meetings_.give_up(rank));
     }
-    while (!suspicions_.empty() && now >= suspicions_.front().until) {
-        const Suspicion cause = std::move(suspicions_.front());
-        suspicions_.pop_front();
-        if (!members_.all_exited()) dead(cause.reason, cause.patience, cause.ranks, now);
-    }
+    const auto is_due = [now](const Suspicion& cause) { return now >= cause.until; };
+    const auto due = std::find_if_not(suspicions_.begin(), suspicions_.end(), is_due);
+    tell_suspicions(static_cast<size_t>(due - suspicions_.begin()), now);
     if (leave_at_ && now >= *leave_at_ && !finished_) {
         finished_ = true;
         const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +

@@ -144,6 +144,7 @@ class Broker {
     wire::Abort abort_message(Patience patience) const;
     void abort(const std::string& reason, Patience patience, const std::vector<uint32_t>& dead = {});
     void died(const wire::RankEvent& exit, Time now);
+    void tell_suspicions(size_t count, Time now);
     void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks, Time now);
     void tell_deaths(Time now);
     void forget_node(uint32_t node);

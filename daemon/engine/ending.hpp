@@ -36,6 +36,12 @@ inline constexpr Time kPoliteDelay{300};
 // the daemons of its nodes some milliseconds apart, and none of them is a lost node.
 inline constexpr Time kLostDelay{100};
 
+// Whether a rank that did not end well decided so, which may be because another one is gone: while a death is
+// held back, that one is the cause. Signals but abort()'s come from outside or from a mistake of its own.
+inline bool left_by_itself(int wait_status) {
+    return WIFEXITED(wait_status) || WTERMSIG(wait_status) == SIGABRT;
+}
+
 inline bool asks_politely(int signal) {
     switch (signal) {
         case SIGTERM:

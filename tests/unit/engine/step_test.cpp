@@ -481,6 +481,39 @@ TEST(Death, ByAPoliteSignalAloneIsOne) {
     EXPECT_TRUE(s.logged("rank 2 on gpu1 was killed by signal 15 (SIGTERM); ending the step"));
 }
 
+// Its collectives break off at once, and whoever uses them leaves with an exit code or abort().
+TEST(Death, ThatIsHeldBackIsNamedBeforeThoseThatFollowFromIt) {
+    for (const int follower : {4 << 8, int{SIGABRT}}) {
+        Simulation killed(2, 2);
+        killed.join_all();
+        killed.hello_all();
+        killed.exit(0, kTermed);
+        killed.pass(Time(50));
+        killed.exit(3, follower);
+        ASSERT_EQ(killed.log.size(), 1u);
+        EXPECT_TRUE(killed.logged("rank 0 on gpu0 was killed by signal 15 (SIGTERM); ending the step"));
+        killed.pass(Time(1000));
+        EXPECT_EQ(killed.log.size(), 1u);
+
+        Simulation lost(2, 2);
+        lost.join_all();
+        lost.hello_all();
+        lost.cut(1);
+        lost.pass(Time(20));
+        lost.exit(0, follower);
+        EXPECT_TRUE(lost.logged("node gpu1 (ranks 2-3) is lost: its connection closed; ending the step"));
+    }
+}
+
+// SIGKILL of a whole step reaches its nodes some milliseconds apart.
+TEST(Death, BySigkillBesideALostConnectionMakesNoLostNode) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.cut(1);
+    s.exit(0, kKilled);
+    EXPECT_FALSE(s.logged("is lost"));
+}
+
 TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
     Simulation s(3, 2, Time(10000), false, true);
     s.join_all();
