@@ -15,8 +15,8 @@
 namespace dp {
 
 // Most hosts one list may expand to: a guard against "n[0-999999999]" in an environment that somebody else
-// wrote.
-inline constexpr size_t kMaxHosts = 1 << 20;
+// wrote. More than any cluster has, and soon made.
+inline constexpr size_t kMaxHosts = 1 << 17;
 
 // The hosts of a list in order. Several brackets in one name expand like nested loops, the last one fastest.
 Try<std::vector<std::string>> expand_hostlist(std::string_view list);
