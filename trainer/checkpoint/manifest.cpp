@@ -129,7 +129,8 @@ std::string text_of(const Manifest& manifest) {
     for (const auto& one : manifest.shards)
         json["shards"].push_back(
             {{"sha256", one.sha256}, {"epoch_loss", one.loss}, {"epoch_correct", one.correct}});
-    return json.dump(1) + "\n";
+    return json.dump(1, ' ', false, Json::error_handler_t::replace) +
+           "\n";  // data_source is a path: any bytes
 }
 
 Result<Manifest> manifest_of(std::string_view text) {

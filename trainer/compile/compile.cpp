@@ -115,7 +115,8 @@ Result<Plan> make_plan(const Trial& trial, Device& device, const Open& open, con
 }
 
 Result<void> tell(const CompileResult& result, const Options& options) {
-    const std::string json = compile_json(result).dump();
+    const std::string json =
+        compile_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (options.json) {
         if (auto done = write_output(*options.json, json + "\n"); !done) return done;
     }
@@ -126,12 +127,12 @@ Result<void> tell(const CompileResult& result, const Options& options) {
 }  // namespace
 
 Result<void> compile(const Options& options, Clock::time_point started) {
+    const Surroundings here = gather_surroundings();
+    if (here.local_rank != 0) return {};
     const auto directory = cache_directory(options.cache);
     if (!directory)
         return fail(Fault::usage,
                     "`trainer compile` has nowhere to keep what it makes; give --cache-dir DIR");
-    const Surroundings here = gather_surroundings();
-    if (here.local_rank != 0) return {};
     const bool speaks = (here.in_step ? here.dp_rank : here.slurm_task) == 0;
     if (auto writable = speaks ? can_be_written(options.json) : Result<void>(); !writable) return writable;
     const auto say = [&](const std::string& line) {

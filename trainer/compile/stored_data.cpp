@@ -36,6 +36,12 @@ const char* name_of(DataSet set) {
     return "tokens";
 }
 
+// A name is any bytes, and text of JSON is UTF-8. Two directories that become the same by that differ in
+// their files.
+std::string utf8(const std::string& name) {
+    return Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 // Null where it is not there.
 Json stamp_of(const fs::path& file) {
     const Fd in(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -47,7 +53,7 @@ Json stamp_of(const fs::path& file) {
         const ssize_t got = ::pread(in.get(), piece.data(), piece.size(), at);
         if (got > 0) ends.append(piece.data(), static_cast<std::size_t>(got));
     }
-    return {{"file", file.filename().string()},
+    return {{"file", utf8(file.filename().string())},
             {"bytes", facts.st_size},
             {"modified", std::array<std::int64_t, 2>{facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec}},
             {"ends", sha256(ends)}};
@@ -92,7 +98,7 @@ Result<Samples> read_samples(const Entry& entry, std::size_t block, const Json& 
 CacheKey data_key(const DataRequest& request, const std::string& build) {
     std::error_code ignored;
     Json what{{"set", name_of(request.set)},
-              {"directory", fs::weakly_canonical(request.directory, ignored).string()}};
+              {"directory", utf8(fs::weakly_canonical(request.directory, ignored).string())}};
     if (request.set == DataSet::segmentation) {
         what["image_size"] = request.image_size;
         what["samples"] = request.samples.value_or(default_image_count(request.image_size));
@@ -114,7 +120,7 @@ Result<void> store_data(const Cache& cache, const CacheKey& key, const DataReque
                                       data.test.features.bytes, data.test.targets.bytes};
     return cache.put(key,
                      {{"seconds", seconds},
-                      {"source", data.source},
+                      {"source", utf8(data.source)},
                       {"train", description_of(data.train)},
                       {"test", description_of(data.test)}},
                      blocks);

@@ -533,6 +533,26 @@ TEST_F(CompileVerb, WithoutAPlaceToWriteItIsRefusedAndARunDoesWithout) {
     EXPECT_THAT(refusal(below_a_file), HasSubstr("give a directory that can be written"));
     EXPECT_THAT(refusal("--no-cache"), HasSubstr("give --cache-dir DIR"));
     outcome({"--model=ffn", "--batch-size=2", "--steps=1", below_a_file});
+    // One rank of a node does it, and one complains.
+    ASSERT_EQ(setenv("LOCAL_RANK", "1", 1), 0);
+    const auto another = compile(options({"compile", "--model=ffn", "--batch-size=2", "--no-cache"}),
+                                 std::chrono::steady_clock::now());
+    unsetenv("LOCAL_RANK");
+    EXPECT_TRUE(another);
+}
+
+// Names are bytes, and JSON is UTF-8.
+TEST_F(CompileVerb, ADirectoryOfAnyNameIsTrainedFrom) {
+    const std::filesystem::path data = scratch_ /
+                                       "donn\xe9"
+                                       "es";
+    std::filesystem::create_directory(data);
+    for (const auto& file : std::filesystem::directory_iterator(scratch_.path()))
+        if (file.is_regular_file()) std::filesystem::copy(file.path(), data / file.path().filename());
+    const std::string here = "--data-dir=" + data.string(), cache = "--cache-dir=" + (data / "c").string();
+    EXPECT_EQ(outcome({"compile", "--model=ffn", "--batch-size=2", here, cache}).at("data"), "made");
+    outcome({"--model=ffn", "--batch-size=2", "--steps=1", here, cache,
+             "--checkpoint-dir=" + (data / "ck").string()});
 }
 
 }  // namespace
