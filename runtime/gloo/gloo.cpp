@@ -67,15 +67,18 @@ class Mesh : public ::gloo::rendezvous::Context {
     using ::gloo::rendezvous::Context::Context;
     ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
 
+    // To be called once it is connected.
+    void look_for_sockets(const ConnectedSockets& before) { sockets_ = added(before, connected_sockets()); }
+
     // Of the transport, too: it has been given the time for connecting, and waits as long where a collective
-    // says nothing else (all-reduce does not).
+    // says nothing else (all-reduce does not). And of the sockets, for pairs in synchronous mode.
     void set_patience(std::chrono::milliseconds patience) {
         setTimeout(patience);
         transportContext_->setTimeout(patience);
+        limit_waits(sockets_, patience);
     }
 
-    void end_with_the_step(dp::Context& context, const ConnectedSockets& before) {
-        sockets_ = added(before, connected_sockets());
+    void end_with_the_step(dp::Context& context) {
         auto watch = context.on_event([this](const Event& event) {
             if (event.kind != DP_EVENT_DEATHS) shut_down(sockets_);
         });
@@ -129,8 +132,9 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
         mesh->connectFullMesh(store, device);
+        mesh->look_for_sockets(before);
         mesh->set_patience(timeout.value_or(kCollectiveTimeout));
-        mesh->end_with_the_step(context, before);
+        mesh->end_with_the_step(context);
         dp_internal_ready(context.get());
         return mesh;
     } catch (const std::exception& error) {

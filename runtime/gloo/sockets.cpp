@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 
 #include <memory>
 
@@ -51,6 +52,15 @@ ConnectedSockets added(const ConnectedSockets& before, const ConnectedSockets& a
     for (const auto& [fd, inode] : after)
         if (auto old = before.find(fd); old == before.end() || old->second != inode) out[fd] = inode;
     return out;
+}
+
+void limit_waits(const ConnectedSockets& sockets, std::chrono::milliseconds most) {
+    const timeval time{most.count() / 1000, most.count() % 1000 * 1000};
+    for (const auto& [fd, inode] : sockets) {
+        if (inode_of(fd) != inode) continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    }
 }
 
 void shut_down(const ConnectedSockets& sockets) {

@@ -3,6 +3,7 @@
 // The TCP connections of this process, found by looking: Gloo does not tell which are its own.
 #pragma once
 
+#include <chrono>
 #include <map>
 
 namespace dp {
@@ -14,6 +15,9 @@ ConnectedSockets connected_sockets();
 
 // What `after` has and `before` had not.
 ConnectedSockets added(const ConnectedSockets& before, const ConnectedSockets& after);
+
+// How long a read or a write that blocks may wait.
+void limit_waits(const ConnectedSockets& sockets, std::chrono::milliseconds most);
 
 // Ends both directions of those that are still the same: reads and writes on them fail at once, in all
 // threads. They stay open.

@@ -52,7 +52,7 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allgatherv(options);
             return {};
         } catch (const std::exception& error) {
-            return broke_off("all-gather", error);
+            return gloo_broke_off("all-gather", error);
         }
     }
 
@@ -80,14 +80,8 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allreduce(options);
             return {};
         } catch (const std::exception& error) {
-            return broke_off("all-reduce", error);
+            return gloo_broke_off("all-reduce", error);
         }
-    }
-
-    static tl::unexpected<Error> broke_off(const char* what, const std::exception& error) {
-        return fail(Fault::world, fmt::format("{} over Gloo broke off: {}; another rank has died or its node "
-                                              "is cut off, see the lines before this one",
-                                              what, error.what()));
     }
 
     using Function = void (*)(void*, const void*, const void*, std::size_t);
@@ -97,6 +91,12 @@ class GlooCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error) {
+    return fail(Fault::world, fmt::format("{} over Gloo broke off: {}; another rank has died or its node "
+                                          "is cut off, see the lines before this one",
+                                          what, error.what()));
+}
 
 Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& group) {
     auto mesh = gloo_mesh(context, group);

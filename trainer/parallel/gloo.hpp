@@ -5,6 +5,7 @@
 #ifndef TRAINER_PARALLEL_GLOO_HPP
 #define TRAINER_PARALLEL_GLOO_HPP
 
+#include <exception>
 #include <memory>
 
 #include "dp/gloo.hpp"
@@ -18,6 +19,9 @@ Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& g
 
 // Over a mesh that is connected already.
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh);
+
+// What to tell when Gloo throws.
+tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error);
 
 }  // namespace dp::trainer
 

@@ -24,12 +24,12 @@ namespace {
 
 class NodeCommunicator final : public Communicator {
  public:
-    // `between`: this rank and its like on the other nodes; null where there are none.
-    NodeCommunicator(std::unique_ptr<Communicator> world, std::unique_ptr<Communicator> between,
-                     const NodePlace& place, Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
+    // `sum_between`: over this rank and its like on the other nodes; empty where there are none.
+    NodeCommunicator(std::unique_ptr<Communicator> world, SliceSum sum_between, const NodePlace& place,
+                     Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
                      std::chrono::milliseconds patience)
         : world_(std::move(world)),
-          between_(std::move(between)),
+          sum_between_(std::move(sum_between)),
           index_(place.index),
           most_slices_(place.fewest),
           patience_(patience),
@@ -69,7 +69,8 @@ class NodeCommunicator final : public Communicator {
     }
 
  private:
-    std::unique_ptr<Communicator> world_, between_;
+    std::unique_ptr<Communicator> world_;
+    SliceSum sum_between_;
     std::int64_t index_, most_slices_;
     std::chrono::milliseconds patience_;
     std::shared_ptr<NodeMemory> memory_;
@@ -108,14 +109,13 @@ class NodeCommunicator final : public Communicator {
         const std::int64_t slices = slices_of(tensor.elements(), most_slices_);
         if (index_ >= slices) return {};
         const Slice mine = slice_of(tensor.elements(), slices, index_);
-        if (!between_) {
+        if (!sum_between_) {
             add_up(of_all, mine, of_all);
             return {};
         }
         std::array own{tensor.data<float>()};
         add_up(of_all, mine, own);
-        if (auto done = between_->all_reduce(tensor.view(mine.first, {mine.count}), Reduction::sum); !done)
-            return done;
+        if (auto done = sum_between_(tensor.view(mine.first, {mine.count})); !done) return done;
         of_all.erase(of_all.begin() + index_);
         add_up(own, mine, of_all);
         return {};
@@ -213,14 +213,14 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
         if (!failure->empty()) return SharedNodes{std::move(world), *failure};
     }
 
-    std::unique_ptr<Communicator> between;
+    SliceSum sum_between;
     if (place.nodes > 1 && !place.counterparts.empty()) {
-        auto connected = setting.connect(place.counterparts);
+        auto connected = setting.connect(place.counterparts, place.index);
         if (!connected) return tl::make_unexpected(connected.error());
-        between = std::move(*connected);
+        sum_between = std::move(*connected);
     }
     auto made =
-        std::make_unique<NodeCommunicator>(std::move(world), std::move(between), place,
+        std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), place,
                                            meeting.take_neighbours(), meeting.memory(), setting.patience);
     if (auto watched = made->watch(setting); !watched) return tl::make_unexpected(watched.error());
     device.set_memory_to_sum(

@@ -70,8 +70,10 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
                                                           Device& device) {
     NodeSetting setting;
     setting.node = context_->world().node_rank;
-    setting.connect = [this](std::vector<std::uint32_t> ranks) {
-        return open_gloo(*context_, {"trainer/between-nodes", std::move(ranks)});
+    setting.connect = [this](std::vector<std::uint32_t> ranks, std::int64_t index) -> Result<SliceSum> {
+        auto mesh = gloo_mesh(*context_, {"trainer/between-nodes", std::move(ranks)});
+        if (!mesh) return from(mesh.error());
+        return sum_between_nodes(std::move(*mesh), index);
     };
     // Like Gloo's, waits for a rank that is stopped or cut off end with the step.
     setting.on_end = [this](std::function<void()> end) -> std::shared_ptr<void> {

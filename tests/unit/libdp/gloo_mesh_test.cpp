@@ -6,7 +6,10 @@
 #include <gloo/math.h>
 #include <gloo/transport/context.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dp/gloo.hpp"
@@ -105,6 +109,26 @@ int meets_in_groups() {
     return all && sum_of_ranks(*context, *all) == 6 ? 0 : 16;
 }
 
+// Two ranks. What a read of the mesh's connection waits at most, where it blocks (Gloo's synchronous mode).
+int is_patient() {
+    auto context = Context::open();
+    if (!context) return 10;
+    const auto mesh = gloo_full_mesh(*context, "patient");
+    if (!mesh) return 11;
+    int found = 0;
+    for (int fd = 0; fd < 1024; ++fd) {
+        sockaddr_in peer{};
+        socklen_t size = sizeof peer;
+        if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.sin_family != AF_INET)
+            continue;
+        timeval time{};
+        size = sizeof time;
+        if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, &size) == 0 && time.tv_sec == 30 * 60) ++found;
+    }
+    if (sum_of_ranks(*context, *mesh) != 1) return 12;  // nobody leaves before the other has looked
+    return found == 1 ? 0 : 13;
+}
+
 struct Launched {
     int code;
     std::string output;
@@ -134,12 +158,19 @@ TEST(GlooMesh, IsOfAGroupAsOfTheWorld) {
     EXPECT_EQ(run.code, 0) << run.output;
 }
 
+TEST(GlooMesh, ItsConnectionsWaitAsLongAsItsCollectives) {
+    const Launched run = launch(2, "patient");
+    EXPECT_EQ(run.code, 0) << run.output;
+}
+
 }  // namespace
 }  // namespace dp
 
 int main(int argc, char** argv) {
-    if (const char* body = std::getenv("DP_TEST_BODY"))
-        return std::string(body) == "groups" ? dp::meets_in_groups() : dp::waits_for_the_dead();
+    if (const char* body = std::getenv("DP_TEST_BODY")) {
+        if (std::string_view(body) == "groups") return dp::meets_in_groups();
+        return std::string_view(body) == "patient" ? dp::is_patient() : dp::waits_for_the_dead();
+    }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -27,29 +27,30 @@
 
 namespace dp::trainer {
 
-inline std::unique_ptr<Communicator> connect(::gloo::rendezvous::Store& store, const std::string& name,
-                                             int rank, std::size_t size) {
+inline std::shared_ptr<::gloo::Context> connect(::gloo::rendezvous::Store& store, const std::string& name,
+                                                int rank, std::size_t size) {
     ::gloo::rendezvous::PrefixStore named(name, store);
     ::gloo::transport::tcp::attr attributes;
     attributes.hostname = "127.0.0.1";
     auto device = ::gloo::transport::tcp::CreateDevice(attributes);
     auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, static_cast<int>(size));
     mesh->connectFullMesh(named, device);
-    return make_gloo(mesh);
+    return mesh;
 }
 
 // A rank of a world in which each has this node.
 inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const std::vector<int>& nodes,
                                       int rank, Device& device, NodeSetting setting = {}) {
     setting.node = nodes[static_cast<std::size_t>(rank)];
-    setting.connect =
-        [&store, rank](const std::vector<std::uint32_t>& ranks) -> Result<std::unique_ptr<Communicator>> {
+    setting.connect = [&store, rank](const std::vector<std::uint32_t>& ranks,
+                                     std::int64_t index) -> Result<SliceSum> {
         std::string name = "between";
         for (const auto member : ranks) name += "-" + std::to_string(member);
         const auto place = std::find(ranks.begin(), ranks.end(), static_cast<std::uint32_t>(rank));
-        return connect(store, name, static_cast<int>(place - ranks.begin()), ranks.size());
+        return sum_between_nodes(connect(store, name, static_cast<int>(place - ranks.begin()), ranks.size()),
+                                 index);
     };
-    return share_nodes(connect(store, "world", rank, nodes.size()), device, setting);
+    return share_nodes(make_gloo(connect(store, "world", rank, nodes.size())), device, setting);
 }
 
 // Runs `rank_main(store, rank)` as each rank, a thread each.
