@@ -7,8 +7,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 #include "trainer/option_checks.hpp"
 
@@ -22,6 +24,13 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
+}
+
+// That all threads of this process have worked.
+double cpu_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
 // Takes the time of steps, then, in `split` more steps, of what they consist of: for that the device has to
@@ -40,13 +49,18 @@ class Stopwatch final : public Observer {
         device_.synchronize();
         const auto now = Clock::now();
         if (step > warmup_ && step <= whole_) steps_.push_back(seconds_between(step_began_, now));
+        if (step == warmup_) cpu_began_ = cpu_seconds();
+        if (step == whole_) {
+            cpu_seconds_ = cpu_seconds() - cpu_began_;
+            phase_began_ = now;
+        }
         step_began_ = now;
-        if (step == whole_) phase_began_ = now;
         splits_ = step >= whole_;
     }
     void on_epoch(const EpochReport&, const Schedule&) override {}
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
+    double cpu_time() const { return cpu_seconds_; }             // of all of them
     double communication_share() const { return communication_ / (communication_ + other_); }
 
  private:
@@ -56,6 +70,7 @@ class Stopwatch final : public Observer {
     Phase phase_ = Phase::idle;
     Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
     std::vector<double> steps_;
+    double cpu_began_ = 0, cpu_seconds_ = 0;
     double communication_ = 0, other_ = 0;
 
     void take_phase() {
@@ -66,9 +81,20 @@ class Stopwatch final : public Observer {
     }
 };
 
+Result<double> sum_of_all_ranks(double number, Device& device, Communicator& communicator) {
+    const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
+    if (auto done = communicator.all_reduce(tensor, Reduction::sum); !done)
+        return tl::make_unexpected(done.error());
+    return device.values_of<double>(tensor)[0];
+}
+
 // "1.23 ms"
 std::string time_text(double seconds) {
     return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
+double samples_of(const Measurement& measured) {
+    return static_cast<double>(measured.iterations * measured.global_batch);
 }
 
 }  // namespace
@@ -111,6 +137,8 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
     if (!most) return tl::make_unexpected(most.error());
     const auto least = largest_of_all_ranks(-watch.communication_share(), device, communicator);
     if (!least) return tl::make_unexpected(least.error());
+    const auto worked = sum_of_all_ranks(watch.cpu_time(), device, communicator);
+    if (!worked) return tl::make_unexpected(worked.error());
     return Measurement{options.iterations,
                        options.warmup,
                        settings.batch,
@@ -118,13 +146,14 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
                        settings.batch * settings.accumulate * communicator.size(),
                        spread_of(watch.steps()),
                        *slowest,
+                       *worked,
                        3 * model.forward_flops_per_sample(),
                        -*least,
                        *most};
 }
 
 double samples_per_second(const Measurement& measured) {
-    return static_cast<double>(measured.iterations * measured.global_batch) / measured.total_seconds;
+    return samples_of(measured) / measured.total_seconds;
 }
 
 std::string measurement_table(const Measurement& measured) {
@@ -141,6 +170,7 @@ std::string measurement_table(const Measurement& measured) {
         row("step, least to most",
             fmt::format("{} to {}", time_text(measured.step.least), time_text(measured.step.most))) +
         row("throughput", fmt::format("{:.1f} samples/s", rate)) +
+        row("CPU time", fmt::format("{} a sample", time_text(measured.cpu_seconds / samples_of(measured)))) +
         row("arithmetic", fmt::format("{:.2f} GFLOP/s", rate * measured.flops_per_sample / 1e9)) +
         row("communication",
             fmt::format("{:.1f} % of a step waits for it; up to {:.1f} % on ranks that are kept waiting",
@@ -165,6 +195,7 @@ nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement
                                 {"warmup", measured.warmup},
                                 {"iterations", measured.iterations},
                                 {"samples_per_second", rate},
+                                {"cpu_seconds_per_sample", measured.cpu_seconds / samples_of(measured)},
                                 {"step_ms_least", measured.step.least * 1e3},
                                 {"step_ms_p05", measured.step.early * 1e3},
                                 {"step_ms_median", measured.step.median * 1e3},

@@ -39,6 +39,7 @@ struct Measurement {
     std::int64_t batch, accumulate, global_batch;
     Spread step;              // seconds of a step on this rank
     double total_seconds;     // of all steps, of the slowest rank
+    double cpu_seconds;       // that the CPUs have worked for them, on all ranks together
     double flops_per_sample;  // forward and backward
     // The part of a step that waits for communication, when there is nothing left to compute meanwhile. The
     // rank with the least waits for nobody: that is what communication costs; what others have more is

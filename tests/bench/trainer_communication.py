@@ -4,9 +4,13 @@
 The local cluster's nodes are one machine. Where it has fewer CPUs than the 8 ranks, they share them, a thread each, and so do the ranks that train
 alone; the one rank has a thread a CPU. All cases have the same global batch. Against one rank 8 do more than communicate: each updates all
 parameters, and multiplies smaller matrices.
+
+CPU time, beside the time of the clock, is what the CPUs have worked for a sample, in the steps that count: where ranks share CPUs that are
+never idle it says the same, and other programs on the machine disturb it less. The one rank's has that of its threads that wait for each other.
 """
 import json
 import os
+from typing import NamedTuple
 
 from allocation import Allocation
 from localcluster.harness import TestCluster
@@ -25,13 +29,19 @@ CASES = {ONE: (["-N1", "-n1"], RANKS, 1, THREADS, "auto"), ALONE: ([f"-N{NODES}"
          TOGETHER: ([f"-N{NODES}", f"-n{RANKS}"], 1, 1, max(THREADS // RANKS, 1), "auto")}
 
 
+class Once(NamedTuple):
+    """What a sample takes, and of a step the share that waits: least and most of the ranks."""
+    seconds: float
+    cpu_seconds: float
+    waits: tuple
+
+
 class Measurements:
     def __init__(self, cluster, allocation):
         self._cluster, self._allocation = cluster, allocation
-        self.waits = {}  # (batch, case): [share of a step, least and most of the ranks]
 
     def once(self, batch, case):
-        """→ seconds a sample, all ranks together"""
+        """→ Once, of all ranks together"""
         words, times_batch, times_rate, threads, parallel = CASES[case]
         file = "/home/alice/measured"
         self._allocation.start("srun", *words, *([f"--ntasks-per-node={PER_NODE}"] if case != ONE else []), "--dp-world=auto",
@@ -45,43 +55,54 @@ class Measurements:
         os.unlink(host)
         if found["threads"] != threads or found["global_batch_size"] * times_rate != batch * RANKS:
             raise SystemExit(f"tests/bench/run: {case}: {found}")
-        self.waits.setdefault((batch, case), []).append([found["communication_share_least"], found["communication_share_most"]])
-        return 1 / (found["samples_per_second"] * times_rate)
+        return Once(1 / (found["samples_per_second"] * times_rate), found["cpu_seconds_per_sample"],
+                    (found["communication_share_least"], found["communication_share_most"]))
 
 
 def measure(rounds):
-    """→ {(batch, case): [seconds a sample]}, and Measurements.waits"""
+    """→ {(batch, case): [Once]}"""
     with TestCluster(f"bench-{os.getpid()}", nodes=NODES) as cluster:
         allocation = Allocation(cluster, NODES, PER_NODE)
         measurements = Measurements(cluster, allocation)
-        times = interleaved([(batch, case) for batch in BATCHES for case in CASES], rounds, lambda of: measurements.once(*of),
+        found = interleaved([(batch, case) for batch in BATCHES for case in CASES], rounds, lambda of: measurements.once(*of),
                             lambda done, of: progress(f"communication: round {done} of {of}"), warm_up=WARM_UP)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
-    return times, measurements.waits
+    return found
 
 
-def report(times, waits):
-    rows = [["batch of a rank", "case", "rounds", "samples/s", "of a step waits"]]
+def field(found, name):
+    """{(batch, case): [that field, one a round]}"""
+    return {of: [getattr(once, name) for once in rounds] for of, rounds in found.items()}
+
+
+def in_percent(d):
+    return f"{d['percent']:+.1f} % ({d['percent_low']:+.1f} to {d['percent_high']:+.1f})"
+
+
+def report(found):
+    times, cpu_times = field(found, "seconds"), field(found, "cpu_seconds")
+    rows = [["batch of a rank", "case", "rounds", "samples/s", "CPU time of a sample", "of a step waits"]]
     targets = []
-    for (batch, case), seconds in times.items():
-        least, most = (summary([share[i] for share in waits[batch, case]])["median"] * 100 for i in (0, 1))
-        rows.append([str(batch), case, str(len(seconds)), f"{1 / summary(seconds)['median']:.0f}",
-                     f"{least:.1f} to {most:.1f} %" if case == TOGETHER else ""])
+    for (batch, case), waits in field(found, "waits").items():
+        least, most = (summary([share[i] for share in waits])["median"] * 100 for i in (0, 1))
+        rows.append([str(batch), case, str(len(waits)), f"{1 / summary(times[batch, case])['median']:.0f}",
+                     f"{summary(cpu_times[batch, case])['median'] * 1e3:.3f} ms", f"{least:.1f} to {most:.1f} %" if case == TOGETHER else ""])
     print(f"\ncnn on {NODES} nodes of the local cluster, {THREADS} CPUs for all ranks; medians\n\n{table(rows)}\n")
     for batch in BATCHES:
         for against in (ALONE, ONE):
             d = difference(times[batch, TOGETHER], times[batch, against])
             text = verdict(d, "percent", AT_MOST)
-            print(f"batch {batch}: {TOGETHER} against {against}: {d['percent']:+.1f} % ({d['percent_low']:+.1f} to {d['percent_high']:+.1f}); "
-                  f"at most {AT_MOST} %: {text}")
-            targets.append({"batch": batch, "against": against, "at_most_percent": AT_MOST, **d, "verdict": text})
+            cpu = difference(cpu_times[batch, TOGETHER], cpu_times[batch, against])
+            print(f"batch {batch}: {TOGETHER} against {against}: {in_percent(d)}; at most {AT_MOST} %: {text}")
+            print(f"    in CPU time: {in_percent(cpu)}")
+            targets.append({"batch": batch, "against": against, "at_most_percent": AT_MOST, **d, "verdict": text, "cpu_time": cpu})
     return targets
 
 
 def run(options):
-    times, waits = measure(options.rounds)
-    targets = report(times, waits)
-    return {"seconds_a_sample": [{"batch": batch, "case": case, "seconds": seconds, "waits": waits[batch, case]}
-                                 for (batch, case), seconds in times.items()], "targets": targets}
+    found = measure(options.rounds)
+    targets = report(found)
+    return {"a_sample": [{"batch": batch, "case": case, **{name: [getattr(once, name) for once in rounds] for name in Once._fields}}
+                         for (batch, case), rounds in found.items()], "targets": targets}

@@ -92,6 +92,7 @@ TEST(Measure, CountsTheStepsThatItMeasuresWithTheSlowestRanksTime) {
     EXPECT_LE(m.step.least, m.step.median);
     EXPECT_LE(m.step.median, m.step.most);
     EXPECT_GE(m.total_seconds, 0.025);
+    EXPECT_GT(m.cpu_seconds, 0) << "of both";
     EXPECT_EQ(m.flops_per_sample, 3 * find_model("linear")->make({})->forward_flops_per_sample());
 }
 
@@ -127,7 +128,8 @@ TEST(Measure, TakesNoMoreMemoryThanATraining) {
     EXPECT_EQ(measured.memory_peak, device->memory().peak());
 }
 
-const Measurement kMeasured{50, 10, 16, 1, 32, {0.001, 0.0015, 0.002, 0.003, 1.25}, 0.16, 3e9, 0.05, 0.10009};
+const Measurement kMeasured{50,   10,   16,  1,    32,     {0.001, 0.0015, 0.002, 0.003, 1.25},
+                            0.16, 0.24, 3e9, 0.05, 0.10009};
 
 TEST(Measure, TheTableIsForPeople) {
     EXPECT_EQ(
@@ -138,6 +140,7 @@ TEST(Measure, TheTableIsForPeople) {
         "  step, 5 % to 95 %     1.500 ms to 3.000 ms\n"
         "  step, least to most   1.000 ms to 1.250 s\n"
         "  throughput            10000.0 samples/s\n"
+        "  CPU time              0.150 ms a sample\n"
         "  arithmetic            30000.00 GFLOP/s\n"
         "  communication         5.0 % of a step waits for it; up to 10.0 % on ranks that are kept waiting");
 }
@@ -150,7 +153,7 @@ TEST(Measure, TheLineIsForPrograms) {
         measurement_json(facts, kMeasured).dump(),
         R"({"measured":"cnn","device":"cpu","device_name":"cpu, 1 thread","threads":1,"communicator":"gloo",)"
         R"("world_size":2,"nodes":1,"precision":"fp32","batch_size":16,"accumulate":1,"global_batch_size":32,"warmup":10,)"
-        R"("iterations":50,"samples_per_second":10000.0,"step_ms_least":1.0,"step_ms_p05":1.5,"step_ms_median":2.0,)"
+        R"("iterations":50,"samples_per_second":10000.0,"cpu_seconds_per_sample":0.00015,"step_ms_least":1.0,"step_ms_p05":1.5,"step_ms_median":2.0,)"
         R"("step_ms_p95":3.0,"step_ms_most":1250.0,"flops_per_second":30000000000000.0,)"
         R"("communication_share_least":0.05,"communication_share_most":0.10009,"memory_peak_bytes":1000})");
 }
