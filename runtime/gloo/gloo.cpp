@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "gloo/sockets.hpp"
@@ -56,6 +58,20 @@ Result<std::string> meet(Context& context, const Group& group, bool is_root, Tim
     const auto told = context.broadcast(group, number, timeout);
     if (!told) return tl::make_unexpected(told.error());
     return group.name + "/" + std::string(told->begin(), told->end()) + "/";
+}
+
+// One for all meshes of this process: each has a thread that wakes 100 times a second (gloo's tcp/loop.cc).
+std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address) {
+    static std::mutex mutex;
+    static std::map<std::string, std::weak_ptr<::gloo::transport::Device>> devices;
+    const std::lock_guard lock(mutex);
+    auto& known = devices[address];
+    if (auto device = known.lock()) return device;
+    ::gloo::transport::tcp::attr attributes;
+    attributes.hostname = address;
+    auto made = ::gloo::transport::tcp::CreateDevice(attributes);
+    known = made;
+    return made;
 }
 
 // A mesh whose waits end with an error when the step is being ended: Gloo itself would wait for a rank that
@@ -124,9 +140,7 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
     const auto place_in_store = meet(context, {"gloo/" + group.name, members}, rank == 0, timeout);
     if (!place_in_store) return tl::make_unexpected(place_in_store.error());
     try {
-        ::gloo::transport::tcp::attr attributes;
-        attributes.hostname = world.node_addr;
-        auto device = ::gloo::transport::tcp::CreateDevice(attributes);
+        auto device = device_at(world.node_addr);
         GlooStore store(context, *place_in_store);
         auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
