@@ -64,8 +64,10 @@ def measure(rounds):
     with TestCluster(f"bench-{os.getpid()}", nodes=NODES) as cluster:
         allocation = Allocation(cluster, NODES, PER_NODE)
         measurements = Measurements(cluster, allocation)
-        found = interleaved([(batch, case) for batch in BATCHES for case in CASES], rounds, lambda of: measurements.once(*of),
-                            lambda done, of: progress(f"communication: round {done} of {of}"), warm_up=WARM_UP)
+        found = {}
+        for batch in BATCHES:  # so that those of a pair run soon after each other
+            found |= interleaved([(batch, case) for case in CASES], rounds, lambda of: measurements.once(*of),
+                                 lambda done, of, batch=batch: progress(f"communication, batch {batch}: round {done} of {of}"), warm_up=WARM_UP)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
