@@ -107,5 +107,16 @@ TEST(AddUp, AddsInTheOrderOfRanksAndTouchesNothingElse) {
     }
 }
 
+TEST(AddUp, OfOneIsACopy) {
+    std::vector<float> mine(3000), other(3000, -1.0f);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<float>(i);
+    const auto before = mine;
+    std::vector<float*> from{mine.data()}, to{mine.data(), other.data()};
+    add_up(from, {100, 2000}, to);
+    EXPECT_EQ(mine, before);
+    for (std::size_t i = 0; i < other.size(); ++i)
+        ASSERT_EQ(other[i], i >= 100 && i < 2100 ? before[i] : -1.0f) << i;
+}
+
 }  // namespace
 }  // namespace dp::trainer
