@@ -60,9 +60,8 @@ void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
     line(epoch_line(report, schedule.epochs));
 }
 
-void Report::on_resume(std::int64_t step, const std::filesystem::path& checkpoint, const Schedule& schedule) {
-    line(fmt::format("going on from {}: {} of {} steps are made", checkpoint.string(), step,
-                     schedule.total_steps));
+void Report::on_resume(const ResumeReport& report, const Schedule& schedule) {
+    line(resume_line(report, schedule.total_steps));
 }
 
 void Report::on_checkpoint(const CheckpointReport& report) {
@@ -83,6 +82,15 @@ std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
                                                                   report.skipped == 1 ? "" : "s");
     return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s{}", report.epoch, epochs,
                        report.loss, test, report.samples_per_second, report.seconds, skipped);
+}
+
+std::string resume_line(const ResumeReport& report, std::int64_t steps) {
+    const std::string other =
+        report.precision == report.saved_precision
+            ? ""
+            : fmt::format(" in {}, and the rest is made in {}", report.saved_precision, report.precision);
+    return fmt::format("going on from {}: {} of {} steps are made{}", report.path.string(), report.step,
+                       steps, other);
 }
 
 Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {

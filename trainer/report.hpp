@@ -34,8 +34,7 @@ class Report final : public Observer {
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
-    void on_resume(std::int64_t step, const std::filesystem::path& checkpoint,
-                   const Schedule& schedule) override;
+    void on_resume(const ResumeReport& report, const Schedule& schedule) override;
     void on_checkpoint(const CheckpointReport& report) override;
 
  private:
@@ -54,6 +53,9 @@ class Report final : public Observer {
 
 // Pure: the line of an epoch.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
+
+// Pure: the line of a training that goes on.
+std::string resume_line(const ResumeReport& report, std::int64_t steps);
 
 // How fast a training is, in what its field counts: tokens where `tokens_per_sample` is not 0, else samples.
 struct Throughput {

@@ -86,8 +86,8 @@ class Watching final : public Observer {
         report_.on_epoch(epoch, schedule);
         for (const auto& other : also_) other->on_epoch(epoch, schedule);
     }
-    void on_resume(std::int64_t step, const std::filesystem::path& from, const Schedule& schedule) override {
-        report_.on_resume(step, from, schedule);
+    void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
+        report_.on_resume(resume, schedule);
     }
     void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
 

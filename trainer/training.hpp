@@ -80,6 +80,13 @@ struct LogReport {
     std::int64_t skipped;  // of the steps
 };
 
+// From where a training goes on.
+struct ResumeReport {
+    std::int64_t step;  // is made
+    std::filesystem::path path;
+    std::string precision, saved_precision;  // from now on, and until then
+};
+
 struct CheckpointReport {
     std::int64_t step;  // of the training
     std::filesystem::path path;
@@ -100,9 +107,7 @@ class Observer {
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
-    // The training goes on behind this step, from the checkpoint there.
-    virtual void on_resume(std::int64_t /*step*/, const std::filesystem::path& /*checkpoint*/,
-                           const Schedule& /*schedule*/) {}
+    virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_checkpoint(const CheckpointReport& /*report*/) {}
 };
 

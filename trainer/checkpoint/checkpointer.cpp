@@ -142,7 +142,7 @@ Result<Manifest> Checkpointer::open(std::int64_t step) {
     return manifest;
 }
 
-Result<std::optional<Progress>> Checkpointer::restore() {
+Result<std::optional<Restored>> Checkpointer::restore() {
     if (auto ready = prepare_directory(); !ready) return tl::make_unexpected(ready.error());
     const auto step = newest();
     if (!step) return tl::make_unexpected(step.error());
@@ -166,7 +166,7 @@ Result<std::optional<Progress>> Checkpointer::restore() {
     if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
     // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
     if (is_first()) keep_newest(plan_.directory, plan_.keep);
-    return progress;
+    return Restored{progress, manifest->precision};
 }
 
 // ---- save

@@ -25,6 +25,12 @@
 
 namespace dp::trainer {
 
+// What was found in a checkpoint, besides the vectors.
+struct Restored {
+    Progress progress;
+    std::string precision;  // of the training that wrote it
+};
+
 class Checkpointer {
  public:
     // `now`: of this training; `vectors` are what is saved and restored. Its `now.vectors` need not be set.
@@ -34,7 +40,7 @@ class Checkpointer {
     // Looks for a checkpoint, fills the vectors from it and says how far it was; nothing where there is none.
     // Also sees whether the directory can be written, before anybody has worked for nothing. Faults are
     // Fault::usage: the user gave the wrong directory, or the wrong options for it.
-    Result<std::optional<Progress>> restore();
+    Result<std::optional<Restored>> restore();
 
     // The optimizer's steps in `progress` are what the checkpoint is called. Fault::checkpoint: it could not
     // be written, and the training may go on without it. Fault::training: it is not worth to be kept.

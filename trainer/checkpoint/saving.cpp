@@ -54,6 +54,7 @@ Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optim
                const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
                Observer& observer)
     : plan_(settings.checkpoints),
+      precision_(settings.precision),
       schedule_(schedule),
       observer_(observer),
       speaks_(communicator.rank() == 0),
@@ -64,11 +65,17 @@ Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optim
 
 Result<std::optional<Progress>> Saving::restore() {
     observer_.on_phase(Phase::checkpoint);
-    auto progress = checkpointer_.restore();
-    if (progress && *progress)
-        observer_.on_resume((*progress)->step, checkpointer_.path_of((*progress)->step), schedule_);
+    const auto restored = checkpointer_.restore();
+    if (!restored) return tl::make_unexpected(restored.error());
+    if (*restored) {
+        const std::int64_t step = (*restored)->progress.step;
+        observer_.on_resume(
+            {step, checkpointer_.path_of(step), std::string(name_of(precision_)), (*restored)->precision},
+            schedule_);
+    }
     observer_.on_phase(Phase::compute);
-    return progress;
+    if (!*restored) return std::nullopt;
+    return (*restored)->progress;
 }
 
 Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Progress>()>& progress) {

@@ -42,6 +42,7 @@ class Saving {
 
  private:
     const CheckpointPlan& plan_;
+    Precision precision_;
     const Schedule& schedule_;
     Observer& observer_;
     bool speaks_;  // rank 0: one line is enough

@@ -214,8 +214,12 @@ TEST(Bf16Training, GoesOnFromACheckpointOfFp32AndTheOtherWayRound) {
         settings.precision = after;
         settings.max_steps = 11;
         settings.rate.rate = 1e-9;  // stays where it is, but for the rounding
-        const Outcome second = outcome_of(train_ranks(info, settings, 1));
+        const auto ranks = train_ranks(info, settings, 1);
+        const Outcome second = outcome_of(ranks);
         EXPECT_EQ(second.resumed, 10);
+        ASSERT_TRUE(ranks[0].seen.resumed_from);
+        EXPECT_EQ(ranks[0].seen.resumed_from->precision, name_of(after));
+        EXPECT_EQ(ranks[0].seen.resumed_from->saved_precision, name_of(before));
         EXPECT_LT(relative_difference(first.parameters, second.parameters), 1e-6);
         EXPECT_EQ(read_manifest(checkpoint_path(directory.path(), 11))->precision, name_of(after));
     }

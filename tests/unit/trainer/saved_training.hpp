@@ -33,6 +33,7 @@ struct Seen final : Observer {
     std::vector<LogReport> logs;
     std::vector<CheckpointReport> checkpoints;
     std::optional<std::int64_t> resumed;
+    std::optional<ResumeReport> resumed_from;
     std::vector<Phase> phases;
     std::function<void(std::int64_t)> at_step;
     std::function<void(Phase)> at_phase;
@@ -48,8 +49,9 @@ struct Seen final : Observer {
     }
     void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
     void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
-    void on_resume(std::int64_t step, const std::filesystem::path&, const Schedule&) override {
-        resumed = step;
+    void on_resume(const ResumeReport& report, const Schedule&) override {
+        resumed = report.step;
+        resumed_from = report;
     }
     void on_checkpoint(const CheckpointReport& report) override { checkpoints.push_back(report); }
 };
