@@ -328,9 +328,13 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
 }
 
 Result<void> prepare(const Options& options) {
-    const auto line = prepare_data(options.prepare);
-    if (!line) return tl::make_unexpected(line.error());
-    if (gather_surroundings().local_rank == 0) fmt::print("{}\n", *line);
+    auto line = prepare_data(options.prepare);
+    const bool speaks = gather_surroundings().local_rank == 0;  // one of a node: another may have other files
+    if (!line) {
+        if (!speaks) line.error().message.clear();
+        return tl::make_unexpected(line.error());
+    }
+    if (speaks) fmt::print("{}\n", *line);
     return {};
 }
 

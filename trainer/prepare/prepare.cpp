@@ -3,23 +3,16 @@
 // `trainer prepare`: see prepare.hpp.
 #include "trainer/prepare/prepare.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <thread>
 #include <utility>
 
-#include "runtime/common/fd.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/files.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/prepare/fetch.hpp"
+#include "trainer/prepare/output_directory.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
 
@@ -28,31 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// npm and the longest text together take minutes.
-constexpr auto kLongestWait = std::chrono::minutes(30);
 // Below the output while it is being made; what a killed process has left of it is removed.
 constexpr const char* kScratch = ".unfinished";
-
-tl::unexpected<Error> problem(const fs::path& path, const std::string& why) {
-    return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
-}
-
-// For a directory that this process alone fills. The kernel lets go of it whatever ends the process.
-Result<Fd> lock(const fs::path& directory) {
-    Fd locked(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!locked) return problem(directory, std::strerror(errno));
-    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
-    while (flock(locked.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return problem(directory,
-                           fmt::format("cannot be locked: {}; give an --output on another file system",
-                                       std::strerror(errno)));
-        if (std::chrono::steady_clock::now() > deadline)
-            return problem(directory, "another process has been preparing it for half an hour; end that");
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    return locked;
-}
 
 // Where files come from and what they are made into.
 struct Plan {
@@ -157,6 +127,15 @@ Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, co
     return prepared->summary;
 }
 
+// Also where an exception ends it.
+struct RemovedAtTheEnd {
+    const fs::path& path;
+    ~RemovedAtTheEnd() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+    }
+};
+
 // With the lock.
 Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
     const auto before = read_prepared(options.output);
@@ -172,9 +151,8 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
                     fmt::format("{}: is not empty, and nothing that `trainer prepare` has made; "
                                 "give another --output",
                                 options.output.string()));
-    auto summary = make_all(plan, options, scratch);
-    fs::remove_all(scratch);
-    return summary;
+    const RemovedAtTheEnd removed{scratch};
+    return make_all(plan, options, scratch);
 }
 
 }  // namespace
@@ -183,11 +161,11 @@ Result<std::string> prepare_data(const PrepareOptions& options) {
     try {
         const auto plan = make_plan(options);
         if (!plan) return tl::make_unexpected(plan.error());
-        fs::create_directories(options.output);
-        const auto locked = lock(options.output);
-        if (!locked) return tl::make_unexpected(locked.error());
+        auto output = OutputDirectory::open(options.output);
+        if (!output) return tl::make_unexpected(output.error());
         const auto summary = fill(*plan, options);
         if (!summary) return tl::make_unexpected(summary.error());
+        output->keep();
         return fmt::format("{}: {}", options.output.string(), *summary);
     } catch (const fs::filesystem_error& error) {  // names the operation and the paths
         return fail(Fault::prepare, error.what());

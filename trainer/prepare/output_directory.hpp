@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The directory that `trainer prepare` fills: of all processes that would fill it one has it at a time, and
+// where nothing comes of it, it is not there afterwards unless it was before. prepare.cpp opens it.
+#ifndef TRAINER_PREPARE_OUTPUT_DIRECTORY_HPP
+#define TRAINER_PREPARE_OUTPUT_DIRECTORY_HPP
+
+#include <filesystem>
+#include <vector>
+
+#include "runtime/common/fd.hpp"
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+class OutputDirectory {
+ public:
+    // Makes it and what is missing above it, and waits until no other process has it. The kernel lets go of
+    // it whatever ends this process.
+    static Result<OutputDirectory> open(const std::filesystem::path& path);
+
+    OutputDirectory(OutputDirectory&&) = default;
+    OutputDirectory& operator=(OutputDirectory&&) = delete;
+    // Removes again the directories that open() made, as far as they are empty.
+    ~OutputDirectory();
+
+    // It is filled.
+    void keep() { made_.clear(); }
+
+ private:
+    OutputDirectory() = default;
+    Fd lock_;
+    std::vector<std::filesystem::path> made_;  // the outermost first
+};
+
+}  // namespace dp::trainer
+
+#endif
