@@ -92,6 +92,14 @@ void add_generate_options(CLI::App& verb, GenerateOptions& options) {
     verb.add_option("--seed", options.seed, "the same text again for the same seed (default: 1)")
         ->check(whole(0, std::numeric_limits<std::int64_t>::max()))
         ->type_name("N");
+    const auto choose = [&options](const std::string& name) {
+        options.precision = name == name_of(Precision::bf16) ? Precision::bf16 : Precision::fp32;
+    };
+    one_of(verb.add_option_function<std::string>(
+               "--precision", choose,
+               "of what flows through the model, whatever it was trained in: fp32, or bf16 to see what that "
+               "gives (default: fp32)"),
+           {"fp32", "bf16"});
 }
 
 std::size_t pick_token(std::span<const float> logits, double temperature, std::int64_t top_k,
@@ -131,13 +139,15 @@ Result<void> generate(const GenerateOptions& options) {
 
     const auto device = open_cpu(threads_for(gather_surroundings()));
     const auto model = make_language_model(*shape);
-    model->place(*device, 0, 1);
+    model->place(*device, 0, 1, type_of(options.precision));
     if (auto sound = device->status(); !sound) return sound;
     const std::vector<Vector> values{{"values", model->parameters().values(), true}};
     if (auto read =
             read_vectors(found->path, found->manifest, places_of(model->parameters()), values, *device);
         !read)
         return read;
+    model->parameters().refresh_working(*device);
+    const Tensor wide = device->make(Type::f32, {1, shape->vocabulary});
 
     fmt::print("{}", options.prompt);
     Random random(options.seed, 0);
@@ -145,7 +155,8 @@ Result<void> generate(const GenerateOptions& options) {
         const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), shape->sequence);
         const std::vector<std::int32_t> seen(text.end() - length, text.end());
         const Tensor tokens = device->copy_of<std::int32_t>(Type::i32, {1, length}, seen);
-        auto logits = device->values_of<float>(model->next_logits(tokens));
+        device->convert(model->next_logits(tokens), wide);
+        auto logits = device->values_of<float>(wide);
         if (auto sound = device->status(); !sound) return sound;
         logits.resize(static_cast<std::size_t>((*tokenizer)->vocabulary()));  // a model may have more
         text.push_back(static_cast<Token>(pick_token(logits, options.temperature, options.top_k, random)));

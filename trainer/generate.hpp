@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "trainer/precision.hpp"
 #include "trainer/random.hpp"
 #include "trainer/result.hpp"
 
@@ -23,6 +24,7 @@ struct GenerateOptions {
     double temperature = 1;
     std::int64_t top_k = 0;  // 0: all
     std::uint64_t seed = 1;
+    Precision precision = Precision::fp32;  // of what flows through the model
 };
 
 void add_generate_options(CLI::App& verb, GenerateOptions& options);

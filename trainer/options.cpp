@@ -269,6 +269,16 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
             options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
         const ModelInfo* model = find_model(options.model.value_or("ffn"));
         refuse_foreign_constants(options.optimizing, options.optimizer.value_or(model->defaults.optimizer));
+        // These verbs train nothing: in front of them stands nothing either.
+        for (const CLI::App* verb : {prepare, generate, report}) {
+            if (!verb->parsed()) continue;
+            for (const CLI::Option* option : app.get_options())
+                if (option->count() > 0)
+                    throw CLI::ValidationError(
+                        option->get_name(),
+                        fmt::format("is an option of trainings; those of `trainer {0}` stand behind {0}",
+                                    verb->get_name()));
+        }
     } catch (const CLI::CallForVersion& call) {
         parsed.text = std::string(call.what()) + "\n";
         return parsed;

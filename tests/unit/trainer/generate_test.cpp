@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// `trainer generate`: which token comes next, and whole texts from a small gpt that was trained to say one.
 #include "trainer/generate.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <vector>
 
+#include "saved_training.hpp"
+#include "trainer/data/tokens.hpp"
+#include "trainer/options.hpp"
+#include "trainer/prepare/prepare.hpp"
+
 namespace dp::trainer {
 namespace {
+
+using ::testing::HasSubstr;
 
 std::map<std::size_t, int> drawn(const std::vector<float>& logits, double temperature, std::int64_t top_k) {
     Random random(3, 0);
@@ -36,6 +46,78 @@ TEST(PickToken, TakesNoneButTheLikeliestWhereThatIsAsked) {
     EXPECT_EQ(two.size(), 2u);
     EXPECT_NEAR(two.at(3), 5000, 250);
     EXPECT_EQ(drawn(logits, 1, 99).size(), 4u) << "more than there are is all";
+}
+
+// A gpt that has learnt to go on with "abcabc…", and where it lies.
+class Generate : public ::testing::Test {
+ protected:
+    Generate() {
+        setenv("OMP_NUM_THREADS", "1", 1);
+        std::string text;
+        for (int i = 0; i < 400; ++i) text += "abc";
+        PrepareOptions prepare;
+        prepare.text = {scratch_.write("text.txt", text)};
+        prepare.tokenizer = "bytes";
+        prepare.output = scratch_ / "data";
+        const auto prepared = prepare_data(prepare);
+        EXPECT_TRUE(prepared) << prepared.error().message;
+        ModelShape shape;
+        shape.gpt = {.layers = 1, .hidden = 32, .heads = 2, .sequence = 16, .vocabulary = 257};
+        Settings settings;
+        settings.batch = 8;
+        settings.epochs = 25;
+        settings.rate.rate = 3e-3;
+        settings.checkpoints.directory = scratch_ / "saved";
+        const auto data = load_tokens(prepare.output, shape.gpt.sequence, shape.gpt.vocabulary);
+        EXPECT_TRUE(data);
+        EXPECT_LT(outcome_of(train_saved(1, settings, {}, *data, "gpt", shape)).last.loss, 0.5);
+    }
+    ~Generate() override { unsetenv("OMP_NUM_THREADS"); }
+    std::string generated(Precision precision, double temperature) const {
+        GenerateOptions options;
+        options.checkpoint_directory = scratch_ / "saved";
+        options.data_directory = scratch_ / "data";
+        options.prompt = "ab";
+        options.tokens = 60;
+        options.temperature = temperature;
+        options.precision = precision;
+        ::testing::internal::CaptureStdout();
+        const auto done = generate(options);
+        const std::string text = ::testing::internal::GetCapturedStdout();
+        EXPECT_TRUE(done) << done.error().message;
+        return text;
+    }
+
+    Scratch scratch_;
+};
+
+TEST_F(Generate, InEitherPrecisionSaysWhatWasLearnt) {
+    std::string learnt;
+    for (int i = 0; i < 20; ++i) learnt += "abc";
+    learnt += "ab\n";
+    EXPECT_EQ(generated(Precision::fp32, 0), learnt);
+    EXPECT_EQ(generated(Precision::bf16, 0), learnt);
+    // Hot enough that rounding makes the difference: it does compute in bf16.
+    EXPECT_EQ(generated(Precision::fp32, 100), generated(Precision::fp32, 100));
+    EXPECT_NE(generated(Precision::fp32, 100), generated(Precision::bf16, 100));
+}
+
+TEST(GenerateOptionsTest, PrecisionIsAnOptionOfItsOwnBehindTheVerb) {
+    const auto parsed = parse_options({"generate", "--checkpoint-dir=c", "--data-dir=d", "--precision=bf16"});
+    ASSERT_TRUE(parsed.options) << parsed.text;
+    EXPECT_EQ(parsed.options->generate.precision, Precision::bf16);
+    EXPECT_EQ(parse_options({"generate", "--checkpoint-dir=c", "--data-dir=d"}).options->generate.precision,
+              Precision::fp32);
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"--precision=bf16", "generate", "--checkpoint-dir=c", "--data-dir=d"},
+             {"--precision=bf16", "prepare", "--output=o"},
+             {"--precision=bf16", "report", "/dev/null"}}) {
+        const Parsed refused = parse_options(words);
+        EXPECT_FALSE(refused.options);
+        EXPECT_EQ(refused.code, 2);
+        EXPECT_THAT(refused.text, HasSubstr("--precision: is an option of trainings; those of `trainer " +
+                                            words[1] + "` stand behind " + words[1]));
+    }
 }
 
 TEST(PickToken, HugeLogitsAreNoTrouble) {
