@@ -25,7 +25,11 @@ Result<void> info(const Options& options) {
     }
     const std::int64_t count = model->parameters().count();
     // The data set is not opened for this.
-    const MemoryNeeds needs = estimate_memory(*model, settings, nullptr, options.info_ranks);
+    const auto needed = [&](bool copies_bf16) {
+        return estimate_memory(*model, settings, nullptr, options.info_ranks, copies_bf16);
+    };
+    const MemoryNeeds needs = needed(options.device == DeviceChoice::cpu);
+    const std::int64_t copies = needs.total() - needed(false).total();
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
     fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
@@ -39,7 +43,8 @@ Result<void> info(const Options& options) {
     const std::string shared =
         settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : "";
     row(fmt::format("state of {}{}", name_of(settings.optimizer), shared), needs.optimizer);
-    row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations);
+    row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations - copies);
+    if (copies > 0) row("their copies in fp32", copies);
     row("memory, without the data set", needs.total());
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank",

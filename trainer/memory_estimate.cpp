@@ -42,7 +42,7 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
 }  // namespace
 
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world) {
+                            std::int64_t world, bool copies_bf16) {
     const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
@@ -60,6 +60,7 @@ MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const 
     const std::int64_t statistics = rows * model.statistics_per_sample();
     const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
     needs.activations = numbers * flowing + statistics * kNumber + kSums;
+    if (type != Type::f32 && copies_bf16) needs.activations += model.widest_operation(rows) * kNumber;
     if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);
     return needs;
 }
@@ -80,7 +81,7 @@ std::string needs_text(const MemoryNeeds& needs) {
 
 std::string batch_advice(const MemoryCase& c, std::int64_t available) {
     const auto fits = [&](const Model& model, const Settings& settings) {
-        return estimate_memory(model, settings, c.data, c.world).total() <= available;
+        return estimate_memory(model, settings, c.data, c.world, c.copies_bf16).total() <= available;
     };
     const auto fits_with = [&](std::int64_t batch, std::int64_t accumulate) {
         Settings other = c.settings;
@@ -117,7 +118,7 @@ std::string batch_advice(const MemoryCase& c, std::int64_t available) {
 
 std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& c, std::string_view device,
                                           std::int64_t available) {
-    const MemoryNeeds needs = estimate_memory(c.model, c.settings, c.data, c.world);
+    const MemoryNeeds needs = estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16);
     if (needs.total() <= available) return std::nullopt;
     return fmt::format(
         "{} with a batch of {} needs {} a rank, and {} has {}; give a smaller --batch-size: {}", name,

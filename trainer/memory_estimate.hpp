@@ -17,21 +17,23 @@
 
 namespace dp::trainer {
 
-// In bytes. Of a device that computes in bf16 where that is the precision; the CPU, which computes in fp32,
-// takes more then: copies of what its largest operation reads and writes.
+// In bytes.
 struct MemoryNeeds {
-    std::int64_t parameters = 0;   // and running statistics; in bf16 also the copy that a model works with
-    std::int64_t gradients = 0;    // and their sum, where batches are accumulated
-    std::int64_t optimizer = 0;    // its state; of the rank with the largest part where that is sharded
-    std::int64_t activations = 0;  // of the larger of a batch and what is tested at a time
-    std::int64_t data = 0;         // the samples, their order, and the batches that they are gathered into
+    std::int64_t parameters = 0;  // and running statistics; in bf16 also the copy that a model works with
+    std::int64_t gradients = 0;   // and their sum, where batches are accumulated
+    std::int64_t optimizer = 0;   // its state; of the rank with the largest part where that is sharded
+    // Of the larger of a batch and what is tested at a time; with the copies of a device that computes in
+    // f32.
+    std::int64_t activations = 0;
+    std::int64_t data = 0;  // the samples, their order, and the batches that they are gathered into
 
     std::int64_t total() const { return parameters + gradients + optimizer + activations + data; }
 };
 
-// `data`: null where it is not known; then it is not counted. The model need not be placed.
+// `data`: null where it is not known; then it is not counted. `copies_bf16`: as of Device. The model need not
+// be placed.
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world);
+                            std::int64_t world, bool copies_bf16 = false);
 
 // "64.2 MiB": in the largest unit of which there is at least one.
 std::string size_text(std::int64_t bytes);
@@ -46,6 +48,7 @@ struct MemoryCase {
     const Dataset* data;  // as of estimate_memory()
     std::int64_t world;
     const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
+    bool copies_bf16 = false;            // as of Device
 };
 
 // What goes on "give a smaller --batch-size": which one fits `available` bytes, which one with --accumulate

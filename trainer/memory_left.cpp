@@ -2,6 +2,7 @@
 #include "trainer/memory_left.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace dp::trainer {
 
@@ -21,6 +22,16 @@ Result<std::int64_t> available_to_every_rank(Device& device, Communicator& commu
         largest_of_all_ranks(-static_cast<double>(available_here(device, here)), device, communicator);
     if (!least) return tl::make_unexpected(least.error());
     return static_cast<std::int64_t>(-*least);
+}
+
+Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::int64_t> peak, Device& device,
+                                                           Communicator& communicator) {
+    constexpr double kNothing = std::numeric_limits<double>::infinity();
+    const auto most =
+        largest_of_all_ranks(peak ? static_cast<double>(*peak) : kNothing, device, communicator);
+    if (!most) return tl::make_unexpected(most.error());
+    if (*most == kNothing) return std::nullopt;
+    return static_cast<std::int64_t>(*most);
 }
 
 std::unique_ptr<Model> recomputing_model(const ModelInfo& info, const ModelShape& shape) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "trainer/devices/device.hpp"
 #include "trainer/memory_estimate.hpp"
@@ -24,6 +25,11 @@ std::int64_t available_here(Device& device, const Surroundings& here);
 // calls.
 Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
                                              const Surroundings& here);
+
+// What `trainer compile` measured for this rank (nothing: it did not), made the same on every rank: the most
+// of all, and nothing where a rank has nothing. Every rank calls.
+Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::int64_t> peak, Device& device,
+                                                           Communicator& communicator);
 
 // The same model with --recompute, for the advice; null where that is no choice.
 std::unique_ptr<Model> recomputing_model(const ModelInfo& info, const ModelShape& shape);

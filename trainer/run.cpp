@@ -239,22 +239,24 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     report.line(describe(*model, info, device, **communicator, settings, *data));
     if (settings.precision == Precision::bf16 && device.name() == "cpu")
         report.line(
-            "bf16 on the CPU shows what a training in it gives; it takes longer than fp32, and more "
-            "memory than is said here");
+            "bf16 on the CPU shows what a training in it gives; it takes longer and more memory than fp32");
     const std::int64_t ranks = (*communicator)->size();
     const auto available = available_to_every_rank(device, **communicator, here);
     if (!available) return tl::make_unexpected(available.error());
     const auto recomputing = recomputing_model(info, *shape);
-    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get()};
-    if (ranks > 1) plan = nullptr;  // some may have none: all of them look at the estimate
-    const auto problem = plan != nullptr
-                             ? planned_problem(info.name, memory_case, *plan, device.name(), *available)
-                             : memory_problem(info.name, memory_case, device.name(), *available);
+    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get(), device.copies_bf16()};
+    const auto measured_peak = measured_by_every_rank(
+        plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, **communicator);
+    if (!measured_peak) return tl::make_unexpected(measured_peak.error());
+    const std::optional<std::int64_t> peak = *measured_peak;
+    const auto problem = peak ? planned_problem(info.name, memory_case, *peak, device.name(), *available)
+                              : memory_problem(info.name, memory_case, device.name(), *available);
     if (problem) return fail(Fault::device, decision->speaks ? *problem : "");
-    report.line(fmt::format("memory a rank: {} of {}",
-                            plan != nullptr ? size_text(plan->peak) + " (measured)"
-                                            : needs_text(estimate_memory(*model, settings, data, ranks)),
-                            size_text(*available)));
+    report.line(
+        fmt::format("memory a rank: {} of {}",
+                    peak ? size_text(*peak) + " (measured)"
+                         : needs_text(estimate_memory(*model, settings, data, ranks, device.copies_bf16())),
+                    size_text(*available)));
     RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
     facts.device_name = device.description();
     facts.precision = settings.precision;

@@ -65,8 +65,9 @@ class Run {
                         type_of(settings.precision)),
           metrics_(device.make(Type::f64, {2})),
           log_(settings.log_every, settings.log_single) {
-        model.place(device, settings.seed, std::max(settings.batch, test_batch_),
-                    type_of(settings.precision));
+        const std::int64_t rows = std::max(settings.batch, test_batch_);
+        model.place(device, settings.seed, rows, type_of(settings.precision));
+        if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
         const std::int64_t values = model.parameters().values().elements();
         optimizer_ = make_optimizer({settings.optimizer, settings.weight_decay, settings.constants}, device,
                                     settings.shard_optimizer

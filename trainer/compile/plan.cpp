@@ -71,13 +71,12 @@ std::optional<Plan> plan_of(const Json& json) {
     }
 }
 
-std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& c, const Plan& plan,
+std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& c, std::int64_t peak,
                                            std::string_view device, std::int64_t available) {
-    if (plan.peak + kSmallThings <= available) return std::nullopt;
+    if (peak + kSmallThings <= available) return std::nullopt;
     return fmt::format(
         "{} with a batch of {} took {} when it was compiled, and {} has {}; give a smaller --batch-size: {}",
-        model, c.settings.batch, size_text(plan.peak), device, size_text(available),
-        batch_advice(c, available));
+        model, c.settings.batch, size_text(peak), device, size_text(available), batch_advice(c, available));
 }
 
 }  // namespace dp::trainer

@@ -46,9 +46,10 @@ CacheKey plan_key(const PlanCase& the_case, const std::string& build);
 nlohmann::json json_of(const Plan& plan);
 std::optional<Plan> plan_of(const nlohmann::json& json);
 
-// Pure: memory_problem() by what was measured, for a rank that trains alone.
+// Pure: memory_problem() by the peak that was measured.
 std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& the_case,
-                                           const Plan& plan, std::string_view device, std::int64_t available);
+                                           std::int64_t peak, std::string_view device,
+                                           std::int64_t available);
 
 }  // namespace dp::trainer
 

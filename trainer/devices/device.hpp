@@ -157,6 +157,10 @@ class Device {
     // this kind of device, even where another way would be faster.
     void set_deterministic(bool deterministic) { deterministic_ = deterministic; }
     bool is_deterministic() const { return deterministic_; }
+    // Whether it computes in f32 alone: then an operation on bf16 tensors runs on copies of them, for whose
+    // numbers (Model::widest_operation()) memory may be taken before.
+    virtual bool copies_bf16() const { return false; }
+    virtual void reserve_copies(std::int64_t /*numbers*/) {}
     virtual void upload(const void* from, const Tensor& to) = 0;  // tensor.bytes() of them
     virtual void download(const Tensor& from, void* to) = 0;      // waits: `to` is filled when it returns
     virtual void zero(const Tensor& tensor) = 0;

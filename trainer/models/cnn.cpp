@@ -3,6 +3,8 @@
 // cnn: the convolutional network of the Cyclone tutorial (and of PyTorch's MNIST example) on 28x28 images in
 // 10 classes: 3x3 convolutions of 32 and 64 channels with ReLU, the largest of each 2x2, dropout 0.25, then
 // 9216 -> 128 with ReLU, dropout 0.5, and 128 -> 10 with softmax cross-entropy.
+#include <algorithm>
+
 #include "trainer/models/layers.hpp"
 #include "trainer/models/model.hpp"
 
@@ -67,6 +69,12 @@ class Cnn final : public Model {
     }
     std::int64_t statistics_per_sample() const override {
         return pool_.outputs() / 4;  // which of four it was, a byte each
+    }
+    std::int64_t widest_operation(std::int64_t rows) const override {
+        return std::max({first_.widest_operation(rows), second_.widest_operation(rows),
+                         pool_.widest_operation(rows), dropout1_.widest_operation(rows),
+                         hidden_.widest_operation(rows), dropout2_.widest_operation(rows),
+                         classes_.widest_operation(rows)});
     }
 
  private:

@@ -2,6 +2,8 @@
 //
 // ffn: a feed-forward network followed by logistic regression on 28x28 images in 10 classes, as in the SN10
 // tutorial "FFNLogReg": 784 -> 256 -> 128 with ReLU, then 128 -> 10 with softmax cross-entropy.
+#include <algorithm>
+
 #include "trainer/models/layers.hpp"
 #include "trainer/models/model.hpp"
 
@@ -42,6 +44,10 @@ class Ffn final : public Model {
     }
     std::int64_t activations_per_sample() const override {
         return kPixels + 2 * (first_.outputs() + second_.outputs() + regression_.outputs());
+    }
+    std::int64_t widest_operation(std::int64_t rows) const override {
+        return std::max({first_.widest_operation(rows), second_.widest_operation(rows),
+                         regression_.widest_operation(rows)});
     }
 
  private:

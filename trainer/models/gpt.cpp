@@ -134,6 +134,14 @@ class Gpt final : public LanguageModel {
     std::int64_t scratch(std::int64_t rows) const override {
         return chunk_of(rows * shape_.sequence) * shape_.vocabulary;
     }
+    std::int64_t widest_operation(std::int64_t rows) const override {
+        const std::int64_t r = rows * shape_.sequence, c = shape_.hidden, chunk = chunk_of(r);
+        const std::int64_t embedding = (shape_.vocabulary + shape_.sequence + r) * c;
+        const std::int64_t up_or_down = 5 * r * c + 4 * c * c + 4 * c;
+        const std::int64_t gelu_or_attention = 8 * r * c;  // their backward passes
+        const std::int64_t head = (chunk + shape_.vocabulary) * c + chunk * shape_.vocabulary;
+        return std::max({embedding, up_or_down, gelu_or_attention, head});
+    }
 
  private:
     GptShape shape_;

@@ -6,6 +6,7 @@
 #ifndef TRAINER_MODELS_LAYERS_HPP
 #define TRAINER_MODELS_LAYERS_HPP
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -59,6 +60,10 @@ class LinearLayer {
     std::int64_t outputs() const { return outputs_; }
     // A multiplication and an addition each count.
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(inputs_ * outputs_); }
+    // As of Model: forward(), or a step between y and dy.
+    std::int64_t widest_operation(std::int64_t rows) const {
+        return std::max(rows * (inputs_ + outputs_) + (inputs_ + 1) * outputs_, 2 * rows * outputs_);
+    }
 
  private:
     const ParameterSet* parameters_;
@@ -112,6 +117,10 @@ class ConvolutionLayer {
     ImageShape shape() const { return shape_.y(); }
     std::int64_t outputs() const { return shape_.y().numbers(); }
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * inputs_of_one()); }
+    std::int64_t widest_operation(std::int64_t rows) const {
+        return std::max(rows * (shape_.x.numbers() + outputs()) + (inputs_of_one() + 1) * shape_.outputs,
+                        2 * rows * outputs());
+    }
 
  private:
     const ParameterSet* parameters_;
@@ -151,6 +160,7 @@ class MaxPoolLayer {
 
     Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
     std::int64_t outputs() const { return x_.channels * (x_.height / 2) * (x_.width / 2); }
+    std::int64_t widest_operation(std::int64_t rows) const { return rows * (x_.numbers() + outputs()); }
 
  private:
     ImageShape x_;
@@ -184,6 +194,7 @@ class DropoutLayer {
     }
 
     std::int64_t outputs() const { return columns_; }
+    std::int64_t widest_operation(std::int64_t rows) const { return 2 * rows * columns_; }
 
  private:
     std::int64_t columns_;

@@ -2,6 +2,8 @@
 //
 // linear: three linear layers, 1 -> 1000 -> 1000 -> 1 with nothing between them and the mean squared error,
 // as in the DAWN tutorial, which fits y = 0.7 x + 0.3 with Adam.
+#include <algorithm>
+
 #include "trainer/models/layers.hpp"
 #include "trainer/models/model.hpp"
 
@@ -39,6 +41,10 @@ class Linear final : public Model {
     }
     std::int64_t activations_per_sample() const override {
         return 1 + 2 * (first_.outputs() + second_.outputs() + third_.outputs());
+    }
+    std::int64_t widest_operation(std::int64_t rows) const override {
+        return std::max(
+            {first_.widest_operation(rows), second_.widest_operation(rows), third_.widest_operation(rows)});
     }
 
  private:

@@ -59,6 +59,9 @@ class Model {
     virtual std::int64_t statistics_per_sample() const { return 0; }
     // Numbers that a batch of so many samples takes besides, where that does not grow with them.
     virtual std::int64_t scratch(std::int64_t /*rows*/) const { return 0; }
+    // Numbers that the widest operation on a batch of so many samples reads and writes, of those that flow
+    // through the model: a device that computes in f32 alone has copies of them where they are bf16.
+    virtual std::int64_t widest_operation(std::int64_t rows) const = 0;
 
  protected:
     ParameterSet parameters_;

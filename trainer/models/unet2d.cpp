@@ -3,6 +3,7 @@
 // unet2d: a U-Net (Ronneberger et al. 2015) with batch norm, as Buda et al. 2019 use it: four levels down and
 // up, each of two 3x3 convolutions, with 32 channels on the first (7,763,041 parameters). Three channels in,
 // one logit a pixel out; the loss is one minus Dice's coefficient of each image.
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <string>
@@ -67,6 +68,11 @@ class ConvolutionNormLayer {
     double forward_flops_per_sample() const {
         return 2.0 * static_cast<double>(outputs() * shape_.x.channels * 9);
     }
+    // The convolution, or the norm's backward pass.
+    std::int64_t widest_operation(std::int64_t rows) const {
+        return std::max(rows * (shape_.x.numbers() + outputs()) + 9 * shape_.x.channels * shape_.outputs,
+                        3 * rows * outputs());
+    }
 
  private:
     const ParameterSet* parameters_;
@@ -111,6 +117,9 @@ class DoubleLayer {
     double forward_flops_per_sample() const {
         return first_.forward_flops_per_sample() + second_.forward_flops_per_sample();
     }
+    std::int64_t widest_operation(std::int64_t rows) const {
+        return std::max(first_.widest_operation(rows), second_.widest_operation(rows));
+    }
 
  private:
     ConvolutionNormLayer first_, second_;
@@ -150,6 +159,9 @@ class UpLayer {
     std::int64_t outputs() const { return shape_.x.numbers(); }
     std::int64_t activations() const { return 2 * outputs(); }
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * shape_.outputs); }
+    std::int64_t widest_operation(std::int64_t rows) const {
+        return rows * (shape_.y().numbers() + outputs()) + 4 * shape_.x.channels * shape_.outputs;
+    }
 
  private:
     const ParameterSet* parameters_;
@@ -273,6 +285,14 @@ class Unet2d final : public Model {
         std::int64_t numbers = 0;
         for (const auto& level : levels_) numbers += level.pool.outputs() / 4;  // a byte each
         return numbers;
+    }
+    std::int64_t widest_operation(std::int64_t rows) const override {
+        std::int64_t widest = std::max(bottom_->widest_operation(rows), last_->widest_operation(rows));
+        for (const auto& level : levels_)
+            widest = std::max({widest, level.down.widest_operation(rows), level.pool.widest_operation(rows),
+                               level.up.widest_operation(rows), level.merged.widest_operation(rows),
+                               3 * rows * level.skipped()});  // copy_columns()
+        return widest;
     }
 
  private:

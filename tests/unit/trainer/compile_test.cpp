@@ -291,11 +291,8 @@ TEST(Plan, WhatTookTooMuchIsRefused) {
     Settings settings;
     settings.batch = 4096;
     const MemoryCase memory_case{*model, settings, nullptr, 1};
-    Plan plan;
-    plan.needs.data = 100 << 20;
-    plan.peak = 150 << 20;
-    EXPECT_FALSE(planned_problem("ffn", memory_case, plan, "cpu", 151 << 20));
-    const auto problem = planned_problem("ffn", memory_case, plan, "cpu", 110 << 20);
+    EXPECT_FALSE(planned_problem("ffn", memory_case, 150 << 20, "cpu", 151 << 20));
+    const auto problem = planned_problem("ffn", memory_case, 150 << 20, "cpu", 110 << 20);
     ASSERT_TRUE(problem);
     EXPECT_THAT(*problem,
                 StartsWith("ffn with a batch of 4096 took 150.0 MiB when it was compiled, and cpu has "

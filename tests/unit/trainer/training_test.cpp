@@ -485,6 +485,7 @@ class Reader final : public Model {
     void forward_backward(const Batch& batch, float, const Tensor&) override { look(batch); }
     double forward_flops_per_sample() const override { return 1; }
     std::int64_t activations_per_sample() const override { return 1; }
+    std::int64_t widest_operation(std::int64_t) const override { return 0; }
 
  private:
     Device* device_ = nullptr;

@@ -21,11 +21,20 @@ namespace dp::trainer::cpu {
 // operation needs it.
 class OperationScratch {
  public:
+    static constexpr std::size_t kMostTensors = 6;  // no operation has more
+
     explicit OperationScratch(Device& device) : device_(device) {}
+
+    // So much at once, of all tensors of an operation: else what is too small stays until its operation is
+    // over.
+    void reserve(std::int64_t numbers) {
+        pieces_.clear();
+        numbers += kMostTensors * kAlignment;
+        if (Tensor piece = device_.make(Type::f32, {numbers})) pieces_.push_back(std::move(piece));
+    }
 
     // An empty tensor where the device has no more memory.
     Tensor take(const Shape& shape) {
-        constexpr std::int64_t kAlignment = 64;  // 256 bytes, as all tensors are
         const std::int64_t count = (elements_of(shape) + kAlignment - 1) / kAlignment * kAlignment;
         if (pieces_.empty() || used_ + count > pieces_.back().elements()) {
             Tensor piece = device_.make(Type::f32, {count});
@@ -48,6 +57,7 @@ class OperationScratch {
     }
 
  private:
+    static constexpr std::int64_t kAlignment = 64;  // 256 bytes, as all tensors are
     Device& device_;
     std::vector<Tensor> pieces_;  // the last one is being filled
     std::int64_t used_ = 0;       // of that
@@ -81,7 +91,7 @@ class Call {
         bool is_result = false;
     };
     OperationScratch& scratch_;
-    std::array<Copy, 6> copies_;  // no operation has more
+    std::array<Copy, OperationScratch::kMostTensors> copies_;
     std::size_t count_ = 0;
 
     // Arguments are evaluated in any order: a result may come before what it takes the place of.
@@ -108,6 +118,9 @@ template <typename Base>
 class WithBfloat16 final : public Base {
  public:
     using Base::Base;
+
+    bool copies_bf16() const override { return true; }
+    void reserve_copies(std::int64_t numbers) override { scratch_.reserve(numbers); }
 
     void convert(const Tensor& from, const Tensor& to) override {
         if (this->status()) cpu::convert(from, to);
