@@ -3,12 +3,17 @@
 // See cache.hpp.
 #include "trainer/compile/cache.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <numeric>
 #include <random>
 #include <system_error>
+#include <vector>
 
 #include "trainer/checkpoint/durable.hpp"
 
@@ -20,6 +25,9 @@ namespace fs = std::filesystem;
 constexpr const char* kEnding = ".cache";
 constexpr const char* kUnfinished = ".part";
 constexpr auto kAbandoned = std::chrono::hours(24);
+constexpr std::int64_t kInUse = 3600;  // seconds
+// Not each time: thousands of ranks may start at once in one shared home.
+constexpr std::int64_t kNoteworthy = 600;
 
 std::int64_t random_number() {
     std::random_device device;
@@ -44,6 +52,39 @@ void for_each_file(const fs::path& directory, Look look) {
         look(at->path());
 }
 
+struct Stored {
+    fs::path file;
+    std::int64_t bytes;
+    std::int64_t used;  // seconds since 1970
+};
+
+std::optional<Stored> stored_in(const fs::path& file) {
+    struct stat facts {};
+    if (file.extension() != kEnding || ::stat(file.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode))
+        return std::nullopt;
+    return Stored{file, facts.st_size, facts.st_mtim.tv_sec};
+}
+
+std::vector<Stored> all_in(const fs::path& directory) {
+    std::vector<Stored> all;
+    for_each_file(directory, [&](const fs::path& file) {
+        if (auto one = stored_in(file)) all.push_back(std::move(*one));
+    });
+    return all;
+}
+
+std::int64_t bytes_of(const std::vector<Stored>& entries) {
+    return std::accumulate(entries.begin(), entries.end(), std::int64_t{0},
+                           [](std::int64_t sum, const Stored& one) { return sum + one.bytes; });
+}
+
+// Where this user may not write to it, it stays as it is.
+void note_use(const fs::path& file) {
+    const auto stored = stored_in(file);
+    if (stored && std::time(nullptr) - stored->used >= kNoteworthy)
+        ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
+}
+
 }  // namespace
 
 Lookup Cache::find(const CacheKey& key) const {
@@ -56,6 +97,7 @@ Lookup Cache::find(const CacheKey& key) const {
         return {std::nullopt, "made for something else"};
     if (const auto other = difference(entry->key().from, key.from))
         return {std::nullopt, fmt::format("stale ({})", *other)};
+    note_use(file);
     return {std::move(*entry), ""};
 }
 
@@ -89,13 +131,23 @@ Result<void> Cache::put(const CacheKey& key, const nlohmann::json& content,
 }
 
 std::int64_t Cache::bytes() const {
-    std::int64_t sum = 0;
-    for_each_file(directory_, [&](const fs::path& file) {
+    return bytes_of(all_in(directory_));
+}
+
+std::int64_t Cache::prune(std::int64_t bytes) const {
+    auto entries = all_in(directory_);
+    std::sort(entries.begin(), entries.end(),
+              [](const Stored& one, const Stored& other) { return one.used < other.used; });
+    std::int64_t left = bytes_of(entries), removed = 0;
+    const std::int64_t in_use = std::time(nullptr) - kInUse;
+    for (const Stored& oldest : entries) {
+        if (left <= bytes || oldest.used > in_use) break;
         std::error_code error;
-        const auto size = fs::file_size(file, error);
-        if (!error && file.extension() == kEnding) sum += static_cast<std::int64_t>(size);
-    });
-    return sum;
+        if (!fs::remove(oldest.file, error)) continue;
+        left -= oldest.bytes;
+        ++removed;
+    }
+    return removed;
 }
 
 std::optional<fs::path> default_cache_directory(const char* xdg_cache_home, const char* home) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The directory of what `trainer compile` has made: an entry a file. Many ranks and nodes may read it and
-// write to it at the same time: a file is there as a whole or not at all. compile.cpp fills it, compiled.cpp
-// looks into it for a run.
+// The directory of what `trainer compile` has made: an entry a file, whose date is when it was used last.
+// Many ranks and nodes may read it and write to it at the same time: a file is there as a whole or not at
+// all. compile.cpp fills it, compiled.cpp looks into it for a run.
 #ifndef TRAINER_COMPILE_CACHE_HPP
 #define TRAINER_COMPILE_CACHE_HPP
 
@@ -28,6 +28,7 @@ class Cache {
     explicit Cache(std::filesystem::path directory) : directory_(std::move(directory)) {}
 
     const std::filesystem::path& directory() const { return directory_; }
+    // What is found counts as used.
     Lookup find(const CacheKey& key) const;
 
     // Makes the directory where it is missing, removes what writers that died have left, and tries whether
@@ -37,6 +38,9 @@ class Cache {
     Result<void> put(const CacheKey& key, const nlohmann::json& content, std::span<const Block> blocks) const;
     // Of all entries.
     std::int64_t bytes() const;
+    // Removes entries, those that were used longest ago first, until all together have at most so many bytes.
+    // What was used within the last hour stays: another rank may be about to read it. Returns how many went.
+    std::int64_t prune(std::int64_t bytes) const;
 
  private:
     std::filesystem::path directory_;

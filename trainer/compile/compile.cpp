@@ -49,9 +49,12 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
         result.data_bytes = found.entry->bytes();
         return data;
     };
+    result.data_was = found.why_not;
     if (found.entry && !force) {
         result.data = Made::kept;
-        if (auto data = read()) return data;
+        auto data = read();
+        if (data) return data;
+        result.data_was = data.error().message;
     }
     result.data = Made::now;
     const auto start = Clock::now();
@@ -186,8 +189,12 @@ Result<void> compile(const Options& options, Clock::time_point started) {
                                    options.samples, from_data},
                                   build);
     std::optional<Plan> kept;
-    if (const auto found = cache.find(key); found.entry && !options.cache.force)
+    const auto found = cache.find(key);
+    result.plan_was = found.why_not;
+    if (found.entry && !options.cache.force) {
         kept = plan_of(found.entry->content());
+        if (!kept) result.plan_was = "damaged";
+    }
     if (kept) {
         result.plan = Made::kept;
         result.planned = *kept;
@@ -200,6 +207,7 @@ Result<void> compile(const Options& options, Clock::time_point started) {
         if (auto done = cache.put(key, json_of(*plan), {}); !done) return done;
         result.planned = std::move(*plan);
     }
+    result.removed = cache.prune(options.cache.limit);
     result.cache_bytes = cache.bytes();
     result.seconds = seconds_since(started);
     return speaks ? tell(result, options) : Result<void>();

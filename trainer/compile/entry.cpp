@@ -12,6 +12,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "trainer/checkpoint/durable.hpp"
 
@@ -22,7 +23,7 @@ static_assert(std::endian::native == std::endian::little, "entries are written a
 
 using Json = nlohmann::json;
 
-constexpr std::array<char, 8> kMagic{'d', 'p', 'c', 'a', 'c', 'h', 'e', '1'};
+constexpr std::array<char, 8> kMagic{'d', 'p', 'c', 'a', 'c', 'h', 'e', '2'};
 constexpr std::int64_t kPage = 4096;
 constexpr std::uint64_t kMostText = std::uint64_t{16} << 20;
 
@@ -62,13 +63,10 @@ Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
     Json places = Json::array();
     for (const Block& block : blocks)
         places.push_back({{"bytes", block.size()}, {"checksum", checksum_of(block.data(), block.size())}});
-    const std::string text = Json{
-        {"kind", key.kind},
-        {"what", key.what},
-        {"from", key.from},
-        {"content", content},
-        {"blocks",
-         std::move(places)}}.dump();
+    const std::string text =
+        Json{{"kind", key.kind},   {"written", std::time(nullptr)}, {"what", key.what}, {"from", key.from},
+             {"content", content}, {"blocks", std::move(places)}}
+            .dump();
     const Begin begin{kMagic, text.size(), checksum_of(text.data(), text.size())};
 
     auto out = DurableFile::create(file);
@@ -95,7 +93,6 @@ Result<Entry> Entry::open(const std::filesystem::path& file) {
     struct stat facts {};
     if (!entry.fd_ || ::fstat(entry.fd_.get(), &facts) != 0) return fail(Fault::usage, std::strerror(errno));
     entry.bytes_ = facts.st_size;
-    entry.written_ = facts.st_mtim.tv_sec;
     Begin begin{};
     if (auto read = read_at(entry.fd_.get(), 0, &begin, sizeof begin); !read)
         return tl::make_unexpected(read.error());
@@ -108,6 +105,7 @@ Result<Entry> Entry::open(const std::filesystem::path& file) {
     try {
         const Json json = Json::parse(text);
         entry.key_ = {json.at("kind"), json.at("what"), json.at("from")};
+        entry.written_ = json.at("written");
         entry.content_ = json.at("content");
         std::int64_t at = sizeof begin + static_cast<std::int64_t>(text.size());
         for (const Json& block : json.at("blocks")) {

@@ -4,7 +4,7 @@
 // checksums. cache.cpp puts such files into place and finds them. What is not as it was written is an error
 // with the reason alone, such as "cut short"; nobody needs an entry, so the work is done again.
 //
-// Layout: "dpcache1", the length of the description and its CRC-32 (8 bytes each, little-endian), the
+// Layout: "dpcache2", the length of the description and its CRC-32 (8 bytes each, little-endian), the
 // description, and each block at the next multiple of 4096 bytes.
 #ifndef TRAINER_COMPILE_ENTRY_HPP
 #define TRAINER_COMPILE_ENTRY_HPP

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "trainer/compile/cache.hpp"
+#include "trainer/option_checks.hpp"
 
 namespace dp::trainer {
 
@@ -18,6 +19,11 @@ void add_cache_options(CLI::App& app, CacheOptions& options) {
 
 void add_compile_options(CLI::App& verb, CacheOptions& options) {
     verb.add_flag("--force", options.force, "make it again where it is there and fits, too");
+    verb.add_option("--cache-limit,--cache_limit", options.limit,
+                    "remove what was used longest ago until all that is kept takes no more than this "
+                    "(default: 10GiB)")
+        ->transform(size_in_bytes())
+        ->type_name("SIZE");
 }
 
 std::optional<std::filesystem::path> cache_directory(const CacheOptions& options) {

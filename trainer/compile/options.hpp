@@ -4,6 +4,7 @@
 #ifndef TRAINER_COMPILE_OPTIONS_HPP
 #define TRAINER_COMPILE_OPTIONS_HPP
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -16,7 +17,8 @@ namespace dp::trainer {
 struct CacheOptions {
     std::optional<std::filesystem::path> directory;  // "none": there is no cache
     bool off = false;
-    bool force = false;  // compile: what is there is made again, too
+    bool force = false;                           // compile: what is there is made again, too
+    std::int64_t limit = std::int64_t{10} << 30;  // compile: bytes of all entries together
 };
 
 // Those of all verbs that train, and those of `compile` alone.

@@ -12,10 +12,15 @@ std::string time_text(double seconds) {
     return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
+// "written", or "written again, because it was stale (build)".
+std::string written(const std::string& why) {
+    return why.empty() ? "written" : fmt::format("written again, because it was {}", why);
+}
+
 std::string data_text(const CompileResult& r) {
     if (r.data == Made::none) return "is made as fast as it would be read; nothing to keep";
     return fmt::format("{} {}: {} to load without it, {} with it", size_text(r.data_bytes),
-                       r.data == Made::kept ? "were there" : "written", time_text(r.load_seconds),
+                       r.data == Made::kept ? "were there" : written(r.data_was), time_text(r.load_seconds),
                        time_text(r.read_seconds));
 }
 
@@ -46,7 +51,7 @@ std::string compile_table(const CompileResult& r) {
     std::string table =
         row("model", fmt::format("{} with a batch of {}{} for {}", r.model, r.batch,
                                  r.accumulate > 1 ? fmt::format(" x {}", r.accumulate) : "", r.device_name)) +
-        row("data", data_text(r)) + row("plan", r.plan == Made::kept ? "was there" : "written") +
+        row("data", data_text(r)) + row("plan", r.plan == Made::kept ? "was there" : written(r.plan_was)) +
         row("memory",
             fmt::format("{} measured, {}", size_text(plan.peak), "planned " + needs_text(plan.needs))) +
         row("step",
@@ -57,7 +62,12 @@ std::string compile_table(const CompileResult& r) {
         table += row("threads", threads_text(r));
     else
         table += row("tuned", fmt::format("{} choices", plan.choices.all().size()));
-    table += row("cache", fmt::format("{}, {} in all", r.directory, size_text(r.cache_bytes)));
+    const std::string removed =
+        r.removed == 0 ? ""
+                       : fmt::format("; {} removed that {} used longest ago",
+                                     r.removed == 1 ? "1 entry" : fmt::format("{} entries", r.removed),
+                                     r.removed == 1 ? "was" : "were");
+    table += row("cache", fmt::format("{}, {} in all{}", r.directory, size_text(r.cache_bytes), removed));
     return table + fmt::format("  {:<10}{:.1f} s", "took", r.seconds);
 }
 
@@ -78,7 +88,9 @@ nlohmann::ordered_json compile_json(const CompileResult& r) {
                                 {"memory_peak_bytes", plan.peak},
                                 {"step_ms_untuned", plan.plain_seconds * 1e3},
                                 {"step_ms", plan.step_seconds * 1e3},
-                                {"choices", plan.choices.all().size()}};
+                                {"choices", plan.choices.all().size()},
+                                {"cache_bytes", r.cache_bytes},
+                                {"cache_removed", r.removed}};
     if (r.device == "cpu") json["threads"] = threads_of(plan.choices, r.threads);
     json["seconds"] = r.seconds;
     return json;

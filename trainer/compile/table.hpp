@@ -23,6 +23,7 @@ struct CompileResult {
     std::int64_t batch = 0, accumulate = 1;
     std::string directory;
 
+    std::string data_was, plan_was;  // why what was there was not kept, "stale (build)" say; "": nothing was
     Made data = Made::none;
     std::int64_t data_bytes = 0;                // of its entry
     double load_seconds = 0, read_seconds = 0;  // without the cache, and from it
@@ -33,6 +34,7 @@ struct CompileResult {
     std::vector<ThreadTrial> trials;
 
     std::int64_t cache_bytes = 0;  // of all entries there
+    std::int64_t removed = 0;      // entries, to keep --cache-limit
     double seconds = 0;
 };
 

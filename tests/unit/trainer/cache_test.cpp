@@ -4,11 +4,14 @@
 // else is not found, and never an error of more than a word.
 #include "trainer/compile/cache.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -207,6 +210,60 @@ TEST(Cache, WhatWritersThatDiedHaveLeftGoesAfterADay) {
     EXPECT_FALSE(std::filesystem::exists(old));
     EXPECT_TRUE(std::filesystem::exists(fresh));
     EXPECT_TRUE(std::filesystem::exists(strange));
+}
+
+class CachePruning : public ::testing::Test {
+ protected:
+    // An entry of 4 KiB and more that was used last so many minutes ago.
+    CacheKey put(const std::string& model, int minutes) const {
+        const CacheKey one = key({{"model", model}});
+        EXPECT_TRUE(cache_.put(one, {}, blocks_));
+        const timespec used{std::time(nullptr) - minutes * 60, 0}, times[2] = {used, used};
+        EXPECT_EQ(utimensat(AT_FDCWD, (scratch_ / file_name(one)).c_str(), times, 0), 0);
+        return one;
+    }
+    bool is_there(const CacheKey& one) const { return std::filesystem::exists(scratch_ / file_name(one)); }
+
+    Scratch scratch_;
+    Cache cache_{scratch_.path()};
+    std::vector<std::uint8_t> bytes_ = numbers(4096, 0);
+    std::vector<Block> blocks_{bytes_};
+};
+
+TEST_F(CachePruning, RemovesWhatWasUsedLongestAgoUntilTheRestFits) {
+    const CacheKey oldest = put("a", 900), newest = put("b", 70), middle = put("c", 300);
+    const auto note = scratch_.write("note.txt", std::string(5000, 'x'));
+    const std::int64_t all = cache_.bytes();
+    EXPECT_EQ(cache_.prune(all), 0);
+    EXPECT_EQ(cache_.prune(all - 1), 1);
+    EXPECT_FALSE(is_there(oldest));
+    EXPECT_TRUE(is_there(middle));
+    EXPECT_LE(cache_.bytes(), all - 1);
+    EXPECT_EQ(cache_.prune(1), 2);
+    EXPECT_FALSE(is_there(newest));
+    EXPECT_EQ(cache_.bytes(), 0);
+    EXPECT_TRUE(std::filesystem::exists(note)) << "no entry";
+}
+
+TEST_F(CachePruning, WhatWasFoundIsUsed) {
+    const CacheKey first = put("a", 900), second = put("b", 600);
+    const auto now = std::time(nullptr);
+    const auto written = cache_.find(first).entry->written();
+    EXPECT_NEAR(static_cast<double>(written), static_cast<double>(now), 60) << "its file's date is of a use";
+    EXPECT_EQ(cache_.find(key(second.what, {{"build", "b2"}})).why_not, "stale (build)") << "no use";
+    EXPECT_EQ(cache_.prune(cache_.bytes() - 1), 1);
+    EXPECT_TRUE(is_there(first));
+    EXPECT_FALSE(is_there(second));
+}
+
+TEST_F(CachePruning, LeavesWhatWasUsedWithinTheHour) {
+    const CacheKey older = put("a", 61), newer = put("b", 59);
+    EXPECT_EQ(cache_.prune(0), 1);
+    EXPECT_FALSE(is_there(older));
+    EXPECT_TRUE(is_there(newer));
+    EXPECT_TRUE(cache_.put(older, {}, blocks_)) << "written counts as used";
+    EXPECT_EQ(cache_.prune(0), 0);
+    EXPECT_EQ(Cache(scratch_ / "nowhere").prune(0), 0);
 }
 
 TEST(CacheDirectory, IsWhereTheEnvironmentHasCaches) {

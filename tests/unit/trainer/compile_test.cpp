@@ -4,10 +4,13 @@
 // nothing; the pure parts in tables.
 #include "trainer/compile/compile.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstdlib>
+#include <ctime>
 #include <optional>
 
 #include "devices.hpp"
@@ -398,6 +401,15 @@ TEST(CompileTable, HasWhatWasDoneInWordsAndInJson) {
     EXPECT_EQ(json.at("data"), "made");
     EXPECT_EQ(json.at("memory_peak_bytes"), 58'000);
     EXPECT_EQ(json.at("step_ms_untuned"), 20);
+    EXPECT_THAT(table, HasSubstr("plan      written\n"));
+    result.plan_was = "stale (build)";
+    result.data_was = "cut short";
+    EXPECT_THAT(compile_table(result), HasSubstr("written again, because it was stale (build)\n"));
+    EXPECT_THAT(compile_table(result), HasSubstr("3.0 MiB written again, because it was cut short: "));
+    EXPECT_THAT(compile_table(result), Not(HasSubstr("longest ago")));
+    result.removed = 2;
+    EXPECT_THAT(compile_table(result), HasSubstr("in all; 2 entries removed that were used longest ago\n"));
+    EXPECT_EQ(compile_json(result).at("cache_removed"), 2);
     result.trials[0].step.share = 0.5;
     EXPECT_THAT(compile_table(result), HasSubstr("not tuned, because other programs used the CPUs"));
     result.data = Made::none;
@@ -492,6 +504,19 @@ TEST_F(CompileVerb, KeepsWhatFitsUnlessItIsForced) {
     again = outcome(words);
     EXPECT_EQ(again.at("data"), "made");
     EXPECT_EQ(again.at("plan"), "made");
+}
+
+TEST_F(CompileVerb, WhatWasUsedLongestAgoMakesRoom) {
+    outcome({"compile", "--model=ffn", "--batch-size=2"});
+    const timespec two_days_ago{std::time(nullptr) - 172'800, 0}, times[2] = {two_days_ago, two_days_ago};
+    for (const auto& file : std::filesystem::directory_iterator(scratch_ / "cache"))
+        EXPECT_EQ(utimensat(AT_FDCWD, file.path().c_str(), times, 0), 0);
+    // The data is used again, the other plan is not.
+    const Json made = outcome({"compile", "--model=cnn", "--batch-size=2", "--cache-limit=512"});
+    EXPECT_EQ(made.at("data"), "kept");
+    EXPECT_EQ(made.at("cache_removed"), 1);
+    EXPECT_GT(made.at("cache_bytes"), 512) << "what was used just now stays";
+    EXPECT_EQ(outcome({"compile", "--model=ffn", "--batch-size=2"}).at("plan"), "made");
 }
 
 TEST_F(CompileVerb, ARunKnowsWhatItTakes) {
