@@ -100,12 +100,12 @@ def test_one_node_and_two_are_compared_from_a_jobs_output_and_its_metrics(cluste
 
 
 def test_what_does_not_fit_is_refused_in_one_line_with_what_does(cluster):
-    world = ["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "--dp-on-failure=report", TRAINER, "--model=cnn"]
-    refused = cluster.run([*world, "--batch-size=512", "--memory-limit=300MiB"], timeout=60)
+    world = ["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "--dp-on-failure=report", TRAINER, "--model=ffn", "--memory-limit=100MiB"]
+    refused = cluster.run([*world, "--batch-size=14000"], timeout=60)
     assert refused.returncode == 5 and refused.stderr.count("give a smaller --batch-size") == 1, refused.stderr
     advice = re.search(r"(\d+) is the largest that fits; --batch-size (\d+) --accumulate (\d+) keeps", refused.stderr)
-    assert int(advice[2]) * int(advice[3]) == 512, refused.stderr
-    cluster.run([*world, f"--batch-size={advice[1]}", "--steps=1", "--memory-limit=300MiB"], timeout=120, check=True)
+    assert int(advice[2]) * int(advice[3]) == 14000, refused.stderr
+    cluster.run([*world, f"--batch-size={advice[1]}", "--steps=1"], timeout=60, check=True)
 
 
 def test_measuring_takes_all_ranks_and_rank_0_speaks(cluster):
