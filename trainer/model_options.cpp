@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <vector>
 
 #include "trainer/option_checks.hpp"
@@ -33,22 +32,7 @@ std::vector<std::string> size_names() {
 
 bool says_something_of_gpt(const ModelOptions& o) {
     return !o.gpt_size.empty() || o.layers || o.hidden || o.heads || o.sequence || o.vocabulary ||
-           o.recompute || o.initial_deviation || o.hidden_dropout;
-}
-
-// Job scripts for Megatron-LM say it, and most modern ones say 0.
-CLI::Validator no_attention_dropout() {
-    return CLI::Validator(
-        [](std::string& text) -> std::string {
-            double value = 1;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            if (error == std::errc() && end == text.data() + text.size() && value == 0) return {};
-            return fmt::format(
-                "'{}' is not 0: this trainer drops nothing inside attention; give 0, and "
-                "--hidden-dropout for what it does drop",
-                text);
-        },
-        "");
+           o.recompute || o.initial_deviation || o.hidden_dropout || o.attention_dropout;
 }
 
 }  // namespace
@@ -86,9 +70,9 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
         ->check(number(0, 1, "0.1"))
         ->type_name("X");
     app.add_option("--attention-dropout,--attention_dropout", options.attention_dropout,
-                   "gpt: 0, which is all that there is")
-        ->check(no_attention_dropout())
-        ->type_name("0");
+                   "gpt: the part of attention's weights that is left out in training (default: 0)")
+        ->check(number(0, 1, "0.1"))
+        ->type_name("X");
 }
 
 Result<ModelShape> shape_of(const ModelOptions& o, std::string_view model,
@@ -100,8 +84,9 @@ Result<ModelShape> shape_of(const ModelOptions& o, std::string_view model,
     if (model != "gpt" && says_something_of_gpt(o))
         return fail(Fault::usage,
                     fmt::format("--gpt-size, --num-layers, --hidden-size, --num-attention-heads, "
-                                "--seq-length, --vocab-size, --recompute, --init-method-std and "
-                                "--hidden-dropout are gpt's, not {}'s; leave them out",
+                                "--seq-length, --vocab-size, --recompute, --init-method-std, "
+                                "--hidden-dropout and --attention-dropout are gpt's, not {}'s; leave them "
+                                "out",
                                 model));
     ModelShape shape;
     shape.image_size = o.image_size.value_or(shape.image_size);
@@ -119,6 +104,7 @@ Result<ModelShape> shape_of(const ModelOptions& o, std::string_view model,
     gpt.recompute = o.recompute;
     gpt.initial_deviation = static_cast<float>(o.initial_deviation.value_or(gpt.initial_deviation));
     gpt.hidden_dropout = static_cast<float>(o.hidden_dropout.value_or(gpt.hidden_dropout));
+    gpt.attention_dropout = static_cast<float>(o.attention_dropout.value_or(gpt.attention_dropout));
     if (gpt.hidden % gpt.heads != 0)
         return fail(Fault::usage,
                     fmt::format("--hidden-size {} is not a multiple of --num-attention-heads {}; give "

@@ -19,8 +19,7 @@ struct ModelOptions {
     std::string gpt_size;
     std::optional<std::int64_t> layers, hidden, heads, sequence, vocabulary;
     bool recompute = false;
-    std::optional<double> initial_deviation, hidden_dropout;
-    double attention_dropout = 0;  // nothing else is taken
+    std::optional<double> initial_deviation, hidden_dropout, attention_dropout;
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options);

@@ -23,6 +23,7 @@ CacheKey plan_key(const PlanCase& c, const std::string& build) {
               {"shape", c.declared.shape()},
               {"recompute", c.shape.gpt.recompute},
               {"dropout", c.shape.gpt.hidden_dropout > 0},
+              {"attention_dropout", c.shape.gpt.attention_dropout > 0},
               {"batch", c.settings.batch},
               {"accumulate", c.settings.accumulate},
               {"optimizer", name_of(c.settings.optimizer)},

@@ -74,6 +74,7 @@ inline constexpr float kNormEpsilon = 1e-5f, kNormMomentum = 0.1f;
 struct Attention {
     std::int64_t sequence;  // tokens of a sequence; a tensor's rows are the tokens of whole sequences
     std::int64_t heads;
+    Dropout dropout = {};  // of the weights (attention_dropout.hpp); the tensor whose rows it counts is y
 };
 
 // Whether a result takes the place of what was there, or is added to it.
@@ -203,7 +204,8 @@ class Device {
                                      const Tensor& dx, const Tensor& dw,
                                      const Tensor& db) = 0;  // adds to dx, sets dw and db
     // qkv [r, 3 c]: queries, keys and values, in each of them head by head; y [r, c] = Σ softmax(q k / √(c /
-    // heads)) v; sums [r * heads]: logarithms that the backward pass needs
+    // heads)) v, where dropout leaves out some of softmax's weights; sums [r * heads]: logarithms that the
+    // backward pass needs
     virtual void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) = 0;
     virtual void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y,
                                     const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) = 0;

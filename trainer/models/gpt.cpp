@@ -157,27 +157,34 @@ class Gpt final : public LanguageModel {
     Tensor d_stream_, d_narrow_, d_wide_;
     std::int64_t chunk_ = 0;
     Tensor logits_;
-    // In training with dropout: of which batch. What is dropped follows from this, so a layer that is made
-    // again drops the same.
-    bool drops_ = false;
+    // In training: of which batch. What dropout leaves out follows from this, so a layer that is made again
+    // leaves out the same.
+    bool trains_ = false;
     BatchDraw draw_;
 
-    // The places of dropout: behind the embedding, and of each layer where the attention and the two linear
-    // layers go into the residual stream.
+    // The places of dropout: behind the embedding, of each layer where the attention and the two linear
+    // layers go into the residual stream, and then of each layer the attention's weights.
     static constexpr std::uint64_t kEmbedding = 0;
     static std::uint64_t after_attention(std::size_t layer) { return 2 * layer + 1; }
     static std::uint64_t after_linear(std::size_t layer) { return 2 * layer + 2; }
+    std::uint64_t inside_attention(std::size_t layer) const { return 2 * blocks_.size() + 1 + layer; }
 
+    Dropout dropout(float rate, std::uint64_t place) const {
+        if (!trains_ || rate == 0) return {};
+        return {rate, Random(draw_.key, place).bits(), draw_.first_row * sequence_};
+    }
+    bool drops() const { return trains_ && shape_.hidden_dropout > 0; }
     // `to` may be x. Its own backward pass.
     void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
-        if (!drops_) return;
-        device_->dropout(
-            x, {shape_.hidden_dropout, Random(draw_.key, place).bits(), draw_.first_row * sequence_}, to);
+        if (drops()) device_->dropout(x, dropout(shape_.hidden_dropout, place), to);
     }
     // The gradient of what went into the stream there: x, or made of it in `memory`.
     Tensor undropped(std::uint64_t place, const Tensor& x, const Tensor& memory) const {
         drop(place, x, memory);
-        return drops_ ? memory : x;
+        return drops() ? memory : x;
+    }
+    Attention attention(std::size_t layer) const {
+        return {sequence_, shape_.heads, dropout(shape_.attention_dropout, inside_attention(layer))};
     }
 
     Weights norm(const std::string& name) {
@@ -209,8 +216,8 @@ class Gpt final : public LanguageModel {
     void forward(const Tensor& tokens, const BatchDraw* draw = nullptr) {
         tokens_ = tokens.elements();
         sequence_ = tokens.columns();
-        drops_ = draw != nullptr && shape_.hidden_dropout > 0;
-        if (drops_) draw_ = *draw;
+        trains_ = draw != nullptr;
+        if (trains_) draw_ = *draw;
         device_->embed(tokens, working(table_), working(positions_), first(stream_[0]));
         drop(kEmbedding, first(stream_[0]), first(stream_[0]));
         for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
@@ -230,7 +237,7 @@ class Gpt final : public LanguageModel {
         const Tensor x = first(stream_[number]), middle = first(a.middle), y = first(stream_[number + 1]);
         d.layer_norm(x, value(b.norm1.weight), value(b.norm1.bias), first(a.norm1), first(a.saved1));
         apply(b.qkv, first(a.norm1), first(a.qkv));
-        d.attention({sequence_, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums));
+        d.attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
         apply(b.project, first(a.mixed), middle);
         drop(after_attention(number), middle, middle);
         d.add(x, middle);
@@ -264,8 +271,7 @@ class Gpt final : public LanguageModel {
         // The wide memory is free until the attention's gradients.
         backward(b.project, undropped(after_attention(number), dx, narrowed(d_wide_, shape_.hidden)),
                  first(a.mixed), narrow);
-        d.attention_backward({sequence_, shape_.heads}, first(a.qkv), first(a.mixed), first(a.sums), narrow,
-                             qkv);
+        d.attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), narrow, qkv);
         backward(b.qkv, qkv, first(a.norm1), narrow);
         d.layer_norm_backward(x, value(b.norm1.weight), first(a.saved1), narrow, dx, gradient(b.norm1.weight),
                               gradient(b.norm1.bias));

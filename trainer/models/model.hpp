@@ -83,6 +83,7 @@ struct GptShape {
     bool recompute = false;  // a layer's activations in the backward pass, instead of keeping all layers'
     float initial_deviation = 0.02f;  // of the weights
     float hidden_dropout = 0;         // in training, of the embedding and of what is added to the stream
+    float attention_dropout = 0;      // in training, of attention's weights
 };
 
 // What a model may be told before it is made; models without such a choice look at none of it.

@@ -258,6 +258,8 @@ TEST(Plan, EachThingThatATrainingDependsOnMakesAnotherEntry) {
     add(*model);
     shape.gpt.hidden_dropout = 0.1f;
     add(*model);
+    shape.gpt.attention_dropout = 0.1f;
+    add(*model);
     shape.features = 16;
     add(*info.make(shape));
     settings.batch = 2;

@@ -140,58 +140,67 @@ TEST_P(LargeModelTest, RecomputingChangesNothing) {
 
 // ---- dropout of gpt, where the numbers that are left out depend on the batch's draw alone
 
-ModelShape dropping_gpt(bool recompute = false) {
-    ModelShape shape = small_gpt(recompute);
-    shape.gpt.hidden_dropout = 0.3f;
-    return shape;
+// Of each kind alone.
+std::vector<ModelShape> dropping_gpts(bool recompute = false) {
+    std::vector<ModelShape> shapes(2, small_gpt(recompute));
+    shapes[0].gpt.hidden_dropout = 0.3f;
+    shapes[1].gpt.attention_dropout = 0.3f;
+    return shapes;
 }
 
 TEST_P(LargeModelTest, GradientsOfGptWithDropoutAreTheSlopesOfItsLoss) {
-    const auto shape = dropping_gpt();
-    const auto model = find_model("gpt")->make(shape);
-    model->place(device(), 1, 5);
-    Batch batch = text(3, shape.gpt);
-    batch.draw = {17, 6};
-    check_single_gradients(*model, batch);
+    for (const auto& shape : dropping_gpts()) {
+        SCOPED_TRACE(shape.gpt.attention_dropout);
+        const auto model = find_model("gpt")->make(shape);
+        model->place(device(), 1, 5);
+        Batch batch = text(3, shape.gpt);
+        batch.draw = {17, 6};
+        check_single_gradients(*model, batch);
+    }
 }
 
 TEST_P(LargeModelTest, RecomputingDropsTheSame) {
-    std::vector<std::vector<float>> gradients;
-    for (const bool recompute : {false, true}) {
-        const auto shape = dropping_gpt(recompute);
-        const auto model = find_model("gpt")->make(shape);
-        model->place(device(), 1, 3);
-        Batch batch = text(3, shape.gpt);
-        batch.draw = {17, 6};
-        loss_of(*model, batch);
-        gradients.push_back(device().values_of<float>(model->parameters().gradients()));
+    for (const std::size_t kind : {std::size_t{0}, std::size_t{1}}) {
+        std::vector<std::vector<float>> gradients;
+        for (const bool recompute : {false, true}) {
+            const auto shape = dropping_gpts(recompute)[kind];
+            const auto model = find_model("gpt")->make(shape);
+            model->place(device(), 1, 3);
+            Batch batch = text(3, shape.gpt);
+            batch.draw = {17, 6};
+            loss_of(*model, batch);
+            gradients.push_back(device().values_of<float>(model->parameters().gradients()));
+        }
+        EXPECT_EQ(gradients[0], gradients[1]);
     }
-    EXPECT_EQ(gradients[0], gradients[1]);
 }
 
 TEST_P(LargeModelTest, DropoutOfGptIsOfTheStepAndTheSamplesPlaceAndOfTrainingAlone) {
-    const auto shape = dropping_gpt();
-    const auto dropping = find_model("gpt")->make(shape), keeping = find_model("gpt")->make(small_gpt());
-    for (Model* model : {dropping.get(), keeping.get()}) model->place(device(), 1, 4);
-    const auto loss = [&](const Batch& all, std::int64_t first, std::int64_t rows, BatchDraw draw) {
-        const auto view = [&](const Tensor& tensor) {
-            return tensor.view(first * shape.gpt.sequence, {rows, shape.gpt.sequence});
+    for (const auto& shape : dropping_gpts()) {
+        SCOPED_TRACE(shape.gpt.attention_dropout);
+        const auto dropping = find_model("gpt")->make(shape), keeping = find_model("gpt")->make(small_gpt());
+        for (Model* model : {dropping.get(), keeping.get()}) model->place(device(), 1, 4);
+        const auto loss = [&](const Batch& all, std::int64_t first, std::int64_t rows, BatchDraw draw) {
+            const auto view = [&](const Tensor& tensor) {
+                return tensor.view(first * shape.gpt.sequence, {rows, shape.gpt.sequence});
+            };
+            return loss_of(*dropping, {view(all.x), view(all.target), draw});
         };
-        return loss_of(*dropping, {view(all.x), view(all.target), draw});
-    };
-    const Batch batch = text(4, shape.gpt);
-    const double whole = loss(batch, 0, 4, {17, 8});
-    EXPECT_EQ(loss(batch, 0, 4, {17, 8}), whole);
-    EXPECT_NEAR(loss(batch, 0, 3, {17, 8}) + loss(batch, 3, 1, {17, 11}), whole, 1e-6 * whole) << "two ranks";
-    EXPECT_GT(std::abs(loss(batch, 0, 4, {18, 8}) - whole), 1e-4) << "another step";
-    EXPECT_GT(std::abs(loss(batch, 0, 4, {17, 0}) - whole), 1e-4) << "other samples of the step";
-    EXPECT_GT(std::abs(loss_of(*keeping, batch) - whole), 1e-4);
-    const auto tested = [&](Model& model) {
-        const Tensor metrics = device().make(Type::f64, {2});
-        model.evaluate(batch, metrics);
-        return device().values_of<double>(metrics)[0];
-    };
-    EXPECT_EQ(tested(*dropping), tested(*keeping)) << "a test drops nothing";
+        const Batch batch = text(4, shape.gpt);
+        const double whole = loss(batch, 0, 4, {17, 8});
+        EXPECT_EQ(loss(batch, 0, 4, {17, 8}), whole);
+        EXPECT_NEAR(loss(batch, 0, 3, {17, 8}) + loss(batch, 3, 1, {17, 11}), whole, 1e-6 * whole)
+            << "two ranks";
+        EXPECT_GT(std::abs(loss(batch, 0, 4, {18, 8}) - whole), 1e-4) << "another step";
+        EXPECT_GT(std::abs(loss(batch, 0, 4, {17, 0}) - whole), 1e-4) << "other samples of the step";
+        EXPECT_GT(std::abs(loss_of(*keeping, batch) - whole), 1e-4);
+        const auto tested = [&](Model& model) {
+            const Tensor metrics = device().make(Type::f64, {2});
+            model.evaluate(batch, metrics);
+            return device().values_of<double>(metrics)[0];
+        };
+        EXPECT_EQ(tested(*dropping), tested(*keeping)) << "a test drops nothing";
+    }
 }
 
 TEST_P(LargeModelTest, GptBeginsWithTheDeviationThatItWasTold) {

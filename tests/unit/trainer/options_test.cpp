@@ -194,17 +194,19 @@ TEST(Options, MegatronsOptimizerArrives) {
 
 TEST(Options, HowGptBeginsAndWhatItDropsArrives) {
     const auto shape = shape_of(
-        options({"--model=gpt", "--init-method-std=0.006", "--hidden-dropout=0.1", "--attention-dropout=0.0"})
+        options({"--model=gpt", "--init-method-std=0.006", "--hidden-dropout=0.1", "--attention-dropout=0.2"})
             .shape,
         "gpt", std::nullopt);
     ASSERT_TRUE(shape);
     EXPECT_EQ(shape->gpt.initial_deviation, 0.006f);
     EXPECT_EQ(shape->gpt.hidden_dropout, 0.1f);
+    EXPECT_EQ(shape->gpt.attention_dropout, 0.2f);
     const auto nothing_said = shape_of({}, "gpt", std::nullopt);
     ASSERT_TRUE(nothing_said);
     EXPECT_EQ(nothing_said->gpt.initial_deviation, 0.02f);
     EXPECT_EQ(nothing_said->gpt.hidden_dropout, 0);
-    for (const char* word : {"--init-method-std=0.006", "--hidden-dropout=0.1"}) {
+    EXPECT_EQ(nothing_said->gpt.attention_dropout, 0);
+    for (const char* word : {"--init-method-std=0.006", "--hidden-dropout=0.1", "--attention-dropout=0"}) {
         const auto refused = shape_of(options({word}).shape, "ffn", std::nullopt);
         ASSERT_FALSE(refused) << word;
         EXPECT_THAT(refused.error().message, HasSubstr("are gpt's, not ffn's; leave them out"));
@@ -298,9 +300,9 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--adam-eps=1e-6", "--optimizer=sgd"}, "--adam-eps: is adam's, and this run has sgd; leave it out"},
         {{"--init-method-std=0"}, "--init-method-std: '0' is not a number above 0"},
         {{"--hidden-dropout=1"}, "--hidden-dropout: '1' is not a number from 0 to below 1, such as 0.1"},
-        {{"--attention-dropout=0.1"},
-         "--attention-dropout: '0.1' is not 0: this trainer drops nothing inside"},
-        {{"--attention-dropout=x"}, "--attention-dropout: 'x' is not 0"},
+        {{"--attention-dropout=-0.1"},
+         "--attention-dropout: '-0.1' is not a number from 0 to below 1, such as 0.1"},
+        {{"--attention-dropout=x"}, "--attention-dropout: 'x' is not a number from 0 to below 1"},
         {{"info", "--ranks=0"}, "--ranks: '0' is not a whole number from 1"},
         {{"--weight-decay=nan"}, "--weight-decay: 'nan' is not a number"},
         {{"--clip-grad=0"}, "--clip-grad: '0' is not a number above 0"},
@@ -374,6 +376,7 @@ TEST(Options, HelpNamesEveryOptionTheExamplesAndTheExitCodes) {
                              "--use-distributed-optimizer",
                              "--init-method-std",
                              "--hidden-dropout",
+                             "--attention-dropout",
                              "--weight-decay",
                              "--clip-grad",
                              "--accumulate",

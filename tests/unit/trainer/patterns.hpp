@@ -57,6 +57,22 @@ inline Dataset bright_pixels(std::int64_t count, std::int64_t side) {
     return {samples, samples, "bright pixels"};
 }
 
+// Sequences of tokens below `vocabulary`.
+inline Dataset random_text(std::int64_t sequences, std::int64_t length, std::uint32_t vocabulary) {
+    Random random(6, 0);
+    Samples samples;
+    samples.count = sequences;
+    samples.features = {Type::u16, length, {}};
+    samples.targets = {Type::u16, length, {}};
+    samples.next_is_target = true;
+    for (std::int64_t i = 0; i <= sequences * length; ++i) {
+        const std::uint32_t token = random.below(vocabulary);
+        samples.features.bytes.push_back(static_cast<std::uint8_t>(token & 0xFF));
+        samples.features.bytes.push_back(static_cast<std::uint8_t>(token >> 8));
+    }
+    return {samples, samples, "random text"};
+}
+
 }  // namespace dp::trainer
 
 #endif

@@ -153,6 +153,38 @@ TEST(Resume, KeepsTheRunningStatisticsOfBatchNorm) {
     }
 }
 
+// What is left out is of the step and of the sample's place in it, whichever rank has it and since when.
+TEST(Resume, GptLeavesOutTheSameOnAnyNumberOfRanks) {
+    ModelShape shape;
+    shape.gpt = {2, 24, 3, 10, 37};
+    shape.gpt.hidden_dropout = 0.1f;
+    const Dataset data = random_text(40, 10, 37);
+    Settings settings;
+    settings.epochs = 2;
+    settings.batch = 4;  // 10 steps
+    const auto trained = [&](std::int64_t ranks, std::optional<std::int64_t> ranks_at_first = {}) {
+        const Scratch directory;
+        settings.checkpoints.directory = directory.path();
+        if (ranks_at_first) {
+            const auto first = train_saved(*ranks_at_first, settings, 3, data, "gpt", shape);
+            EXPECT_EQ(the_error(first).fault, Fault::stopped);
+        }
+        const Outcome outcome = outcome_of(train_saved(ranks, settings, {}, data, "gpt", shape));
+        EXPECT_EQ(outcome.resumed > 0, ranks_at_first.has_value());
+        return outcome;
+    };
+    const Outcome without = trained(1);
+    shape.gpt.attention_dropout = 0.3f;
+    const Outcome whole = trained(1);
+    EXPECT_GT(relative_difference(whole.parameters, without.parameters), 1e-3)
+        << "the test would prove nothing";
+    EXPECT_EQ(trained(1, 1).parameters_hash, whole.parameters_hash);
+    for (const auto& other : {trained(4), trained(4, 1), trained(1, 4)}) {
+        EXPECT_NEAR(other.last.loss, whole.last.loss, 1e-6 * whole.last.loss);
+        EXPECT_LT(relative_difference(whole.parameters, other.parameters), 1e-5);
+    }
+}
+
 TEST(Resume, OfATrainingThatIsOverTrainsNothingAndReportsItsEnd) {
     const Scratch directory;
     const Settings settings = saved_settings(directory.path());

@@ -8,6 +8,7 @@
 
 #include "devices.hpp"
 #include "slopes.hpp"
+#include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cpu/exponential.hpp"
 
 namespace dp::trainer {
@@ -140,8 +141,8 @@ TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
 }
 
 // As device.hpp says, token by token.
-std::vector<double> attention(const std::vector<double>& qkv, std::size_t sequence, std::size_t heads,
-                              std::size_t columns) {
+std::vector<double> attention(const Attention& a, const std::vector<double>& qkv, std::size_t columns) {
+    const auto sequence = static_cast<std::size_t>(a.sequence), heads = static_cast<std::size_t>(a.heads);
     const std::size_t size = columns / heads, rows = qkv.size() / 3 / columns;
     std::vector<double> y(rows * columns);
     for (std::size_t row = 0; row < rows; ++row) {
@@ -157,10 +158,16 @@ std::vector<double> attention(const std::vector<double>& qkv, std::size_t sequen
                 weights.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
                 total += weights.back();
             }
+            const AttentionDropout dropout(a, static_cast<std::int64_t>(row / sequence * heads + head));
             for (std::size_t other = first; other <= row; ++other) {
                 const double* v = &qkv[other * 3 * columns + 2 * columns + head * size];
-                for (std::size_t i = 0; i < size; ++i)
-                    y[row * columns + head * size + i] += weights[other - first] / total * v[i];
+                double weight = weights[other - first] / total;
+                if (a.dropout.rate > 0)
+                    weight *= dropout.is_kept(static_cast<std::int64_t>(row - first),
+                                              static_cast<std::int64_t>(other - first))
+                                  ? static_cast<double>(dropout.factor())
+                                  : 0.0;
+                for (std::size_t i = 0; i < size; ++i) y[row * columns + head * size + i] += weight * v[i];
             }
         }
     }
@@ -170,30 +177,37 @@ std::vector<double> attention(const std::vector<double>& qkv, std::size_t sequen
 TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
     struct Case {
         std::int64_t sequences, sequence, heads, size;
+        Dropout dropout = {};
     };
     // Heads of the seeds' sizes, one of each width that the kernels know and one that is no multiple of 8,
-    // and lengths on both sides of their blocks.
-    for (const auto& [sequences, sequence, heads, size] : std::vector<Case>{{1, 1, 1, 1},
-                                                                            {2, 5, 3, 24},
-                                                                            {1, 65, 2, 64},
-                                                                            {2, 33, 1, 80},
-                                                                            {1, 70, 1, 128},
-                                                                            {1, 40, 2, 20},
-                                                                            {1, 150, 1, 24}}) {
+    // and lengths on both sides of their blocks. Then the same with dropout.
+    for (const auto& [sequences, sequence, heads, size, dropout] :
+         std::vector<Case>{{1, 1, 1, 1},
+                           {2, 5, 3, 24},
+                           {1, 65, 2, 64},
+                           {2, 33, 1, 80},
+                           {1, 70, 1, 128},
+                           {1, 40, 2, 20},
+                           {1, 150, 1, 24},
+                           {2, 5, 3, 24, {0.5f, 7, 10}},
+                           {1, 70, 1, 24, {0.1f, 8, 0}},
+                           {1, 65, 1, 64, {0.5f, 9, 130}},
+                           {1, 40, 1, 80, {0.25f, 11, 40}},
+                           {1, 33, 1, 128, {0.9f, 10, 0}}}) {
         const std::int64_t columns = heads * size, rows = sequences * sequence;
         const auto qkv = numbers(rows * 3 * columns, 13, -2, 2), dy = numbers(rows * columns, 14);
-        const Attention shape{sequence, heads};
+        const Attention shape{sequence, heads, dropout};
         const Tensor in = flowing({rows, 3 * columns}, qkv), y = flowing({rows, columns});
         const Tensor sums = floats({rows, heads}), d_in = flowing({rows, 3 * columns});
         device().attention(shape, in, y, sums);
-        const auto reference = [&, sequence = sequence, heads = heads](const auto& at) {
-            return attention(at, static_cast<std::size_t>(sequence), static_cast<std::size_t>(heads),
-                             static_cast<std::size_t>(columns));
+        const auto reference = [&](const auto& at) {
+            return attention(shape, at, static_cast<std::size_t>(columns));
         };
         expect_attention(y, reference(widened(qkv)));
         device().attention_backward(shape, in, y, sums, flowing({rows, columns}, dy), d_in);
         expect_slopes([&](const auto& at) { return weighted_sum(reference(at), dy); }, qkv, values(d_in),
-                      "sequence of " + std::to_string(sequence) + ", heads of " + std::to_string(size),
+                      "sequence of " + std::to_string(sequence) + ", heads of " + std::to_string(size) +
+                          ", dropout " + std::to_string(dropout.rate),
                       slope_tolerance(type()));
     }
 }
@@ -210,6 +224,30 @@ TEST_P(SequenceOperationsTest, AttentionSeesNothingOfWhatComesLater) {
     const auto after = values(y);
     EXPECT_TRUE(std::equal(before.begin(), before.begin() + 69 * kColumns, after.begin()));
     EXPECT_FALSE(std::equal(before.begin(), before.end(), after.begin()));
+}
+
+TEST_P(SequenceOperationsTest, AttentionDropsTheSameWeightsWhereverTheSequencesAre) {
+    constexpr std::int64_t kSequence = 20, kRows = 3 * kSequence, kColumns = 16;
+    const auto qkv = numbers(kRows * 3 * kColumns, 16), dy = numbers(kRows * kColumns, 17);
+    // y and the gradient of qkv, of the sequences from `first` on.
+    const auto result = [&](std::int64_t first, Dropout dropout) {
+        const std::int64_t rows = kRows - first * kSequence;
+        const Attention shape{kSequence, 2, dropout};
+        const auto from = [&](const auto& all, std::int64_t columns) {
+            return flowing({rows, columns}, {all.begin() + first * kSequence * columns, all.end()});
+        };
+        const Tensor in = from(qkv, 3 * kColumns), y = flowing({rows, kColumns}), sums = floats({rows, 2}),
+                     d_in = flowing({rows, 3 * kColumns});
+        device().attention(shape, in, y, sums);
+        device().attention_backward(shape, in, y, sums, from(dy, kColumns), d_in);
+        return std::pair(values(y), values(d_in));
+    };
+    const auto whole = result(0, {0.3f, 5, 0});
+    const auto [y, gradient] = result(2, {0.3f, 5, 2 * kSequence});
+    EXPECT_TRUE(std::equal(y.rbegin(), y.rend(), whole.first.rbegin())) << "as another rank has it";
+    EXPECT_TRUE(std::equal(gradient.rbegin(), gradient.rend(), whole.second.rbegin()));
+    EXPECT_NE(result(0, {0.3f, 6, 0}), whole) << "another key drops others";
+    EXPECT_NE(result(0, {0.3f, 5, kSequence}), whole) << "and so do other sequences";
 }
 
 TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {

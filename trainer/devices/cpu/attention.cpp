@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cpu/exponential.hpp"
 #include "trainer/devices/cpu/gemm.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
@@ -51,7 +52,19 @@ DP_WIDE_VECTORS void probabilities(float* scores, std::int64_t rows, std::int64_
     }
 }
 
-// d_p becomes the gradient of the scores: p (d_p - Σ dy y).
+// Weights of queries `before` and on, or their gradients: 0 where they are left out, larger where not.
+DP_WIDE_VECTORS void drop(float* weights, std::int64_t rows, std::int64_t before, std::int64_t keys,
+                          const AttentionDropout& dropout) {
+    const float factor = dropout.factor();
+    for (std::int64_t r = 0; r < rows; ++r) {
+        float* row = weights + r * keys;
+        const std::int64_t seen = before + r + 1;
+        for (std::int64_t k = 0; k < seen; ++k)
+            row[k] = dropout.is_kept(before + r, k) ? row[k] * factor : 0.0f;
+    }
+}
+
+// d_p becomes the gradient of the scores: p (d_p - Σ dy y). With dropout d_p comes here dropped, and p whole.
 DP_WIDE_VECTORS void score_gradients(float* d_p, const float* p, std::int64_t rows, std::int64_t keys,
                                      const float* dy, const float* y, std::int64_t stride,
                                      std::int64_t size) {
@@ -83,9 +96,11 @@ struct Head {
 
 bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) {
     const std::int64_t columns = y.columns(), t = a.sequence;
+    const bool drops = a.dropout.rate > 0;
     std::atomic<bool> sound = true;
     for_each_item(y.rows() / t * a.heads, [&](std::int64_t item) {
         const Head head(a, columns, item);
+        const AttentionDropout dropout(a, item);
         const float *q = qkv.data<float>() + head.first, *k = q + columns, *v = k + columns;
         float* out = y.data<float>() + head.y_first;
         std::vector<float> scores(static_cast<std::size_t>(kQueries * t));
@@ -95,6 +110,7 @@ bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Ten
                 multiply(rows, keys, head.size, head.scale(), {q + before * head.stride, head.stride},
                          {k, head.stride, Form::transposed}, 0, scores.data(), keys);
             softmax_rows(scores.data(), rows, before, keys, sums.data<float>() + head.sums_first + before);
+            if (drops) drop(scores.data(), rows, before, keys, dropout);
             const bool mixed = multiply(rows, head.size, keys, 1, {scores.data(), keys}, {v, head.stride}, 0,
                                         out + before * head.y_stride, head.y_stride);
             if (!scored || !mixed) sound = false;
@@ -106,9 +122,11 @@ bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Ten
 bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
                         const Tensor& dy, const Tensor& d_qkv) {
     const std::int64_t columns = y.columns(), t = a.sequence;
+    const bool drops = a.dropout.rate > 0;
     std::atomic<bool> sound = true;
     for_each_item(y.rows() / t * a.heads, [&](std::int64_t item) {
         const Head head(a, columns, item);
+        const AttentionDropout dropout(a, item);
         const float *q = qkv.data<float>() + head.first, *k = q + columns, *v = k + columns;
         const float *out = y.data<float>() + head.y_first, *d_out = dy.data<float>() + head.y_first;
         float *dq = d_qkv.data<float>() + head.first, *dk = dq + columns, *dv = dk + columns;
@@ -126,10 +144,12 @@ bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, 
             probabilities(p.data(), rows, before, keys, sums.data<float>() + head.sums_first + before);
             fine &= multiply(rows, keys, head.size, 1, d_here, {v, head.stride, Form::transposed}, 0,
                              d_p.data(), keys);
-            fine &= multiply(keys, head.size, rows, 1, {p.data(), keys, Form::transposed}, d_here, beta, dv,
-                             head.stride);
+            if (drops) drop(d_p.data(), rows, before, keys, dropout);
             score_gradients(d_p.data(), p.data(), rows, keys, d_here.data, out + before * head.y_stride,
                             head.y_stride, head.size);
+            if (drops) drop(p.data(), rows, before, keys, dropout);
+            fine &= multiply(keys, head.size, rows, 1, {p.data(), keys, Form::transposed}, d_here, beta, dv,
+                             head.stride);
             fine &= multiply(rows, head.size, keys, head.scale(), {d_p.data(), keys}, {k, head.stride}, 0,
                              dq + before * head.stride, head.stride);
             fine &= multiply(keys, head.size, rows, head.scale(), {d_p.data(), keys, Form::transposed}, here,

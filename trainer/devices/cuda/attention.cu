@@ -4,6 +4,7 @@
 // key), a block on eight of one head. The others' vectors come through shared memory, 32 at a time; a lane
 // works out the score against one of them, and holds every 32nd number of the result. Nothing is kept of the
 // scores but their sums (Dao et al. 2022).
+#include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_head.cuh"
 #include "trainer/devices/cuda/launching.cuh"
@@ -38,11 +39,13 @@ __device__ float dot(const float* own, const Tile<kParts>& tile, int row, int si
     return sum;
 }
 
-template <int kParts>
+template <int kParts, bool kDrops>
 __global__ void attention_kernel(Attention a, std::int64_t columns, const float* qkv, float* y, float* sums) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts];
     const Head head(a, columns, blockIdx.y);
+    const AttentionDropout dropout(a, blockIdx.y);
+    const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.x) * kWarps,
                        query = first_query + warp;
@@ -66,25 +69,29 @@ __global__ void attention_kernel(Attention a, std::int64_t columns, const float*
         sum = sum * correction + warp_sum_all(p);
         largest = now;
         for (int part = 0; part < kParts; ++part) result[part] *= correction;
+        const float kept = !kDrops || dropout.is_kept(query, first + lane) ? p : 0.0f;
         for (int key = 0; key < kTile; ++key) {
-            const float weight = __shfl_sync(0xFFFFFFFFu, p, key);
+            const float weight = __shfl_sync(0xFFFFFFFFu, kept, key);
             for (int part = 0; part < kParts; ++part)
                 result[part] += weight * values.numbers[key][lane + 32 * part];
         }
     }
     if (!exists) return;
     for (int part = 0; part < kParts; ++part)
-        if (lane + 32 * part < head.size) y[head.in_y(query) + lane + 32 * part] = result[part] / sum;
+        if (lane + 32 * part < head.size)
+            y[head.in_y(query) + lane + 32 * part] = result[part] * factor / sum;
     if (lane == 0) sums[head.sums + query] = largest + logf(sum);
 }
 
 // The gradients of the queries.
-template <int kParts>
+template <int kParts, bool kDrops>
 __global__ void attention_queries_kernel(Attention a, std::int64_t columns, const float* qkv, const float* y,
                                          const float* sums, const float* dy, float* d_qkv) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts], gradients[kWarps][32 * kParts];
     const Head head(a, columns, blockIdx.y);
+    const AttentionDropout dropout(a, blockIdx.y);
+    const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.x) * kWarps,
                        query = first_query + warp;
@@ -110,7 +117,9 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
         float slope = 0;
         if (first + lane <= query) {
             const float p = expf(dot(queries[warp], keys, lane, head.size) - log_sum);
-            slope = p * (dot(gradients[warp], values, lane, head.size) - product);
+            const bool kept = !kDrops || dropout.is_kept(query, first + lane);
+            const float d_p = kept ? dot(gradients[warp], values, lane, head.size) * factor : 0.0f;
+            slope = p * (d_p - product);
         }
         for (int key = 0; key < kTile; ++key) {
             const float weight = __shfl_sync(0xFFFFFFFFu, slope, key);
@@ -125,13 +134,15 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
 }
 
 // The gradients of the keys and values.
-template <int kParts>
+template <int kParts, bool kDrops>
 __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const float* qkv, const float* y,
                                       const float* sums, const float* dy, float* d_qkv) {
     __shared__ Tile<kParts> queries, gradients;
     __shared__ float keys[kWarps][32 * kParts], values[kWarps][32 * kParts];
     __shared__ float products[kTile], log_sums[kTile];
     const Head head(a, columns, blockIdx.y);
+    const AttentionDropout dropout(a, blockIdx.y);
+    const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.x) * kWarps, key = first_key + warp;
     const bool exists = key < a.sequence;
@@ -164,7 +175,10 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
         const std::int64_t query = first + lane;
         if (query >= key && query < a.sequence) {
             p = expf(dot(keys[warp], queries, lane, head.size) - log_sums[lane]);
-            slope = p * (dot(values[warp], gradients, lane, head.size) - products[lane]);
+            const bool kept = !kDrops || dropout.is_kept(query, key);
+            const float d_p = kept ? dot(values[warp], gradients, lane, head.size) * factor : 0.0f;
+            slope = p * (d_p - products[lane]);
+            if (!kept) p = 0;
         }
         for (int row = 0; row < kTile; ++row) {
             const float weight = __shfl_sync(0xFFFFFFFFu, p, row),
@@ -180,21 +194,25 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
         const int i = lane + 32 * part;
         if (i >= head.size) continue;
         d_qkv[head.in_qkv(key, 1) + i] = d_key[part] * scale;
-        d_qkv[head.in_qkv(key, 2) + i] = d_value[part];
+        d_qkv[head.in_qkv(key, 2) + i] = d_value[part] * factor;
     }
 }
 
-// Calls launch with the number of 32s that a head's numbers fill, as a constant.
+// Calls launch with the number of 32s that a head's numbers fill, and whether there is dropout, as constants.
 template <typename Launch>
-void with_parts(std::int64_t size, Launch launch) {
+void with_parts(const Attention& a, std::int64_t columns, Launch launch) {
+    const auto with = [&](auto parts) {
+        a.dropout.rate > 0 ? launch(parts, std::true_type{}) : launch(parts, std::false_type{});
+    };
+    const std::int64_t size = columns / a.heads;
     if (size <= 32) {
-        launch(std::integral_constant<int, 1>{});
+        with(std::integral_constant<int, 1>{});
     } else if (size <= 64) {
-        launch(std::integral_constant<int, 2>{});
+        with(std::integral_constant<int, 2>{});
     } else if (size <= 96) {
-        launch(std::integral_constant<int, 3>{});
+        with(std::integral_constant<int, 3>{});
     } else {
-        launch(std::integral_constant<int, 4>{});
+        with(std::integral_constant<int, 4>{});
     }
 }
 
@@ -207,18 +225,19 @@ dim3 blocks_of(const Attention& a, std::int64_t rows) {
 
 void attention(const Attention& a, std::int64_t rows, std::int64_t columns, const float* qkv, float* y,
                float* sums, cudaStream_t stream) {
-    with_parts(columns / a.heads, [&](auto parts) {
-        attention_kernel<parts><<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums);
+    with_parts(a, columns, [&](auto parts, auto drops) {
+        attention_kernel<parts, drops>
+            <<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums);
     });
 }
 
 void attention_backward(const Attention& a, std::int64_t rows, std::int64_t columns, const float* qkv,
                         const float* y, const float* sums, const float* dy, float* d_qkv,
                         cudaStream_t stream) {
-    with_parts(columns / a.heads, [&](auto parts) {
-        attention_queries_kernel<parts>
+    with_parts(a, columns, [&](auto parts, auto drops) {
+        attention_queries_kernel<parts, drops>
             <<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums, dy, d_qkv);
-        attention_keys_kernel<parts>
+        attention_keys_kernel<parts, drops>
             <<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums, dy, d_qkv);
     });
 }

@@ -9,6 +9,7 @@
 // Scores, their exponentials' sums and all results are added up in float; the weights and the gradients of
 // scores are rounded to bf16 where they are factors. Exponentials are powers of two of scores in units of
 // log(2).
+#include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_head.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
@@ -71,6 +72,36 @@ __device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Bf1
         pieces[step] = left_piece<kStride>(tile + warp * 16 * kStride + step * 16);
 }
 
+// Bit 4 piece + i: whether dropout keeps number i of that piece of a warp's scores, whose rows are 16 queries
+// and columns keys, or the other way around.
+template <int kScores, bool kRowsAreQueries>
+__device__ unsigned kept_scores(const AttentionDropout& dropout, std::int64_t first_row,
+                                std::int64_t first_column) {
+    static_assert(4 * kScores <= 32);
+    const std::int64_t row = first_row + SumPiece::row(0);
+    unsigned kept = 0;
+#pragma unroll
+    for (int piece = 0; piece < kScores; piece += 2) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const std::int64_t column = first_column + piece * 8 + SumPiece::column(i);
+            const std::uint64_t four =
+                kRowsAreQueries ? dropout.four(row, column) : dropout.four(column, row);
+#pragma unroll
+            for (int number = 0; number < 4; ++number) {
+                const int row_after = kRowsAreQueries ? number / 2 : number % 2;
+                const int column_after = kRowsAreQueries ? number % 2 : number / 2;
+                const int bit = 4 * (piece + column_after) + 2 * row_after + i;
+                kept |= static_cast<unsigned>(dropout.is_kept(four, number)) << bit;
+            }
+        }
+    }
+    return kept;
+}
+__device__ bool is_kept(unsigned kept, int piece, int i) {
+    return (kept >> (4 * piece + i) & 1) != 0;
+}
+
 // A warp's 16 results times `factors` of their rows (of this lane's first and second row), where they exist.
 template <int kSums, typename Place>
 __device__ void store(const SumPiece (&results)[kSums], float first_factor, float second_factor,
@@ -87,7 +118,7 @@ __device__ void store(const SumPiece (&results)[kSums], float first_factor, floa
     }
 }
 
-template <int kSize>
+template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock)
     tensor_attention_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, Bf16* y,
                             float* sums) {
@@ -98,6 +129,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     static_assert(2 * S::kTile >= kOwn);
     Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
     const Head head(a, columns, blockIdx.x);
+    const AttentionDropout dropout(a, blockIdx.x);
+    const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32);
     // Those with most keys first.
     const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
@@ -145,12 +178,15 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
                 result.at[2 * half + 1] *= correction;
             }
         }
+        const unsigned kept = kDrops ? kept_scores<kScores, true>(dropout, own, first) : 0;
 #pragma unroll
-        for (auto& piece : scores) {
+        for (int piece = 0; piece < kScores; ++piece) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                piece.at[i] = exp2f(piece.at[i] - largest[i / 2]);
-                sum[i / 2] += piece.at[i];
+                float& score = scores[piece].at[i];
+                score = exp2f(score - largest[i / 2]);
+                sum[i / 2] += score;
+                if (kDrops && !is_kept(kept, piece, i)) score = 0;
             }
         }
         LeftPiece weights[kScores / 2];
@@ -158,7 +194,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         multiply<S::kStride>(results, weights, values);
     }
     for (float& part : sum) part = row_sum(part);
-    store(results, 1 / sum[0], 1 / sum[1], head, own, y,
+    store(results, factor / sum[0], factor / sum[1], head, own, y,
           [&](std::int64_t token) { return head.in_y(token); });
     for (int half = 0; half < 2; ++half) {
         const std::int64_t query = own + SumPiece::row(2 * half);
@@ -168,7 +204,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
 }
 
 // The gradients of the queries, and Σ dy y of each for the keys' kernel, in `products`, laid out as sums is.
-template <int kSize>
+template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock)
     tensor_queries_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* y,
                           const float* sums, const Bf16* dy, float* products, Bf16* d_qkv) {
@@ -177,6 +213,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
     Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
     const Head head(a, columns, blockIdx.x);
+    const AttentionDropout dropout(a, blockIdx.x);
+    const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32);
     const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
     const std::int64_t own = first_query + warp * 16;
@@ -217,6 +255,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         SumPiece scores[kScores], slopes[kScores];
         multiply_by_rows<S::kStride>(scores, queries, keys);
         multiply_by_rows<S::kStride>(slopes, gradients, values);
+        const unsigned kept = kDrops ? kept_scores<kScores, true>(dropout, own, first) : 0;
 #pragma unroll
         for (int piece = 0; piece < kScores; ++piece) {
 #pragma unroll
@@ -224,7 +263,9 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
                 const bool seen = first + piece * 8 + SumPiece::column(i) <= own + SumPiece::row(i);
                 const float weight =
                     seen ? exp2f(scores[piece].at[i] * (scale * kLog2OfE) - log_sum[i / 2]) : 0.0f;
-                slopes[piece].at[i] = weight * (slopes[piece].at[i] - product[i / 2]);
+                float& slope = slopes[piece].at[i];
+                if (kDrops) slope = is_kept(kept, piece, i) ? slope * factor : 0.0f;
+                slope = weight * (slope - product[i / 2]);
             }
         }
         LeftPiece factors[kScores / 2];
@@ -235,7 +276,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
 }
 
 // The gradients of the keys and values: all as above with queries and keys exchanged.
-template <int kSize>
+template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock)
     tensor_keys_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const float* sums,
                        const Bf16* dy, const float* products, Bf16* d_qkv) {
@@ -245,6 +286,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     __shared__ float tile_sums[S::kTile], tile_products[S::kTile];
     Bf16 *queries = shared, *gradients = shared + S::kTile * S::kStride;
     const Head head(a, columns, blockIdx.x);
+    const AttentionDropout dropout(a, blockIdx.x);
+    const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32);
     const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.y) * kOwn;
     const std::int64_t own = first_key + warp * 16;
@@ -277,6 +320,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         SumPiece weights[kScores], slopes[kScores];  // [keys, queries]
         multiply_by_rows<S::kStride>(weights, keys, queries);
         multiply_by_rows<S::kStride>(slopes, values, gradients);
+        const unsigned kept = kDrops ? kept_scores<kScores, false>(dropout, own, first) : 0;
 #pragma unroll
         for (int piece = 0; piece < kScores; ++piece) {
 #pragma unroll
@@ -284,9 +328,11 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
                 const int column = piece * 8 + SumPiece::column(i);
                 const std::int64_t query = first + column;
                 const bool seen = own + SumPiece::row(i) <= query && query < a.sequence;
-                float& weight = weights[piece].at[i];
+                float &weight = weights[piece].at[i], &slope = slopes[piece].at[i];
+                if (kDrops) slope = is_kept(kept, piece, i) ? slope * factor : 0.0f;
                 weight = seen ? exp2f(weight * (scale * kLog2OfE) - tile_sums[column]) : 0.0f;
-                slopes[piece].at[i] = weight * (slopes[piece].at[i] - tile_products[column]);
+                slope = weight * (slope - tile_products[column]);
+                if (kDrops && !is_kept(kept, piece, i)) weight = 0;
             }
         }
         LeftPiece factors[kScores / 2];
@@ -296,20 +342,25 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         multiply<S::kStride>(d_keys, factors, queries);
     }
     store(d_keys, scale, scale, head, own, d_qkv, [&](std::int64_t token) { return head.in_qkv(token, 1); });
-    store(d_values, 1.0f, 1.0f, head, own, d_qkv, [&](std::int64_t token) { return head.in_qkv(token, 2); });
+    store(d_values, factor, factor, head, own, d_qkv,
+          [&](std::int64_t token) { return head.in_qkv(token, 2); });
 }
 
-// Calls launch with the size that the kernels take a head for, as a constant.
+// Calls launch with the size that the kernels take a head for, and whether there is dropout, as constants.
 template <typename Launch>
-void with_size(std::int64_t size, Launch launch) {
+void with_size(const Attention& a, std::int64_t columns, Launch launch) {
+    const auto with = [&](auto size) {
+        a.dropout.rate > 0 ? launch(size, std::true_type{}) : launch(size, std::false_type{});
+    };
+    const std::int64_t size = columns / a.heads;
     if (size <= 32) {
-        launch(std::integral_constant<int, 32>{});
+        with(std::integral_constant<int, 32>{});
     } else if (size <= 64) {
-        launch(std::integral_constant<int, 64>{});
+        with(std::integral_constant<int, 64>{});
     } else if (size <= 96) {
-        launch(std::integral_constant<int, 96>{});
+        with(std::integral_constant<int, 96>{});
     } else {
-        launch(std::integral_constant<int, 128>{});
+        with(std::integral_constant<int, 128>{});
     }
 }
 
@@ -329,8 +380,8 @@ bool vectors_in_packs(const Attention& a, const Tensor& y, std::initializer_list
 void tensor_attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
                       cudaStream_t stream) {
     const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>()});
-    with_size(y.columns() / a.heads, [&](auto size) {
-        tensor_attention_kernel<size><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
+    with_size(a, y.columns(), [&](auto size, auto drops) {
+        tensor_attention_kernel<size, drops><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
             a, y.columns(), packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>());
     });
 }
@@ -341,11 +392,11 @@ void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tens
     auto* products = workspace.take<float>(y.rows() * a.heads);
     if (products == nullptr) return;
     const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>(), dy.data<Bf16>()});
-    with_size(y.columns() / a.heads, [&](auto size) {
-        tensor_queries_kernel<size><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
+    with_size(a, y.columns(), [&](auto size, auto drops) {
+        tensor_queries_kernel<size, drops><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
             a, y.columns(), packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(),
             products, d_qkv.data<Bf16>());
-        tensor_keys_kernel<size><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
+        tensor_keys_kernel<size, drops><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
             a, y.columns(), packs, qkv.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products,
             d_qkv.data<Bf16>());
     });
