@@ -198,11 +198,11 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
     }
 }
 
-// Calls launch with the number of 32s that a head's numbers fill, and whether there is dropout, as constants.
-template <typename Launch>
-void with_parts(const Attention& a, std::int64_t columns, Launch launch) {
+// Calls queue with the number of 32s that a head's numbers fill, and whether there is dropout, as constants.
+template <typename Queue>
+void with_parts(const Attention& a, std::int64_t columns, Queue queue) {
     const auto with = [&](auto parts) {
-        a.dropout.rate > 0 ? launch(parts, std::true_type{}) : launch(parts, std::false_type{});
+        a.dropout.rate > 0 ? queue(parts, std::true_type{}) : queue(parts, std::false_type{});
     };
     const std::int64_t size = columns / a.heads;
     if (size <= 32) {
@@ -226,8 +226,8 @@ dim3 blocks_of(const Attention& a, std::int64_t rows) {
 void attention(const Attention& a, std::int64_t rows, std::int64_t columns, const float* qkv, float* y,
                float* sums, cudaStream_t stream) {
     with_parts(a, columns, [&](auto parts, auto drops) {
-        attention_kernel<parts, drops>
-            <<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums);
+        launch(attention_kernel<parts, drops>, blocks_of(a, rows), kWarps * 32, stream, a, columns, qkv, y,
+               sums);
     });
 }
 
@@ -235,10 +235,10 @@ void attention_backward(const Attention& a, std::int64_t rows, std::int64_t colu
                         const float* y, const float* sums, const float* dy, float* d_qkv,
                         cudaStream_t stream) {
     with_parts(a, columns, [&](auto parts, auto drops) {
-        attention_queries_kernel<parts, drops>
-            <<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums, dy, d_qkv);
-        attention_keys_kernel<parts, drops>
-            <<<blocks_of(a, rows), kWarps * 32, 0, stream>>>(a, columns, qkv, y, sums, dy, d_qkv);
+        launch(attention_queries_kernel<parts, drops>, blocks_of(a, rows), kWarps * 32, stream, a, columns,
+               qkv, y, sums, dy, d_qkv);
+        launch(attention_keys_kernel<parts, drops>, blocks_of(a, rows), kWarps * 32, stream, a, columns, qkv,
+               y, sums, dy, d_qkv);
     });
 }
 

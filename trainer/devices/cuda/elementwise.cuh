@@ -35,9 +35,10 @@ template <typename F, typename Out, typename... In>
 void map(F f, std::int64_t count, cudaStream_t stream, Out* out, const In*... in) {
     constexpr int kWidth = std::max({kPacked<Out>, kPacked<In>...});
     if (in_packs({out, in...})) {
-        map_kernel<kWidth><<<blocks_for(count / kWidth + 1), kThreads, 0, stream>>>(f, count, out, in...);
+        launch(map_kernel<kWidth, F, Out, In...>, blocks_for(count / kWidth + 1), kThreads, stream, f, count,
+               out, in...);
     } else {
-        map_kernel<1><<<blocks_for(count), kThreads, 0, stream>>>(f, count, out, in...);
+        launch(map_kernel<1, F, Out, In...>, blocks_for(count), kThreads, stream, f, count, out, in...);
     }
 }
 

@@ -133,8 +133,8 @@ unsigned channels_of(ImageShape shape) {
 void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, cudaStream_t stream) {
     with_number(dy.type(), [&](auto number) {
         using T = decltype(number);
-        sum_channels_kernel<<<channels_of(shape), kThreads, 0, stream>>>(shape, dy.rows(), dy.data<T>(),
-                                                                         db.data<float>());
+        launch(sum_channels_kernel<T>, channels_of(shape), kThreads, stream, shape, dy.rows(), dy.data<T>(),
+               db.data<float>());
     });
 }
 
@@ -142,9 +142,8 @@ void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const T
                 const Tensor& running, const Tensor& saved, const Tensor& y, cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        batch_norm_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(
-            norm, x.rows(), x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(),
-            saved.data<float>(), y.data<T>());
+        launch(batch_norm_kernel<T>, channels_of(norm.x), kThreads, stream, norm, x.rows(), x.data<T>(),
+               w.data<float>(), b.data<float>(), running.data<float>(), saved.data<float>(), y.data<T>());
     });
 }
 
@@ -152,9 +151,8 @@ void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& 
                           const Tensor& running, const Tensor& y, cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        batch_norm_inference_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(
-            norm, x.rows(), x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(),
-            y.data<T>());
+        launch(batch_norm_inference_kernel<T>, channels_of(norm.x), kThreads, stream, norm, x.rows(),
+               x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(), y.data<T>());
     });
 }
 
@@ -163,9 +161,9 @@ void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y
                          const Tensor& db, cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        batch_norm_backward_kernel<<<channels_of(norm.x), kThreads, 0, stream>>>(
-            norm, x.rows(), x.data<T>(), y.data<T>(), w.data<float>(), saved.data<float>(), dy.data<T>(),
-            dx.data<T>(), dw.data<float>(), db.data<float>());
+        launch(batch_norm_backward_kernel<T>, channels_of(norm.x), kThreads, stream, norm, x.rows(),
+               x.data<T>(), y.data<T>(), w.data<float>(), saved.data<float>(), dy.data<T>(), dx.data<T>(),
+               dw.data<float>(), db.data<float>());
     });
 }
 
@@ -175,9 +173,8 @@ void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to
     const dim3 blocks(blocks_for(columns), static_cast<unsigned>(std::min(from.rows(), kMostInY)));
     with_number(from.type(), [&](auto number) {
         using T = decltype(number);
-        copy_columns_kernel<<<blocks, kThreads, 0, stream>>>(from.data<T>() + from_column, from.columns(),
-                                                             to.data<T>() + to_column, to.columns(),
-                                                             from.rows(), columns, write == Write::add);
+        launch(copy_columns_kernel<T>, blocks, kThreads, stream, from.data<T>() + from_column, from.columns(),
+               to.data<T>() + to_column, to.columns(), from.rows(), columns, write == Write::add);
     });
 }
 

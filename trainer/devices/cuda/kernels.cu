@@ -173,9 +173,9 @@ __global__ void adam_kernel(float* parameters, const float* gradients, float* m,
 void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out,
             cudaStream_t stream) {
     const std::int64_t count = out.rows() * data.columns();
-    const auto queue = [&](const auto* in, auto* to) {
-        gather_kernel<<<blocks_for(count), kThreads, 0, stream>>>(in, indices.data<std::int32_t>(), count,
-                                                                  data.columns(), affine, to);
+    const auto queue = [&]<typename In, typename Out>(const In* in, Out* to) {
+        launch(gather_kernel<In, Out>, blocks_for(count), kThreads, stream, in, indices.data<std::int32_t>(),
+               count, data.columns(), affine, to);
     };
     if (data.type() == Type::i32) return queue(data.data<std::int32_t>(), out.data<std::int32_t>());
     if (data.type() == Type::u16) return queue(data.data<std::uint16_t>(), out.data<std::int32_t>());
@@ -189,8 +189,8 @@ void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tens
 void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream) {
     with_number(y.type(), [&](auto number) {
         using T = decltype(number);
-        repeat_row_kernel<<<blocks_for(y.elements()), kThreads, 0, stream>>>(row.data<T>(), y.elements(),
-                                                                             y.columns(), y.data<T>());
+        launch(repeat_row_kernel<T>, blocks_for(y.elements()), kThreads, stream, row.data<T>(), y.elements(),
+               y.columns(), y.data<T>());
     });
 }
 
@@ -220,9 +220,9 @@ void add_channel_bias(ImageShape shape, const Tensor& bias, Activation activatio
                       cudaStream_t stream) {
     with_number(y.type(), [&](auto number) {
         using T = decltype(number);
-        add_channel_bias_kernel<<<blocks_for(y.elements()), kThreads, 0, stream>>>(
-            y.data<T>(), bias ? bias.data<T>() : nullptr, y.elements(), shape.channels,
-            shape.height * shape.width, activation == Activation::relu);
+        launch(add_channel_bias_kernel<T>, blocks_for(y.elements()), kThreads, stream, y.data<T>(),
+               bias ? bias.data<T>() : nullptr, y.elements(), shape.channels, shape.height * shape.width,
+               activation == Activation::relu);
     });
 }
 
@@ -230,9 +230,8 @@ void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor
               cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        max_pool_kernel<<<blocks_for(y.elements()), kThreads, 0, stream>>>(
-            x.data<T>(), y.elements(), x_shape.height, x_shape.width, y.data<T>(),
-            picked.data<std::uint8_t>());
+        launch(max_pool_kernel<T>, blocks_for(y.elements()), kThreads, stream, x.data<T>(), y.elements(),
+               x_shape.height, x_shape.width, y.data<T>(), picked.data<std::uint8_t>());
     });
 }
 
@@ -240,17 +239,16 @@ void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picke
                        cudaStream_t stream) {
     with_number(dy.type(), [&](auto number) {
         using T = decltype(number);
-        max_pool_backward_kernel<<<blocks_for(dy.elements()), kThreads, 0, stream>>>(
-            dy.data<T>(), picked.data<std::uint8_t>(), dy.elements(), x_shape.height, x_shape.width,
-            dx.data<T>());
+        launch(max_pool_backward_kernel<T>, blocks_for(dy.elements()), kThreads, stream, dy.data<T>(),
+               picked.data<std::uint8_t>(), dy.elements(), x_shape.height, x_shape.width, dx.data<T>());
     });
 }
 
 void dropout(const Tensor& x, Dropout dropout, const Tensor& y, cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        dropout_kernel<<<blocks_for(x.elements()), kThreads, 0, stream>>>(
-            x.data<T>(), x.elements(), x.columns(), dropout, 1 / (1 - dropout.rate), y.data<T>());
+        launch(dropout_kernel<T>, blocks_for(x.elements()), kThreads, stream, x.data<T>(), x.elements(),
+               x.columns(), dropout, 1 / (1 - dropout.rate), y.data<T>());
     });
 }
 
@@ -276,23 +274,23 @@ void add(const Tensor& x, const Tensor& y, cudaStream_t stream) {
 }
 
 void scale(float* x, std::int64_t count, float factor, cudaStream_t stream) {
-    scale_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, count, factor);
+    launch(scale_kernel, blocks_for(count), kThreads, stream, x, count, factor);
 }
 
 void square_sum(const float* x, std::int64_t count, double* sums, cudaStream_t stream) {
     constexpr int kParts = static_cast<int>(kSquareSums) - 1;
-    square_parts_kernel<<<kParts, kThreads, 0, stream>>>(x, count, sums + 1);
-    sum_parts_kernel<<<1, 32, 0, stream>>>(sums + 1, kParts, sums);
+    launch(square_parts_kernel, kParts, kThreads, stream, x, count, sums + 1);
+    launch(sum_parts_kernel, 1, 32, stream, sums + 1, kParts, sums);
 }
 
 void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,
          cudaStream_t stream) {
-    sgd_kernel<<<blocks_for(count), kThreads, 0, stream>>>(parameters, gradients, velocity, count, step);
+    launch(sgd_kernel, blocks_for(count), kThreads, stream, parameters, gradients, velocity, count, step);
 }
 
 void adam(float* parameters, const float* gradients, float* m, float* v, std::int64_t count, AdamStep step,
           cudaStream_t stream) {
-    adam_kernel<<<blocks_for(count), kThreads, 0, stream>>>(parameters, gradients, m, v, count, step);
+    launch(adam_kernel, blocks_for(count), kThreads, stream, parameters, gradients, m, v, count, step);
 }
 
 }  // namespace dp::trainer::kernels

@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files of kernels share: how many blocks, which items a thread takes, and sums over a warp or a
-// block in an order that is always the same.
+// What the files of kernels share: how a kernel is launched, how many blocks, which items a thread takes, and
+// sums over a warp or a block in an order that is always the same.
 #ifndef TRAINER_DEVICES_CUDA_LAUNCHING_CUH
 #define TRAINER_DEVICES_CUDA_LAUNCHING_CUH
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace dp::trainer::kernels {
+
+// Queues a kernel. Whether it could be queued, cudaGetLastError() says: CudaDevice::queued() asks it.
+template <typename... Parameters>
+void launch(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream,
+            std::type_identity_t<Parameters>... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.stream = stream;
+    cudaLaunchKernelEx(&config, kernel, arguments...);
+}
 
 inline constexpr int kThreads = 256;
 // More blocks than that gain nothing: each thread then walks on by the size of the grid.

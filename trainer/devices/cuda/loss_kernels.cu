@@ -37,7 +37,7 @@ void with_parts(unsigned blocks, const Tensor& metrics, Workspace& workspace, cu
     auto* parts = workspace.take<Part>(blocks);
     if (parts == nullptr) return;
     queue(parts);
-    add_parts_kernel<<<1, kThreads, 0, stream>>>(parts, blocks, metrics.data<double>());
+    launch(add_parts_kernel, 1, kThreads, stream, parts, blocks, metrics.data<double>());
 }
 
 // A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
@@ -188,11 +188,11 @@ void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float sca
             const T* in = logits.data<T>();
             T* out = wanted<T>(gradient);
             if (few) {
-                softmax_cross_entropy_kernel<<<blocks, kThreads, 0, stream>>>(in, right, rows, classes, scale,
-                                                                              parts, out);
+                launch(softmax_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, rows, classes,
+                       scale, parts, out);
             } else {
-                wide_cross_entropy_kernel<<<blocks, kThreads, 0, stream>>>(in, right, classes, scale, parts,
-                                                                           out);
+                launch(wide_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, classes, scale,
+                       parts, out);
             }
         });
     });
@@ -204,9 +204,9 @@ void squared_error(const Tensor& prediction, const Tensor& target, float scale, 
     with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
         with_number(prediction.type(), [&](auto number) {
             using T = decltype(number);
-            squared_error_kernel<<<blocks, kThreads, 0, stream>>>(
-                prediction.data<T>(), target.data<float>(), prediction.elements(),
-                static_cast<float>(prediction.columns()), scale, parts, wanted<T>(gradient));
+            launch(squared_error_kernel<T>, blocks, kThreads, stream, prediction.data<T>(),
+                   target.data<float>(), prediction.elements(), static_cast<float>(prediction.columns()),
+                   scale, parts, wanted<T>(gradient));
         });
     });
 }
@@ -217,8 +217,8 @@ void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const
     with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
         with_number(logits.type(), [&](auto number) {
             using T = decltype(number);
-            sigmoid_dice_kernel<<<blocks, kThreads, 0, stream>>>(
-                logits.data<T>(), target.data<float>(), logits.columns(), scale, parts, wanted<T>(gradient));
+            launch(sigmoid_dice_kernel<T>, blocks, kThreads, stream, logits.data<T>(), target.data<float>(),
+                   logits.columns(), scale, parts, wanted<T>(gradient));
         });
     });
 }

@@ -61,12 +61,12 @@ void sum_rows_of(Term term, std::int64_t rows, std::int64_t columns, Write write
     if (parts == nullptr) return;
     const dim3 blocks(static_cast<unsigned>((columns + kSumColumns - 1) / kSumColumns),
                       static_cast<unsigned>(count));
-    sum_parts_of_rows_kernel<<<blocks, dim3(kSumColumns, kSumWarps), 0, stream>>>(term, rows, columns,
-                                                                                  rows_a_part, parts);
+    launch(sum_parts_of_rows_kernel<Term>, blocks, dim3(kSumColumns, kSumWarps), stream, term, rows, columns,
+           rows_a_part, parts);
     for (std::size_t i = 0; i < sums.size(); ++i)
-        add_parts_of_rows_kernel<<<blocks_for(columns), kThreads, 0, stream>>>(
-            parts + static_cast<std::int64_t>(i) * count * columns, static_cast<int>(count), columns,
-            write == Write::add, sums[i]);
+        launch(add_parts_of_rows_kernel<float>, blocks_for(columns), kThreads, stream,
+               parts + static_cast<std::int64_t>(i) * count * columns, static_cast<int>(count), columns,
+               write == Write::add, sums[i]);
 }
 
 }  // namespace dp::trainer::kernels

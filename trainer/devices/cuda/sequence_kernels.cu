@@ -28,14 +28,14 @@ struct GeluBackward {
     }
 };
 
-// Calls launch with how many neighbours a thread takes at once, as a constant: where rows of that many
+// Calls queue with how many neighbours a thread takes at once, as a constant: where rows of that many
 // columns, and all the places, allow 16 bytes of T, these, else one.
-template <typename T, typename Launch>
-void with_width(std::int64_t columns, std::initializer_list<const void*> places, Launch launch) {
+template <typename T, typename Queue>
+void with_width(std::int64_t columns, std::initializer_list<const void*> places, Queue queue) {
     if (columns % kPacked<T> == 0 && in_packs(places)) {
-        launch(std::integral_constant<int, kPacked<T>>{});
+        queue(std::integral_constant<int, kPacked<T>>{});
     } else {
-        launch(std::integral_constant<int, 1>{});
+        queue(std::integral_constant<int, 1>{});
     }
 }
 
@@ -209,9 +209,9 @@ void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, c
     with_number(y.type(), [&](auto number) {
         using T = decltype(number);
         with_width<T>(y.columns(), {table.data<T>(), positions.data<T>(), y.data<T>()}, [&](auto width) {
-            embed_kernel<width><<<blocks_for(y.elements() / width), kThreads, 0, stream>>>(
-                tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<T>(), positions.data<T>(),
-                y.columns() / width, y.data<T>());
+            launch(embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads, stream,
+                   tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<T>(),
+                   positions.data<T>(), y.columns() / width, y.data<T>());
         });
     });
 }
@@ -220,10 +220,10 @@ void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_tabl
                     cudaStream_t stream) {
     with_number(dy.type(), [&](auto number) {
         using T = decltype(number);
-        embed_table_backward_kernel<<<static_cast<unsigned>(dy.rows()), kThreads, 0, stream>>>(
-            tokens.data<std::int32_t>(), dy.rows(), dy.data<T>(), dy.columns(), d_table.data<float>());
-        embed_positions_backward_kernel<<<blocks_for(tokens.columns() * dy.columns()), kThreads, 0, stream>>>(
-            dy.rows(), tokens.columns(), dy.data<T>(), dy.columns(), d_positions.data<float>());
+        launch(embed_table_backward_kernel<T>, static_cast<unsigned>(dy.rows()), kThreads, stream,
+               tokens.data<std::int32_t>(), dy.rows(), dy.data<T>(), dy.columns(), d_table.data<float>());
+        launch(embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()), kThreads,
+               stream, dy.rows(), tokens.columns(), dy.data<T>(), dy.columns(), d_positions.data<float>());
     });
 }
 
@@ -233,9 +233,9 @@ void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor&
         using T = decltype(number);
         with_width<T>(x.columns(), {x.data<T>(), w.data<float>(), b.data<float>(), y.data<T>()},
                       [&](auto width) {
-                          layer_norm_kernel<width><<<warps_for(x.rows()), kThreads, 0, stream>>>(
-                              x.data<T>(), x.rows(), x.columns() / width, w.data<float>(), b.data<float>(),
-                              y.data<T>(), saved.data<float>());
+                          launch(layer_norm_kernel<width, T>, warps_for(x.rows()), kThreads, stream,
+                                 x.data<T>(), x.rows(), x.columns() / width, w.data<float>(), b.data<float>(),
+                                 y.data<T>(), saved.data<float>());
                       });
     });
 }
@@ -247,9 +247,9 @@ void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, 
         using T = decltype(number);
         with_width<T>(x.columns(), {x.data<T>(), w.data<float>(), dy.data<T>(), dx.data<T>()},
                       [&](auto width) {
-                          layer_norm_backward_kernel<width><<<warps_for(x.rows()), kThreads, 0, stream>>>(
-                              x.data<T>(), x.rows(), x.columns() / width, w.data<float>(),
-                              saved.data<float>(), dy.data<T>(), dx.data<T>());
+                          launch(layer_norm_backward_kernel<width, T>, warps_for(x.rows()), kThreads, stream,
+                                 x.data<T>(), x.rows(), x.columns() / width, w.data<float>(),
+                                 saved.data<float>(), dy.data<T>(), dx.data<T>());
                       });
         sum_rows_of(LayerNormParameters<T>{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()},
                     x.rows(), x.columns(), Write::set, {dw.data<float>(), db.data<float>()}, workspace,

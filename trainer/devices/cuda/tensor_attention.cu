@@ -12,6 +12,7 @@
 #include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_head.cuh"
+#include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 #include "trainer/devices/cuda/tensor_core.cuh"
 
@@ -346,11 +347,11 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
           [&](std::int64_t token) { return head.in_qkv(token, 2); });
 }
 
-// Calls launch with the size that the kernels take a head for, and whether there is dropout, as constants.
-template <typename Launch>
-void with_size(const Attention& a, std::int64_t columns, Launch launch) {
+// Calls queue with the size that the kernels take a head for, and whether there is dropout, as constants.
+template <typename Queue>
+void with_size(const Attention& a, std::int64_t columns, Queue queue) {
     const auto with = [&](auto size) {
-        a.dropout.rate > 0 ? launch(size, std::true_type{}) : launch(size, std::false_type{});
+        a.dropout.rate > 0 ? queue(size, std::true_type{}) : queue(size, std::false_type{});
     };
     const std::int64_t size = columns / a.heads;
     if (size <= 32) {
@@ -381,8 +382,8 @@ void tensor_attention(const Attention& a, const Tensor& qkv, const Tensor& y, co
                       cudaStream_t stream) {
     const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>()});
     with_size(a, y.columns(), [&](auto size, auto drops) {
-        tensor_attention_kernel<size, drops><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
-            a, y.columns(), packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>());
+        launch(tensor_attention_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
+               packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>());
     });
 }
 
@@ -393,12 +394,11 @@ void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tens
     if (products == nullptr) return;
     const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>(), dy.data<Bf16>()});
     with_size(a, y.columns(), [&](auto size, auto drops) {
-        tensor_queries_kernel<size, drops><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
-            a, y.columns(), packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(),
-            products, d_qkv.data<Bf16>());
-        tensor_keys_kernel<size, drops><<<blocks_of(a, y), kThreadsOfBlock, 0, stream>>>(
-            a, y.columns(), packs, qkv.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products,
-            d_qkv.data<Bf16>());
+        launch(tensor_queries_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
+               packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products,
+               d_qkv.data<Bf16>());
+        launch(tensor_keys_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
+               packs, qkv.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products, d_qkv.data<Bf16>());
     });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A warp's products of bf16 matrices on tensor cores, added up in float: the instructions mma.sync.m16n8k16
-// and ldmatrix of the PTX ISA, and which numbers lie where in them. tensor_attention.cu is built of these.
+// A warp's products of bf16 matrices on tensor cores, added up in float: which numbers lie where in the
+// instructions of tensor_instructions.cuh. tensor_attention.cu is built of these.
 //
 // A warp holds a matrix in pieces. Of a sum, 16 x 8 floats, a lane has four: rows lane / 4 and lane / 4 + 8,
 // columns lane % 4 * 2 and the next. Of a left factor, 16 x 16, it has four pairs of neighbours: the places
@@ -12,6 +12,8 @@
 #include <cuda_bf16.h>
 
 #include <cstring>
+
+#include "trainer/devices/cuda/tensor_instructions.cuh"
 
 namespace dp::trainer::kernels {
 
@@ -38,28 +40,7 @@ __device__ inline unsigned pair_of(float first, float second) {
 }
 
 __device__ inline void multiply_add(SumPiece& sum, const LeftPiece& left, unsigned right0, unsigned right1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sum.at[0]), "+f"(sum.at[1]), "+f"(sum.at[2]), "+f"(sum.at[3])
-        : "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), "r"(right0), "r"(right1));
-}
-
-// Four matrices of 8 x 8 from shared memory; lane i gives the place of row i % 8 of matrix i / 8, a multiple
-// of 16 bytes. Of each, lane i gets two neighbours of row i / 4: columns i % 4 * 2 and the next.
-__device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
-    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(place)
-                 : "memory");
-}
-// The same of the transposed matrices.
-__device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
-    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(place)
-                 : "memory");
+    multiply_add_16x8x16(sum.at, left.at, right0, right1);
 }
 
 // ---- with matrices in shared memory, kStride numbers from row to row

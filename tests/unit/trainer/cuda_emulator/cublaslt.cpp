@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuBLASLt of the emulated GPU: what the trainer's gemm.cpp calls of it, as its manual says. Whatever the
+// trainer sets that has no meaning here, or contradicts the manual, ends the program.
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+void require(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "emulated cuBLASLt: %s\n", what);
+    std::abort();
+}
+
+struct Layout {
+    cudaDataType_t type = CUDA_R_32F;
+    std::int64_t rows = 0, columns = 0, leading = 0;
+};
+struct Operation {
+    cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    const void* bias = nullptr;
+    cudaDataType_t bias_type = CUDA_R_32F;
+};
+struct Preference {
+    std::uint64_t workspace = 0;
+    std::uint32_t alignment = 256;  // the least of those that were promised
+};
+// What lies in the bytes of an algorithm.
+struct Chosen {
+    std::int64_t rows, columns;  // of the result
+    std::uint32_t alignment;
+};
+static_assert(sizeof(Chosen) <= sizeof(cublasLtMatmulAlgo_t));
+
+template <typename T>
+T& at(const void* handle) {
+    return *static_cast<T*>(const_cast<void*>(handle));
+}
+template <typename T, typename Handle>
+cublasStatus_t make(Handle* handle, T value) {
+    *handle = reinterpret_cast<Handle>(new T(value));
+    return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T>
+cublasStatus_t end(void* handle) {
+    delete static_cast<T*>(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T>
+void set(T& to, const void* from, std::size_t bytes) {
+    require(bytes == sizeof to, "an attribute of another size");
+    std::memcpy(&to, from, sizeof to);
+}
+
+float number(const void* matrix, cudaDataType_t type, std::int64_t place) {
+    if (type == CUDA_R_32F) return static_cast<const float*>(matrix)[place];
+    return __bfloat162float(static_cast<const __nv_bfloat16*>(matrix)[place]);
+}
+void store(void* matrix, cudaDataType_t type, std::int64_t place, double value) {
+    if (type == CUDA_R_32F) {
+        static_cast<float*>(matrix)[place] = static_cast<float>(value);
+    } else {
+        static_cast<__nv_bfloat16*>(matrix)[place] = __float2bfloat16_rn(static_cast<float>(value));
+    }
+}
+
+// op(matrix), row after row.
+std::vector<float> operand(const void* matrix, const Layout& layout, cublasOperation_t operation) {
+    std::vector<float> numbers;
+    const bool transposed = operation == CUBLAS_OP_T;
+    const std::int64_t rows = transposed ? layout.columns : layout.rows,
+                       columns = transposed ? layout.rows : layout.columns;
+    numbers.reserve(static_cast<std::size_t>(rows * columns));
+    for (std::int64_t row = 0; row < rows; ++row)
+        for (std::int64_t column = 0; column < columns; ++column)
+            numbers.push_back(
+                number(matrix, layout.type,
+                       transposed ? row * layout.leading + column : column * layout.leading + row));
+    return numbers;
+}
+
+}  // namespace
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    return make(handle, 0);
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    return end<int>(handle);
+}
+std::size_t cublasLtGetVersion() {
+    return 1;
+}
+const char* cublasLtGetStatusString(cublasStatus_t) {
+    return "an error";
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    require(compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F, "sums are to be of fp32");
+    return make(handle, Operation{});
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t handle) {
+    return end<Operation>(handle);
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              std::size_t bytes) {
+    auto& operation = at<Operation>(handle);
+    switch (attribute) {
+        case CUBLASLT_MATMUL_DESC_TRANSA:
+            set(operation.a, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_DESC_TRANSB:
+            set(operation.b, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_DESC_EPILOGUE:
+            set(operation.epilogue, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+            set(operation.bias, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+            set(operation.bias_type, value, bytes);
+            break;
+        default:
+            require(false, "an attribute of a product that is not emulated");
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* handle, cudaDataType_t type,
+                                          std::uint64_t rows, std::uint64_t columns, std::int64_t leading) {
+    const Layout layout{type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), leading};
+    require(leading >= layout.rows, "columns that overlap");
+    return make(handle, layout);
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
+    return end<Layout>(handle);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* handle) {
+    return make(handle, Preference{});
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t handle) {
+    return end<Preference>(handle);
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+    auto& preference = at<Preference>(handle);
+    std::uint32_t number = 0;
+    switch (attribute) {
+        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+            set(preference.workspace, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+            set(number, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+            set(number, value, bytes);
+            preference.alignment = std::min(preference.alignment, number);
+            break;
+        default:
+            require(false, "a preference that is not emulated");
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* found, int* count) {
+    const auto factors = at<Layout>(a).type, result = at<Layout>(c).type;
+    require(factors == at<Layout>(b).type && result == at<Layout>(d).type &&
+                (factors == CUDA_R_16BF || (factors == CUDA_R_32F && result == CUDA_R_32F)),
+            "types that cuBLASLt does not multiply");
+    // As on machines whose cuBLASLt has no fused form.
+    *count = 0;
+    if (std::getenv("DP_CUDA_EMULATOR_NO_EPILOGUES") != nullptr &&
+        at<Operation>(operation).epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *count = 1;
+    *found = {};
+    const Chosen chosen{at<Layout>(c).rows, at<Layout>(c).columns, at<Preference>(preference).alignment};
+    std::memcpy(&found->algo, &chosen, sizeof chosen);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+    Chosen chosen;
+    std::memcpy(&chosen, algorithm, sizeof chosen);
+    *result = {};
+    const auto& layout = at<Layout>(c);
+    return chosen.rows == layout.rows && chosen.columns == layout.columns ? CUBLAS_STATUS_SUCCESS
+                                                                          : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_handle, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_handle, const void* b,
+                              cublasLtMatrixLayout_t b_handle, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_handle,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t) {
+    const auto& operation = at<Operation>(operation_handle);
+    const auto& layout = at<Layout>(d_handle);
+    Chosen chosen;
+    std::memcpy(&chosen, algorithm, sizeof chosen);
+    require(chosen.rows == layout.rows && chosen.columns == layout.columns,
+            "the algorithm of another product");
+    for (const void* place : {a, b, c, static_cast<const void*>(d)})
+        require(reinterpret_cast<std::uintptr_t>(place) % chosen.alignment == 0,
+                "less alignment than was promised");
+    const auto left = operand(a, at<Layout>(a_handle), operation.a),
+               right = operand(b, at<Layout>(b_handle), operation.b);
+    const std::int64_t rows = layout.rows, columns = layout.columns,
+                       inner = static_cast<std::int64_t>(left.size()) / rows;
+    require(inner * columns == static_cast<std::int64_t>(right.size()) &&
+                inner * rows == static_cast<std::int64_t>(left.size()),
+            "matrices that do not fit");
+    if (workspace_bytes > 0) {  // it is the product's to write in
+        static_cast<char*>(workspace)[0] = 1;
+        static_cast<char*>(workspace)[workspace_bytes - 1] = 1;
+    }
+    const bool has_bias =
+        operation.epilogue == CUBLASLT_EPILOGUE_BIAS || operation.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    if (has_bias)
+        require(operation.bias != nullptr && operation.bias_type == layout.type,
+                "an epilogue without its bias");
+    const double factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
+    std::vector<double> sums(static_cast<std::size_t>(columns));
+    for (std::int64_t row = 0; row < rows; ++row) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (std::int64_t k = 0; k < inner; ++k) {
+            const double own = left[static_cast<std::size_t>(row * inner + k)];
+            const float* others = &right[static_cast<std::size_t>(k * columns)];
+            for (std::int64_t column = 0; column < columns; ++column)
+                sums[static_cast<std::size_t>(column)] += own * static_cast<double>(others[column]);
+        }
+        for (std::int64_t column = 0; column < columns; ++column) {
+            const std::int64_t place = column * layout.leading + row;
+            double value = factor * sums[static_cast<std::size_t>(column)];
+            if (kept != 0) value += kept * static_cast<double>(number(c, layout.type, place));
+            if (has_bias) value += static_cast<double>(number(operation.bias, layout.type, row));
+            if (operation.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && value < 0) value = 0;
+            store(d, layout.type, place, value);
+        }
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuDNN of the emulated GPU: what the trainer's convolution.cpp calls of it. With
+// DP_CUDA_EMULATOR_NO_BF16_CONVOLUTIONS in the environment it has no algorithm for bf16, as cuDNN does not
+// have one for every shape.
+#include <cuda_bf16.h>
+#include <cudnn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t kWorkspace = 100;
+
+void require(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "emulated cuDNN: %s\n", what);
+    std::abort();
+}
+
+// [images, channels, height, width], or the filters of a convolution.
+struct Tensor {
+    cudnnDataType_t type;
+    std::int64_t images, channels, height, width;
+    std::size_t size() const { return static_cast<std::size_t>(images * channels * height * width); }
+};
+struct Convolution {
+    int padding, stride;
+    cudnnMathType_t unit;
+};
+
+template <typename T>
+T& at(const void* handle) {
+    return *static_cast<T*>(const_cast<void*>(handle));
+}
+template <typename T, typename Handle>
+cudnnStatus_t make(Handle* handle) {
+    *handle = reinterpret_cast<Handle>(new T{});
+    return CUDNN_STATUS_SUCCESS;
+}
+template <typename T>
+cudnnStatus_t end(void* handle) {
+    delete static_cast<T*>(handle);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+std::vector<double> numbers(const void* from, const Tensor& tensor) {
+    std::vector<double> all(tensor.size());
+    for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] = tensor.type == CUDNN_DATA_FLOAT
+                     ? static_cast<double>(static_cast<const float*>(from)[i])
+                     : static_cast<double>(__bfloat162float(static_cast<const __nv_bfloat16*>(from)[i]));
+    return all;
+}
+void store(const std::vector<double>& all, const Tensor& tensor, void* to) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto value = static_cast<float>(all[i]);
+        if (tensor.type == CUDNN_DATA_FLOAT) {
+            static_cast<float*>(to)[i] = value;
+        } else {
+            static_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16_rn(value);
+        }
+    }
+}
+
+// Calls work(x, w, y) with the places of each product of a convolution: y is the sum of x w.
+template <typename Work>
+void for_each_product(const Tensor& x, const Tensor& w, const Tensor& y, const Convolution& c, Work work) {
+    require(x.type == w.type && w.type == y.type, "types that differ");
+    require(x.images == y.images && w.channels == x.channels && w.images == y.channels,
+            "shapes that do not fit");
+    require((x.type == CUDNN_DATA_BFLOAT16) == (c.unit == CUDNN_TENSOR_OP_MATH),
+            "not the unit of the algorithm");
+    for (std::int64_t image = 0; image < y.images; ++image)
+        for (std::int64_t out = 0; out < y.channels; ++out)
+            for (std::int64_t line = 0; line < y.height; ++line)
+                for (std::int64_t column = 0; column < y.width; ++column)
+                    for (std::int64_t in = 0; in < x.channels; ++in)
+                        for (std::int64_t k = 0; k < w.height; ++k)
+                            for (std::int64_t l = 0; l < w.width; ++l) {
+                                const std::int64_t r = line * c.stride + k - c.padding,
+                                                   s = column * c.stride + l - c.padding;
+                                if (r < 0 || r >= x.height || s < 0 || s >= x.width) continue;
+                                work(static_cast<std::size_t>(
+                                         ((image * x.channels + in) * x.height + r) * x.width + s),
+                                     static_cast<std::size_t>(
+                                         ((out * x.channels + in) * w.height + k) * w.width + l),
+                                     static_cast<std::size_t>(
+                                         ((image * y.channels + out) * y.height + line) * y.width + column));
+                            }
+}
+
+// One that cannot be had, and one that can.
+template <typename Performance>
+cudnnStatus_t algorithms(const Tensor& x, int* count, Performance* found) {
+    const bool is_bf16 = x.type == CUDNN_DATA_BFLOAT16;
+    *count = is_bf16 && std::getenv("DP_CUDA_EMULATOR_NO_BF16_CONVOLUTIONS") != nullptr ? 0 : 2;
+    if (*count == 0) return CUDNN_STATUS_SUCCESS;
+    found[0] = {};
+    found[0].status = CUDNN_STATUS_NOT_SUPPORTED;
+    found[0].determinism = CUDNN_DETERMINISTIC;
+    found[1] = {};
+    found[1].status = CUDNN_STATUS_SUCCESS;
+    found[1].determinism = CUDNN_DETERMINISTIC;
+    found[1].memory = kWorkspace;
+    found[1].mathType = is_bf16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t use(void* workspace, std::size_t bytes, const void* alpha, const void* beta) {
+    require(bytes == kWorkspace, "not the workspace that was asked for");
+    std::memset(workspace, 1, bytes);
+    require(*static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0,
+            "factors that are not emulated");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+    return make<int>(handle);
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+    return end<int>(handle);
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
+    return CUDNN_STATUS_SUCCESS;
+}
+const char* cudnnGetErrorString(cudnnStatus_t) {
+    return "an error";
+}
+
+cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* handle) {
+    return make<Tensor>(handle);
+}
+cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t handle) {
+    return end<Tensor>(handle);
+}
+cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t handle, cudnnTensorFormat_t format,
+                                         cudnnDataType_t type, int images, int channels, int height,
+                                         int width) {
+    require(format == CUDNN_TENSOR_NCHW, "a layout that is not emulated");
+    at<Tensor>(handle) = {type, images, channels, height, width};
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* handle) {
+    return make<Tensor>(handle);
+}
+cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t handle) {
+    return end<Tensor>(handle);
+}
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t handle, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int outputs, int inputs, int height,
+                                         int width) {
+    require(format == CUDNN_TENSOR_NCHW, "a layout that is not emulated");
+    at<Tensor>(handle) = {type, outputs, inputs, height, width};
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* handle) {
+    return make<Convolution>(handle);
+}
+cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t handle) {
+    return end<Convolution>(handle);
+}
+cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t handle, int pad_h, int pad_w,
+                                              int stride_h, int stride_w, int dilation_h, int dilation_w,
+                                              cudnnConvolutionMode_t mode, cudnnDataType_t compute) {
+    require(pad_h == pad_w && stride_h == stride_w && dilation_h == 1 && dilation_w == 1 &&
+                mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT,
+            "a convolution that is not emulated");
+    at<Convolution>(handle) = {pad_h, stride_h, CUDNN_DEFAULT_MATH};
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t handle, cudnnMathType_t unit) {
+    at<Convolution>(handle).unit = unit;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
+                                                     const cudnnFilterDescriptor_t,
+                                                     const cudnnConvolutionDescriptor_t,
+                                                     const cudnnTensorDescriptor_t, const int, int* count,
+                                                     cudnnConvolutionFwdAlgoPerf_t* found) {
+    return algorithms(at<Tensor>(x), count, found);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t, const cudnnFilterDescriptor_t w,
+                                                          const cudnnTensorDescriptor_t,
+                                                          const cudnnConvolutionDescriptor_t,
+                                                          const cudnnTensorDescriptor_t, const int,
+                                                          int* count,
+                                                          cudnnConvolutionBwdDataAlgoPerf_t* found) {
+    return algorithms(at<Tensor>(w), count, found);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
+                                                            const cudnnTensorDescriptor_t,
+                                                            const cudnnConvolutionDescriptor_t,
+                                                            const cudnnFilterDescriptor_t, const int,
+                                                            int* count,
+                                                            cudnnConvolutionBwdFilterAlgoPerf_t* found) {
+    return algorithms(at<Tensor>(x), count, found);
+}
+
+cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t, const void* alpha,
+                                      const cudnnTensorDescriptor_t x_handle, const void* x,
+                                      const cudnnFilterDescriptor_t w_handle, const void* w,
+                                      const cudnnConvolutionDescriptor_t convolution,
+                                      cudnnConvolutionFwdAlgo_t, void* workspace, std::size_t bytes,
+                                      const void* beta, const cudnnTensorDescriptor_t y_handle, void* y) {
+    const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
+               &y_shape = at<Tensor>(y_handle);
+    const auto in = numbers(x, x_shape), weights = numbers(w, w_shape);
+    std::vector<double> sums(y_shape.size());
+    for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
+                     [&](auto i, auto j, auto k) { sums[k] += in[i] * weights[j]; });
+    store(sums, y_shape, y);
+    return use(workspace, bytes, alpha, beta);
+}
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t, const void* alpha,
+                                           const cudnnFilterDescriptor_t w_handle, const void* w,
+                                           const cudnnTensorDescriptor_t y_handle, const void* dy,
+                                           const cudnnConvolutionDescriptor_t convolution,
+                                           cudnnConvolutionBwdDataAlgo_t, void* workspace, std::size_t bytes,
+                                           const void* beta, const cudnnTensorDescriptor_t x_handle,
+                                           void* dx) {
+    const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
+               &y_shape = at<Tensor>(y_handle);
+    const auto slopes = numbers(dy, y_shape), weights = numbers(w, w_shape);
+    std::vector<double> sums(x_shape.size());
+    for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
+                     [&](auto i, auto j, auto k) { sums[i] += slopes[k] * weights[j]; });
+    store(sums, x_shape, dx);
+    return use(workspace, bytes, alpha, beta);
+}
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t, const void* alpha,
+                                             const cudnnTensorDescriptor_t x_handle, const void* x,
+                                             const cudnnTensorDescriptor_t y_handle, const void* dy,
+                                             const cudnnConvolutionDescriptor_t convolution,
+                                             cudnnConvolutionBwdFilterAlgo_t, void* workspace,
+                                             std::size_t bytes, const void* beta,
+                                             const cudnnFilterDescriptor_t w_handle, void* dw) {
+    const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
+               &y_shape = at<Tensor>(y_handle);
+    const auto in = numbers(x, x_shape), slopes = numbers(dy, y_shape);
+    std::vector<double> sums(w_shape.size());
+    for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
+                     [&](auto i, auto j, auto k) { sums[j] += in[i] * slopes[k]; });
+    store(sums, w_shape, dw);
+    return use(workspace, bytes, alpha, beta);
+}
+}

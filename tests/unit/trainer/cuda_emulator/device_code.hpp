@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA's language, as far as the trainer's kernels speak it, for a C++ compiler: included in front of each of
+// their files (-include) in the place of what nvcc knows by itself. What a function does is said in the CUDA
+// C++ Programming Guide under its name. A kernel that uses one that is missing here does not compile: add it.
+#ifndef TESTS_UNIT_TRAINER_CUDA_EMULATOR_DEVICE_CODE_HPP
+#define TESTS_UNIT_TRAINER_CUDA_EMULATOR_DEVICE_CODE_HPP
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "blocks.hpp"
+
+// One block runs at a time, so what its threads share is there once. It holds what the last block left.
+#undef __shared__
+#define __shared__ static
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+
+#define cudaLaunchKernelEx ::dp::cuda_emulator::launch_kernel
+
+namespace dp::cuda_emulator {
+
+template <typename... Parameters>
+cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                          std::type_identity_t<Parameters>... arguments) {
+    const cudaError_t result = run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
+    note(result);
+    return result;
+}
+
+// The value of lane `from`, in each lane.
+template <typename T>
+T value_of(int from, T value) {
+    std::uint64_t words[kWords] = {};
+    static_assert(sizeof value <= sizeof words[0]);
+    std::memcpy(words, &value, sizeof value);
+    std::memcpy(&value, exchange(words).of[from], sizeof value);
+    return value;
+}
+
+}  // namespace dp::cuda_emulator
+
+inline void __syncthreads() {
+    dp::cuda_emulator::wait_for_block(false);
+}
+inline int __syncthreads_or(int predicate) {
+    return dp::cuda_emulator::wait_for_block(predicate != 0);
+}
+// The masks are not looked at: the kernels always name all lanes.
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+    return dp::cuda_emulator::value_of(from % 32, value);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+    return dp::cuda_emulator::value_of(dp::cuda_emulator::lane() ^ mask, value);
+}
+template <typename T>
+T __shfl_down_sync(unsigned, T value, int by) {
+    const int lane = dp::cuda_emulator::lane();
+    return dp::cuda_emulator::value_of(lane + by < 32 ? lane + by : lane, value);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+    const auto& lanes = dp::cuda_emulator::exchange({predicate != 0});
+    unsigned bits = 0;
+    for (int i = 0; i < 32; ++i) bits |= static_cast<unsigned>(lanes.of[i][0]) << i;
+    return bits;
+}
+
+inline int __ffs(int value) {
+    return __builtin_ffs(value);
+}
+inline float rsqrtf(float x) {
+    return 1 / std::sqrt(x);
+}
+inline double rsqrt(double x) {
+    return 1 / std::sqrt(x);
+}
+using std::max;
+using std::min;
+
+#endif

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The instructions of the PTX ISA that tensor_core.cuh is built of; all that is written in PTX. All lanes of
+// a warp call. The tests' emulated GPU has its own of this file (tests/unit/trainer/cuda_emulator).
+#ifndef TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
+#define TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
+
+#include <cuda_bf16.h>
+
+namespace dp::trainer::kernels {
+
+// mma.sync.m16n8k16: sum += left right.
+__device__ inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
+                                            unsigned right1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
+
+// Four matrices of 8 x 8 from shared memory; lane i gives the place of row i % 8 of matrix i / 8, a multiple
+// of 16 bytes. Of each, lane i gets two neighbours of row i / 4: columns i % 4 * 2 and the next.
+__device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(place)
+                 : "memory");
+}
+// The same of the transposed matrices.
+__device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(place)
+                 : "memory");
+}
+
+}  // namespace dp::trainer::kernels
+
+#endif
