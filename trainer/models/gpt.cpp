@@ -16,8 +16,9 @@ namespace dp::trainer {
 namespace {
 
 // The head's logits are made for some tokens at a time: of all tokens they would be the largest tensor by
-// far.
-constexpr std::int64_t kLogits = std::int64_t{32} << 20;
+// far. For each piece the gradient of the embeddings is read and written once, so a piece is a small part of
+// what is held anyway. Of many tokens, in multiples of what a GPU's matrix products are tiled by.
+constexpr std::int64_t kLogits = std::int64_t{32} << 20, kPartOfActivations = 32, kTile = 128;
 
 struct Weights {
     Parameter* weight;
@@ -201,7 +202,10 @@ class Gpt final : public LanguageModel {
 
     // Tokens whose logits are made at a time.
     std::int64_t chunk_of(std::int64_t tokens) const {
-        return std::clamp<std::int64_t>(kLogits / shape_.vocabulary, 1, tokens);
+        const std::int64_t held = activations_per_sample() / shape_.sequence * tokens;
+        std::int64_t piece = std::max(kLogits, held / kPartOfActivations) / shape_.vocabulary;
+        if (piece > kTile) piece -= piece % kTile;
+        return std::clamp<std::int64_t>(piece, 1, tokens);
     }
     std::int64_t kept_layers() const { return shape_.recompute ? 1 : shape_.layers; }
     Activations& activations(std::size_t layer) { return kept_[shape_.recompute ? 0 : layer]; }

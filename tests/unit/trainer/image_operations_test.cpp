@@ -41,6 +41,48 @@ Normed batch_norm(const std::vector<double>& x, const std::vector<double>& w, co
     return result;
 }
 
+// Of which a GPU cuts each channel into parts.
+TEST_P(ImageOperationsTest, BatchNormOfLargeImagesAndItsGradientsAreTheFormulas) {
+    constexpr std::int64_t kRows = 3, kChannels = 2, kPlane = 45 * 47, kColumns = kChannels * kPlane;
+    const BatchNorm norm{{kChannels, 45, 47}, false};
+    const auto x = numbers(kRows * kColumns, 1, -2, 3), dy = numbers(kRows * kColumns, 2);
+    const auto w = random_values(kChannels, 3, 0.5f, 2), b = random_values(kChannels, 4);
+    const Tensor tx = flowing({kRows, kColumns}, x), tdy = flowing({kRows, kColumns}, dy),
+                 tw = floats({kChannels}, w), tb = floats({kChannels}, b),
+                 running = floats({2, kChannels}, {0, 0, 1, 1}), saved = floats({2, kChannels}),
+                 y = flowing({kRows, kColumns}), dx = flowing({kRows, kColumns}), dw = floats({kChannels}),
+                 db = floats({kChannels}), sums = floats({kChannels});
+    device().batch_norm(norm, tx, tw, tb, running, saved, y);
+    const Normed expected = batch_norm(widened(x), widened(w), widened(b), kRows, kPlane, false);
+    expect_tensor(y, expected.y, kTolerance, "y");
+    device().batch_norm_backward(norm, tx, y, tw, saved, tdy, dx, dw, db);
+    device().sum_channels(norm.x, tdy, sums);
+
+    constexpr double kCount = kRows * kPlane;
+    const auto channel_of = [](std::size_t i) { return i / kPlane % kChannels; };
+    const auto normed = [&](std::size_t i) {
+        const std::size_t c = channel_of(i);
+        const auto weight = static_cast<double>(w[c]), bias = static_cast<double>(b[c]);
+        return (expected.y[i] - bias) / weight;
+    };
+    std::vector<double> products(kChannels), gradients(kChannels), slopes;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        products[channel_of(i)] += static_cast<double>(dy[i]) * normed(i);
+        gradients[channel_of(i)] += static_cast<double>(dy[i]);
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const std::size_t c = channel_of(i);
+        const double variance = expected.variances[c] * (kCount - 1) / kCount + 1e-5;
+        slopes.push_back(
+            static_cast<double>(w[c]) / std::sqrt(variance) *
+            (static_cast<double>(dy[i]) - gradients[c] / kCount - normed(i) * products[c] / kCount));
+    }
+    expect_tensor(dx, slopes, 1e-2 * kBfloat16Rounding + kTolerance, "dx");
+    expect_close(values(dw), products, 1e-4, "dw");
+    expect_close(values(db), gradients, 1e-4, "db");
+    expect_close(values(sums), gradients, 1e-4, "sums of channels");
+}
+
 TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
     constexpr std::int64_t kRows = 3, kPlane = 4 * 5;
     for (const bool relu : {false, true}) {

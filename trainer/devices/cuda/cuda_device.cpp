@@ -261,7 +261,7 @@ void CudaDevice::convolve_backward_parameters(const Convolution& c, const Tensor
                                               const Tensor& dw, const Tensor& db) {
     convolutions_->backward_parameters(c, dy, x, dw);
     if (failure_.failed()) return;
-    if (db) kernels::sum_channels(c.y(), dy, db, stream_);
+    if (db) kernels::sum_channels(c.y(), dy, db, *workspace_, stream_);
     queued("the gradient of a convolution's parameters");
 }
 
@@ -273,14 +273,14 @@ void CudaDevice::add_channels(ImageShape shape, const Tensor& b, const Tensor& y
 
 void CudaDevice::sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::sum_channels(shape, dy, db, stream_);
+    kernels::sum_channels(shape, dy, db, *workspace_, stream_);
     queued("summing channels");
 }
 
 void CudaDevice::batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
                             const Tensor& running, const Tensor& saved, const Tensor& y) {
     if (failure_.failed()) return;
-    kernels::batch_norm(norm, x, w, b, running, saved, y, stream_);
+    kernels::batch_norm(norm, x, w, b, running, saved, y, *workspace_, stream_);
     queued("batch norm");
 }
 
@@ -295,7 +295,7 @@ void CudaDevice::batch_norm_backward(const BatchNorm& norm, const Tensor& x, con
                                      const Tensor& saved, const Tensor& dy, const Tensor& dx,
                                      const Tensor& dw, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::batch_norm_backward(norm, x, y, w, saved, dy, dx, dw, db, stream_);
+    kernels::batch_norm_backward(norm, x, y, w, saved, dy, dx, dw, db, *workspace_, stream_);
     queued("the gradient of batch norm");
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block works on one channel: its sums are always added in the same order. T is the type of what flows
-// through the model.
+// Where few channels are large, several blocks work on each: one kernel writes the sums of their parts, and
+// the blocks of the next add these up, always in the same order. T is the type of what flows through the
+// model.
 #include "trainer/devices/cuda/image_kernels.hpp"
 
 #include <algorithm>
@@ -12,30 +13,56 @@
 namespace dp::trainer::kernels {
 namespace {
 
-// The numbers of the block's channel.
+// The numbers of the block's part of its channel: a piece of that channel's plane, of all images.
 struct Channel {
-    std::int64_t plane, step, first, rows;
+    std::int64_t plane, step, first, begin, end, rows;
     __device__ Channel(ImageShape shape, std::int64_t images)
         : plane(shape.height * shape.width),
           step(shape.channels * plane),
           first(blockIdx.x * plane),
+          begin(plane * blockIdx.y / gridDim.y),
+          end(plane * (blockIdx.y + 1) / gridDim.y),
           rows(images) {}
+    // Of the whole channel.
     __device__ double count() const { return static_cast<double>(rows * plane); }
     // Calls work with the places of those that are this thread's, always the same ones in the same order.
     template <typename Work>
     __device__ void each(Work work) const {
         for (std::int64_t row = 0; row < rows; ++row)
-            for (std::int64_t i = threadIdx.x; i < plane; i += blockDim.x) work(row * step + first + i);
+            for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) work(row * step + first + i);
     }
 };
 
-template <typename T>
-__global__ void sum_channels_kernel(ImageShape shape, std::int64_t rows, const T* dy, float* db) {
-    const Channel at(shape, rows);
+// parts [channels, gridDim.y]: of a sum, this block's.
+__device__ void store_part(double* parts, double thread_sum) {
+    const double sum = block_sum(thread_sum);
+    if (threadIdx.x == 0) parts[static_cast<std::int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
+}
+// The sum of this block's channel, in every thread.
+__device__ double channel_sum(const double* parts) {
     double sum = 0;
-    at.each([&](std::int64_t i) { sum += static_cast<double>(read(dy[i])); });
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) db[blockIdx.x] = static_cast<float>(sum);
+    for (unsigned part = 0; part < gridDim.y; ++part)
+        sum += parts[static_cast<std::int64_t>(blockIdx.x) * gridDim.y + part];
+    return sum;
+}
+// Whether this thread writes what there is once for a channel.
+__device__ bool is_first_of_channel() {
+    return blockIdx.y == 0 && threadIdx.x == 0;
+}
+
+template <typename T>
+__global__ void sum_channels_kernel(ImageShape shape, std::int64_t rows, const T* x, double* sums) {
+    double sum = 0;
+    Channel(shape, rows).each([&](std::int64_t i) { sum += static_cast<double>(read(x[i])); });
+    store_part(sums, sum);
+}
+
+__global__ void add_channel_parts_kernel(const double* sums, std::int64_t channels, int parts, float* db) {
+    for (std::int64_t c = first_item(); c < channels; c += stride()) {
+        double sum = 0;
+        for (int part = 0; part < parts; ++part) sum += sums[c * parts + part];
+        db[c] = static_cast<float>(sum);
+    }
 }
 
 template <typename T>
@@ -46,27 +73,33 @@ __device__ void scale_channel(const Channel& at, const T* x, float factor, float
     });
 }
 
-// Three numbers read and one written a number.
+// Batch norm reads a number three times, in three kernels, and writes it once. Its second:
 template <typename T>
-__global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
-                                  const float* b, float* running, float* saved, T* y) {
-    const Channel at(norm.x, rows);
-    const std::int64_t c = blockIdx.x, channels = norm.x.channels;
-    const double count = at.count();
+__global__ void channel_squares_kernel(ImageShape shape, std::int64_t rows, const T* x, const double* sums,
+                                       double* squares) {
+    const Channel at(shape, rows);
+    const auto mean = static_cast<float>(channel_sum(sums) / at.count());
     double sum = 0;
-    at.each([&](std::int64_t i) { sum += static_cast<double>(read(x[i])); });
-    const auto mean = static_cast<float>(block_sum(sum) / count);
-    double squares = 0;
     at.each([&](std::int64_t i) {
         const float difference = read(x[i]) - mean;
-        squares += static_cast<double>(difference * difference);
+        sum += static_cast<double>(difference * difference);
     });
-    squares = block_sum(squares);
-    const auto scale = static_cast<float>(rsqrt(squares / count + static_cast<double>(kNormEpsilon)));
-    if (threadIdx.x == 0) {
+    store_part(squares, sum);
+}
+
+template <typename T>
+__global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
+                                  const float* b, const double* sums, const double* squares, float* running,
+                                  float* saved, T* y) {
+    const Channel at(norm.x, rows);
+    const std::int64_t c = blockIdx.x, channels = norm.x.channels;
+    const double count = at.count(), square = channel_sum(squares);
+    const auto mean = static_cast<float>(channel_sum(sums) / count);
+    const auto scale = static_cast<float>(rsqrt(square / count + static_cast<double>(kNormEpsilon)));
+    if (is_first_of_channel()) {
         saved[c] = mean;
         saved[channels + c] = scale;
-        const auto unbiased = static_cast<float>(squares / fmax(count - 1, 1.0));
+        const auto unbiased = static_cast<float>(square / fmax(count - 1, 1.0));
         running[c] += kNormMomentum * (mean - running[c]);
         running[channels + c] += kNormMomentum * (unbiased - running[channels + c]);
     }
@@ -81,31 +114,41 @@ __global__ void batch_norm_inference_kernel(BatchNorm norm, std::int64_t rows, c
     scale_channel(Channel(norm.x, rows), x, factor, b[c] - running[c] * factor, norm.relu, y);
 }
 
-// Six numbers read and two written a number.
+// The gradient reads six numbers and writes two for each, in two kernels. The first leaves in dx what comes
+// through ReLU.
 template <typename T>
-__global__ void batch_norm_backward_kernel(BatchNorm norm, std::int64_t rows, const T* x, const T* y,
-                                           const float* w, const float* saved, const T* dy, T* dx, float* dw,
-                                           float* db) {
-    const Channel at(norm.x, rows);
+__global__ void batch_norm_sums_kernel(BatchNorm norm, std::int64_t rows, const T* x, const T* y,
+                                       const float* saved, const T* dy, T* dx, double* gradients,
+                                       double* products) {
     const std::int64_t c = blockIdx.x;
     const float mean = saved[c], scale = saved[norm.x.channels + c];
     double gradient = 0, product = 0;
-    at.each([&](std::int64_t i) {
+    Channel(norm.x, rows).each([&](std::int64_t i) {
         const float d = !norm.relu || read(y[i]) > 0 ? read(dy[i]) : 0.0f;
         write(dx[i], d);  // exact: it is a number of dy
         gradient += static_cast<double>(d);
         product += static_cast<double>(d * ((read(x[i]) - mean) * scale));
     });
-    gradient = block_sum(gradient);
-    product = block_sum(product);
-    if (threadIdx.x == 0) {
+    store_part(gradients, gradient);
+    store_part(products, product);
+}
+
+template <typename T>
+__global__ void batch_norm_backward_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
+                                           const float* saved, const double* gradients,
+                                           const double* products, T* dx, float* dw, float* db) {
+    const Channel at(norm.x, rows);
+    const std::int64_t c = blockIdx.x;
+    const float mean = saved[c], scale = saved[norm.x.channels + c];
+    const double gradient = channel_sum(gradients), product = channel_sum(products);
+    if (is_first_of_channel()) {
         dw[c] = static_cast<float>(product);
         db[c] = static_cast<float>(gradient);
     }
     const auto mean_gradient = static_cast<float>(gradient / at.count()),
                mean_product = static_cast<float>(product / at.count());
     const float factor = w[c] * scale;
-    at.each([&](std::int64_t i) {  // each thread the numbers it wrote
+    at.each([&](std::int64_t i) {
         const float change = mean_gradient + (read(x[i]) - mean) * scale * mean_product;
         write(dx[i], factor * (read(dx[i]) - change));
     });
@@ -124,26 +167,44 @@ __global__ void copy_columns_kernel(const T* from, std::int64_t from_stride, T* 
     }
 }
 
-unsigned channels_of(ImageShape shape) {
-    return static_cast<unsigned>(shape.channels);
+// A block for each part of each channel: as many parts as give every thread some numbers of each image. Of
+// the shape alone, so that sums are always the same.
+dim3 blocks_of(ImageShape shape) {
+    constexpr std::int64_t kPart = 4 * kThreads, kMostParts = 64;
+    const std::int64_t parts = std::clamp<std::int64_t>(shape.height * shape.width / kPart, 1, kMostParts);
+    return {static_cast<unsigned>(shape.channels), static_cast<unsigned>(parts)};
 }
 
 }  // namespace
 
-void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, cudaStream_t stream) {
+void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, Workspace& workspace,
+                  cudaStream_t stream) {
+    const dim3 blocks = blocks_of(shape);
+    auto* sums = workspace.take<double>(shape.channels * blocks.y);
+    if (sums == nullptr) return;
     with_number(dy.type(), [&](auto number) {
         using T = decltype(number);
-        launch(sum_channels_kernel<T>, channels_of(shape), kThreads, stream, shape, dy.rows(), dy.data<T>(),
-               db.data<float>());
+        launch(sum_channels_kernel<T>, blocks, kThreads, stream, shape, dy.rows(), dy.data<T>(), sums);
     });
+    launch(add_channel_parts_kernel, blocks_for(shape.channels), kThreads, stream, sums, shape.channels,
+           static_cast<int>(blocks.y), db.data<float>());
 }
 
 void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& running, const Tensor& saved, const Tensor& y, cudaStream_t stream) {
+                const Tensor& running, const Tensor& saved, const Tensor& y, Workspace& workspace,
+                cudaStream_t stream) {
+    const dim3 blocks = blocks_of(norm.x);
+    const std::int64_t parts = norm.x.channels * blocks.y;
+    auto* sums = workspace.take<double>(2 * parts);
+    if (sums == nullptr) return;
+    auto* squares = sums + parts;
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        launch(batch_norm_kernel<T>, channels_of(norm.x), kThreads, stream, norm, x.rows(), x.data<T>(),
-               w.data<float>(), b.data<float>(), running.data<float>(), saved.data<float>(), y.data<T>());
+        const T* in = x.data<T>();
+        launch(sum_channels_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, sums);
+        launch(channel_squares_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, sums, squares);
+        launch(batch_norm_kernel<T>, blocks, kThreads, stream, norm, x.rows(), in, w.data<float>(),
+               b.data<float>(), sums, squares, running.data<float>(), saved.data<float>(), y.data<T>());
     });
 }
 
@@ -151,19 +212,26 @@ void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& 
                           const Tensor& running, const Tensor& y, cudaStream_t stream) {
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        launch(batch_norm_inference_kernel<T>, channels_of(norm.x), kThreads, stream, norm, x.rows(),
+        launch(batch_norm_inference_kernel<T>, blocks_of(norm.x), kThreads, stream, norm, x.rows(),
                x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(), y.data<T>());
     });
 }
 
 void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
                          const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                         const Tensor& db, cudaStream_t stream) {
+                         const Tensor& db, Workspace& workspace, cudaStream_t stream) {
+    const dim3 blocks = blocks_of(norm.x);
+    const std::int64_t parts = norm.x.channels * blocks.y;
+    auto* gradients = workspace.take<double>(2 * parts);
+    if (gradients == nullptr) return;
+    auto* products = gradients + parts;
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
-        launch(batch_norm_backward_kernel<T>, channels_of(norm.x), kThreads, stream, norm, x.rows(),
-               x.data<T>(), y.data<T>(), w.data<float>(), saved.data<float>(), dy.data<T>(), dx.data<T>(),
-               dw.data<float>(), db.data<float>());
+        launch(batch_norm_sums_kernel<T>, blocks, kThreads, stream, norm, x.rows(), x.data<T>(), y.data<T>(),
+               saved.data<float>(), dy.data<T>(), dx.data<T>(), gradients, products);
+        launch(batch_norm_backward_kernel<T>, blocks, kThreads, stream, norm, x.rows(), x.data<T>(),
+               w.data<float>(), saved.data<float>(), gradients, products, dx.data<T>(), dw.data<float>(),
+               db.data<float>());
     });
 }
 

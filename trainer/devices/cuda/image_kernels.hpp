@@ -9,20 +9,23 @@
 
 #include <cstdint>
 
+#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
 
 // Always in the same order.
-void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, cudaStream_t stream);
+void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, Workspace& workspace,
+                  cudaStream_t stream);
 
 void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& running, const Tensor& saved, const Tensor& y, cudaStream_t stream);
+                const Tensor& running, const Tensor& saved, const Tensor& y, Workspace& workspace,
+                cudaStream_t stream);
 void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
                           const Tensor& running, const Tensor& y, cudaStream_t stream);
 void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
                          const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                         const Tensor& db, cudaStream_t stream);
+                         const Tensor& db, Workspace& workspace, cudaStream_t stream);
 
 void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
                   std::int64_t columns, Write write, cudaStream_t stream);
