@@ -57,7 +57,7 @@ class Model {
     virtual std::int64_t activations_per_sample() const = 0;  // numbers held between forward and backward
     // Of these, numbers of 4 bytes whatever the type of the others: tokens, statistics, places.
     virtual std::int64_t statistics_per_sample() const { return 0; }
-    // Numbers that a batch of so many samples takes besides, where that does not grow with them.
+    // Numbers that a batch of so many samples takes besides, where that does not grow with each of them.
     virtual std::int64_t scratch(std::int64_t /*rows*/) const { return 0; }
     // Numbers that the widest operation on a batch of so many samples reads and writes, of those that flow
     // through the model: a device that computes in f32 alone has copies of them where they are bf16.
