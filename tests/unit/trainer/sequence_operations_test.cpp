@@ -250,6 +250,21 @@ TEST_P(SequenceOperationsTest, AttentionDropsTheSameWeightsWhereverTheSequencesA
     EXPECT_NE(result(0, {0.3f, 5, kSequence}), whole) << "and so do other sequences";
 }
 
+// CUDA takes 65535 blocks in all dimensions of a grid but the first. Of one token, attention is its value.
+TEST_P(SequenceOperationsTest, AttentionOfVeryManyHeads) {
+    constexpr std::int64_t kSequences = 65536;
+    const auto qkv = numbers(kSequences * 3, 16);
+    const Tensor in = flowing({kSequences, 3}, qkv), y = flowing({kSequences, 1}),
+                 sums = floats({kSequences, 1}), d_in = flowing({kSequences, 3});
+    device().attention({1, 1}, in, y, sums);
+    device().attention_backward({1, 1}, in, y, sums, y, d_in);
+    const auto found = values(y), slopes = values(d_in);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], qkv[3 * i + 2], 1e-5f) << i;
+        ASSERT_NEAR(slopes[3 * i + 2], found[i], 1e-5f) << i;
+    }
+}
+
 TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
     constexpr std::int64_t kRows = 5, kClasses = 1003;
     const auto logits = numbers(kRows * kClasses, 16, -8, 8);

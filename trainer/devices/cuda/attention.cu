@@ -43,11 +43,11 @@ template <int kParts, bool kDrops>
 __global__ void attention_kernel(Attention a, std::int64_t columns, const float* qkv, float* y, float* sums) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts];
-    const Head head(a, columns, blockIdx.y);
-    const AttentionDropout dropout(a, blockIdx.y);
+    const Head head(a, columns, blockIdx.x);
+    const AttentionDropout dropout(a, blockIdx.x);
     const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.x) * kWarps,
+    const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.y) * kWarps,
                        query = first_query + warp;
     const bool exists = query < a.sequence;
     const float scale = rsqrtf(static_cast<float>(head.size));
@@ -89,11 +89,11 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
                                          const float* sums, const float* dy, float* d_qkv) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts], gradients[kWarps][32 * kParts];
-    const Head head(a, columns, blockIdx.y);
-    const AttentionDropout dropout(a, blockIdx.y);
+    const Head head(a, columns, blockIdx.x);
+    const AttentionDropout dropout(a, blockIdx.x);
     const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.x) * kWarps,
+    const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.y) * kWarps,
                        query = first_query + warp;
     const bool exists = query < a.sequence;
     const float scale = rsqrtf(static_cast<float>(head.size));
@@ -140,11 +140,11 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
     __shared__ Tile<kParts> queries, gradients;
     __shared__ float keys[kWarps][32 * kParts], values[kWarps][32 * kParts];
     __shared__ float products[kTile], log_sums[kTile];
-    const Head head(a, columns, blockIdx.y);
-    const AttentionDropout dropout(a, blockIdx.y);
+    const Head head(a, columns, blockIdx.x);
+    const AttentionDropout dropout(a, blockIdx.x);
     const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.x) * kWarps, key = first_key + warp;
+    const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.y) * kWarps, key = first_key + warp;
     const bool exists = key < a.sequence;
     const float scale = rsqrtf(static_cast<float>(head.size));
     for (int i = lane; i < head.size; i += 32) {
@@ -216,9 +216,10 @@ void with_parts(const Attention& a, std::int64_t columns, Queue queue) {
     }
 }
 
+// The heads in x: there may be more than the 65535 blocks that CUDA takes in y.
 dim3 blocks_of(const Attention& a, std::int64_t rows) {
-    return {static_cast<unsigned>((a.sequence + kWarps - 1) / kWarps),
-            static_cast<unsigned>(rows / a.sequence * a.heads)};
+    return {static_cast<unsigned>(rows / a.sequence * a.heads),
+            static_cast<unsigned>((a.sequence + kWarps - 1) / kWarps)};
 }
 
 }  // namespace
