@@ -68,6 +68,7 @@ Result<SliceSum> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std::i
             return all->all_reduce(slice, Reduction::sum);
         };
     }
+    survive_lost_ranks();
     try {
         return
             [two = std::make_shared<TwoNodes>(std::move(mesh), index)](const Tensor& slice) -> Result<void> {

@@ -104,9 +104,12 @@ Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& g
     return make_gloo(std::move(*mesh));
 }
 
-std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh) {
-    // Gloo writes to sockets whose rank may have died: an error to report, no reason to die too.
+void survive_lost_ranks() {
     std::signal(SIGPIPE, SIG_IGN);
+}
+
+std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh) {
+    survive_lost_ranks();
     return std::make_unique<GlooCommunicator>(std::move(mesh));
 }
 

@@ -20,6 +20,10 @@ Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& g
 // Over a mesh that is connected already.
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh);
 
+// For whoever uses a mesh: Gloo writes to sockets whose rank may have died, which then is an error to report
+// and no signal that ends this process too.
+void survive_lost_ranks();
+
 // What to tell when Gloo throws.
 tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error);
 
