@@ -5,6 +5,8 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from localcluster.harness import BUILD
@@ -56,34 +58,51 @@ def listening_ports(cluster, node):
     return [int(port) for port in re.findall(r"[:\]](\d+)\s", text) if 20000 <= int(port) <= 32767]
 
 
+class WaitingWorld(NamedTuple):
+    port: int  # its broker's
+    go_on: Callable[[], str]  # its ranks meet and end; → what the step said on stderr
+
+
 @pytest.fixture
 def waiting_world(cluster):
-    """A world of alice's whose rank 3 comes late, so that its broker can be attacked while it gathers."""
-    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=60", RANK, "late", "3", "9"])
+    """A world of alice's whose rank 3 waits at a gate, so that its broker can be attacked while it gathers."""
+    gate = cluster.host_path("/home/alice/gate")
+    os.mkfifo(gate)
+    os.chown(gate, USERS["alice"], USERS["alice"])
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=60", "sh", "-c",
+                          f"test $RANK != 3 || read go < /home/alice/gate; exec {RANK} meet 0"])
     ports = []
     for _ in range(100):
         if ports := listening_ports(cluster, "node01"):
             break
         time.sleep(0.05)
     assert len(ports) == 1, ports
-    yield step, ports[0]
+
+    def go_on():
+        opened = os.open(gate, os.O_RDWR)  # does not wait for a reader
+        os.write(opened, b"go\n")
+        out, err = step.communicate(timeout=60)
+        os.close(opened)
+        assert step.returncode == 0 and out.count(" met\n") == 4, err
+        return err
+
+    yield WaitingWorld(ports[0], go_on)
     if step.poll() is None:
         step.send_signal(signal.SIGKILL)
     step.communicate(timeout=30)
+    os.unlink(gate)
 
 
 @pytest.mark.parametrize("how, count, where", [("silent", 1000, "node01"), ("garbage", 50, "node01"), ("wrong-secret", 50, "node01"),
                                                ("wrong-secret", 50, "head")])
 def test_a_stranger_on_the_brokers_port_gets_nothing(cluster, waiting_world, how, count, where):
-    step, port = waiting_world
     began = time.monotonic()
     there = [] if where == "head" else ["srun", "-w", where, "-n1", "--overlap"]
-    done = cluster.run([*there, "/usr/bin/python3", "-c", STRANGER, how, "node01", str(port), str(count)], user="bob", timeout=60)
+    done = cluster.run([*there, "/usr/bin/python3", "-c", STRANGER, how, "node01", str(waiting_world.port), str(count)], user="bob", timeout=60)
     assert done.returncode == 0, done.stderr
     assert "answers ['closed']" in done.stdout, done.stdout
     assert int(done.stdout.split()[-1]) <= 80  # a challenge at most, and no proof of the broker's
-    out, err = step.communicate(timeout=60)
-    assert step.returncode == 0 and out.count(" met\n") == 4, err
+    err = waiting_world.go_on()
     assert time.monotonic() - began < 20
     mentioned = [line for line in err.splitlines() if line.startswith("slurm-dp: closed a connection from ")]
     assert 1 <= len(mentioned) <= 3, err
@@ -108,21 +127,17 @@ for name in names:
 
 
 def test_another_user_on_the_same_node_gets_nothing_from_its_socket(cluster, waiting_world):
-    step, _ = waiting_world
     done = cluster.run(["srun", "-w", "node01", "-n1", "--overlap", "/usr/bin/python3", "-c", LOCAL_STRANGER], user="bob",
                        check=True)
     assert done.stdout.splitlines() == ["got 0 bytes"], done.stdout
-    _, err = step.communicate(timeout=60)
-    assert step.returncode == 0
+    err = waiting_world.go_on()
     assert re.search(r"slurm-dp: closed a local connection of user id 1002 \(pid \d+\)", err), err
 
 
 def test_root_gets_nothing_from_a_nodes_socket_either(cluster, waiting_world):
-    step, _ = waiting_world
     done = cluster.node("node01", ["/usr/bin/python3", "-c", LOCAL_STRANGER], check=True)
     assert done.stdout.splitlines() == ["got 0 bytes"], done.stdout
-    _, err = step.communicate(timeout=60)
-    assert step.returncode == 0
+    err = waiting_world.go_on()
     assert re.search(r"slurm-dp: closed a local connection of user id 0 \(pid \d+\)", err), err
 
 
@@ -161,15 +176,13 @@ READ_IT = "cd /proc/{pid} && for f in environ mem maps fd/3; do cat $f >/dev/nul
 
 
 def test_another_user_cannot_touch_the_daemon_or_the_ranks(cluster, waiting_world):
-    step, _ = waiting_world
     ours = [p for p in cluster.processes() if p["uid"] == USERS["alice"] and not p["command"].startswith("slurmstepd")]
     assert len([p for p in ours if p["command"].startswith("dp-rendezvousd")]) == 2 and len(ours) == 6, ours
     for process in ours:
         pid = process["pid"]
         assert as_user("bob", READ_IT.format(pid=pid)) == "", process
         assert as_user("bob", f"kill -KILL {pid} 2>/dev/null && echo killed; true") == "", process
-    out, err = step.communicate(timeout=60)
-    assert step.returncode == 0 and out.count(" met\n") == 4, err
+    waiting_world.go_on()
 
 
 def test_a_task_keeps_slurms_memory_to_itself_until_its_program_starts(cluster):
@@ -239,14 +252,12 @@ def test_the_secret_is_in_no_prolog_table_or_log(cluster):
 
 def test_the_daemon_keeps_its_memory_to_itself(cluster, waiting_world):
     """Nothing in ps, and nothing for another process of the same user: no variable, no descriptor, no memory, no core."""
-    step, _ = waiting_world
     for node in ("node01", "node02"):
         daemon = next(p["pid"] for p in cluster.processes([node]) if p["command"].startswith("dp-rendezvousd"))
         with open(f"/proc/{daemon}/cmdline", "rb") as words, open(f"/proc/{daemon}/environ", "rb") as variables:
             assert (words.read(), variables.read()) == (b"dp-rendezvousd\0", b"")
         assert as_user("alice", READ_IT.format(pid=daemon)) == ""
-    out, err = step.communicate(timeout=60)
-    assert step.returncode == 0 and out.count(" met\n") == 4, err
+    waiting_world.go_on()
 
 
 def test_a_stranger_who_sits_on_the_brokers_candidates_is_passed_over(cluster):
