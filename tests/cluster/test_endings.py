@@ -83,7 +83,8 @@ def test_a_killed_slurmstepd_takes_its_ranks_along(cluster):
         os.kill(p["pid"], signal.SIGKILL)
     until(lambda: not [p for p in cluster.processes() if p["command"].startswith(RANK)], 3, "all ranks ended")
     cluster.run(["scancel", "-u", "alice"])
-    finish(step, deadline=60)
+    step.kill()  # srun itself would wait half a minute for the dead slurmstepd (KillWait)
+    step.communicate(timeout=10)
     cluster.assert_nothing_left(deadline=5)
     cluster.assert_idle(deadline=10)
 
