@@ -17,21 +17,14 @@
 #include "loop/broker_link.hpp"
 #include "loop/handshake.hpp"
 #include "loop/peer_address.hpp"
+#include "server_test.hpp"
 
 namespace dp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct FreeBase {
-    void operator()(event_base* base) const { event_base_free(base); }
-};
-
-class Network : public testing::Test {
+class Network : public ServerTest {
  protected:
     static constexpr const char* kHere = "127.0.0.1";
-    std::unique_ptr<event_base, FreeBase> base{event_base_new()};
-    StrangerLog strangers;
     const std::string secret = std::string(32, 's');
     BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}), "a test");
     std::vector<uint32_t> joined;  // node ranks whose Join the broker has read
@@ -81,7 +74,7 @@ class Network : public testing::Test {
     // The next frame's body.
     std::string receive(const Fd& fd) {
         std::string got;
-        run(std::chrono::seconds(5), [&] {
+        run([&] {
             char chunk[1024];
             const ssize_t n = recv(fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
             if (n > 0) got.append(chunk, static_cast<size_t>(n));
@@ -114,65 +107,56 @@ class Network : public testing::Test {
         return fd;
     }
 
-    // Runs the loop until `done`, at most so long.
-    template <typename Done>
-    bool run(std::chrono::milliseconds time, Done done) {
-        Timer tick(base.get(), [] {});
-        const auto end = Clock::now() + time;
-        while (!done() && Clock::now() < end) {
-            tick.after(Time(20));
-            event_base_loop(base.get(), EVLOOP_ONCE);
-            server.sweep();
-            for (auto& link : links) {
-                link->flush();
-                link->sweep();
-            }
+    void sweep() override {
+        server.sweep();
+        for (auto& link : links) {
+            link->flush();
+            link->sweep();
         }
-        return done();
     }
 };
 
 TEST_F(Network, ARelayProvesItselfAndItsMessagesArrive) {
     relay(3, secret);
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{3}; }));
+    EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{3}; }));
 }
 
 TEST_F(Network, AWrongSecretGetsNowhere) {
     relay(3, std::string(32, 'x'));
-    EXPECT_FALSE(run(std::chrono::milliseconds(300), [&] { return !joined.empty(); }));
+    EXPECT_FALSE(run([&] { return !joined.empty(); }, std::chrono::milliseconds(300)));
 }
 
 TEST_F(Network, ManyRelaysAtOnceAllGetIn) {
     for (uint32_t node = 0; node < 60; ++node) relay(node, secret);
-    EXPECT_TRUE(run(std::chrono::seconds(10), [&] { return joined.size() == 60; })) << joined.size();
+    EXPECT_TRUE(run([&] { return joined.size() == 60; })) << joined.size();
 }
 
 TEST_F(Network, MoreStrangersThanThereIsRoomForDoNotKeepARelayOut) {
     std::vector<Fd> held;
     for (size_t i = 0; i < kMaxUnproven + 200; ++i) {
         held.push_back(stranger());
-        if (i % 100 == 0) run(std::chrono::milliseconds(5), [] { return false; });
+        if (i % 100 == 0) pause(std::chrono::milliseconds(5));
     }
     relay(5, secret);
     for (size_t i = 0; i < 100; ++i) held.push_back(stranger());
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{5}; }));
+    EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{5}; }));
     // What was refused is gone for good, and what is proven stays.
     server.send(5, wire::ToNode());
     server.close_all();
-    run(std::chrono::milliseconds(50), [] { return false; });
+    pause();
 }
 
 TEST_F(Network, APortWhereSomebodyElseListensIsPassedOver) {
     auto silent = listen_on_first_free(candidate_ports({78, 1, 0, ""}), "a test");
     ASSERT_TRUE(silent);
     relay(1, secret, {silent->port, port.port});
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
+    EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{1}; }));
 }
 
 // What many nodes get is written once: each gets its own part and that, as one message.
 TEST_F(Network, ASharedPartArrivesWhole) {
     for (uint32_t node = 0; node < 3; ++node) relay(node, secret);
-    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 3; }));
+    ASSERT_TRUE(run([&] { return joined.size() == 3; }));
     wire::ToNode common;
     common.mutable_reply()->mutable_reply()->set_value(std::string(100000, 'v'));
     auto bytes = std::make_shared<const std::string>(common.SerializeAsString());
@@ -184,7 +168,7 @@ TEST_F(Network, ASharedPartArrivesWhole) {
     }
     bytes.reset();
     EXPECT_FALSE(kept.expired());
-    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return told.size() == 3; }));
+    ASSERT_TRUE(run([&] { return told.size() == 3; }));
     std::set<uint32_t> ranks;
     for (const auto& message : told) {
         EXPECT_EQ(message.reply().reply().value(), std::string(100000, 'v'));
@@ -227,19 +211,19 @@ TEST_F(Network, ABrokerThatCannotProveItselfIsPassedOver) {
         },
         [](int) {});
     relay(1, secret, {other->port});
-    ASSERT_TRUE(run(std::chrono::seconds(10), [&] { return seen.size() >= 2; }));
+    ASSERT_TRUE(run([&] { return seen.size() >= 2; }));
     EXPECT_TRUE(joined.empty());
     EXPECT_NE(seen[0].nonce(), seen[1].nonce());
     EXPECT_NE(seen[0].proof(), seen[1].proof());
     for (const auto& response : seen) EXPECT_EQ(response.proof().size(), kProofBytes);
     // Beside the real one he keeps nobody.
     relay(2, secret, {other->port, port.port});
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{2}; }));
+    EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{2}; }));
 }
 
 TEST_F(Network, ASecondConnectionForANodeAndOneForANodeThatIsNotThereAreDropped) {
     relay(3, secret);
-    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 1; }));
+    ASSERT_TRUE(run([&] { return joined.size() == 1; }));
     for (const uint32_t node : {3u, 64u, 4000000000u}) {
         const Fd fd = stranger();
         const auto challenge = parse_message<wire::Challenge>(receive(fd));
@@ -249,14 +233,14 @@ TEST_F(Network, ASecondConnectionForANodeAndOneForANodeThatIsNotThereAreDropped)
                   static_cast<ssize_t>(answer.size()));
         char byte;
         ssize_t got = -1;
-        EXPECT_TRUE(run(std::chrono::seconds(5), [&] {
+        EXPECT_TRUE(run([&] {
             got = recv(fd.get(), &byte, 1, MSG_DONTWAIT);
             return got == 0;
         })) << node;  // closed without a proof of the broker's
     }
     EXPECT_TRUE(lost.empty());
     server.send(3, wire::ToNode());
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return told.size() == 1; }));  // the first is still there
+    EXPECT_TRUE(run([&] { return told.size() == 1; }));  // the first is still there
 }
 
 TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
@@ -275,7 +259,7 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
         },
         [](int) {});
     relay(1, secret, {other->port, port.port});
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined == std::vector<uint32_t>{1}; }));
+    EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{1}; }));
     EXPECT_EQ(other_version, kProtocol + 1);
 }
 
@@ -354,8 +338,8 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
             base.get(), {address}, {local_port(there.get())}, secret, 7,
             BrokerLink::Events{[&](const std::string&) { through = true; }, [](const wire::ToNode&) {},
                                [](const std::string&) {}, [](uint32_t) {}});
-        EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return between.accepted() > 0; })) << address;
-        EXPECT_FALSE(run(std::chrono::milliseconds(300), [&] { return through || !in.empty(); })) << address;
+        EXPECT_TRUE(run([&] { return between.accepted() > 0; })) << address;
+        EXPECT_FALSE(run([&] { return through || !in.empty(); }, std::chrono::milliseconds(300))) << address;
         victim.sweep();
     }
     // Straight ahead it works.
@@ -370,13 +354,13 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
                            },
                            [](const wire::ToNode&) {}, [](const std::string&) {}, [](uint32_t) {}});
     honest = &link;
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return in == std::vector<uint32_t>{7}; }));
+    EXPECT_TRUE(run([&] { return in == std::vector<uint32_t>{7}; }));
 }
 
 // Each alone is closed and named once with its address; the relay that is there does not notice.
 TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
     relay(2, secret);
-    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return !joined.empty(); }));
+    ASSERT_TRUE(run([&] { return !joined.empty(); }));
     wire::FromNode unasked;
     unasked.mutable_leave();
     wire::Response foreign;  // proven for another step: its nonce is not ours
@@ -396,11 +380,11 @@ TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
         strangers = StrangerLog("here");
         testing::internal::CaptureStderr();
         const Fd fd = stranger();
-        run(std::chrono::milliseconds(30), [] { return false; });
+        pause(std::chrono::milliseconds(30));
         EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(bytes.size()));
         char chunk[1024];
-        EXPECT_TRUE(run(std::chrono::seconds(5), [&] {
+        EXPECT_TRUE(run([&] {
             const ssize_t n = recv(fd.get(), chunk, sizeof chunk, MSG_DONTWAIT);
             return n == 0 || (n < 0 && errno == ECONNRESET);
         })) << why;
@@ -411,42 +395,42 @@ TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
     testing::internal::CaptureStderr();
     {
         const Fd fd = stranger();
-        run(std::chrono::milliseconds(30), [] { return false; });
+        pause(std::chrono::milliseconds(30));
         EXPECT_EQ(send(fd.get(), "\0\0", 2, MSG_NOSIGNAL), 2);
     }
     stranger();  // connects and goes
-    run(std::chrono::milliseconds(30), [] { return false; });
+    pause(std::chrono::milliseconds(30));
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
     EXPECT_TRUE(lost.empty());
     wire::FromNode again;
     again.mutable_join()->set_node_rank(2);
     links[0]->send(again);
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 2; }));
+    EXPECT_TRUE(run([&] { return joined.size() == 2; }));
 }
 
 // Who knows the secret and then talks nonsense is a node that is broken: lost, by name, and no other.
 TEST_F(Network, AProvenNodeThatTalksNonsenseIsLostAlone) {
     relay(5, secret);
-    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 1; }));
+    ASSERT_TRUE(run([&] { return joined.size() == 1; }));
     const std::string nonsense[] = {std::string("\x00\x00\x00\x02\xff\xff", 6),  // no message
                                     std::string("\x7f\xff\xff\xff", 4)};         // longer than any
     for (uint32_t node = 0; node < 2; ++node) {
         const Fd fd = proven(node);
         EXPECT_EQ(send(fd.get(), nonsense[node].data(), nonsense[node].size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(nonsense[node].size()));
-        EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return lost.size() == node + 1; }));
+        EXPECT_TRUE(run([&] { return lost.size() == node + 1; }));
         EXPECT_EQ(lost.back(), node);
     }
 }
 
 TEST_F(Network, AClosedConnectionOfAProvenNodeIsALostNode) {
     relay(2, secret);
-    ASSERT_TRUE(run(std::chrono::seconds(5), [&] { return !joined.empty(); }));
+    ASSERT_TRUE(run([&] { return !joined.empty(); }));
     links.clear();
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return lost == std::vector<uint32_t>{2}; }));
+    EXPECT_TRUE(run([&] { return lost == std::vector<uint32_t>{2}; }));
     // The same node may come again.
     relay(2, secret);
-    EXPECT_TRUE(run(std::chrono::seconds(5), [&] { return joined.size() == 2; }));
+    EXPECT_TRUE(run([&] { return joined.size() == 2; }));
 }
 
 }  // namespace

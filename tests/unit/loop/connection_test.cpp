@@ -11,17 +11,14 @@
 #include <string>
 
 #include "common/fd.hpp"
+#include "server_test.hpp"
 
 namespace dp {
 namespace {
 
-struct FreeBase {
-    void operator()(event_base* base) const { event_base_free(base); }
-};
-
 class ConnectionTest : public ::testing::Test {
  protected:
-    std::unique_ptr<event_base, FreeBase> base{event_base_new()};
+    EventBase base{event_base_new()};
     Fd peer;
     std::unique_ptr<Connection> connection;
     std::string closed;

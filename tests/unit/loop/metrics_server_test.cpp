@@ -4,76 +4,27 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <vector>
+
+#include "server_test.hpp"
 
 namespace dp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct FreeBase {
-    void operator()(event_base* base) const { event_base_free(base); }
-};
-
-std::pair<sockaddr_un, socklen_t> abstract(const std::string& name) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
-}
-
-class MetricsServerTest : public testing::Test {
+class MetricsServerTest : public ServerTest {
  protected:
-    std::unique_ptr<event_base, FreeBase> base{event_base_new()};
-    StrangerLog strangers;
     std::string step = "unit" + std::to_string(getpid()) + ".0";
     void SetUp() override { signal(SIGPIPE, SIG_IGN); }  // as the daemon does
 
-    Fd ranks = listening("slurm-dp/" + step + "/5f");
+    Fd ranks = bound_to("slurm-dp/" + step + "/5f");
     std::vector<uint64_t> asked;
     MetricsServer server{base.get(), ranks.get(), strangers, [this](uint64_t id) { asked.push_back(id); }};
 
-    static Fd listening(const std::string& name) {
-        Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        const auto [address, size] = abstract(name);
-        EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-        return fd;
-    }
-    Fd connected() const {
-        Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        const auto [address, size] = abstract("slurm-dp-metrics/" + step);
-        EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-        return fd;
-    }
-    template <typename Done>
-    bool run(Done done, Clock::duration time = std::chrono::seconds(10)) {
-        Timer tick(base.get(), [] {});
-        for (const auto end = Clock::now() + time; !done() && Clock::now() < end;) {
-            tick.after(Time(5));
-            event_base_loop(base.get(), EVLOOP_ONCE);
-            server.sweep();
-        }
-        return done();
-    }
-    // Until the server closes.
-    std::string receive(const Fd& fd) {
-        std::string got;
-        run([&] {
-            char chunk[4096];
-            const ssize_t n = recv(fd.get(), chunk, sizeof chunk, 0);
-            if (n > 0) got.append(chunk, static_cast<size_t>(n));
-            return n == 0;
-        });
-        return got;
-    }
-    static void say(const Fd& fd, const std::string& text) {
-        ASSERT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
-    }
+    void sweep() override { server.sweep(); }
+    Fd connected() const { return connected_to("slurm-dp-metrics/" + step); }
 };
 
 TEST_F(MetricsServerTest, AnswersWithTheStepsStatus) {
@@ -84,7 +35,7 @@ TEST_F(MetricsServerTest, AnswersWithTheStepsStatus) {
     wire::ToRank message;
     message.mutable_status()->add_ranks_by_state(3);
     server.answer(asked[0], message);
-    const std::string got = receive(client);
+    const std::string got = until_closed(client).value_or("");
     EXPECT_EQ(got.rfind("HTTP/1.1 200 OK\r\n", 0), 0u) << got;
     EXPECT_NE(got.find("slurm_dp_ranks{step=\"" + step + "\",state=\"not_started\"} 3\n"), std::string::npos)
         << got;
@@ -97,7 +48,7 @@ TEST_F(MetricsServerTest, SaysWhyThereAreNone) {
     wire::ToRank message;
     message.mutable_reply()->set_error("the broker is gone");
     server.answer(asked[0], message);
-    const std::string got = receive(client);
+    const std::string got = until_closed(client).value_or("");
     EXPECT_EQ(got.rfind("HTTP/1.1 503 ", 0), 0u) << got;
     EXPECT_NE(got.find("the broker is gone"), std::string::npos);
 }
@@ -107,11 +58,11 @@ TEST_F(MetricsServerTest, WhoHasSaidAllStillGetsAnAnswer) {
     say(client, "GET /metrics HTTP/1.1\r\n\r\n");
     shutdown(client.get(), SHUT_WR);
     ASSERT_TRUE(run([&] { return asked.size() == 1; }));
-    run([] { return false; }, std::chrono::milliseconds(50));
+    pause();
     wire::ToRank message;
     message.mutable_status()->add_ranks_by_state(3);
     server.answer(asked[0], message);
-    EXPECT_EQ(receive(client).rfind("HTTP/1.1 200 OK\r\n", 0), 0u);
+    EXPECT_EQ(until_closed(client).value_or("").rfind("HTTP/1.1 200 OK\r\n", 0), 0u);
 }
 
 // One byte at a time does not keep a place, and neither does an answer that does not come.
@@ -132,7 +83,7 @@ TEST_F(MetricsServerTest, NobodyStaysLongerThanItsTime) {
     }));
     EXPECT_GE(Clock::now() - began, kHttpPatience - std::chrono::seconds(1));
     EXPECT_LE(Clock::now() - began, kHttpPatience + std::chrono::seconds(2));
-    EXPECT_EQ(receive(waiting), "");
+    EXPECT_EQ(until_closed(waiting), "");
     EXPECT_EQ(asked.size(), 1u);
 }
 
@@ -141,7 +92,7 @@ TEST_F(MetricsServerTest, WhatIsNoSuchRequestIsToldSo) {
     for (const std::string& request : requests) {
         const Fd client = connected();
         say(client, request);
-        EXPECT_EQ(receive(client).rfind("HTTP/1.1 404 ", 0), 0u);
+        EXPECT_EQ(until_closed(client).value_or("").rfind("HTTP/1.1 404 ", 0), 0u);
     }
     EXPECT_TRUE(asked.empty());
 }
@@ -152,7 +103,7 @@ TEST_F(MetricsServerTest, AClientThatLeavesBeforeItsAnswerIsForgotten) {
         say(client, "GET /metrics HTTP/1.1\r\n\r\n");
         ASSERT_TRUE(run([&] { return asked.size() == 1; }));
     }
-    run([] { return false; }, std::chrono::milliseconds(50));
+    pause();
     server.answer(asked[0], wire::ToRank());
 }
 
@@ -160,11 +111,11 @@ TEST_F(MetricsServerTest, OnlySoManyAreServedAtOnce) {
     std::vector<Fd> idle;
     for (size_t i = 0; i < kMaxMetricsClients; ++i) {
         idle.push_back(connected());
-        run([] { return false; }, std::chrono::milliseconds(6));
+        pause(std::chrono::milliseconds(6));
     }
-    EXPECT_EQ(receive(connected()), "");
+    EXPECT_EQ(until_closed(connected()), "");
     idle.clear();
-    run([] { return false; }, std::chrono::milliseconds(50));
+    pause();
     const Fd client = connected();
     say(client, "GET /metrics HTTP/1.1\r\n\r\n");
     EXPECT_TRUE(run([&] { return asked.size() == 1; }));

@@ -5,30 +5,21 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <vector>
 
 #include "framing.hpp"
+#include "server_test.hpp"
 
 namespace dp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct FreeBase {
-    void operator()(event_base* base) const { event_base_free(base); }
-};
-
-class RankServerTest : public testing::Test {
+class RankServerTest : public ServerTest {
  protected:
-    std::unique_ptr<event_base, FreeBase> base{event_base_new()};
-    StrangerLog strangers;
     const std::string name = "slurm-dp/unit" + std::to_string(getpid()) + "/ranks";
-    Fd socket_ = listening();
+    Fd socket_ = listening(name);
     std::vector<std::pair<ConnectionId, wire::FromRank>> heard;
     std::vector<ConnectionId> closed;
     RankServer server{
@@ -36,50 +27,13 @@ class RankServerTest : public testing::Test {
         [this](ConnectionId id, const wire::FromRank& message) { heard.emplace_back(id, message); },
         [this](ConnectionId id) { closed.push_back(id); }};
 
-    std::pair<sockaddr_un, socklen_t> address() const {
-        sockaddr_un out{};
-        out.sun_family = AF_UNIX;
-        std::memcpy(out.sun_path + 1, name.data(), name.size());
-        return {out, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
-    }
-    Fd listening() const {
-        Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        const auto [where, size] = address();
-        EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&where), size), 0);
+    void sweep() override { server.sweep(); }
+    static Fd listening(const std::string& name) {
+        Fd fd = bound_to(name);
         EXPECT_EQ(listen(fd.get(), 16), 0);
         return fd;
     }
-    Fd connected() const {
-        Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        const auto [where, size] = address();
-        EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&where), size), 0);
-        return fd;
-    }
-    template <typename Done>
-    bool run(Done done, Clock::duration time = std::chrono::seconds(10)) {
-        Timer tick(base.get(), [] {});
-        for (const auto end = Clock::now() + time; !done() && Clock::now() < end;) {
-            tick.after(Time(5));
-            event_base_loop(base.get(), EVLOOP_ONCE);
-            server.sweep();
-        }
-        return done();
-    }
-    // All that comes until the server closes.
-    std::string receive(const Fd& fd) {
-        std::string got;
-        EXPECT_TRUE(run([&] {
-            char chunk[4096];
-            const ssize_t n = recv(fd.get(), chunk, sizeof chunk, 0);
-            if (n > 0) got.append(chunk, static_cast<size_t>(n));
-            return n == 0 || (n < 0 && errno == ECONNRESET);
-        }));
-        return got;
-    }
-    static void say(const Fd& fd, const std::string& bytes) {
-        ASSERT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-                  static_cast<ssize_t>(bytes.size()));
-    }
+    Fd connected() const { return connected_to(name); }
 };
 
 TEST_F(RankServerTest, WhatIsNoMessageIsToldNamedAndClosedAlone) {
@@ -99,7 +53,7 @@ TEST_F(RankServerTest, WhatIsNoMessageIsToldNamedAndClosedAlone) {
         testing::internal::CaptureStderr();
         const Fd fd = connected();
         say(fd, bytes);
-        const std::string answer = receive(fd);
+        const std::string answer = until_closed(fd).value_or("");
         EXPECT_EQ(testing::internal::GetCapturedStderr(), "slurm-dp: closed a local connection of pid " +
                                                               std::to_string(getpid()) + ": " + why + "\n");
         ASSERT_GT(answer.size(), kFrameHeader) << why;

@@ -12,22 +12,16 @@
 #include "../torch/bytes.hpp"
 #include "common/node_setup.hpp"
 #include "loop/peer_address.hpp"
+#include "server_test.hpp"
 
 namespace dp {
 namespace {
 
 using namespace torch_bytes;
-using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
-struct FreeBase {
-    void operator()(event_base* base) const { event_base_free(base); }
-};
-
-class TorchServerTest : public testing::Test {
+class TorchServerTest : public ServerTest {
  protected:
-    std::unique_ptr<event_base, FreeBase> base{event_base_new()};
-    StrangerLog strangers;
     BoundPort port = *listen_on_first_free(candidate_ports({79, 1, 0, ""}), "the test");
     std::vector<std::pair<uint64_t, SocketEnds>> asked;
     bool admit_all = false;
@@ -44,19 +38,7 @@ class TorchServerTest : public testing::Test {
             connect(fd.get(), reinterpret_cast<sockaddr*>(&target.storage), target.size);
         return fd;
     }
-    template <typename Done>
-    bool run(Done done, Clock::duration time = seconds(10)) {
-        Timer tick(base.get(), [] {});
-        for (const auto end = Clock::now() + time; !done() && Clock::now() < end;) {
-            tick.after(Time(5));
-            event_base_loop(base.get(), EVLOOP_ONCE);
-            server.sweep();
-        }
-        return done();
-    }
-    void pause() {
-        run([] { return false; }, std::chrono::milliseconds(50));
-    }
+    void sweep() override { server.sweep(); }
     // Until all of it is taken, or nobody takes more; → how much was.
     size_t send_all(const Fd& fd, const std::string& bytes) {
         size_t sent = 0;
@@ -79,21 +61,6 @@ class TorchServerTest : public testing::Test {
         });
         got.resize(have);
         return got;
-    }
-    // Everything up to the server's closing; nullopt where it stays open.
-    std::optional<std::string> until_closed(const Fd& fd, Clock::duration time = seconds(10)) {
-        std::string got;
-        bool closed = false;
-        run(
-            [&] {
-                char chunk[4096];
-                const ssize_t n = recv(fd.get(), chunk, sizeof chunk, 0);
-                if (n > 0) got.append(chunk, static_cast<size_t>(n));
-                closed = n == 0 || (n < 0 && errno == ECONNRESET);
-                return closed;
-            },
-            time);
-        return closed ? std::optional(got) : std::nullopt;
     }
     std::string answer(const Fd& fd, const std::string& request, size_t size) {
         send_all(fd, request);
