@@ -15,7 +15,7 @@
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu.hpp"
 #include "trainer/models/gpt.hpp"
-#include "trainer/option_checks.hpp"
+#include "trainer/options/checks.hpp"
 #include "trainer/parallel/surroundings.hpp"
 
 namespace dp::trainer {

@@ -3,7 +3,7 @@
 // `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. Nothing is allocated.
 #include <fmt/format.h>
 
-#include "trainer/memory_estimate.hpp"
+#include "trainer/memory/estimate.hpp"
 #include "trainer/run.hpp"
 
 namespace dp::trainer {

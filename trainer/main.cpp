@@ -13,7 +13,7 @@
 
 #include "trainer/compile/compile.hpp"
 #include "trainer/generate.hpp"
-#include "trainer/options.hpp"
+#include "trainer/options/options.hpp"
 #include "trainer/run.hpp"
 #include "trainer/standard_streams.hpp"
 

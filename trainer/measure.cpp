@@ -12,7 +12,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "trainer/option_checks.hpp"
+#include "trainer/options/checks.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/report.hpp"
-#include "trainer/training.hpp"
+#include "trainer/reports/report.hpp"
+#include "trainer/training/training.hpp"
 
 namespace CLI {
 class App;

@@ -15,14 +15,14 @@
 #include "trainer/data/fingerprint.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu.hpp"
-#include "trainer/memory_left.hpp"
-#include "trainer/metrics_file.hpp"
-#include "trainer/output_file.hpp"
+#include "trainer/memory/left.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/prepare.hpp"
-#include "trainer/report.hpp"
-#include "trainer/tensorboard.hpp"
+#include "trainer/reports/metrics_file.hpp"
+#include "trainer/reports/output_file.hpp"
+#include "trainer/reports/report.hpp"
+#include "trainer/reports/tensorboard.hpp"
 
 namespace dp::trainer {
 namespace {

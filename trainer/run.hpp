@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "trainer/options.hpp"
+#include "trainer/options/options.hpp"
 #include "trainer/result.hpp"
 
 namespace dp::trainer {

@@ -14,8 +14,8 @@
 
 #include "trainer/checkpoint/checkpointer.hpp"
 #include "trainer/checkpoint/stop.hpp"
-#include "trainer/optimizer.hpp"
-#include "trainer/training.hpp"
+#include "trainer/training/optimizer.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 

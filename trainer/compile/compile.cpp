@@ -19,8 +19,8 @@
 #include "trainer/compile/threads.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu.hpp"
-#include "trainer/memory_left.hpp"
-#include "trainer/output_file.hpp"
+#include "trainer/memory/left.hpp"
+#include "trainer/reports/output_file.hpp"
 
 namespace dp::trainer {
 namespace {

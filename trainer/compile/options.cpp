@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "trainer/compile/cache.hpp"
-#include "trainer/option_checks.hpp"
+#include "trainer/options/checks.hpp"
 
 namespace dp::trainer {
 

@@ -14,9 +14,9 @@
 #include "trainer/compile/key.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/tuned_choices.hpp"
-#include "trainer/memory_estimate.hpp"
+#include "trainer/memory/estimate.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/training.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 

@@ -7,7 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "trainer/option_checks.hpp"
+#include "trainer/options/checks.hpp"
 #include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {

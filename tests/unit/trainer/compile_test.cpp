@@ -24,7 +24,7 @@
 #include "trainer/data/token_shard.hpp"
 #include "trainer/devices/cpu.hpp"
 #include "trainer/devices/cpu/processor.hpp"
-#include "trainer/metrics_file.hpp"
+#include "trainer/reports/metrics_file.hpp"
 #include "trainer/run.hpp"
 
 namespace dp::trainer {

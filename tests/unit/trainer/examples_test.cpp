@@ -14,8 +14,8 @@
 #include <sstream>
 
 #include "scratch.hpp"
-#include "trainer/options.hpp"
-#include "trainer/report.hpp"
+#include "trainer/options/options.hpp"
+#include "trainer/reports/report.hpp"
 
 namespace dp::trainer {
 namespace {

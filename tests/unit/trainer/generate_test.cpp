@@ -12,7 +12,7 @@
 
 #include "saved_training.hpp"
 #include "trainer/data/tokens.hpp"
-#include "trainer/options.hpp"
+#include "trainer/options/options.hpp"
 #include "trainer/prepare/prepare.hpp"
 
 namespace dp::trainer {

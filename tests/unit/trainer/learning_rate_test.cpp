@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/learning_rate.hpp"
+#include "trainer/training/learning_rate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Against lines of the tutorials.
-#include "trainer/log_style.hpp"
+#include "trainer/reports/log_style.hpp"
 
 #include <gtest/gtest.h>
 

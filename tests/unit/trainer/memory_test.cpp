@@ -11,8 +11,8 @@
 #include "scratch.hpp"
 #include "thread_world.hpp"
 #include "trainer/devices/host_memory.hpp"
-#include "trainer/memory_estimate.hpp"
-#include "trainer/memory_left.hpp"
+#include "trainer/memory/estimate.hpp"
+#include "trainer/memory/left.hpp"
 
 namespace dp::trainer {
 namespace {

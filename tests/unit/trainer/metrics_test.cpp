@@ -2,7 +2,7 @@
 //
 // The lines of --metrics: their keys, which programs read, and that a run that goes on in another's file
 // neither damages nor hides what stands there.
-#include "trainer/metrics_file.hpp"
+#include "trainer/reports/metrics_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The optimizers over several steps against the textbook formulas in float64, on every device.
-#include "trainer/optimizer.hpp"
+#include "trainer/training/optimizer.hpp"
 
 #include <cmath>
 

@@ -17,7 +17,7 @@
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/data/tokens.hpp"
-#include "trainer/options.hpp"
+#include "trainer/options/options.hpp"
 #include "trainer/prepare/fetch.hpp"
 #include "trainer/prepare/program.hpp"
 #include "trainer/prepare/sources.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/progress.hpp"
+#include "trainer/reports/progress.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The summary's keys, which programs read, and the line of an epoch, which people read.
-#include "trainer/report.hpp"
+#include "trainer/reports/report.hpp"
 
 #include <gtest/gtest.h>
 

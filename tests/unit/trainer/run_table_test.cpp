@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tables from what runs have printed, with the tutorials' own numbers.
-#include "trainer/run_table.hpp"
+#include "trainer/reports/run_table.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -22,7 +22,7 @@
 #include "thread_world.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/devices/cpu.hpp"
-#include "trainer/training.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 

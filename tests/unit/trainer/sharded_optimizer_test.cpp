@@ -9,7 +9,7 @@
 
 #include "saved_training.hpp"
 #include "trainer/data/files.hpp"
-#include "trainer/memory_estimate.hpp"
+#include "trainer/memory/estimate.hpp"
 #include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/step_log.hpp"
+#include "trainer/training/step_log.hpp"
 
 #include <gtest/gtest.h>
 

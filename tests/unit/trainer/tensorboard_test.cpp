@@ -2,7 +2,7 @@
 //
 // Event files against the published values of their checksum, and read back by read_events.py, which shares
 // nothing with what wrote them.
-#include "trainer/tensorboard.hpp"
+#include "trainer/reports/tensorboard.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

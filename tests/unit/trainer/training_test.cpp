@@ -2,7 +2,7 @@
 //
 // The training loop with threads for ranks: worlds of any size with the same global batch end with the same
 // model, ranks that differ are found out, and schedules and losses that cannot be are refused.
-#include "trainer/training.hpp"
+#include "trainer/training/training.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of estimate.hpp. It follows what training.cpp allocates.
+#include "trainer/memory/estimate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "trainer/parallel/partition.hpp"
+#include "trainer/training/optimizer.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr std::int64_t kNumber = sizeof(float);  // of what is f32 in any precision
+// For the sums of losses and of squares of gradients.
+constexpr std::int64_t kSums = 16 << 10;
+
+std::int64_t bytes_of(const Matrix& matrix) {
+    return static_cast<std::int64_t>(matrix.bytes.size());
+}
+
+// Each rank holds all training samples and its part of the test samples, and gathers batches of both. Of the
+// larger batch the features are an activation, and counted there.
+std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch, std::int64_t world,
+                        Type type) {
+    constexpr std::int64_t kIndex = sizeof(std::int32_t);
+    const std::int64_t tests = largest_shard(data.test.count, world);
+    const std::int64_t test_bytes = bytes_of(data.test.features) + bytes_of(data.test.targets);
+    const Matrix& targets = data.train.targets;
+    return bytes_of(data.train.features) + bytes_of(data.train.targets) +
+           (data.test.count > 0 ? test_bytes / data.test.count * tests : 0) +
+           (data.train.count / world + tests) * kIndex +
+           (batch + test_batch) * targets.columns *
+               static_cast<std::int64_t>(size_of(gathered_type(targets.type))) +
+           std::min(batch, test_batch) * data.train.features.columns *
+               static_cast<std::int64_t>(size_of(gathered_type(data.train.features.type, type)));
+}
+
+}  // namespace
+
+MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
+                            std::int64_t world, bool copies_bf16) {
+    const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
+    std::int64_t buffers = 0;
+    for (const Buffer& buffer : model.parameters().all_buffers())
+        buffers += elements_of(buffer.shape) * kNumber;
+    const std::int64_t test_batch = test_batch_of(model.activations_per_sample(), settings.batch);
+    MemoryNeeds needs;
+    const Type type = type_of(settings.precision);
+    const auto flowing = static_cast<std::int64_t>(size_of(type));
+    needs.parameters = parameters + buffers;
+    if (type != Type::f32) needs.parameters += padded * flowing;
+    needs.gradients = settings.accumulate > 1 ? 2 * parameters : parameters;
+    needs.optimizer = state_per_parameter(settings.optimizer) * kNumber *
+                      (settings.shard_optimizer ? largest_shard(padded, world) : padded);
+    const std::int64_t rows = std::max(settings.batch, test_batch);
+    const std::int64_t statistics = rows * model.statistics_per_sample();
+    const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
+    needs.activations = numbers * flowing + statistics * kNumber + kSums;
+    if (type != Type::f32 && copies_bf16) needs.activations += model.widest_operation(rows) * kNumber;
+    if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);
+    return needs;
+}
+
+std::string size_text(std::int64_t bytes) {
+    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+    auto size = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    for (; size >= 1024 && unit + 1 < kUnits.size(); ++unit) size /= 1024;
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", size, kUnits[unit]);
+}
+
+std::string needs_text(const MemoryNeeds& needs) {
+    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}, data {})",
+                       size_text(needs.total()), size_text(needs.parameters), size_text(needs.gradients),
+                       size_text(needs.optimizer), size_text(needs.activations), size_text(needs.data));
+}
+
+std::string batch_advice(const MemoryCase& c, std::int64_t available) {
+    const auto fits = [&](const Model& model, const Settings& settings) {
+        return estimate_memory(model, settings, c.data, c.world, c.copies_bf16).total() <= available;
+    };
+    const auto fits_with = [&](std::int64_t batch, std::int64_t accumulate) {
+        Settings other = c.settings;
+        other.batch = batch;
+        other.accumulate = accumulate;
+        return fits(c.model, other);
+    };
+    const std::int64_t batch = c.settings.batch, accumulate = c.settings.accumulate;
+    Settings sharded = c.settings;
+    sharded.shard_optimizer = true;
+    std::string besides;
+    if (c.world > 1 && !c.settings.shard_optimizer && fits(c.model, sharded))
+        besides += fmt::format("; with --shard-optimizer a batch of {} fits, too", batch);
+    if (c.recomputing != nullptr && fits(*c.recomputing, c.settings))
+        besides += fmt::format("; with --recompute a batch of {} fits, too, and takes longer", batch);
+    if (batch == 1 || !fits_with(1, accumulate))
+        return "not even 1 fits; take a device with more memory, a smaller model or a smaller data set" +
+               besides;
+    // More samples need more memory, so what fits is a range that begins at 1.
+    std::int64_t largest = 1;
+    for (std::int64_t too_large = batch; too_large - largest > 1;) {
+        const std::int64_t middle = largest + (too_large - largest) / 2;
+        (fits_with(middle, accumulate) ? largest : too_large) = middle;
+    }
+    std::string advice = fmt::format("{} is the largest that fits", largest);
+    const std::int64_t samples = batch * accumulate;
+    std::int64_t part = largest;
+    while (part > 0 && (samples % part != 0 || !fits_with(part, samples / part))) --part;
+    if (part > 0)
+        advice +=
+            fmt::format("; --batch-size {} --accumulate {} keeps the global batch", part, samples / part);
+    return advice + besides;
+}
+
+std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& c, std::string_view device,
+                                          std::int64_t available) {
+    const MemoryNeeds needs = estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16);
+    if (needs.total() <= available) return std::nullopt;
+    return fmt::format(
+        "{} with a batch of {} needs {} a rank, and {} has {}; give a smaller --batch-size: {}", name,
+        c.settings.batch, needs_text(needs), device, size_text(available), batch_advice(c, available));
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank needs of its device's memory, by part, before anything is allocated, and what to do where that
+// is more than there is. `trainer info` shows it, run.cpp refuses by it. Pure; memory_test.cpp compares it
+// with what a training allocates.
+#ifndef TRAINER_MEMORY_ESTIMATE_HPP
+#define TRAINER_MEMORY_ESTIMATE_HPP
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/training/training.hpp"
+
+namespace dp::trainer {
+
+// In bytes.
+struct MemoryNeeds {
+    std::int64_t parameters = 0;  // and running statistics; in bf16 also the copy that a model works with
+    std::int64_t gradients = 0;   // and their sum, where batches are accumulated
+    std::int64_t optimizer = 0;   // its state; of the rank with the largest part where that is sharded
+    // Of the larger of a batch and what is tested at a time; with the copies of a device that computes in
+    // f32.
+    std::int64_t activations = 0;
+    std::int64_t data = 0;  // the samples, their order, and the batches that they are gathered into
+
+    std::int64_t total() const { return parameters + gradients + optimizer + activations + data; }
+};
+
+// `data`: null where it is not known; then it is not counted. `copies_bf16`: as of Device. The model need not
+// be placed.
+MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
+                            std::int64_t world, bool copies_bf16 = false);
+
+// "64.2 MiB": in the largest unit of which there is at least one.
+std::string size_text(std::int64_t bytes);
+
+// "61.3 MiB (parameters 0.9 MiB, gradients 0.9 MiB, ...)"
+std::string needs_text(const MemoryNeeds& needs);
+
+// A training that is too large, and what could be changed of it.
+struct MemoryCase {
+    const Model& model;
+    const Settings& settings;
+    const Dataset* data;  // as of estimate_memory()
+    std::int64_t world;
+    const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
+    bool copies_bf16 = false;            // as of Device
+};
+
+// What goes on "give a smaller --batch-size": which one fits `available` bytes, which one with --accumulate
+// makes the same global batch, and whether --shard-optimizer or --recompute would do.
+std::string batch_advice(const MemoryCase& the_case, std::int64_t available);
+
+// The line where a rank needs more than its device has; nullopt: it fits. `name`: the model's; `device`: the
+// device's.
+std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& the_case,
+                                          std::string_view device, std::int64_t available);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/memory/left.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace dp::trainer {
+
+std::int64_t available_here(Device& device, const Surroundings& here) {
+    constexpr std::int64_t kUnknown = std::int64_t{1} << 62;
+    std::int64_t available = device.available_memory().value_or(kUnknown);
+    if (device.name() == "cpu") available /= here.local_size;
+    if (here.gpu.is_part() && device.name() == "cuda")
+        available = available / here.gpu.parts * here.gpu.count;
+    if (const auto limit = device.memory().limit()) available = std::min(available, *limit);
+    return available;
+}
+
+Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
+                                             const Surroundings& here) {
+    auto least =
+        largest_of_all_ranks(-static_cast<double>(available_here(device, here)), device, communicator);
+    if (!least) return tl::make_unexpected(least.error());
+    return static_cast<std::int64_t>(-*least);
+}
+
+Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::int64_t> peak, Device& device,
+                                                           Communicator& communicator) {
+    constexpr double kNothing = std::numeric_limits<double>::infinity();
+    const auto most =
+        largest_of_all_ranks(peak ? static_cast<double>(*peak) : kNothing, device, communicator);
+    if (!most) return tl::make_unexpected(most.error());
+    if (*most == kNothing) return std::nullopt;
+    return static_cast<std::int64_t>(*most);
+}
+
+std::unique_ptr<Model> recomputing_model(const ModelInfo& info, const ModelShape& shape) {
+    if (info.name != "gpt" || shape.gpt.recompute) return nullptr;
+    ModelShape thriftier = shape;
+    thriftier.gpt.recompute = true;
+    return info.make(thriftier);
+}
+
+Error with_advice(Error error, Device& device, const MemoryCase& memory_case) {
+    if (device.memory().is_exhausted())
+        error.message += ": " + batch_advice(memory_case, device.memory().peak());
+    return error;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// JSON lines: see metrics_file.hpp.
+#include "trainer/reports/metrics_file.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace dp::trainer {
+namespace {
+
+// JSON has no other numbers than finite ones: nlohmann writes null for those.
+std::string text_of(const nlohmann::ordered_json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Whether a run that was killed has left a line without its end, to which ours must not be joined.
+bool ends_in_mid_line(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return in.seekg(-1, std::ios::end) && in.get() != '\n';
+}
+
+}  // namespace
+
+std::string step_metrics(const std::string& run, double time, const LogReport& report,
+                         const Schedule& schedule) {
+    return text_of(
+        {{"event", "step"},
+         {"run", run},
+         {"time", time},
+         {"epoch", report.place.epoch},
+         {"step", report.place.number},
+         {"samples", report.place.number * schedule.global_batch},
+         {"loss", report.loss},
+         {"learning_rate", report.rate},
+         {"gradient_norm", report.gradient_norm},
+         {"samples_per_second", static_cast<double>(schedule.global_batch) / report.seconds_per_step},
+         {"step_ms", report.seconds_per_step * 1e3},
+         {"skipped", report.skipped}});
+}
+
+std::string epoch_metrics(const std::string& run, double time, const EpochReport& report,
+                          const Schedule& schedule) {
+    nlohmann::ordered_json json{
+        {"event", "epoch"},
+        {"run", run},
+        {"time", time},
+        {"epoch", report.epoch},
+        {"step", std::min(report.epoch * schedule.steps_per_epoch, schedule.total_steps)},
+        {"loss", report.loss},
+        {"test_loss", report.test_loss}};
+    if (report.test_accuracy) json["test_accuracy"] = *report.test_accuracy;
+    json["samples_per_second"] = report.samples_per_second;
+    json["seconds"] = report.seconds;
+    json["skipped"] = report.skipped;
+    return text_of(json);
+}
+
+Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::filesystem::path& file, std::string run,
+                                                       const nlohmann::ordered_json& facts) {
+    const bool cut = ends_in_mid_line(file);
+    std::ofstream out(file, std::ios::app);
+    nlohmann::ordered_json start{{"event", "start"}, {"run", run}, {"time", time_now()}};
+    start.update(facts);
+    if (cut) out << '\n';
+    out << text_of(start) << std::endl;
+    if (!out)
+        return fail(Fault::usage, fmt::format("--metrics: {} cannot be written: {}; give another file",
+                                              file.string(), std::strerror(errno)));
+    return std::unique_ptr<MetricsFile>(new MetricsFile(file, std::move(out), std::move(run)));
+}
+
+void MetricsFile::on_log(const LogReport& report, const Schedule& schedule) {
+    write(step_metrics(run_, time_now(), report, schedule));
+}
+
+void MetricsFile::on_epoch(const EpochReport& report, const Schedule& schedule) {
+    write(epoch_metrics(run_, time_now(), report, schedule));
+}
+
+// A disk that is full does not end a training: it is worth more than its metrics.
+void MetricsFile::write(const std::string& line) {
+    out_ << line << std::endl;  // the line and a flush
+    if (out_ || complained_) return;
+    complained_ = true;
+    fmt::print(stderr, "trainer: {}: cannot write: {}; lines of --metrics are missing from here on\n",
+               file_.string(), std::strerror(errno));
+}
+
+std::string name_of_this_run() {
+    const auto variable = [](const char* name) {
+        const char* value = std::getenv(name);
+        return std::string(value == nullptr ? "" : value);
+    };
+    if (const std::string job = variable("SLURM_JOB_ID"); !job.empty()) {
+        const std::string step = variable("SLURM_STEP_ID"), restarts = variable("SLURM_RESTART_COUNT");
+        return job + (step.empty() ? "" : "." + step) +
+               (restarts.empty() || restarts == "0" ? "" : " restart " + restarts);
+    }
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {} {}", fmt::gmtime(std::time(nullptr)), host.data(), getpid());
+}
+
+double time_now() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file that a run leaves at its end (--json, --dump-parameters). Whether it can be written is asked before
+// the run, which may take days. run.cpp calls it, and `trainer compile` for its summary.
+#ifndef TRAINER_REPORTS_OUTPUT_FILE_HPP
+#define TRAINER_REPORTS_OUTPUT_FILE_HPP
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "trainer/result.hpp"
+
+namespace dp::trainer {
+
+// Leaves what is there as it is, and nothing that was not. Without a file there is nothing to ask.
+Result<void> can_be_written(const std::optional<std::filesystem::path>& file);
+
+// In place of what was there. Where that fails nothing half-written stays.
+Result<void> write_output(const std::filesystem::path& file, std::string_view contents);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lines for people and the summary for programs: see report.hpp.
+#include "trainer/reports/report.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "trainer/reports/progress.hpp"
+
+namespace dp::trainer {
+
+void Report::erase() {
+    if (!drawn_) return;
+    fmt::print(stderr, "\r\033[K");
+    drawn_ = false;
+}
+
+void Report::line(std::string_view text) {
+    if (!speaks_) return;
+    erase();
+    fmt::print("{}\n", text);
+    std::fflush(stdout);  // under srun, standard output is a pipe: show lines when they happen
+}
+
+void Report::warning(std::string_view text) {
+    if (speaks_) trouble(text);
+}
+
+void Report::trouble(std::string_view text) {
+    erase();
+    fmt::print(stderr, "trainer: {}\n", text);
+}
+
+void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) {
+    if (!terminal_) return;
+    const auto now = Clock::now();
+    const std::int64_t done = (epoch - 1) * schedule.steps_per_epoch + step;
+    if (first_done_ == 0) {
+        first_done_ = done;
+        first_at_ = now;
+    }
+    if (now - last_drawn_ < std::chrono::milliseconds(100)) return;
+    last_drawn_ = now;
+    drawn_ = true;
+    const double seconds = std::chrono::duration<double>(now - first_at_).count();
+    fmt::print(stderr, "\r\033[K{}", progress_line({epoch, done, done - first_done_, seconds}, schedule));
+    std::fflush(stderr);
+}
+
+void Report::on_log(const LogReport& report, const Schedule& schedule) {
+    // Of the other styles only --metrics and --tensorboard want to hear of steps.
+    if (!tells_steps(style_)) return;
+    line(style_ == LogStyle::pytorch ? pytorch_line(report, schedule, samples_, batch_)
+                                     : megatron_line(report, schedule));
+}
+
+void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
+    line(epoch_line(report, schedule.epochs));
+}
+
+void Report::on_resume(const ResumeReport& report, const Schedule& schedule) {
+    line(resume_line(report, schedule.total_steps));
+}
+
+void Report::on_checkpoint(const CheckpointReport& report) {
+    if (!report.problem) {
+        line(fmt::format("checkpoint {} written in {:.2f} s", report.path.string(), report.seconds));
+    } else if (!report.problem->empty()) {
+        trouble(fmt::format("step {} is not saved: {}; the checkpoints before it are whole", report.step,
+                            *report.problem));
+    }
+}
+
+std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
+    const std::string test = report.test_accuracy
+                                 ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
+                                 : fmt::format("test loss {:.3g}", report.test_loss);
+    const std::string skipped = report.skipped == 0 ? ""
+                                                    : fmt::format("  {} step{} skipped", report.skipped,
+                                                                  report.skipped == 1 ? "" : "s");
+    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s{}", report.epoch, epochs,
+                       report.loss, test, report.samples_per_second, report.seconds, skipped);
+}
+
+std::string resume_line(const ResumeReport& report, std::int64_t steps) {
+    const std::string other =
+        report.precision == report.saved_precision
+            ? ""
+            : fmt::format(" in {}, and the rest is made in {}", report.saved_precision, report.precision);
+    return fmt::format("going on from {}: {} of {} steps are made{}", report.path.string(), report.step,
+                       steps, other);
+}
+
+Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {
+    if (tokens_per_sample == 0) return {samples_per_second, "samples/s"};
+    return {samples_per_second * static_cast<double>(tokens_per_sample), "tokens/s"};
+}
+
+std::optional<std::string> throughput_problem(const Throughput& throughput, std::optional<double> least,
+                                              std::optional<double> most) {
+    const auto& [rate, unit] = throughput;
+    if (least && rate < *least)
+        return fmt::format("{:.1f} {} is less than --min-throughput {}", rate, unit, *least);
+    if (most && rate > *most)
+        return fmt::format("{:.1f} {} is more than --max-throughput {}", rate, unit, *most);
+    return std::nullopt;
+}
+
+nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome) {
+    nlohmann::ordered_json json{
+        {"model", facts.model},
+        {"device", facts.device},
+        {"device_name", facts.device_name},
+        {"threads", facts.threads},
+        {"communicator", facts.communicator},
+        {"world_size", facts.world_size},
+        {"nodes", facts.nodes},
+        {"seed", facts.seed},
+        {"precision", name_of(facts.precision)},
+        {"deterministic", facts.deterministic},
+        {"epochs", outcome.schedule.epochs},
+        {"steps", outcome.schedule.total_steps},
+        {"global_batch_size", outcome.schedule.global_batch},
+        {"final_loss", outcome.last.loss},
+        {"test_loss", outcome.last.test_loss},
+    };
+    if (outcome.last.test_accuracy) json["test_accuracy"] = *outcome.last.test_accuracy;
+    json["samples_per_second"] = outcome.samples_per_second;
+    if (facts.tokens_per_sample > 0)
+        json["tokens_per_second"] = throughput_of(outcome.samples_per_second, facts.tokens_per_sample).rate;
+    json["train_seconds"] = outcome.train_seconds;
+    json["startup_seconds"] = facts.startup_seconds;
+    json["memory_peak_bytes"] = facts.memory_peak;
+    if (outcome.skipped > 0) json["skipped_steps"] = outcome.skipped;
+    if (outcome.resumed > 0) json["resumed_from_step"] = outcome.resumed;
+    if (facts.has_checkpoints) json["checkpoints_written"] = outcome.checkpoints;
+    json["parameters"] = outcome.parameters.size();
+    json["parameters_hash"] = fmt::format("{:016x}", outcome.parameters_hash);
+    json["parameters_equal_on_all_ranks"] = outcome.equal_on_all_ranks;
+    return json;
+}
+
+}  // namespace dp::trainer

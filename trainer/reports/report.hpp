@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the trainer prints: a line an epoch, a progress line where a person watches, and the summary. Only the
+// process that speaks for its world has a Report that says anything.
+#ifndef TRAINER_REPORTS_REPORT_HPP
+#define TRAINER_REPORTS_REPORT_HPP
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trainer/reports/log_style.hpp"
+#include "trainer/training/training.hpp"
+
+namespace dp::trainer {
+
+class Report final : public Observer {
+ public:
+    // `terminal`: keep a progress line on standard error, redrawn in place.
+    Report(bool speaks, bool terminal, LogStyle style = LogStyle::plain)
+        : speaks_(speaks), terminal_(speaks && terminal), style_(style) {}
+
+    // For PyTorch's lines; see pytorch_line().
+    void counts(std::int64_t samples, std::int64_t batch) {
+        samples_ = samples;
+        batch_ = batch;
+    }
+
+    void line(std::string_view text);     // to standard output
+    void warning(std::string_view text);  // to standard error
+    void trouble(std::string_view text);  // the same, also of a process that does not speak
+    void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
+    void on_log(const LogReport& report, const Schedule& schedule) override;
+    void on_epoch(const EpochReport& report, const Schedule& schedule) override;
+    void on_resume(const ResumeReport& report, const Schedule& schedule) override;
+    void on_checkpoint(const CheckpointReport& report) override;
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    bool speaks_;
+    bool terminal_;
+    LogStyle style_;
+    std::int64_t samples_ = 0, batch_ = 0;
+    bool drawn_ = false;  // a progress line stands on the terminal
+    Clock::time_point last_drawn_{};
+    std::int64_t first_done_ = 0;  // steps of the training when on_step() came first; 0: not yet
+    Clock::time_point first_at_{};
+
+    void erase();
+};
+
+// Pure: the line of an epoch.
+std::string epoch_line(const EpochReport& report, std::int64_t epochs);
+
+// Pure: the line of a training that goes on.
+std::string resume_line(const ResumeReport& report, std::int64_t steps);
+
+// How fast a training is, in what its field counts: tokens where `tokens_per_sample` is not 0, else samples.
+struct Throughput {
+    double rate;  // a second
+    std::string_view unit;
+};
+Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample);
+
+// Pure: what is wrong with a throughput, where one of the limits is not kept.
+std::optional<std::string> throughput_problem(const Throughput& throughput, std::optional<double> least,
+                                              std::optional<double> most);
+
+// Facts of a run that the training loop does not know.
+struct RunFacts {
+    std::string_view model;
+    std::string_view device;
+    std::string_view communicator;
+    std::int64_t world_size;
+    std::uint64_t seed;
+    double startup_seconds;        // from the start of the process until the training loop
+    bool has_checkpoints = false;  // --checkpoint-dir
+    std::string device_name = {};  // Device::description()
+    int threads = 1;               // of a rank, on the CPU
+    Precision precision = Precision::fp32;
+    bool deterministic = false;  // --deterministic
+    std::int64_t nodes = 1;
+    std::int64_t memory_peak = 0;        // bytes of the device, of this rank
+    std::int64_t tokens_per_sample = 0;  // of models of text
+};
+
+// Pure: the summary. Keys are for programs and stay; dp-trainer(1) says what they mean.
+nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads the files and prints the table: see report_runs.hpp.
+#include "trainer/reports/report_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "trainer/reports/run_table.hpp"
+
+namespace dp::trainer {
+
+void add_report_options(CLI::App& verb, ReportOptions& options) {
+    verb.add_option("FILE", options.files, "files of --json, logs of runs, or jobs' outputs (slurm-*.out)")
+        ->required()
+        ->type_name("");
+    auto* csv = verb.add_flag("--csv", options.csv, "print comma-separated values");
+    verb.add_flag("--json", options.json, "print an array in JSON")->excludes(csv);
+}
+
+Result<void> report_runs(const ReportOptions& options) {
+    std::vector<RunRecord> runs;
+    for (const auto& file : options.files) {
+        std::error_code ignored;
+        std::ifstream text(file);
+        if (!text)
+            return fail(Fault::usage,
+                        fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
+        const auto found = std::filesystem::is_directory(file, ignored) ? std::vector<RunRecord>{}
+                                                                        : find_runs(file.string(), text);
+        if (found.empty())
+            return fail(Fault::usage,
+                        fmt::format("{}: no summary of a run in it; give files of --json, or outputs of runs "
+                                    "that came to their end",
+                                    file.string()));
+        runs.insert(runs.end(), found.begin(), found.end());
+    }
+    const auto rows = compare_runs(runs);
+    if (options.json)
+        fmt::print("{}\n", json_table(rows).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    else
+        fmt::print("{}", options.csv ? csv_table(rows) : text_table(rows));
+    return {};
+}
+
+}  // namespace dp::trainer

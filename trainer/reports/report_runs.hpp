@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer report`: a table of runs from the files that they left. main.cpp calls it; run_table.cpp has the
+// arithmetic.
+#ifndef TRAINER_REPORTS_REPORT_RUNS_HPP
+#define TRAINER_REPORTS_REPORT_RUNS_HPP
+
+#include <filesystem>
+#include <vector>
+
+#include "trainer/result.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace dp::trainer {
+
+struct ReportOptions {
+    std::vector<std::filesystem::path> files;
+    bool csv = false;
+    bool json = false;
+};
+// Adds them to the verb's command.
+void add_report_options(CLI::App& verb, ReportOptions& options);
+
+Result<void> report_runs(const ReportOptions& options);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables that compare runs, from what the runs have printed: `trainer report` (report_runs.cpp) reads files
+// and prints them. Pure.
+#ifndef TRAINER_REPORTS_RUN_TABLE_HPP
+#define TRAINER_REPORTS_RUN_TABLE_HPP
+
+#include <cstdint>
+#include <istream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dp::trainer {
+
+// A run, as its summary has it; what an older summary does not say is empty.
+struct RunRecord {
+    std::string name;   // for people: the file that it was found in
+    std::string model;  // empty where only the lines of SambaNova's programs are known
+    std::string device;
+    std::optional<std::int64_t> nodes;
+    std::int64_t ranks = 1;
+    std::optional<std::int64_t> threads;  // of a rank
+    std::optional<std::int64_t> global_batch;
+    std::int64_t steps = 0;
+    double seconds = 0;  // of training
+    double samples_per_second = 0;
+    std::optional<double> loss;
+    std::optional<double> accuracy;
+    std::string precision = {};
+};
+
+// All runs in a file of --json, in a log that ends with the summary, or in a job's output with several. Where
+// there is no summary, but there are the lines that each instance of SambaNova's programs prints at its end
+// (--log-style=samba), they are a run: each of them states the rate of all instances together, so the run's
+// is their mean, and never their sum.
+std::vector<RunRecord> find_runs(const std::string& name, std::istream& text);
+
+// A run beside the run that it is measured by.
+struct RunRow {
+    RunRecord run;
+    std::string baseline;              // the name of that run; of runs of the same model
+    double speed_up;                   // in samples/s, so that runs of different lengths can be compared
+    std::optional<double> efficiency;  // speed-up a rank; of runs on the same kind of device
+};
+
+// The baseline is the run with the fewest ranks; of runs on accelerators, where there are such. Rows of a
+// model stand together, in the order in which they came.
+std::vector<RunRow> compare_runs(const std::vector<RunRecord>& runs);
+
+std::string text_table(const std::vector<RunRow>& rows);
+std::string csv_table(const std::vector<RunRow>& rows);
+nlohmann::ordered_json json_table(const std::vector<RunRow>& rows);
+
+}  // namespace dp::trainer
+
+#endif

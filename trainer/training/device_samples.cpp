@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/training/device_samples.hpp"
+
+#include <utility>
+
+namespace dp::trainer {
+
+DeviceSamples::DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
+                             std::int64_t batch, Type type)
+    : device_(device), normalise_(samples.normalise) {
+    const Matrix &features = samples.features, &targets = samples.targets;
+    if (samples.next_is_target) {
+        const Tensor numbers = upload(features, first * features.columns, {count * features.columns + 1});
+        features_ = numbers.view(0, {count, features.columns});
+        targets_ = numbers.view(1, {count, targets.columns});
+    } else {
+        features_ = upload(features, first * features.columns, {count, features.columns});
+        targets_ = upload(targets, first * targets.columns, {count, targets.columns});
+    }
+    x_ = device.make(gathered_type(features.type, type), {batch, features.columns});
+    target_ = device.make(gathered_type(targets.type), {batch, targets.columns});
+}
+
+Batch DeviceSamples::gather(const Tensor& indices) {
+    const Batch batch{x_.first_rows(indices.rows()), target_.first_rows(indices.rows()), {}};
+    device_.gather(features_, indices, normalise_, batch.x);
+    device_.gather(targets_, indices, {}, batch.target);
+    return batch;
+}
+
+// The matrix from number `first` on.
+Tensor DeviceSamples::upload(const Matrix& matrix, std::int64_t first, Shape shape) {
+    Tensor tensor = device_.make(matrix.type, std::move(shape));
+    device_.upload(matrix.bytes.data() + static_cast<std::size_t>(first) * size_of(matrix.type), tensor);
+    return tensor;
+}
+
+}  // namespace dp::trainer

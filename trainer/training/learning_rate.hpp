@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The learning rate over a training: a warm-up from nothing, then constant or down to a minimum. As
+// Megatron-LM counts it (its optimizer_param_scheduler.py), so that its configurations can be taken over.
+#ifndef TRAINER_TRAINING_LEARNING_RATE_HPP
+#define TRAINER_TRAINING_LEARNING_RATE_HPP
+
+#include <cstdint>
+#include <optional>
+
+namespace dp::trainer {
+
+enum class RateShape { constant, linear, cosine };
+
+struct RatePlan {
+    RateShape shape = RateShape::constant;
+    double rate = 1e-3;  // the largest
+    double minimum = 0;  // at the last of them; not of `constant`
+    double warmup = 0;   // for this part of them, 0 to 1, the rate rises evenly
+    // Steps that the rate takes for all that, and behind which it stays; nullopt: those of the training.
+    std::optional<std::int64_t> steps = {};
+};
+
+// Of step number `step` (the first is 1) of a training of `steps`. Pure.
+double rate_at(const RatePlan& plan, std::int64_t step, std::int64_t steps);
+
+}  // namespace dp::trainer
+
+#endif

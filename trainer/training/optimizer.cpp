@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SGD with momentum, and Adam: see optimizer.hpp.
+#include "trainer/training/optimizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace dp::trainer {
+namespace {
+
+// Values that are updated alike: those with weight decay, or those without.
+struct Stretch {
+    std::int64_t first, count;
+    double decay;
+};
+
+// Of the values of a part, which the border between the two may cross; all at once where nothing decays.
+std::vector<Stretch> stretches_of(const ParameterSet& parameters, const Shard& part, double decay) {
+    if (decay == 0) return {{part.first, part.count, 0}};
+    const std::int64_t end = part.first + part.count,
+                       border = std::clamp(parameters.decayed(), part.first, end);
+    return {{part.first, border - part.first, decay}, {border, end - border, 0}};
+}
+
+class Sgd final : public Optimizer {
+ public:
+    Sgd(const OptimizerPlan& plan, Device& device, const Shard& part)
+        : device_(device), plan_(plan), part_(part), velocity_(device.make(Type::f32, {part.count})) {}
+
+    void step(const ParameterSet& parameters, const Tensor& gradients, double rate) override {
+        for (const auto& [first, count, decay] : stretches_of(parameters, part_, plan_.decay)) {
+            if (count == 0) continue;
+            device_.sgd(parameters.values().view(first, {count}), gradients.view(first, {count}),
+                        velocity_.view(first - part_.first, {count}),
+                        {static_cast<float>(rate), static_cast<float>(plan_.constants.momentum),
+                         static_cast<float>(decay)});
+        }
+    }
+
+    std::vector<State> state() const override { return {{"velocity", velocity_, part_.first}}; }
+    void resume(std::int64_t) override {}
+
+ private:
+    Device& device_;
+    OptimizerPlan plan_;
+    Shard part_;
+    Tensor velocity_;
+};
+
+class Adam final : public Optimizer {
+ public:
+    Adam(const OptimizerPlan& plan, Device& device, const Shard& part)
+        : device_(device),
+          plan_(plan),
+          part_(part),
+          m_(device.make(Type::f32, {part.count})),
+          v_(device.make(Type::f32, {part.count})) {}
+
+    void step(const ParameterSet& parameters, const Tensor& gradients, double rate) override {
+        ++steps_;
+        for (const auto& [first, count, decay] : stretches_of(parameters, part_, plan_.decay)) {
+            if (count == 0) continue;
+            device_.adam(parameters.values().view(first, {count}), gradients.view(first, {count}),
+                         m_.view(first - part_.first, {count}), v_.view(first - part_.first, {count}),
+                         adam_step(plan_.constants, steps_, rate, decay));
+        }
+    }
+
+    std::vector<State> state() const override { return {{"m", m_, part_.first}, {"v", v_, part_.first}}; }
+    void resume(std::int64_t steps) override { steps_ = steps; }
+
+ private:
+    Device& device_;
+    OptimizerPlan plan_;
+    Shard part_;
+    std::int64_t steps_ = 0;
+    Tensor m_;
+    Tensor v_;
+};
+
+}  // namespace
+
+AdamStep adam_step(const OptimizerConstants& constants, std::int64_t step, double rate, double decay) {
+    const auto t = static_cast<double>(step);
+    return {static_cast<float>(rate / (1 - std::pow(constants.beta1, t))),
+            static_cast<float>(1 / std::sqrt(1 - std::pow(constants.beta2, t))),
+            static_cast<float>(constants.beta1),
+            static_cast<float>(constants.beta2),
+            static_cast<float>(constants.epsilon),
+            static_cast<float>(1 - rate * decay)};
+}
+
+int state_per_parameter(Optimization kind) {
+    return kind == Optimization::adam ? 2 : 1;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, Device& device, const Shard& part) {
+    if (plan.kind == Optimization::sgd) return std::make_unique<Sgd>(plan, device, part);
+    return std::make_unique<Adam>(plan, device, part);
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When a line about steps is due, and what has happened since the last one. Knows nothing of ranks or
+// devices.
+#ifndef TRAINER_TRAINING_STEP_LOG_HPP
+#define TRAINER_TRAINING_STEP_LOG_HPP
+
+#include <chrono>
+#include <cstdint>
+
+namespace dp::trainer {
+
+// All from 1.
+struct StepPlace {
+    std::int64_t epoch, step;  // the step's place in its epoch
+    std::int64_t number;       // and in the training
+};
+
+// What has been counted from the beginning of the training on.
+struct StepCounts {
+    std::int64_t steps = 0;
+    std::int64_t skipped = 0;  // of these
+    double loss = 0;           // sum over the samples of the others
+};
+
+class StepLog {
+ public:
+    // Settings::log_every and log_single.
+    StepLog(std::int64_t every, bool single) : every_(every), single_(single) {}
+
+    bool is_due(const StepPlace& place) const {
+        return every_ > 0 && (single_ ? place.step - 1 : place.number) % every_ == 0;
+    }
+    // Whether the interval begins right before a step that is due, and not where the last one ended.
+    bool is_single() const { return single_; }
+
+    // The interval begins.
+    void begin(const StepCounts& counts) {
+        begun_ = counts;
+        begun_at_ = Clock::now();
+    }
+    // What it has seen until now.
+    StepCounts since(const StepCounts& now) const {
+        return {now.steps - begun_.steps, now.skipped - begun_.skipped, now.loss - begun_.loss};
+    }
+    double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_at_).count(); }
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    std::int64_t every_;
+    bool single_;
+    StepCounts begun_;
+    Clock::time_point begun_at_ = Clock::now();
+};
+
+}  // namespace dp::trainer
+
+#endif
