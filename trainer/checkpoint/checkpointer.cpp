@@ -87,7 +87,7 @@ Result<void> Checkpointer::prepare_directory() {
     const fs::path& directory = plan_.directory;
     Result<void> claimed;
     if (is_first()) {
-        auto mine = claim(directory);
+        auto mine = Claim::make(directory);
         if (mine) {
             claim_ = std::move(*mine);
             tidy(directory);
@@ -173,7 +173,7 @@ Result<std::optional<Restored>> Checkpointer::restore() {
 
 Result<void> Checkpointer::save(const Progress& progress) {
     auto written = write(progress);
-    if (!written && is_first()) {
+    if (!written && is_first() && claim_->check()) {
         std::error_code ignored;
         fs::remove_all(unfinished_path(plan_.directory, progress.step), ignored);
     }
@@ -184,7 +184,8 @@ Result<void> Checkpointer::write(const Progress& progress) {
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
     const fs::path unfinished = unfinished_path(plan_.directory, progress.step);
     Result<void> made;
-    if (is_first()) {
+    if (is_first()) made = claim_->check();
+    if (is_first() && made) {
         std::error_code error;
         fs::remove_all(unfinished, error);
         fs::create_directory(unfinished, error);
@@ -219,6 +220,7 @@ Result<void> Checkpointer::write(const Progress& progress) {
     Result<void> published;
     if (is_first()) {
         published = check_shards_seen(unfinished, manifest);
+        if (auto ours = claim_->check(); !ours) published = ours;
         if (published) published = publish(plan_.directory, manifest);
         if (published) keep_newest(plan_.directory, plan_.keep);
     }

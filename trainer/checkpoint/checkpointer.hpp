@@ -5,17 +5,19 @@
 //
 // A save: rank 0 makes a hidden directory, each rank writes its shard there, all wait for each other, rank 0
 // adds the manifest and the marker DONE and renames the directory. Whatever breaks off before that leaves
-// the checkpoints that were there.
+// the checkpoints that were there. Before and after the shards rank 0 looks whether the directory is still
+// this training's (claim.hpp).
 #ifndef TRAINER_CHECKPOINT_CHECKPOINTER_HPP
 #define TRAINER_CHECKPOINT_CHECKPOINTER_HPP
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/common/fd.hpp"
+#include "trainer/checkpoint/claim.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
@@ -44,6 +46,7 @@ class Checkpointer {
 
     // The optimizer's steps in `progress` are what the checkpoint is called. Fault::checkpoint: it could not
     // be written, and the training may go on without it. Fault::training: it is not worth to be kept.
+    // Fault::usage: another training has the directory now.
     Result<void> save(const Progress& progress);
 
     std::filesystem::path path_of(std::int64_t step) const;
@@ -55,7 +58,7 @@ class Checkpointer {
     std::vector<Vector> vectors_;
     Device& device_;
     Communicator& communicator_;
-    Fd claim_;  // rank 0's, of the directory, once it has looked there
+    std::unique_ptr<Claim> claim_;  // rank 0's, of the directory, once it has looked there
 
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine);

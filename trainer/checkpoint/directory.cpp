@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/checkpoint/directory.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/file.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <functional>
@@ -127,22 +124,6 @@ void keep_newest(const fs::path& directory, std::int64_t count) {
         std::error_code error;
         if (fs::remove(old / kDone, error)) fs::remove_all(old, error);
     }
-}
-
-Result<Fd> claim(const fs::path& directory) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error)
-        return fail(Fault::usage, fmt::format("--checkpoint-dir {}: cannot make it: {}", directory.string(),
-                                              error.message()));
-    // Of the directory itself: nothing of it stays. NFS has no such locks, and then there is none.
-    Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: another training saves itself there now; wait for its "
-                                "end, or give another directory",
-                                directory.string()));
-    return opened;
 }
 
 void tidy(const fs::path& directory) {

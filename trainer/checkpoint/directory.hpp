@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/common/fd.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/result.hpp"
 
@@ -32,9 +31,6 @@ Result<Manifest> read_manifest(const std::filesystem::path& checkpoint);
 
 // Removes all checkpoints but so many of the newest. What cannot be removed stays.
 void keep_newest(const std::filesystem::path& directory, std::int64_t count);
-// Makes the directory where it is missing, for one training at a time, as long as the result lives: another's
-// is refused. Only on this node where the file system's locks do not reach the others.
-Result<Fd> claim(const std::filesystem::path& directory);
 // Removes what a training that died has left unfinished.
 void tidy(const std::filesystem::path& directory);
 

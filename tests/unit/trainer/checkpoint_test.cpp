@@ -384,27 +384,6 @@ TEST(CheckpointDirectory, ThatCannotBeWrittenIsRefusedBeforeAnyStep) {
     }
 }
 
-// They would remove each other's unfinished checkpoints, and mix their shards.
-TEST(CheckpointDirectory, IsOneTrainingsAtATime) {
-    const Scratch directory;
-    Settings settings = saved_settings(directory.path());
-    settings.checkpoints.every = 10;
-    Settings first = settings;
-    std::optional<Error> second;
-    first.checkpoints.stop_signal = [&] {
-        if (!second && fs::exists(checkpoint_path(directory.path(), 10)))
-            second = the_error(train_saved(1, settings));
-        return 0;
-    };
-    outcome_of(train_saved(1, first));
-    ASSERT_TRUE(second);
-    EXPECT_EQ(second->fault, Fault::usage);
-    EXPECT_THAT(second->message, AllOf(HasSubstr("another training "), HasSubstr("give another directory")));
-    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000060", "step-000000069"));
-    // It is free again.
-    EXPECT_EQ(outcome_of(train_saved(1, settings)).resumed, 69);
-}
-
 TEST(CheckpointDirectory, OnAFullDiskIsLeftAsItWas) {
     const Scratch directory;
     const SmallFiles full(0);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/claim.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "trainer/checkpoint/durable.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "job 12, process 4711 on node01, 9f3c05a1…": for people up to the last comma, and behind it what makes it
+// unlike any other.
+std::string new_words() {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const char* job = std::getenv("SLURM_JOB_ID");
+    std::random_device random;
+    return fmt::format("{}process {} on {}, {:08x}{:08x}\n", job ? fmt::format("job {}, ", job) : "",
+                       getpid(), host.data(), random(), random());
+}
+
+// Whoever may write there wrote this.
+std::string for_people(const std::string& words) {
+    constexpr std::size_t kMost = 200;
+    std::string text = words.substr(0, std::min(words.rfind(','), kMost));
+    std::erase_if(text, [](unsigned char c) { return std::isprint(c) == 0; });
+    return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
+}  // namespace
+
+Claim::Claim(fs::path directory, Fd locked)
+    : directory_(std::move(directory)), words_(new_words()), locked_(std::move(locked)) {}
+
+Result<std::unique_ptr<Claim>> Claim::make(const fs::path& directory) {
+    std::error_code error;
+    fs::create_directories(directory, error);
+    if (error)
+        return fail(Fault::usage, fmt::format("--checkpoint-dir {}: cannot make it: {}", directory.string(),
+                                              error.message()));
+    Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return fail(Fault::usage,
+                    fmt::format("--checkpoint-dir {}: another training saves itself there now; wait for its "
+                                "end, or give another directory",
+                                directory.string()));
+    std::unique_ptr<Claim> claim(new Claim(directory, std::move(opened)));
+    if (auto written = write_durably(directory / kClaimFile, claim->words_); !written) {
+        fs::remove(directory / kClaimFile, error);
+        return fail(Fault::usage, written.error().message);
+    }
+    return claim;
+}
+
+Claim::~Claim() {
+    std::error_code ignored;
+    if (check()) fs::remove(directory_ / kClaimFile, ignored);
+}
+
+Result<void> Claim::check() const {
+    std::ifstream file(directory_ / kClaimFile, std::ios::binary);
+    std::error_code ignored;
+    // A directory that is gone or cannot be read is no other training's; the save itself says what is wrong.
+    if (!file && (errno != ENOENT || !fs::exists(directory_, ignored))) return {};
+    const std::string now{std::istreambuf_iterator<char>(file), {}};
+    if (now == words_) return {};
+    return fail(Fault::usage,
+                fmt::format("--checkpoint-dir {}: another training{} has begun to save itself there; this "
+                            "one ends and leaves the directory to it",
+                            directory_.string(), for_people(now)));
+}
+
+}  // namespace dp::trainer
