@@ -9,11 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <string_view>
 
 #include "trainer/compile/compile.hpp"
 #include "trainer/generate.hpp"
 #include "trainer/options/options.hpp"
+#include "trainer/parallel/surroundings.hpp"
 #include "trainer/run.hpp"
 #include "trainer/standard_streams.hpp"
 
@@ -35,15 +35,15 @@ int main(int argc, char** argv) {
     const auto started = std::chrono::steady_clock::now();
     hold_standard_streams();
     try {
+        const bool speaks = speaks_for_all(gather_surroundings());
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options) {
-            // Every rank got the same words: one complaint is enough.
-            const char* rank = std::getenv("DP_RANK");
-            if (rank == nullptr || std::string_view(rank) == "0")
-                fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
+            // All got the same words: one complaint is enough.
+            if (speaks) fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
             return parsed.code;
         }
         const Options& options = *parsed.options;
+        if (is_for_one(options.verb) && !speaks) return 0;
         auto done = options.verb == Verb::info       ? info(options)
                     : options.verb == Verb::compile  ? compile(options, started)
                     : options.verb == Verb::prepare  ? prepare(options)

@@ -183,7 +183,8 @@ std::string text_of(const Dataset& data) {
 
 Result<void> run(const Options& options, std::chrono::steady_clock::time_point started) {
     const Surroundings here = gather_surroundings();
-    const auto decision = decide_parallel(options.data_parallel, here);
+    auto decision = decide_parallel(options.data_parallel, here);
+    if (!decision && !speaks_for_all(here)) decision.error().message.clear();
     if (!decision) return tl::make_unexpected(decision.error());
     const LogStyle style = options.log_style;
     Report report(decision->speaks, isatty(STDERR_FILENO) != 0, style);

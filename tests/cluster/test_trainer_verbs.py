@@ -115,3 +115,16 @@ def test_a_sharded_optimizer_learns_the_same_and_goes_on_on_another_world(cluste
     # And without it, on as many ranks as before: the same to the bit.
     unsharded, _ = train("unsharded", "--checkpoint-dir=verbs/copy")
     assert unsharded["resumed_from_step"] == 10 and unsharded["parameters_hash"] == plain["parameters_hash"]
+
+
+def test_verbs_that_train_nothing_are_done_by_one_task(cluster):
+    """Whether the tasks are ranks of a world or Slurm's alone: one table, and one line where something is wrong."""
+    mistakes = [["report", "missing.json"], ["info", "--model=none"], ["prepare", "--tokenizer=none"], ["--data-parallel=on"]]
+    for world in (["--dp-world=auto", "--dp-on-failure=report"], []):
+        step = ["srun", "-n3", "--kill-on-bad-exit=0", *world, TRAINER]
+        assert the_line(cluster.run([*step, "info", "--model=cnn"], timeout=60, check=True), "  parameters ")
+        for words in mistakes[:3] if world else mistakes:
+            done = cluster.run([*step, *words], timeout=60)
+            lines = [line for line in done.stderr.splitlines() if line.startswith("trainer: ")]
+            assert done.returncode == 2 or (words[0] == "--data-parallel=on" and done.returncode == 4), done
+            assert len(lines) == 1, done.stderr

@@ -136,7 +136,7 @@ Result<void> compile(const Options& options, Clock::time_point started) {
     if (!directory)
         return fail(Fault::usage,
                     "`trainer compile` has nowhere to keep what it makes; give --cache-dir DIR");
-    const bool speaks = (here.in_step ? here.dp_rank : here.slurm_task) == 0;
+    const bool speaks = speaks_for_all(here);
     if (auto writable = speaks ? can_be_written(options.json) : Result<void>(); !writable) return writable;
     const auto say = [&](const std::string& line) {
         if (speaks) fmt::print("{}\n", line);

@@ -31,6 +31,11 @@ namespace dp::trainer {
 
 enum class Verb { run, compile, info, prepare, measure, report, generate };
 
+// Those that train nothing and give everybody the same: of the processes of a step one does it.
+constexpr bool is_for_one(Verb verb) {
+    return verb == Verb::info || verb == Verb::report || verb == Verb::generate;
+}
+
 // What the user said; what was not said is empty, and the model's defaults hold.
 struct Options {
     Verb verb = Verb::run;

@@ -55,6 +55,10 @@ Surroundings gather_surroundings() {
     return here;
 }
 
+bool speaks_for_all(const Surroundings& here) {
+    return (here.in_step ? here.dp_rank : here.slurm_task) == 0;
+}
+
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here) {
     if (wanted == DataParallel::on && !here.in_step) {
         return fail(
@@ -62,19 +66,14 @@ Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings
             "--data-parallel=on, but this process is no rank of a step: start it with `srun --dp-world=auto "
             "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
     }
+    ParallelDecision decision{false, speaks_for_all(here), std::nullopt};
     if (here.in_step) {
-        return ParallelDecision{wanted != DataParallel::off, here.dp_rank == 0, std::nullopt};
-    }
-    ParallelDecision decision;
-    if (here.slurm_tasks > 1) {
-        decision.speaks = here.slurm_task == 0;
-        if (wanted != DataParallel::off) {
-            decision.warning = fmt::format(
-                "Slurm has {} tasks here, but this trainer is no rank of a world and trains alone: start it "
-                "with "
-                "`srun --dp-world=auto` to make them one data-parallel run (or say --data-parallel=off)",
-                here.slurm_tasks);
-        }
+        decision.join = wanted != DataParallel::off;
+    } else if (here.slurm_tasks > 1 && wanted != DataParallel::off) {
+        decision.warning = fmt::format(
+            "Slurm has {} tasks here, but this trainer is no rank of a world and trains alone: start it with "
+            "`srun --dp-world=auto` to make them one data-parallel run (or say --data-parallel=off)",
+            here.slurm_tasks);
     }
     return decision;
 }

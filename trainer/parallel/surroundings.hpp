@@ -30,6 +30,10 @@ struct Surroundings {
 
 Surroundings gather_surroundings();
 
+// Pure: whether this process speaks for all that were started with it: rank 0 of a step, task 0 of tasks that
+// Slurm started without one, and who is alone.
+bool speaks_for_all(const Surroundings& here);
+
 struct ParallelDecision {
     bool join = false;   // open the world through libdp
     bool speaks = true;  // this process prints progress and the summary; the others keep quiet

@@ -74,6 +74,15 @@ TEST(DecideParallel, TasksOfSlurmThatTrainAloneAreWarnedOnce) {
     EXPECT_FALSE(decide_parallel(DataParallel::off, task_without_plugin(0))->warning) << "it was asked for";
 }
 
+TEST(SpeaksForAll, IsOneOfAStepAndOneOfTasksWithoutAStep) {
+    for (const auto& one : {alone(), rank(0), task_without_plugin(0)}) EXPECT_TRUE(speaks_for_all(one));
+    for (const auto& other : {rank(1), rank(7), task_without_plugin(5)}) EXPECT_FALSE(speaks_for_all(other));
+    // Slurm's numbers are another world's where a step is made of a part of its tasks.
+    Surroundings here = rank(0);
+    here.slurm_task = 4;
+    EXPECT_TRUE(speaks_for_all(here));
+}
+
 TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
     struct Case {
         int affinity, node, local;
