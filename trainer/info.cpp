@@ -1,12 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. Nothing is allocated.
+// `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. No memory of a
+// training is allocated, and a device is opened only where it must be asked whether it computes in bf16.
 #include <fmt/format.h>
 
 #include "trainer/memory/estimate.hpp"
+#include "trainer/parallel/surroundings.hpp"
 #include "trainer/run.hpp"
 
 namespace dp::trainer {
+namespace {
+
+// Whether a run with these options would compute bf16 on copies in fp32. Memory of another machine's GPU is
+// asked for by name, with --device=cuda.
+Result<bool> copies_bf16(const Options& options) {
+    if (options.precision == Precision::fp32) return false;
+    if (options.device != DeviceChoice::automatic) return options.device == DeviceChoice::cpu;
+    const Surroundings here = gather_surroundings();
+    const auto opened = open_device(options.device, here.gpu, threads_for(here));
+    if (!opened) return tl::make_unexpected(opened.error());
+    if (opened->note) fmt::print("{}; --device=cuda shows what a GPU needs\n", *opened->note);
+    return opened->device->copies_bf16();
+}
+
+}  // namespace
 
 Result<void> info(const Options& options) {
     const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
@@ -25,10 +42,12 @@ Result<void> info(const Options& options) {
     }
     const std::int64_t count = model->parameters().count();
     // The data set is not opened for this.
-    const auto needed = [&](bool copies_bf16) {
-        return estimate_memory(*model, settings, nullptr, options.info_ranks, copies_bf16);
+    const auto needed = [&](bool with_copies) {
+        return estimate_memory(*model, settings, nullptr, options.info_ranks, with_copies);
     };
-    const MemoryNeeds needs = needed(options.device == DeviceChoice::cpu);
+    const auto has_copies = copies_bf16(options);
+    if (!has_copies) return tl::make_unexpected(has_copies.error());
+    const MemoryNeeds needs = needed(*has_copies);
     const std::int64_t copies = needs.total() - needed(false).total();
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
