@@ -13,6 +13,7 @@
 #include <ctime>
 
 #include "trainer/options/checks.hpp"
+#include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -23,6 +23,7 @@
 #include "trainer/reports/output_file.hpp"
 #include "trainer/reports/report.hpp"
 #include "trainer/reports/tensorboard.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -285,6 +286,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         decision->speaks ? open_metrics(options, facts, *model, settings, watching) : Result<void>();
     metrics = all_or_none(metrics, device, **communicator);
     if (!metrics) return metrics;
+    // Made by find_subject(), so it can be made.
+    const auto left_out = steps_left_out(settings, *make_schedule(settings, data->train.count, ranks));
+    if (left_out) report.line(*left_out);
     report.counts(data->train.count, settings.batch * settings.accumulate);
     if (style == LogStyle::pytorch) report.line("Entering training loop...");
     facts.startup_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();

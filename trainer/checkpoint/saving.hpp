@@ -14,8 +14,10 @@
 
 #include "trainer/checkpoint/checkpointer.hpp"
 #include "trainer/checkpoint/stop.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/training/observer.hpp"
 #include "trainer/training/optimizer.hpp"
-#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 

@@ -21,6 +21,7 @@
 #include "trainer/devices/cpu.hpp"
 #include "trainer/memory/left.hpp"
 #include "trainer/reports/output_file.hpp"
+#include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
 namespace {

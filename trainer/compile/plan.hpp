@@ -16,7 +16,7 @@
 #include "trainer/devices/tuned_choices.hpp"
 #include "trainer/memory/estimate.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/training/training.hpp"
+#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 

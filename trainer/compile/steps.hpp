@@ -9,7 +9,7 @@
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/result.hpp"
-#include "trainer/training/training.hpp"
+#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 

@@ -10,6 +10,7 @@
 
 #include "trainer/parallel/partition.hpp"
 #include "trainer/training/optimizer.hpp"
+#include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
 namespace {

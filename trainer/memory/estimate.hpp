@@ -13,7 +13,7 @@
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/training/training.hpp"
+#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 

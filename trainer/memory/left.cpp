@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "trainer/parallel/agreement.hpp"
+
 namespace dp::trainer {
 
 std::int64_t available_here(Device& device, const Surroundings& here) {

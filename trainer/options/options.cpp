@@ -179,7 +179,10 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                    "batches that a rank adds up before a step; the ranks reduce once (default: 1)")
         ->check(whole(1, 1'000'000))
         ->type_name("N");
-    app.add_option("--steps", options.steps, "stop after so many optimizer steps")
+    app.add_option(
+           "--steps", options.steps,
+           "make so many optimizer steps, in as many epochs as that takes; where --epochs is given, too, "
+           "what comes first ends the training")
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
     app.add_option("--seed", options.seed, "of initial values and sampling (default: 1)")
@@ -360,7 +363,9 @@ DataRequest data_request(const Options& options, const ModelInfo& info, const Mo
 
 Settings settings_for(const Options& options, const ModelInfo& info) {
     Settings settings;
-    settings.epochs = options.epochs.value_or(info.defaults.epochs);
+    // Who gives --steps alone means just these.
+    settings.epochs = options.epochs;
+    if (!options.epochs && !options.steps) settings.epochs = info.defaults.epochs;
     settings.batch = options.batch.value_or(info.defaults.batch);
     settings.rate = {options.rate_shape, options.rate.value_or(info.defaults.rate), options.minimum_rate,
                      options.warmup, options.decay_steps};

@@ -25,7 +25,7 @@
 #include "trainer/prepare/options.hpp"
 #include "trainer/reports/log_style.hpp"
 #include "trainer/reports/report_runs.hpp"
-#include "trainer/training/training.hpp"
+#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 

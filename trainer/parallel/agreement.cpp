@@ -31,4 +31,26 @@ Result<void> all_or_none(const Result<void>& mine, Device& device, Communicator&
     return fail(static_cast<Fault>(*first), "");
 }
 
+Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator) {
+    const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
+    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
+        return tl::make_unexpected(done.error());
+    const double largest = device.values_of<double>(tensor)[0];
+    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    return largest;
+}
+
+Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator) {
+    // Largest and smallest of both halves in one all-reduce: min(x) = -max(-x).
+    const auto high = static_cast<std::int64_t>(number >> 32),
+               low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
+    const std::vector<std::int64_t> halves{high, low, -high, -low};
+    const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {4}, halves);
+    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
+        return tl::make_unexpected(done.error());
+    const auto extremes = device.values_of<std::int64_t>(tensor);
+    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    return extremes[0] == -extremes[2] && extremes[1] == -extremes[3];
+}
+
 }  // namespace dp::trainer

@@ -23,6 +23,12 @@ Result<std::vector<std::int64_t>> gather_of_all_ranks(std::span<const std::int64
 // The first of those that failed keeps its message, so that one line is printed. Every rank calls.
 Result<void> all_or_none(const Result<void>& mine, Device& device, Communicator& communicator);
 
+// The largest number that a rank brought. Every rank calls.
+Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator);
+
+// Whether every rank brought the same number. Every rank calls.
+Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator);
+
 }  // namespace dp::trainer
 
 #endif

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "trainer/result.hpp"
-#include "trainer/training/training.hpp"
+#include "trainer/training/observer.hpp"
 
 namespace dp::trainer {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trainer/training/training.hpp"
+#include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "trainer/result.hpp"
-#include "trainer/training/training.hpp"
+#include "trainer/training/observer.hpp"
 
 namespace dp::trainer {
 

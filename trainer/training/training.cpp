@@ -13,6 +13,7 @@
 
 #include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
+#include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/gradient_reducer.hpp"
 #include "trainer/parallel/partition.hpp"
 #include "trainer/random.hpp"
@@ -23,12 +24,6 @@ namespace dp::trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// Samples that a rank evaluates at a time: large enough for the matrix products, and no more than fit 64 MiB
-// of activations; where a model has so many that it cannot be both, not more than it trains on at a time.
-constexpr std::int64_t kMostTestBatch = 512;
-constexpr std::int64_t kLeastTestBatch = 16;
-constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
-
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -359,58 +354,6 @@ class Run {
 };
 
 }  // namespace
-
-Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world) {
-    if (settings.rate.minimum > settings.rate.rate)
-        return fail(Fault::usage, fmt::format("--min-lr {} is above the learning rate {}; give a smaller one",
-                                              settings.rate.minimum, settings.rate.rate));
-    const std::int64_t of_a_rank = settings.batch * settings.accumulate;
-    // Not that times world: --batch-size may be anything up to its limit.
-    if (of_a_rank > samples / world) {
-        const std::string accumulated =
-            settings.accumulate > 1 ? fmt::format(", --accumulate: {}", settings.accumulate) : "";
-        return fail(
-            Fault::usage,
-            fmt::format("a global batch of {} (ranks: {}, --batch-size: {}{}) is larger than the data set of "
-                        "{} samples; give --batch-size {} or less, or fewer ranks",
-                        of_a_rank * world, world, settings.batch, accumulated, samples,
-                        std::max<std::int64_t>(samples / world / settings.accumulate, 1)));
-    }
-    Schedule schedule{};
-    schedule.global_batch = of_a_rank * world;
-    schedule.steps_per_epoch = samples / schedule.global_batch;
-    schedule.total_steps = schedule.steps_per_epoch * settings.epochs;
-    if (settings.max_steps) schedule.total_steps = std::min(schedule.total_steps, *settings.max_steps);
-    schedule.epochs = (schedule.total_steps + schedule.steps_per_epoch - 1) / schedule.steps_per_epoch;
-    return schedule;
-}
-
-Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator) {
-    const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
-    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
-        return tl::make_unexpected(done.error());
-    const double largest = device.values_of<double>(tensor)[0];
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
-    return largest;
-}
-
-Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator) {
-    // Largest and smallest of both halves in one all-reduce: min(x) = -max(-x).
-    const auto high = static_cast<std::int64_t>(number >> 32),
-               low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
-    const std::vector<std::int64_t> halves{high, low, -high, -low};
-    const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {4}, halves);
-    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
-        return tl::make_unexpected(done.error());
-    const auto extremes = device.values_of<std::int64_t>(tensor);
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
-    return extremes[0] == -extremes[2] && extremes[1] == -extremes[3];
-}
-
-std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch) {
-    return std::clamp(kTestActivations / std::max<std::int64_t>(activations_per_sample, 1),
-                      std::min(kLeastTestBatch, batch), kMostTestBatch);
-}
 
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {

@@ -45,5 +45,40 @@ TEST(AllOrNone, FailsOnAllRanksWithTheWordsOfTheFirstThatFailed) {
     });
 }
 
+TEST(EqualOnAllRanks, ComparesAllBitsOfTheNumber) {
+    struct Case {
+        std::uint64_t others, last;
+        bool equal;
+    };
+    const Case cases[] = {
+        {0, 0, true},
+        {~0ull, ~0ull, true},
+        {1, 2, false},
+        {1ull << 63, 0, false},
+        {0x0123456789ABCDEF, 0x0123456789ABCDEF, true},
+        {0x0123456789ABCDEF, 0x0123456889ABCDEF, false},
+        {0x0123456789ABCDEF, 0x0123456789ABCDEE, false},
+        {0x89ABCDEF01234567, 0x0123456789ABCDEF, false},  // the halves exchanged
+    };
+    for (const auto& c : cases) {
+        ThreadWorld(3).run([&](Communicator& ranks) {
+            const auto device = open_cpu(1);
+            const auto equal = equal_on_all_ranks(ranks.rank() == 2 ? c.last : c.others, *device, ranks);
+            ASSERT_TRUE(equal);
+            EXPECT_EQ(*equal, c.equal) << c.others << " and " << c.last;
+        });
+    }
+}
+
+TEST(LargestOfAllRanks, IsTheSameForAll) {
+    ThreadWorld(3).run([](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        const auto largest = largest_of_all_ranks(
+            ranks.rank() == 1 ? 0.5 : -static_cast<double>(ranks.rank()), *device, ranks);
+        ASSERT_TRUE(largest);
+        EXPECT_EQ(*largest, 0.5);
+    });
+}
+
 }  // namespace
 }  // namespace dp::trainer

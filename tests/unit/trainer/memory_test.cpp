@@ -8,11 +8,10 @@
 #include <fmt/format.h>
 
 #include "devices.hpp"
-#include "scratch.hpp"
 #include "thread_world.hpp"
-#include "trainer/devices/host_memory.hpp"
 #include "trainer/memory/estimate.hpp"
 #include "trainer/memory/left.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -188,14 +187,6 @@ TEST(MemoryEstimate, CountsByPart) {
         return estimate_memory(*model, settings_of(1, 1, Optimization::sgd), &data, world).data;
     };
     EXPECT_NEAR(static_cast<double>(of(1) - of(4)), 600 * 788.0, 0.02 * 600 * 788);
-}
-
-TEST(TestBatch, FitsItsMemoryButIsNoLargerThanABatchWhereAModelIsLarge) {
-    EXPECT_EQ(test_batch_of(1, 64), 512);
-    EXPECT_EQ(test_batch_of(0, 64), 512);
-    EXPECT_EQ(test_batch_of(1 << 18, 8), 64);
-    EXPECT_EQ(test_batch_of(1 << 24, 64), 16);
-    EXPECT_EQ(test_batch_of(1 << 24, 2), 2);
 }
 
 TEST(SizeText, TakesTheLargestUnitOfWhichThereIsOne) {
@@ -396,55 +387,6 @@ TEST(MemoryEstimate, LogitsComeInPiecesThatGrowWithTheBatch) {
     }
     gpt2.gpt.sequence = 100;  // fewer than a piece might have
     EXPECT_EQ(find_model("gpt")->make(gpt2)->scratch(2), 200 * 50257);
-}
-
-// A machine of 8000 kB with 5000 kB left.
-class HostMemory : public ::testing::Test {
- protected:
-    HostMemory() {
-        directory_.write("proc/meminfo",
-                         "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   5000 kB\n");
-    }
-    void write(const std::string& name, const std::string& text) { directory_.write(name, text); }
-    std::optional<std::int64_t> available() {
-        return available_host_memory(directory_ / "proc", directory_ / "cgroup");
-    }
-
- private:
-    Scratch directory_;
-};
-
-TEST_F(HostMemory, IsTheMachinesWhereNothingIsLimited) {
-    EXPECT_EQ(available(), 5000 * 1024);
-    write("proc/self/cgroup", "0::/a/b\n");
-    write("cgroup/a/b/memory.max", "max\n");
-    write("cgroup/a/b/memory.current", "1000\n");
-    EXPECT_EQ(available(), 5000 * 1024);
-}
-
-TEST_F(HostMemory, IsTheTightestOfTheGroupAndThoseAboveIt) {
-    write("proc/self/cgroup", "0::/job_1/step_0/task_2\n");
-    write("cgroup/job_1/step_0/memory.max", "3000000\n");
-    write("cgroup/job_1/step_0/memory.current", "1000000\n");
-    EXPECT_EQ(available(), 2000000);
-    write("cgroup/job_1/memory.max", "1500000\n");
-    write("cgroup/job_1/memory.current", "1400000\n");
-    write("cgroup/job_1/memory.stat", "anon 5\nfile 60000\ninactive_file 50000\n");
-    EXPECT_EQ(available(), 150000);
-    write("cgroup/job_1/memory.current", "9400000\n");
-    EXPECT_EQ(available(), 0);
-}
-
-TEST_F(HostMemory, OfVersion1IsInTheControllersOwnTree) {
-    write("proc/self/cgroup", "12:cpuset:/x\n9:memory:/slurm/uid_0\n1:name=systemd:/y\n");
-    write("cgroup/memory/slurm/uid_0/memory.limit_in_bytes", "2000000\n");
-    write("cgroup/memory/slurm/uid_0/memory.usage_in_bytes", "500000\n");
-    EXPECT_EQ(available(), 1500000);
-}
-
-TEST(HostMemoryAnywhere, IsNotKnownWithoutTheKernelsFiles) {
-    EXPECT_FALSE(available_host_memory("/nowhere", "/nowhere"));
-    EXPECT_GT(available_host_memory().value_or(0), 0) << "of this machine";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // The lines of --metrics: their keys, which programs read, and that a run that goes on in another's file
 // neither damages nor hides what stands there.
 #include "trainer/reports/metrics_file.hpp"
+#include "trainer/training/training.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

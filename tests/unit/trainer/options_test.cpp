@@ -54,6 +54,16 @@ TEST(Options, EverythingSaidArrives) {
     EXPECT_EQ(said.dump, "p.bin");
 }
 
+TEST(Options, StepsAloneTakeAsManyEpochsAsTheyNeed) {
+    const auto epochs = [](const Words& words) {
+        return settings_for(options(words), *find_model("linear")).epochs;
+    };
+    EXPECT_EQ(epochs({}), 50);
+    EXPECT_EQ(epochs({"--epochs=3"}), 3);
+    EXPECT_EQ(epochs({"--steps=7"}), std::nullopt);
+    EXPECT_EQ(epochs({"--epochs=3", "--steps=7"}), 3);
+}
+
 // A script's variable that is not set: CLI11 would take the next word for the value, or nothing.
 TEST(Options, AnEmptyValueIsRefused) {
     for (const Words& words :

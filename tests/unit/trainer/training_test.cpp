@@ -183,41 +183,6 @@ TEST(Training, ARankThatDiffersInOneParameterIsFoundOutByEveryRank) {
     }
 }
 
-TEST(EqualOnAllRanks, ComparesAllBitsOfTheNumber) {
-    struct Case {
-        std::uint64_t others, last;
-        bool equal;
-    };
-    const Case cases[] = {
-        {0, 0, true},
-        {~0ull, ~0ull, true},
-        {1, 2, false},
-        {1ull << 63, 0, false},
-        {0x0123456789ABCDEF, 0x0123456789ABCDEF, true},
-        {0x0123456789ABCDEF, 0x0123456889ABCDEF, false},
-        {0x0123456789ABCDEF, 0x0123456789ABCDEE, false},
-        {0x89ABCDEF01234567, 0x0123456789ABCDEF, false},  // the halves exchanged
-    };
-    for (const auto& c : cases) {
-        ThreadWorld(3).run([&](Communicator& ranks) {
-            const auto device = open_cpu(1);
-            const auto equal = equal_on_all_ranks(ranks.rank() == 2 ? c.last : c.others, *device, ranks);
-            ASSERT_TRUE(equal);
-            EXPECT_EQ(*equal, c.equal) << c.others << " and " << c.last;
-        });
-    }
-}
-
-TEST(LargestOfAllRanks, IsTheSameForAll) {
-    ThreadWorld(3).run([](Communicator& ranks) {
-        const auto device = open_cpu(1);
-        const auto largest = largest_of_all_ranks(
-            ranks.rank() == 1 ? 0.5 : -static_cast<double>(ranks.rank()), *device, ranks);
-        ASSERT_TRUE(largest);
-        EXPECT_EQ(*largest, 0.5);
-    });
-}
-
 TEST(Training, ALossThatIsNoNumberEndsTheRunWithAdvice) {
     const ModelInfo& info = *find_model("ffn");
     const auto device = open_cpu(1);
@@ -420,56 +385,6 @@ INSTANTIATE_ON_EACH_DEVICE(TrainingOnDevice);
 
 // ---- schedules: a pure function
 // ----------------------------------------------------------------------------------
-
-TEST(Schedule, CountsWholeGlobalBatches) {
-    Settings settings;
-    settings.epochs = 5;
-    settings.batch = 64;
-    const auto schedule = make_schedule(settings, 60000, 8);
-    ASSERT_TRUE(schedule);
-    EXPECT_EQ(schedule->global_batch, 512);
-    EXPECT_EQ(schedule->steps_per_epoch, 117);
-    EXPECT_EQ(schedule->total_steps, 585);
-    EXPECT_EQ(schedule->epochs, 5);
-    settings.max_steps = 118;
-    EXPECT_EQ(make_schedule(settings, 60000, 8)->epochs, 2);
-    EXPECT_EQ(make_schedule(settings, 60000, 8)->total_steps, 118);
-    settings.max_steps = 1000000;
-    EXPECT_EQ(make_schedule(settings, 60000, 8)->total_steps, 585);
-}
-
-TEST(Schedule, CountsWhatIsAccumulated) {
-    Settings settings;
-    settings.batch = 4;
-    settings.accumulate = 8;
-    EXPECT_EQ(make_schedule(settings, 1000, 2)->global_batch, 64);
-    EXPECT_EQ(make_schedule(settings, 1000, 2)->steps_per_epoch, 15);
-    settings.accumulate = 1000;
-    const auto schedule = make_schedule(settings, 1000, 2);
-    ASSERT_FALSE(schedule);
-    EXPECT_THAT(schedule.error().message, HasSubstr("--accumulate: 1000"));
-}
-
-TEST(Schedule, RefusesALearningRateThatEndsAboveItsLargest) {
-    Settings settings;
-    settings.rate = {RateShape::cosine, 1e-4, 1e-3, 0};
-    const auto schedule = make_schedule(settings, 1000, 1);
-    ASSERT_FALSE(schedule);
-    EXPECT_EQ(schedule.error().fault, Fault::usage);
-    EXPECT_THAT(schedule.error().message, HasSubstr("--min-lr 0.001 is above"));
-}
-
-TEST(Schedule, RefusesAGlobalBatchLargerThanTheData) {
-    Settings settings;
-    settings.batch = 126;
-    const auto schedule = make_schedule(settings, 1000, 8);
-    ASSERT_FALSE(schedule);
-    EXPECT_EQ(schedule.error().fault, Fault::usage);
-    EXPECT_THAT(schedule.error().message, HasSubstr("global batch of 1008"));
-    EXPECT_THAT(schedule.error().message, HasSubstr("--batch-size 125 or less"));
-    settings.batch = 125;
-    EXPECT_TRUE(make_schedule(settings, 1000, 8));
-}
 
 // A model of text that has one parameter and only looks at what it is given.
 class Reader final : public Model {

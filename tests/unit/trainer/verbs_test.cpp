@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer info` called as main.cpp calls them: what they print.
+// `trainer run` and `trainer info` called as main.cpp calls them: what they print.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -13,6 +13,9 @@
 namespace dp::trainer {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 std::string printed_by(std::vector<std::string> words) {
     const Parsed parsed = parse_options(words);
     EXPECT_TRUE(parsed.options) << parsed.text;
@@ -23,6 +26,24 @@ std::string printed_by(std::vector<std::string> words) {
     std::string printed = ::testing::internal::GetCapturedStdout();
     EXPECT_TRUE(done) << done.error().message;
     return printed;
+}
+
+// A step is an epoch.
+TEST(RunVerb, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
+    const std::vector<std::string> train{"--model=linear", "--device=cpu", "--batch-size=20", "--samples=20",
+                                         "--no-cache"};
+    const auto with = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), train.begin(), train.end());
+        return printed_by(words);
+    };
+    const std::string alone = with({"--steps=52"});  // of 50 epochs, where nothing is said
+    EXPECT_THAT(alone, HasSubstr("\"steps\":52,"));
+    EXPECT_THAT(alone, Not(HasSubstr("--epochs")));
+    const std::string both = with({"--steps=3", "--epochs=2"});
+    EXPECT_THAT(both, HasSubstr("\"steps\":2,"));
+    const auto told = both.find("--epochs 2 ends this training after 2 of the 3 steps");
+    ASSERT_NE(told, std::string::npos) << both;
+    EXPECT_LT(told, both.find("epoch 1/2"));
 }
 
 // What `auto` takes here is asked of the device that it opens.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/training/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dp::trainer {
+namespace {
+
+// Samples that a rank evaluates at a time: large enough for the matrix products, and no more than fit 64 MiB
+// of activations; where a model has so many that it cannot be both, not more than it trains on at a time.
+constexpr std::int64_t kMostTestBatch = 512;
+constexpr std::int64_t kLeastTestBatch = 16;
+constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
+
+}  // namespace
+
+Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world) {
+    if (settings.rate.minimum > settings.rate.rate)
+        return fail(Fault::usage, fmt::format("--min-lr {} is above the learning rate {}; give a smaller one",
+                                              settings.rate.minimum, settings.rate.rate));
+    const std::int64_t of_a_rank = settings.batch * settings.accumulate;
+    // Not that times world: --batch-size may be anything up to its limit.
+    if (of_a_rank > samples / world) {
+        const std::string accumulated =
+            settings.accumulate > 1 ? fmt::format(", --accumulate: {}", settings.accumulate) : "";
+        return fail(
+            Fault::usage,
+            fmt::format("a global batch of {} (ranks: {}, --batch-size: {}{}) is larger than the data set of "
+                        "{} samples; give --batch-size {} or less, or fewer ranks",
+                        of_a_rank * world, world, settings.batch, accumulated, samples,
+                        std::max<std::int64_t>(samples / world / settings.accumulate, 1)));
+    }
+    Schedule schedule{};
+    schedule.global_batch = of_a_rank * world;
+    schedule.steps_per_epoch = samples / schedule.global_batch;
+    const auto steps_in = [&](std::int64_t epochs) { return schedule.steps_per_epoch * epochs; };
+    schedule.total_steps = settings.max_steps.value_or(steps_in(settings.epochs.value_or(1)));
+    if (settings.epochs) schedule.total_steps = std::min(schedule.total_steps, steps_in(*settings.epochs));
+    schedule.epochs = (schedule.total_steps + schedule.steps_per_epoch - 1) / schedule.steps_per_epoch;
+    return schedule;
+}
+
+std::optional<std::string> steps_left_out(const Settings& settings, const Schedule& schedule) {
+    if (!settings.epochs || !settings.max_steps || *settings.max_steps <= schedule.total_steps)
+        return std::nullopt;
+    return fmt::format(
+        "--epochs {} ends this training after {} of the {} steps that --steps asks for; leave --epochs out "
+        "to "
+        "make them all",
+        *settings.epochs, schedule.total_steps, *settings.max_steps);
+}
+
+std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch) {
+    return std::clamp(kTestActivations / std::max<std::int64_t>(activations_per_sample, 1),
+                      std::min(kLeastTestBatch, batch), kMostTestBatch);
+}
+
+}  // namespace dp::trainer

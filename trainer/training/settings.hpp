@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a training is to go, whatever the model and the data. options/options.cpp fills it, the tests by hand.
+#ifndef TRAINER_TRAINING_SETTINGS_HPP
+#define TRAINER_TRAINING_SETTINGS_HPP
+
+#include <cstdint>
+#include <optional>
+
+#include "trainer/checkpoint/plan.hpp"
+#include "trainer/precision.hpp"
+#include "trainer/training/learning_rate.hpp"
+#include "trainer/training/optimizer.hpp"
+
+namespace dp::trainer {
+
+struct Settings {
+    // Ends after so many, or after max_steps, whichever comes first; nullopt: as many as max_steps take.
+    std::optional<std::int64_t> epochs = 1;
+    std::int64_t batch = 1;  // a rank's
+    RatePlan rate;
+    double weight_decay = 0;
+    OptimizerConstants constants;
+    bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)
+    std::int64_t accumulate = 1;   // batches of a rank that make a step, whose gradients are added up
+    std::optional<double> clip;    // the largest norm of all gradients together; larger ones are scaled down
+    bool skip_bad_steps = false;   // those whose gradients are no numbers; so is it with `clip`
+    Optimization optimizer = Optimization::adam;
+    Precision precision = Precision::fp32;
+    std::uint64_t seed = 1;
+    std::optional<std::int64_t> max_steps;  // of the optimizer
+    // A LogReport for each so many steps; 0: none. `log_single`: not for the last of them and about all, but
+    // for the first of an epoch and each `log_every`-th after it, about that step alone.
+    std::int64_t log_every = 0;
+    bool log_single = false;
+    CheckpointPlan checkpoints;
+};
+
+}  // namespace dp::trainer
+
+#endif
