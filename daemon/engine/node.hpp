@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -151,13 +152,16 @@ class Node {
     std::optional<Time> term_at_;
     std::optional<Time> kill_at_;
 
+    // Writes what there is to say of a rank.
+    using Fill = std::function<void(wire::RankEvent&)>;
+
     NodeActions take();
     void tell_broker(wire::FromNode message);
     void tell_arrival(wire::NodeArrive arrive);
     void tell_hellos();
     void tell_good_news();
-    void rank_event(uint32_t rank, auto&& fill);
-    void good_news(uint32_t rank, Time now, auto&& fill);
+    void rank_event(uint32_t rank, const Fill& fill);
+    void good_news(uint32_t rank, Time now, const Fill& fill);
     void abort(wire::Abort message, Time now);
     void abort(const std::string& reason, Patience patience, Time now);
     void end_questions(const std::string& why);

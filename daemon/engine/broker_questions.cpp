@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The broker, asked by dpctl: how the step stands, and what its ranks do with their time. See broker.hpp.
+#include <algorithm>
+
+#include "common/text.hpp"
+#include "engine/broker.hpp"
+
+namespace dp {
+
+wire::StepStatus Broker::status(bool summary, Time now) const {
+    wire::StepStatus status;
+    status.set_age_ms((now - started_).count());
+    status.set_ending(abort_reason_);
+    members_.count(status, started_);
+    status.set_meetings_open(static_cast<uint32_t>(meetings_.open()));
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
+        const int64_t silent = silence_.silent_for(node, now).count();
+        if (silent > 0) status.set_nodes_silent(status.nodes_silent() + 1);
+        if (summary && silent == 0) continue;
+        members_.report(node, *status.add_nodes());
+        status.mutable_nodes()->rbegin()->set_silent_ms(silent);
+        if (!summary) members_.report_ranks(node, *status.mutable_nodes()->rbegin(), started_);
+    }
+    status.set_nodes_here(status.nodes_here() - std::min(status.nodes_here(), status.nodes_silent()));
+    if (summary) return status;
+    meetings_.report(status, now, kMaxMeetingsTold);
+    if (status.ByteSizeLong() > kMaxStatus)
+        for (auto& node : *status.mutable_nodes()) node.clear_ranks();
+    return status;
+}
+
+void Broker::ask_usage(UsageRounds::Asker asker, Time now) {
+    const auto is_here = [](const Membership::Node& node) { return node.joined && !node.left && !node.lost; };
+    if (!is_here(members_.nodes()[asker.node])) return;
+    std::vector<uint32_t> nodes;
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+        if (is_here(members_.nodes()[node])) nodes.push_back(node);
+    const auto asked = usage_.ask(asker, nodes, now);
+    if (!asked) {
+        wire::ToNode told;
+        told.mutable_usage()->set_connection(asker.connection);
+        told.mutable_usage()->mutable_usage()->set_problem("more than " + std::to_string(kMaxUsageAskers) +
+                                                           " want to know at once; ask again");
+        send(asker.node, std::move(told));
+        return;
+    }
+    for (uint32_t node : *asked) {
+        wire::ToNode message;
+        message.mutable_measure();
+        send(node, std::move(message));
+    }
+}
+
+// At the end of a round: the answer is written once for all.
+void Broker::tell_usage(Time now) {
+    auto end = usage_.end(
+        members_, [&](uint32_t node) { return why_not_measured(node, now); }, now);
+    if (!end) return;
+    end->usage.set_ending(abort_reason_);
+    const auto common = std::make_shared<wire::ToNode>();
+    common->mutable_usage()->mutable_usage()->Swap(&end->usage);
+    for (const auto& asker : end->askers) {
+        if (members_.nodes()[asker.node].lost) continue;
+        wire::ToNode own;
+        own.mutable_usage()->set_connection(asker.connection);
+        out_.sends.emplace_back(asker.node, Parts<wire::ToNode>(std::move(own), common));
+    }
+}
+
+std::string Broker::why_not_measured(uint32_t node, Time now) const {
+    const auto& state = members_.nodes()[node];
+    if (state.lost) return "lost";
+    if (state.left) return "has left";
+    if (!state.joined) return "not connected";
+    const Time silent = silence_.silent_for(node, now);
+    return silent > Time(0) ? "silent for " + words(silent) : "no answer";
+}
+
+}  // namespace dp

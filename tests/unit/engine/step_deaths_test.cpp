@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step in which ranks, nodes and daemons die: who is named, who is told and when, and who goes on.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "simulation.hpp"
+
+namespace dp {
+namespace {
+
+constexpr int kKilled = SIGKILL;  // as a wait status
+constexpr int kTermed = SIGTERM;
+constexpr int kCode3 = 3 << 8;
+
+TEST(Death, IsNamedOnceAndEndsEverybodySoon) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.exit(3, kKilled);
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL); ending the step");
+    EXPECT_EQ(s.ranks[0].aborted, "rank 3 on gpu1 was killed by signal 9 (SIGKILL)");
+    EXPECT_EQ(s.ranks[0].dead, std::vector<uint32_t>{3});
+    // What follows from the first death is no cause, and calls fail with the first.
+    s.exit(2, kTermed);
+    s.exit(0, kCode3);
+    EXPECT_EQ(s.log.size(), 1u);
+    s.arrive(1, 7);
+    EXPECT_NE(s.ranks[1].replies[7].error().find("rank 3 on gpu1"), std::string::npos);
+    const Time died = s.now;
+    s.pass(Time(3000));
+    for (const auto& sent : s.signals) {
+        ASSERT_EQ(sent.size(), 2u);
+        EXPECT_EQ(sent[1].second, SIGKILL);
+        EXPECT_LE(sent[1].first - died, Time(1300));
+    }
+}
+
+TEST(Death, SaysHowFarTheTrainingWas) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    wire::FromRank progress;
+    for (uint64_t step : {1199, 1200}) {
+        progress.mutable_progress()->set_step(step);
+        s.from_rank(3, progress);
+    }
+    s.exit(3, kKilled);
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL) at step 1200; ending the step");
+}
+
+// srun -e job.%N: nobody who reads that file sees what rank 0's node says.
+TEST(Death, IsAlsoSaidWhereANodeHasAFileOfItsOwn) {
+    for (bool own_file : {false, true}) {
+        NodeConfig config;
+        config.node_rank = 1;
+        config.ranks = {2, 3};
+        config.world_size = 4;
+        config.own_stderr = own_file;
+        Node node(config, Time(0));
+        node.on_joined("10.0.0.2", Time(0));
+        wire::ToNode message;
+        message.mutable_plan();
+        node.on_broker(message, Time(0));
+        message.mutable_abort()->set_reason("rank 0 on gpu0 exited with code 3");
+        const NodeActions actions = node.on_broker(message, Time(0));
+        EXPECT_EQ(actions.log,
+                  own_file ? std::vector<std::string>{"rank 0 on gpu0 exited with code 3; ending the step"}
+                           : std::vector<std::string>());
+    }
+}
+
+TEST(Death, AfterAnExitCodeTheOthersMayCleanUp) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.exit(0, kCode3);
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 exited with code 3; ending the step"));
+    s.pass(Time(29000));
+    ASSERT_EQ(s.signals[0].size(), 1u);
+    EXPECT_EQ(s.signals[0][0].second, SIGTERM);
+    s.pass(Time(2000));
+    EXPECT_EQ(s.signals[0].size(), 2u);
+}
+
+TEST(Death, AStepThatWasToldToEndHasNoCulprit) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+        s.exit(rank, kTermed);
+        s.pass(Time(50));
+    }
+    s.pass(Time(1000));
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Death, ByAPoliteSignalAloneIsOne) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.exit(2, kTermed);
+    EXPECT_TRUE(s.log.empty());
+    s.pass(Time(400));
+    EXPECT_TRUE(s.logged("rank 2 on gpu1 was killed by signal 15 (SIGTERM); ending the step"));
+}
+
+// Its collectives break off at once, and whoever uses them leaves with an exit code or abort().
+TEST(Death, ThatIsHeldBackIsNamedBeforeThoseThatFollowFromIt) {
+    for (const int follower : {4 << 8, int{SIGABRT}}) {
+        Simulation killed(2, 2);
+        killed.join_all();
+        killed.hello_all();
+        killed.exit(0, kTermed);
+        killed.pass(Time(50));
+        killed.exit(3, follower);
+        ASSERT_EQ(killed.log.size(), 1u);
+        EXPECT_TRUE(killed.logged("rank 0 on gpu0 was killed by signal 15 (SIGTERM); ending the step"));
+        killed.pass(Time(1000));
+        EXPECT_EQ(killed.log.size(), 1u);
+
+        Simulation lost(2, 2);
+        lost.join_all();
+        lost.hello_all();
+        lost.cut(1);
+        lost.pass(Time(20));
+        lost.exit(0, follower);
+        EXPECT_TRUE(lost.logged("node gpu1 (ranks 2-3) is lost: its connection closed; ending the step"));
+    }
+}
+
+// SIGKILL of a whole step reaches its nodes some milliseconds apart.
+TEST(Death, BySigkillBesideALostConnectionMakesNoLostNode) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.cut(1);
+    s.exit(0, kKilled);
+    EXPECT_FALSE(s.logged("is lost"));
+}
+
+TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
+    Simulation s(3, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.exit(3, kKilled);
+    s.exit(5, kCode3);
+    s.exit(4, kTermed);
+    s.pass(Time(700));
+    EXPECT_EQ(
+        s.log,
+        (std::vector<std::string>{
+            "rank 3 on gpu1 was killed by signal 9 (SIGKILL); the others go on (--dp-on-failure=report)",
+            "rank 5 on gpu2 exited with code 3; the others go on (--dp-on-failure=report)",
+            "rank 4 on gpu2 was killed by signal 15 (SIGTERM); the others go on "
+            "(--dp-on-failure=report)"}));
+    ASSERT_TRUE(s.ranks[0].replies.contains(1));
+    EXPECT_NE(s.ranks[0].replies[1].error().find("gpu1: rank 3 was killed"), std::string::npos);
+    EXPECT_EQ(s.ranks[0].aborted, "");
+    EXPECT_EQ(s.ranks[0].dead, (std::vector<uint32_t>{3, 5, 4}));
+    s.pass(Time(40000));
+    for (const auto& sent : s.signals) EXPECT_TRUE(sent.empty());
+}
+
+// What follows from the first death may be all the others': one message and one line for them, not one each.
+TEST(Report, ThoseWhoFollowAreNamedTogether) {
+    Simulation s(64, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.exit(3, kKilled);
+    const size_t messages = s.messages_to_nodes;
+    for (uint32_t rank = 4; rank < 128; ++rank) s.exit(rank, kCode3);
+    EXPECT_EQ(s.messages_to_nodes, messages);
+    s.pass(Time(300));
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(s.log[1],
+              "ranks 4-127 (gpu[2-9],gpu[10-63]) died, too; first rank 4 on gpu2 exited with code 3; the "
+              "others go on "
+              "(--dp-on-failure=report)");
+    EXPECT_EQ(s.ranks[0].dead.size(), 125u);
+}
+
+TEST(Report, WhoComesLaterHearsOfTheDeaths) {
+    Simulation s(3, 2, Time(10000), false, true);
+    s.join(0);
+    s.join(1);
+    s.hello(2);
+    s.exit(2, kKilled);
+    s.join(2);
+    s.hello(4);
+    s.hello(0);
+    EXPECT_EQ(s.ranks[4].dead, std::vector<uint32_t>{2});
+    EXPECT_EQ(s.ranks[0].dead, std::vector<uint32_t>{2});
+}
+
+TEST(Report, ANodeThatIsLostBeforeItsRanksSaidHelloEndsNobodyLater) {
+    Simulation s(3, 2, Time(10000), false, true);
+    s.join_all();
+    for (uint32_t rank : {0u, 1u, 4u, 5u}) s.hello(rank);
+    s.cut(1);
+    s.pass(Time(30000));
+    for (uint32_t rank : {0u, 1u, 4u, 5u}) EXPECT_EQ(s.ranks[rank].aborted, "");
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
+}
+
+TEST(Report, WithoutABrokerWhoWaitsIsToldAtOnce) {
+    Simulation s(2, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.arrive(2, 1);
+    s.arrive(3, 1, "held", {2, 3});
+    wire::Request get;
+    get.mutable_get()->set_key("never");
+    s.request(3, 2, get);
+    s.lose_broker(1);
+    EXPECT_EQ(s.ranks[2].replies.at(1).status(), wire::LOST);
+    EXPECT_EQ(s.ranks[3].replies.at(1).status(), wire::LOST);
+    EXPECT_EQ(s.ranks[3].replies.at(2).status(), wire::LOST);
+    EXPECT_NE(s.ranks[2].replies.at(1).error().find("lost the rendezvous daemon on gpu0"), std::string::npos);
+    EXPECT_EQ(s.ranks[2].aborted, "");
+}
+
+TEST(Report, ALostNodeOrBrokerEndsNobodyEither) {
+    Simulation s(2, 2, Time(10000), false, true);
+    s.join_all();
+    s.hello_all();
+    s.cut(1);
+    s.pass(Time(40000));
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
+    EXPECT_TRUE(s.signals[0].empty());
+    s.lose_broker(1);
+    s.pass(Time(40000));
+    EXPECT_TRUE(s.logged("its ranks go on without it"));
+    EXPECT_TRUE(s.signals[1].empty());
+}
+
+TEST(Death, AnExitWithoutGoodbyeIsNamedAndEndsNobody) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.vanish(1);
+    s.exit(1, 0);
+    s.pass(kGoodNews);
+    EXPECT_TRUE(s.logged("rank 1 on gpu0 exited with code 0 without goodbye"));
+    s.pass(Time(5000));
+    EXPECT_TRUE(s.signals[0].empty());
+}
+
+TEST(Death, LastWordsAreHeardBeforeTheExit) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.exit_first(0, 0);  // read before the goodbye that was sent earlier, on another socket
+    s.goodbye(0);
+    s.exit_first(1, 0);
+    s.end(0);
+    EXPECT_FALSE(s.broker->finished());
+    s.goodbye(1);
+    EXPECT_TRUE(s.broker->finished());
+    EXPECT_TRUE(s.log.empty());
+}
+
+TEST(Death, AConnectionHeldByAChildDelaysTheNewsOnlyShortly) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.exit_first(0, kKilled);
+    EXPECT_TRUE(s.log.empty());
+    s.pass(kLastWords);
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 was killed by signal 9"));
+}
+
+TEST(Death, OfAProcessWhoseTaskGoesOnFailsOnlyWhatWaitsForIt) {
+    Simulation s(1, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.vanish(1);
+    EXPECT_TRUE(s.ranks[0].replies.empty());
+    s.pass(kExitFollows + Time(50));
+    EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
+    EXPECT_TRUE(s.logged("rank 1 on gpu0 closed its connection without goodbye, and its task goes on"));
+    s.pass(Time(5000));
+    EXPECT_TRUE(s.signals[0].empty());
+}
+
+TEST(Death, OfALauncherEndsItsRanksAtOnceAndTheStep) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    auto actions = s.nodes[1]->on_launcher_lost();
+    EXPECT_EQ(actions.signal_ranks, SIGKILL);
+    for (auto& message : actions.to_broker) {
+        auto told = s.broker->on_message(1, message, s.now);
+        for (auto& line : told.log) s.log.push_back(line);
+    }
+    EXPECT_TRUE(s.logged("slurmstepd on gpu1 is gone"));
+}
+
+TEST(Death, OfANodesConnectionIsALostNode) {
+    Simulation s(3, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.cut(2);
+    s.pass(kLostDelay);
+    EXPECT_TRUE(s.logged("node gpu2 (ranks 4-5) is lost: its connection closed; ending the step"));
+    EXPECT_NE(s.ranks[0].aborted, "");
+}
+
+TEST(Death, NodesThatSlurmKillsTogetherAreNotLost) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.cut(1);
+    EXPECT_TRUE(s.log.empty());  // and then SIGKILL reaches the broker, too
+}
+
+TEST(Patience, FollowsTheStatus) {
+    struct {
+        int status;
+        Patience patience;
+    } const cases[] = {{SIGKILL, kBroken},       {SIGSEGV, kBroken},         {SIGTERM, kTold},
+                       {SIGINT, kTold},          {3 << 8, kFailed},          {1 << 8, kFailed},
+                       {(128 + 15) << 8, kTold}, {(128 + 11) << 8, kBroken}, {(128 + 9) << 8, kBroken}};
+    for (const auto& c : cases) EXPECT_EQ(patience_after(c.status), c.patience) << c.status;
+}
+
+}  // namespace
+}  // namespace dp
