@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In what Slurm's C interface differs from one version to the next: the one file for that in C++. For
-// task.cpp
-// and tiles.cpp.
+// In what Slurm's C interface differs from one version to the next: the one file for that in C++. task.cpp and
+// tiles.cpp call it.
 #pragma once
 
 extern "C" {
