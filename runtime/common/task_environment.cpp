@@ -4,8 +4,10 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
+#include <string_view>
 
 #include "common/text.hpp"
 
@@ -134,6 +136,17 @@ Master write_world(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     return seen;
 }
 
+// The names of write_world. A user's own stand in the environment when the step begins; what came after that
+// is another plugin's, as pyxis brings it along from a container's image and hooks: nobody's wish, and
+// guessed.
+constexpr std::array<std::string_view, 9> kOfWorld = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",
+                                                      "RANK",        "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
+                                                      "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
+
+bool is_of_world(std::string_view name) {
+    return std::find(kOfWorld.begin(), kOfWorld.end(), name) != kOfWorld.end();
+}
+
 // What torchrun sets for its children, and (PET_) what it reads itself where the tasks are launchers, one a
 // node. torch/distributed/run.py, torch/distributed/elastic/agent/server/local_elastic_agent.py.
 void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, const Master& master) {
@@ -240,7 +253,8 @@ size_t NodeEnvironment::place_of(std::string_view name) const {
 std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
     auto there = inherited(name);
     const size_t place = place_of(name);
-    return place < made_.size() && there == made_[place].now ? made_[place].before : there;
+    const bool is_ours = place < made_.size() && (there == made_[place].now || is_of_world(name));
+    return is_ours ? made_[place].before : there;
 }
 
 std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<EnvironmentChange>& changes_of_task,
@@ -251,10 +265,12 @@ std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<Enviro
         is_decided[place_of(change.name)] = 1;
         if (inherited(change.name.c_str()) != change.value) left.push_back(change);
     }
-    for (size_t i = 0; i < made_.size(); ++i)
-        if (!is_decided[i] && made_[i].now != made_[i].before &&
-            inherited(made_[i].name.c_str()) == made_[i].now)
+    for (size_t i = 0; i < made_.size(); ++i) {
+        if (is_decided[i]) continue;
+        const auto there = inherited(made_[i].name.c_str());
+        if (there != made_[i].before && (there == made_[i].now || is_of_world(made_[i].name)))
             left.push_back({made_[i].name, made_[i].before});
+    }
     return left;
 }
 
@@ -295,6 +311,12 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
             node.made_.push_back(
                 {change.name, std::string(std::max(room, kBlank), ' '), std::move(before), true});
         }
+    }
+    for (std::string_view name : kOfWorld) {
+        const bool is_made = std::any_of(of_first.begin(), of_first.end(),
+                                         [&](const EnvironmentChange& c) { return c.name == name; });
+        const auto of_user = get(std::string(name).c_str());
+        if (!is_made && of_user) node.made_.push_back({std::string(name), of_user, of_user, false});
     }
     std::sort(node.made_.begin(), node.made_.end(),
               [](const NodeEnvironment::Made& a, const NodeEnvironment::Made& b) { return a.name < b.name; });

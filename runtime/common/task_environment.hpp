@@ -53,7 +53,8 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
 // environment_list.hpp.) `any` may be any task of the node, whatever its `cpus`; `tiles_of` yields the
 // `tiles` of any by their local rank; `get` reads that environment.
 //
-// `inherited` below reads what a task has inherited: what another plugin has set since is not the node's.
+// `inherited` below reads what a task has inherited. What another plugin has set since is not the node's;
+// nor, for the names of the world and of its ranks, the user's.
 using TilesOf = std::function<std::vector<TaskVariable>(uint32_t local_rank)>;
 class NodeEnvironment {
  public:

@@ -297,8 +297,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
          {kSecretVariable, "5ec7e7"}},
     };
     // Set by another plugin after the node's, before a task's.
-    const Variables others[] = {
-        {}, {{"MASTER_ADDR", "10.9.9.9"}, {"OMP_NUM_THREADS", "7"}, {"RANK", "9"}, {"DP_NODES", "77"}}};
+    const Variables others[] = {{}, {{"OMP_NUM_THREADS", "7"}, {"DP_NODES", "77"}}};
     for (const bool torch_store : {false, true})
         for (const bool with_interface : {false, true})
             for (const Variables& before : befores)
@@ -334,6 +333,34 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                         EXPECT_EQ(out.warnings, warnings);
                     }
                 }
+}
+
+// As NVIDIA's pyxis does with a container's image and hooks: nobody's wish, and guessed.
+TEST(NodeEnvironment, WhatAnotherPluginBringsForTheWorldIsNotTheUsers) {
+    const Variables brought = {{"MASTER_ADDR", "node01"}, {"MASTER_PORT", "61007"},
+                               {"WORLD_SIZE", "8"},       {"RANK", "4"},
+                               {"LOCAL_RANK", "0"},       {"OMP_NUM_THREADS", "1"}};
+    const std::pair<Variables, std::string> befores[] = {{{}, "10.0.0.1"},
+                                                         {{{"MASTER_ADDR", "10.5.5.5"}}, "10.5.5.5"}};
+    for (const auto& [before, address] : befores) {
+        TaskFacts task = task_of_node(0, 2);
+        task.torch_store = true;
+        const NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+        Variables inherited = before;
+        change(inherited, node.changes());
+        for (const auto& [name, value] : brought) inherited[name] = value;
+        const auto there = reading(inherited);
+        const auto out =
+            task_environment(task, kPlan, [&](const char* name) { return node.get(name, there); });
+        Variables env = inherited;
+        change(env, node.left_of(out.changes, there));
+        EXPECT_EQ(env["MASTER_ADDR"], address);
+        EXPECT_EQ(env["MASTER_PORT"], "29000");
+        EXPECT_EQ(env["OMP_NUM_THREADS"], "1");
+        EXPECT_EQ(env["TORCHELASTIC_USE_AGENT_STORE"], before.empty() ? "True" : "False");
+        // About the user's own address, where there is one.
+        EXPECT_EQ(out.warnings.size(), before.size());
+    }
 }
 
 // Neither the node nor its tasks need to set anything anew, which costs Slurm much: see empty_slots.
