@@ -3,12 +3,15 @@
 // The plugin in slurmstepd: binds what the node needs before its tasks are forked, tells the daemon what
 // becomes of them, and sees it gone before the last task_exit returns (a helper that is still there when the
 // step's container is emptied costs the step a second).
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "binding.hpp"
@@ -19,6 +22,7 @@
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
 #include "environment.hpp"
+#include "slurm_versions.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -195,6 +199,19 @@ void take_up_step(spank_t spank, State& s) {
     s.shelf.abandon();
 }
 
+// Not one of the node's tasks came as far as our task_init, because another plugin's before it failed (a
+// container could not be made). What it said reaches the user; the other nodes need not wait for this one
+// until
+// --dp-timeout.
+void end_step_without_daemon(const State& s) {
+    const StepFacts& f = s.facts;
+    if (f.nodes == 1 || f.heterogeneous || s.settings.on_failure == FailureAction::report) return;
+    slurm_error("slurm-dp: step %s: no task on %s came as far as slurm-dp; ending the step", f.name().c_str(),
+                f.host.c_str());
+    std::this_thread::sleep_for(kLastLineTravels);
+    kill_step(f.job_id, f.step_id, SIGKILL);
+}
+
 }  // namespace
 
 void node_post_options(spank_t spank) {
@@ -247,6 +264,7 @@ void node_task_exited(spank_t spank) {
         return;
     const int control = s.node.control_launcher.get();
     send_control(control, {ControlEvent::Kind::exit, static_cast<uint32_t>(local), status});
+    s.signalled |= WIFSIGNALED(status);
     if (++s.exited < s.facts.ranks.size()) return;
     const auto pid = daemon_pid(control);
     const Fd daemon = pid ? open_daemon(control, *pid) : Fd();
@@ -260,6 +278,7 @@ void node_task_exited(spank_t spank) {
                 ended == Ended::killed ? "killed" : "killed, but is still there");
     }
     s.node.control_launcher.reset();
+    if (!pid && !s.signalled) end_step_without_daemon(s);
 }
 
 }  // namespace dp::plugin

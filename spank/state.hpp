@@ -9,6 +9,7 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -83,9 +84,13 @@ struct State {
     std::optional<std::string> broker_failure;
     uint32_t forked = 0;
     uint32_t exited = 0;
+    bool signalled = false;  // a task ended by a signal: somebody ends the step
 };
 
 State& state();
+
+// What a task has printed reaches srun some milliseconds later, and is lost where the step is killed before.
+inline constexpr std::chrono::milliseconds kLastLineTravels{300};
 
 // Of a task that is about to start; without its CPUs.
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);

@@ -110,9 +110,6 @@ Try<void> start_daemon(State& s, const std::optional<TilePlan>& tiles) {
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
 }
 
-// What a task has printed reaches srun some milliseconds later, and is lost where the step is killed before.
-constexpr std::chrono::milliseconds kLastLineTravels{300};
-
 // The whole step cannot work: end it now instead of letting the other nodes wait for this one until
 // --dp-timeout.
 void end_step(const StepFacts& facts) {
