@@ -228,8 +228,11 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             vanished_.erase(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
+                // What waits for it is told with the death, which may be held back.
                 died(event, now);
-            } else if (event.exited() == 0 && silent && !aborted_) {
+                break;
+            }
+            if (event.exited() == 0 && silent && !aborted_) {
                 out_.log.push_back(
                     where(event.rank()) +
                     " exited with code 0 without goodbye (its program ended in the middle, or lacks "

@@ -42,12 +42,19 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
     const std::string reason = where(rank) + " " + describe_status(wait_status) +
                                (exit.has_step() ? " at step " + std::to_string(exit.step()) : "");
     const Patience patience = patience_after(wait_status);
-    if (patience != kTold) {
-        if (left_by_itself(wait_status)) tell_suspicions(suspicions_.size(), now);
-        dead(reason, patience, {rank}, now);
-    } else {
+    if (patience == kTold) {
         suspicions_.push_back({reason, kTold, now + kPoliteDelay, {rank}});
+        return;
     }
+    if (left_by_itself(wait_status) && !suspicions_.empty()) {
+        // It follows from a death that may turn out to be none: it waits with it.
+        if (suspicions_.front().patience == kTold) {
+            suspicions_.push_back({reason, patience, suspicions_.front().until, {rank}});
+            return;
+        }
+        tell_suspicions(suspicions_.size(), now);
+    }
+    dead(reason, patience, {rank}, now);
 }
 
 // So many of the oldest.

@@ -98,6 +98,23 @@ TEST(Death, AStepThatWasToldToEndHasNoCulprit) {
     EXPECT_TRUE(s.log.empty());
 }
 
+// Its SIGTERMs reach the nodes some milliseconds apart, and who waits for the first dead is quick to leave.
+TEST(Death, AStepThatWasToldToEndHasNoCulpritWhereOthersWaitForTheFirst) {
+    Simulation s(2, 2);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1);
+    s.exit(2, kTermed);
+    EXPECT_FALSE(s.ranks[0].replies.contains(1));
+    s.pass(Time(20));
+    s.exit(1, kCode3);
+    s.pass(Time(20));
+    s.exit(0, kTermed);
+    s.exit(3, kTermed);
+    s.pass(Time(1000));
+    EXPECT_TRUE(s.log.empty());
+}
+
 TEST(Death, ByAPoliteSignalAloneIsOne) {
     Simulation s(2, 2);
     s.join_all();
@@ -116,6 +133,8 @@ TEST(Death, ThatIsHeldBackIsNamedBeforeThoseThatFollowFromIt) {
         killed.exit(0, kTermed);
         killed.pass(Time(50));
         killed.exit(3, follower);
+        EXPECT_TRUE(killed.log.empty());
+        killed.pass(Time(300));
         ASSERT_EQ(killed.log.size(), 1u);
         EXPECT_TRUE(killed.logged("rank 0 on gpu0 was killed by signal 15 (SIGTERM); ending the step"));
         killed.pass(Time(1000));
