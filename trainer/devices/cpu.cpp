@@ -129,13 +129,13 @@ class Cpu : public Device {
     void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
                 const Tensor& y) override {
         if (failure_) return;
-        const auto rows = y.rows(), n = y.columns();
+        const auto rows = y.rows(), n = w.rows(), stride = y.columns();
         multiply(rows, n, x.columns(), {x.data<float>(), x.columns()},
                  {w.data<float>(), w.columns(), cpu::Form::transposed}, Write::set, y);
         if (!b && activation == Activation::none) return;
         cpu::for_each_part(rows, cpu::kWorthAThread / n, [&](std::int64_t first, std::int64_t last) {
             for (std::int64_t r = first; r < last; ++r) {
-                float* row = y.data<float>() + r * n;
+                float* row = y.data<float>() + r * stride;
                 if (b) add_to(b.data<float>(), n, row);
                 if (activation != Activation::relu) continue;
                 for (std::int64_t c = 0; c < n; ++c) row[c] = std::max(row[c], 0.0f);
@@ -145,7 +145,7 @@ class Cpu : public Device {
 
     void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override {
         if (failure_) return;
-        multiply(dx.rows(), dx.columns(), dy.columns(), {dy.data<float>(), dy.columns()},
+        multiply(dx.rows(), dx.columns(), w.rows(), {dy.data<float>(), dy.columns()},
                  {w.data<float>(), w.columns()}, Write::set, dx);
     }
 
@@ -156,12 +156,12 @@ class Cpu : public Device {
                  {x.data<float>(), x.columns()}, write, dw);
         if (!db) return;
         // Each thread sums all rows of its columns: the same bits for any number of threads.
-        const std::int64_t n = dy.columns(), rows = dy.rows();
+        const std::int64_t n = dw.rows(), rows = dy.rows(), stride = dy.columns();
         cpu::for_each_part(n, cpu::kWorthAThread / rows, [&](std::int64_t first, std::int64_t last) {
             float* sum = db.data<float>() + first;
             if (write == Write::set) std::fill_n(sum, last - first, 0.0f);
             for (std::int64_t r = 0; r < rows; ++r)
-                add_to(dy.data<float>() + r * n + first, last - first, sum);
+                add_to(dy.data<float>() + r * stride + first, last - first, sum);
         });
     }
 
@@ -319,9 +319,9 @@ class Cpu : public Device {
         });
     }
 
-    void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                               const Tensor& d_logits) override {
-        if (!failure_) cpu::softmax_cross_entropy(logits, labels, scale, metrics, d_logits);
+    void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                               const Tensor& metrics, const Tensor& d_logits) override {
+        if (!failure_) cpu::softmax_cross_entropy(logits, classes, labels, scale, metrics, d_logits);
     }
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override {
@@ -452,11 +452,11 @@ class Cpu : public Device {
             out[i] = static_cast<float>(in[i]) * affine.scale + affine.shift;
     }
 
-    // c [rows, columns] = op(a) op(b), or that more, summed over `inner`.
+    // The first numbers of c's rows, [rows, columns], = op(a) op(b), or that more, summed over `inner`.
     void multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner, cpu::Operand a, cpu::Operand b,
                   Write write, const Tensor& c) {
         expect(cpu::multiply(rows, columns, inner, 1, a, b, write == Write::add ? 1.0f : 0.0f,
-                             c.data<float>(), columns));
+                             c.data<float>(), c.columns()));
     }
 };
 

@@ -172,7 +172,9 @@ class Device {
     // become i32.
     virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
 
-    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors where there is no bias
+    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors where there is no bias.
+    // Rows of y and dy may be longer than n, so that each begins where matrix units want it: what lies behind
+    // the n numbers means nothing.
     // ---------------------------------------------------------
     virtual void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
                         const Tensor& y) = 0;  // y = act(x wᵀ + b)
@@ -246,8 +248,9 @@ class Device {
     // `scale` times the gradient of Σ rows loss, and may be the prediction; an empty tensor where it is not
     // wanted.
     // ---------------------------------------
-    virtual void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
-                                       const Tensor& metrics, const Tensor& d_logits) = 0;
+    // Of the first `classes` numbers of each row of the logits, and of d_logits.
+    virtual void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels,
+                                       float scale, const Tensor& metrics, const Tensor& d_logits) = 0;
     // loss of a row = mean of its squared differences
     virtual void squared_error(const Tensor& prediction, const Tensor& target, float scale,
                                const Tensor& metrics, const Tensor& d_prediction) = 0;

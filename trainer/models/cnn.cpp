@@ -38,7 +38,7 @@ class Cnn final : public Model {
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
         const Tensor logits = classes_.forward(hidden_.forward(features(batch)));
-        device_->softmax_cross_entropy(logits, batch.target, 0, metrics, {});
+        device_->softmax_cross_entropy(logits, logits.columns(), batch.target, 0, metrics, {});
     }
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
@@ -46,7 +46,8 @@ class Cnn final : public Model {
         const Tensor kept_features = dropout1_.forward(features(batch), batch.draw);
         const Tensor kept_hidden = dropout2_.forward(hidden_.forward(kept_features), batch.draw);
         const Tensor logits = classes_.forward(kept_hidden);
-        device_->softmax_cross_entropy(logits, batch.target, scale, metrics, classes_.gradient(rows));
+        device_->softmax_cross_entropy(logits, logits.columns(), batch.target, scale, metrics,
+                                       classes_.gradient(rows));
 
         classes_.backward(kept_hidden, dropout2_.gradient(rows));
         dropout2_.backward(batch.draw, hidden_.gradient(rows));

@@ -26,12 +26,12 @@ class Ffn final : public Model {
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
-        device_->softmax_cross_entropy(logits(batch), batch.target, 0, metrics, {});
+        device_->softmax_cross_entropy(logits(batch), regression_.outputs(), batch.target, 0, metrics, {});
     }
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
         const auto rows = batch.x.rows();
-        device_->softmax_cross_entropy(logits(batch), batch.target, scale, metrics,
+        device_->softmax_cross_entropy(logits(batch), regression_.outputs(), batch.target, scale, metrics,
                                        regression_.gradient(rows));
         regression_.backward(second_.output(rows), second_.gradient(rows));
         second_.backward(first_.output(rows), first_.gradient(rows));

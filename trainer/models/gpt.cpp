@@ -71,7 +71,7 @@ class Gpt final : public LanguageModel {
         d_narrow_ = numbers(c);
         d_wide_ = numbers(4 * c);
         chunk_ = chunk_of(r);
-        logits_ = device.make(type, {chunk_, shape_.vocabulary});
+        logits_ = device.make(type, {chunk_, logits_length()});
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -102,10 +102,9 @@ class Gpt final : public LanguageModel {
 
     Tensor next_logits(const Tensor& tokens) override {
         forward(tokens);
-        const Tensor x = last_.view((tokens_ - 1) * shape_.hidden, {1, shape_.hidden}),
-                     logits = logits_.first_rows(1);
-        device_->linear(x, working(table_), {}, Activation::none, logits);
-        return logits;
+        const Tensor x = last_.view((tokens_ - 1) * shape_.hidden, {1, shape_.hidden});
+        device_->linear(x, working(table_), {}, Activation::none, logits_.first_rows(1));
+        return logits_.view(0, {1, shape_.vocabulary});
     }
 
     std::map<std::string, std::int64_t> shape() const override {
@@ -133,14 +132,14 @@ class Gpt final : public LanguageModel {
         return shape_.sequence * (kept_layers() * (shape_.heads + 4) + 2 + 1);
     }
     std::int64_t scratch(std::int64_t rows) const override {
-        return chunk_of(rows * shape_.sequence) * shape_.vocabulary;
+        return chunk_of(rows * shape_.sequence) * logits_length();
     }
     std::int64_t widest_operation(std::int64_t rows) const override {
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden, chunk = chunk_of(r);
         const std::int64_t embedding = (shape_.vocabulary + shape_.sequence + r) * c;
         const std::int64_t up_or_down = 5 * r * c + 4 * c * c + 4 * c;
         const std::int64_t gelu_or_attention = 8 * r * c;  // their backward passes
-        const std::int64_t head = (chunk + shape_.vocabulary) * c + chunk * shape_.vocabulary;
+        const std::int64_t head = (chunk + shape_.vocabulary) * c + chunk * logits_length();
         return std::max({embedding, up_or_down, gelu_or_attention, head});
     }
 
@@ -200,10 +199,16 @@ class Gpt final : public LanguageModel {
     static const Tensor& value(const Parameter* parameter) { return parameter->value; }  // the norms'
     static const Tensor& gradient(const Parameter* parameter) { return parameter->gradient; }
 
+    // Numbers from one token's logits to the next one's, in memory: each begins at a multiple of 128 bytes.
+    // GPT-2's vocabulary is 50257, and matrix units want rows that begin at multiples of 16 bytes.
+    std::int64_t logits_length() const {
+        constexpr std::int64_t kAlignment = 64;
+        return (shape_.vocabulary + kAlignment - 1) / kAlignment * kAlignment;
+    }
     // Tokens whose logits are made at a time.
     std::int64_t chunk_of(std::int64_t tokens) const {
         const std::int64_t held = activations_per_sample() / shape_.sequence * tokens;
-        std::int64_t piece = std::max(kLogits, held / kPartOfActivations) / shape_.vocabulary;
+        std::int64_t piece = std::max(kLogits, held / kPartOfActivations) / logits_length();
         if (piece > kTile) piece -= piece % kTile;
         return std::clamp<std::int64_t>(piece, 1, tokens);
     }
@@ -290,8 +295,8 @@ class Gpt final : public LanguageModel {
             const Tensor x = last_.view(from * shape_.hidden, {rows, shape_.hidden}),
                          logits = logits_.first_rows(rows);
             d.linear(x, working(table_), {}, Activation::none, logits);
-            d.softmax_cross_entropy(logits, batch.target.view(from, {rows, 1}), scale, metrics,
-                                    trains ? logits : Tensor{});
+            d.softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}), scale,
+                                    metrics, trains ? logits : Tensor{});
             if (!trains) continue;
             d.linear_backward_parameters(logits, x, gradient(table_), {},
                                          from == 0 ? Write::set : Write::add);

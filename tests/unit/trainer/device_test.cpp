@@ -148,6 +148,71 @@ TEST_P(OperationsTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
     }
 }
 
+// As gpt has its logits. What lies behind a row's numbers is no number, and must not be seen anywhere.
+TEST_P(OperationsTest, RowsOfOutputsMayBeLongerThanThereAreOutputs) {
+    constexpr std::int64_t kRows = 21, kInputs = 16;
+    for (const auto& [outputs, length] :
+         {std::pair<std::int64_t, std::int64_t>{13, 16}, {64, 67}, {1001, 1024}}) {
+        const auto x = numbers(kRows * kInputs, 50), w = numbers(outputs * kInputs, 51),
+                   b = numbers(outputs, 52), dy = numbers(kRows * outputs, 53);
+        const auto lengthened = [&](const std::vector<float>& all) {
+            std::vector<float> longer;
+            for (std::int64_t row = 0; row < kRows; ++row) {
+                longer.insert(longer.end(), all.begin() + row * outputs, all.begin() + (row + 1) * outputs);
+                longer.resize(static_cast<std::size_t>((row + 1) * length),
+                              std::numeric_limits<float>::quiet_NaN());
+            }
+            return flowing({kRows, length}, longer);
+        };
+        const auto begins = [&](const Tensor& longer) {
+            std::vector<double> all;
+            const auto found = values(longer);
+            for (std::int64_t row = 0; row < kRows; ++row)
+                all.insert(all.end(), found.begin() + row * length, found.begin() + row * length + outputs);
+            return all;
+        };
+        const auto expect_like = [&](const Tensor& longer, const Tensor& plain, const std::string& what) {
+            expect_tensor(plain, begins(longer), kTolerance, what);
+        };
+        const Tensor tx = flowing({kRows, kInputs}, x), tw = flowing({outputs, kInputs}, w);
+        for (const Tensor& bias : {Tensor{}, flowing({outputs}, b)}) {
+            for (const Activation activation : {Activation::none, Activation::relu}) {
+                const Tensor plain = flowing({kRows, outputs}), longer = lengthened(dy);
+                device().linear(tx, tw, bias, activation, plain);
+                device().linear(tx, tw, bias, activation, longer);
+                expect_like(longer, plain, "y");
+            }
+        }
+        const Tensor plain_dy = flowing({kRows, outputs}, dy), longer_dy = lengthened(dy);
+        const Tensor dx[] = {flowing({kRows, kInputs}), flowing({kRows, kInputs})};
+        const Tensor dw[] = {floats({outputs, kInputs}), floats({outputs, kInputs})};
+        const Tensor db[] = {floats({outputs}), floats({outputs})};
+        const Tensor d_logits[] = {flowing({kRows, outputs}), lengthened(dy)};
+        const Tensor metrics[] = {device().make(Type::f64, {2}), device().make(Type::f64, {2})};
+        const Tensor labels =
+            device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, std::vector<std::int32_t>(kRows, 5));
+        for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+            const Tensor& d = i == 0 ? plain_dy : longer_dy;
+            device().linear_backward_input(d, tw, dx[i]);
+            device().linear_backward_parameters(d, tx, dw[i], db[i]);
+            device().softmax_cross_entropy(d, outputs, labels, 1, metrics[i], d_logits[i]);
+        }
+        const auto wide = [&](const Tensor& tensor) {
+            const auto found = values(tensor);
+            return std::vector<double>(found.begin(), found.end());
+        };
+        expect_tensor(dx[1], wide(dx[0]), kTolerance, "dx");
+        expect_tensor(dw[1], wide(dw[0]), kTolerance, "dw");
+        expect_tensor(db[1], wide(db[0]), kTolerance, "db");
+        expect_like(d_logits[1], d_logits[0], "the logits' gradient");
+        const auto loss = device().values_of<double>(metrics[0]),
+                   again = device().values_of<double>(metrics[1]);
+        EXPECT_GT(loss[0], 0);
+        EXPECT_NEAR(again[0], loss[0], 1e-6 * loss[0]);
+        EXPECT_EQ(again[1], loss[1]);
+    }
+}
+
 // y, or with `dy` and a value to be summed into, the gradients: the sums that define a convolution.
 struct ConvolutionReference {
     Convolution c;
@@ -321,10 +386,12 @@ TEST_P(OperationsTest, SoftmaxCrossEntropyHasTheLossTheCountAndTheGradient) {
     }
     const Tensor metrics = device().make(Type::f64, {2}), d_logits = flowing({kRows, kClasses});
     const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
-    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), targets, kScale, metrics, d_logits);
+    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), kClasses, targets, kScale, metrics,
+                                   d_logits);
     expect_tensor(d_logits, gradient, kTolerance, "gradient");
     // Called again without a gradient, the metrics add up.
-    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), targets, kScale, metrics, {});
+    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), kClasses, targets, kScale, metrics,
+                                   {});
     const auto sums = device().values_of<double>(metrics);
     EXPECT_NEAR(sums[0], 2 * loss, 1e-5 * loss);
     EXPECT_EQ(sums[1], 2 * correct);

@@ -272,8 +272,8 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
     const Tensor in = flowing({kRows, kClasses}, logits), metrics = device().make(Type::f64, {2});
     const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
     const Tensor elsewhere = flowing({1 + kRows * kClasses}).view(1, {kRows, kClasses});
-    device().softmax_cross_entropy(in, targets, 0.25f, device().make(Type::f64, {2}), elsewhere);
-    device().softmax_cross_entropy(in, targets, 0.25f, metrics, in);
+    device().softmax_cross_entropy(in, kClasses, targets, 0.25f, device().make(Type::f64, {2}), elsewhere);
+    device().softmax_cross_entropy(in, kClasses, targets, 0.25f, metrics, in);
     EXPECT_EQ(values(elsewhere), values(in));
     const auto loss = [&](const std::vector<double>& at) {
         double sum = 0;

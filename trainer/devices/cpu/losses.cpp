@@ -80,15 +80,15 @@ DP_WIDE_VECTORS void dice_gradient(const float* logits, const float* target, std
 
 }  // namespace
 
-void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                           const Tensor& d_logits) {
-    const std::int64_t classes = logits.columns();
+void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                           const Tensor& metrics, const Tensor& d_logits) {
+    const std::int64_t stride = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
     for_each_part(logits.rows(), kWorthAThread / classes, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t r = first; r < last; ++r)
             rows[static_cast<std::size_t>(r)] =
-                cross_entropy_row(logits.data<float>() + r * classes, classes, labels.data<std::int32_t>()[r],
-                                  scale, d_logits ? d_logits.data<float>() + r * classes : nullptr);
+                cross_entropy_row(logits.data<float>() + r * stride, classes, labels.data<std::int32_t>()[r],
+                                  scale, d_logits ? d_logits.data<float>() + r * stride : nullptr);
     });
     add_up(rows, metrics);
 }

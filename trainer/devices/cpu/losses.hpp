@@ -8,8 +8,8 @@
 
 namespace dp::trainer::cpu {
 
-void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                           const Tensor& d_logits);
+void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                           const Tensor& metrics, const Tensor& d_logits);
 void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                    const Tensor& d_prediction);
 void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,

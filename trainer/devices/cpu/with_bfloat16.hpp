@@ -241,10 +241,10 @@ class WithBfloat16 final : public Base {
         Base::dropout(call.read(x), dropout, call.write(y));
     }
 
-    void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                               const Tensor& d_logits) override {
+    void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                               const Tensor& metrics, const Tensor& d_logits) override {
         Call call(scratch_);
-        Base::softmax_cross_entropy(call.read(logits), labels, scale, metrics, call.write(d_logits));
+        Base::softmax_cross_entropy(call.read(logits), classes, labels, scale, metrics, call.write(d_logits));
     }
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override {

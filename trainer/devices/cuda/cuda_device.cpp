@@ -144,7 +144,7 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
                         const Tensor& y) {
     if (failure_.failed()) return;
     const bool relu = activation == Activation::relu;
-    Product product{y.rows(), y.columns(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT};
+    Product product{y.rows(), w.rows(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT};
     if (b) {
         product.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         if (gemm_->multiply(product, x, w, b, y)) return;
@@ -159,8 +159,8 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
 
 void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) {
     if (failure_.failed()) return;
-    gemm_->multiply({dx.rows(), dx.columns(), dy.columns(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, w,
-                    {}, dx);
+    gemm_->multiply({dx.rows(), dx.columns(), w.rows(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, w, {},
+                    dx);
 }
 
 void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
@@ -325,10 +325,10 @@ void CudaDevice::relu_backward(const Tensor& y, const Tensor& dy, const Tensor& 
     queued("the gradient of ReLU");
 }
 
-void CudaDevice::softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale,
-                                       const Tensor& metrics, const Tensor& d_logits) {
+void CudaDevice::softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels,
+                                       float scale, const Tensor& metrics, const Tensor& d_logits) {
     if (failure_.failed()) return;
-    kernels::softmax_cross_entropy(logits, labels, scale, metrics, d_logits, *workspace_, stream_);
+    kernels::softmax_cross_entropy(logits, classes, labels, scale, metrics, d_logits, *workspace_, stream_);
     queued("softmax cross-entropy");
 }
 

@@ -79,8 +79,8 @@ class CudaDevice final : public Device {
                            const Tensor& dx) override;
     void dropout(const Tensor& x, Dropout dropout, const Tensor& y) override;
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
-    void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                               const Tensor& d_logits) override;
+    void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                               const Tensor& metrics, const Tensor& d_logits) override;
     void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                        const Tensor& d_prediction) override;
     void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,

@@ -8,10 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <string>
-
-#include "trainer/devices/cuda/image_kernels.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -23,40 +20,14 @@ std::uint32_t alignment_of(const Tensor& tensor) {
     return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-// By which the choice of `trainer compile` is found.
-std::string choice_name(const Product& p, Type factors, Type result, std::uint32_t alignment) {
-    std::string name = "product";
-    for (const std::int64_t number :
-         {p.rows, p.columns, p.inner, std::int64_t{p.transpose_a}, std::int64_t{p.transpose_b},
-          static_cast<std::int64_t>(p.epilogue), static_cast<std::int64_t>(factors),
-          static_cast<std::int64_t>(result), std::int64_t{alignment}})
-        name += " " + std::to_string(number);
-    return name;
-}
-
-cudaDataType_t name_of(Type type) {
+cudaDataType_t cuda_type(Type type) {
     return type == Type::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-// How far apart the rows of a matrix are to lie. The fast kernels for bf16 want multiples of 16 bytes, which
-// GPT-2's vocabulary of 50257 does not give its logits; of a matrix that large, copies cost less than the
-// slow ones.
-std::int64_t stride_of(std::int64_t rows, std::int64_t columns, Type type) {
-    constexpr std::int64_t kNumbers = 8, kLarge = std::int64_t{1} << 20;
-    if (type != Type::bf16 || rows * columns < kLarge) return columns;
-    return (columns + kNumbers - 1) / kNumbers * kNumbers;
 }
 
 }  // namespace
 
 Gemm::Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& choices)
-    : failure_(failure),
-      stream_(stream),
-      sms_(sms),
-      choices_(choices),
-      a_copy_(failure),
-      b_copy_(failure),
-      c_copy_(failure) {
+    : failure_(failure), stream_(stream), sms_(sms), choices_(choices) {
     if (!failure_.check(cublasLtCreate(&handle_), "opening cuBLASLt")) return;
     failure_.check(cudaMalloc(&workspace_, kWorkspace), "memory for cuBLASLt's workspace");
 }
@@ -73,32 +44,30 @@ Gemm::~Gemm() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-Tensor Gemm::matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Workspace& copy) {
-    const std::int64_t stride = stride_of(rows, columns, tensor.type());
-    if (stride == columns) return tensor.view(0, {rows, columns});
-    auto* memory = copy.take<std::byte>(rows * stride * static_cast<std::int64_t>(size_of(tensor.type())));
-    return {std::shared_ptr<void>(std::shared_ptr<void>(), memory), tensor.type(), {rows, stride}};
+std::string Gemm::name_of(const Case& asked) {
+    const Product& p = asked.product;
+    std::string name = "product";
+    for (const std::int64_t number :
+         {p.rows, p.columns, p.inner, std::int64_t{p.transpose_a}, std::int64_t{p.transpose_b},
+          static_cast<std::int64_t>(p.epilogue), asked.lengths.a, asked.lengths.b, asked.lengths.c,
+          static_cast<std::int64_t>(asked.factors), static_cast<std::int64_t>(asked.result),
+          std::int64_t{asked.alignment}})
+        name += " " + std::to_string(number);
+    return name;
 }
 
-void Gemm::copy(const Tensor& from, const Tensor& to, std::int64_t columns) {
-    if (from.data<void>() != to.data<void>())
-        kernels::copy_columns(from, 0, to, 0, columns, Write::set, stream_);
-}
-
-bool Gemm::describe(const Product& p, const Tensor& a, const Tensor& b, const Tensor& c, const void* bias,
-                    Plan& plan) {
+bool Gemm::describe(const Case& asked, const void* bias, Plan& plan) {
     constexpr const char* kWhat = "describing a matrix product";
-    const cudaDataType_t result = name_of(c.type());
+    const Product& p = asked.product;
+    const cudaDataType_t factors = cuda_type(asked.factors), result = cuda_type(asked.result);
     auto ok = [&](cublasStatus_t status) { return failure_.check(status, kWhat); };
     const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;  // of b, which comes first
     const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    auto layout = [&](cublasLtMatrixLayout_t& out, const Tensor& matrix, std::int64_t rows,
-                      std::int64_t columns) {
-        // Row-major [rows, columns] is column-major [columns, rows] with leading dimension `columns`, or more
-        // where rows are longer.
-        return ok(cublasLtMatrixLayoutCreate(&out, name_of(matrix.type()),
-                                             static_cast<std::uint64_t>(columns),
-                                             static_cast<std::uint64_t>(rows), matrix.columns()));
+    // Row-major [rows, columns] is column-major [columns, rows] with rows' length as leading dimension.
+    auto layout = [&](cublasLtMatrixLayout_t& out, cudaDataType_t type, std::int64_t rows,
+                      std::int64_t columns, std::int64_t length) {
+        return ok(cublasLtMatrixLayoutCreate(&out, type, static_cast<std::uint64_t>(columns),
+                                             static_cast<std::uint64_t>(rows), length));
     };
     return ok(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first,
@@ -114,8 +83,9 @@ bool Gemm::describe(const Product& p, const Tensor& a, const Tensor& b, const Te
                                                sizeof bias)) &&
              ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &result,
                                                sizeof result)))) &&
-           layout(plan.a, a, p.stored_rows_a(), p.stored_columns_a()) &&
-           layout(plan.b, b, p.stored_rows_b(), p.stored_columns_b()) && layout(plan.c, c, p.rows, p.columns);
+           layout(plan.a, factors, p.stored_rows_a(), p.stored_columns_a(), asked.lengths.a) &&
+           layout(plan.b, factors, p.stored_rows_b(), p.stored_columns_b(), asked.lengths.b) &&
+           layout(plan.c, result, p.rows, p.columns, asked.lengths.c);
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignment, Plan& plan) {
@@ -150,7 +120,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignme
 
 void Gemm::choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c,
                             Plan& plan) {
-    const std::string name = choice_name(asked.product, asked.factors, asked.result, asked.alignment);
+    const std::string name = name_of(asked);
     if (take_choice(name, plan)) return;
     const auto found = guesses(asked.alignment, plan);
     if (found.empty()) return;
@@ -161,17 +131,14 @@ void Gemm::choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b,
 bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& c,
                     Write write) {
     if (failure_.failed()) return false;
-    const Tensor left = matrix(a, p.stored_rows_a(), p.stored_columns_a(), a_copy_);
-    const Tensor right = matrix(b, p.stored_rows_b(), p.stored_columns_b(), b_copy_);
-    const Tensor result = matrix(c, p.rows, p.columns, c_copy_);
-    if (failure_.failed()) return false;
-    const Case asked{p, a.type(), c.type(),
-                     std::min({alignment_of(left), alignment_of(right), alignment_of(result)})};
+    const Lengths lengths{a.elements() / p.stored_rows_a(), b.elements() / p.stored_rows_b(),
+                          c.elements() / p.rows};
+    const Case asked{p, lengths, a.type(), c.type(),
+                     std::min({alignment_of(a), alignment_of(b), alignment_of(c)})};
     const void* added = bias ? bias.data<void>() : nullptr;
     const auto [place, is_new] = plans_.try_emplace(asked);
     Plan& plan = place->second;
-    if (is_new && describe(p, left, right, result, added, plan))
-        choose_algorithm(asked, left, right, result, plan);
+    if (is_new && describe(asked, added, plan)) choose_algorithm(asked, a, b, c, plan);
     if (failure_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
         if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
@@ -188,17 +155,13 @@ bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Te
                         kWhat)) {
         return false;
     }
-    copy(a, left, p.stored_columns_a());
-    copy(b, right, p.stored_columns_b());
-    if (write == Write::add) copy(c, result, p.columns);
     const float one = 1, beta = write == Write::add ? 1.0f : 0.0f;
-    const bool done = failure_.check(
-        cublasLtMatmul(handle_, plan.operation, &one, right.data<void>(), plan.b, left.data<void>(), plan.a,
-                       &beta, result.data<void>(), plan.c, result.data<void>(), plan.c, &plan.algorithm,
-                       workspace_, kWorkspace, stream_),
-        kWhat);
-    if (done) copy(result, c, p.columns);
-    return done && failure_.check(cudaGetLastError(), kWhat);
+    return failure_.check(
+               cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
+                              &beta, c.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
+                              workspace_, kWorkspace, stream_),
+               kWhat) &&
+           failure_.check(cudaGetLastError(), kWhat);
 }
 
 }  // namespace dp::trainer

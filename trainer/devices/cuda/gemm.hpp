@@ -17,13 +17,12 @@
 #include <vector>
 
 #include "trainer/devices/cuda/check.hpp"
-#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
 
 // c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is the
-// transposition.
+// transposition. Rows of the tensors may be longer than those of the matrices, which begin where they do.
 struct Product {
     std::int64_t rows, columns, inner;
     bool transpose_a, transpose_b;
@@ -51,9 +50,16 @@ class Gemm {
                   const Tensor& c, Write write = Write::set);
 
  private:
+    // Numbers from one row to the next, of each matrix.
+    struct Lengths {
+        std::int64_t a, b, c;
+
+        auto operator<=>(const Lengths&) const = default;
+    };
     // What an algorithm is chosen for: the alignment of the operands decides how wide the loads may be.
     struct Case {
         Product product;
+        Lengths lengths;
         Type factors, result;
         std::uint32_t alignment;  // in bytes
 
@@ -74,15 +80,11 @@ class Gemm {
     TunedChoices& choices_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
-    Workspace a_copy_, b_copy_, c_copy_;
     std::map<Case, Plan> plans_;
 
-    // A tensor as cuBLASLt gets it: itself as [rows, columns], or room in `copy` for longer rows.
-    Tensor matrix(const Tensor& tensor, std::int64_t rows, std::int64_t columns, Workspace& copy);
-    // From a tensor to its matrix, or back, where that is not the same memory.
-    void copy(const Tensor& from, const Tensor& to, std::int64_t columns);
-    bool describe(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c, const void* bias,
-                  Plan& plan);
+    // The name by which the choice of `trainer compile` is found.
+    static std::string name_of(const Case& asked);
+    bool describe(const Case& asked, const void* bias, Plan& plan);
     // By cuBLASLt's guess; while `trainer compile` measures, as many guesses as it has.
     std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
     void choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);

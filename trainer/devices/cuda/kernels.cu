@@ -39,8 +39,10 @@ __global__ void gather_kernel(const In* in, const std::int32_t* indices, std::in
 }
 
 template <typename T>
-__global__ void repeat_row_kernel(const T* row, std::int64_t count, std::int64_t columns, T* y) {
-    for (std::int64_t i = first_item(); i < count; i += stride()) y[i] = row[i % columns];
+__global__ void repeat_row_kernel(const T* row, std::int64_t count, std::int64_t columns, T* y,
+                                  std::int64_t length) {
+    for (std::int64_t i = first_item(); i < count; i += stride())
+        y[i / columns * length + i % columns] = row[i % columns];
 }
 
 template <typename T>
@@ -189,8 +191,9 @@ void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tens
 void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream) {
     with_number(y.type(), [&](auto number) {
         using T = decltype(number);
-        launch(repeat_row_kernel<T>, blocks_for(y.elements()), kThreads, stream, row.data<T>(), y.elements(),
-               y.columns(), y.data<T>());
+        const std::int64_t columns = row.elements(), count = y.rows() * columns;
+        launch(repeat_row_kernel<T>, blocks_for(count), kThreads, stream, row.data<T>(), count, columns,
+               y.data<T>(), y.columns());
     });
 }
 
@@ -204,7 +207,7 @@ void relu(const Tensor& y, cudaStream_t stream) {
 void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream) {
     with_number(in.type(), [&](auto number) {
         using T = decltype(number);
-        sum_rows_of(OwnNumber<T>{in.data<T>(), in.columns()}, in.rows(), in.columns(), write,
+        sum_rows_of(OwnNumber<T>{in.data<T>(), in.columns()}, in.rows(), sum.elements(), write,
                     {sum.data<float>()}, workspace, stream);
     });
 }

@@ -19,7 +19,8 @@ namespace dp::trainer::kernels {
 
 void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out, cudaStream_t stream);
 
-// y[r, c] = row[c], and y = max(y, 0): for linear layers of which cuBLASLt has no fused form.
+// y[r, c] = row[c], and y = max(y, 0): for linear layers of which cuBLASLt has no fused form. Rows of y, as
+// of `in` below, may be longer.
 void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream);
 void relu(const Tensor& y, cudaStream_t stream);
 // sum[c] = Σ rows in[r, c], or that more, always in the same order.

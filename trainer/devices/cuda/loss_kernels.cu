@@ -41,12 +41,14 @@ void with_parts(unsigned blocks, const Tensor& metrics, Workspace& workspace, cu
 }
 
 // A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
+// `length`: of a row, in memory.
 template <typename T>
 __global__ void softmax_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t rows,
-                                             std::int64_t classes, float scale, Part* parts, T* gradient) {
+                                             std::int64_t classes, std::int64_t length, float scale,
+                                             Part* parts, T* gradient) {
     double loss = 0, right = 0;
     for (std::int64_t r = first_item(); r < rows; r += stride()) {
-        const T* row = logits + r * classes;
+        const T* row = logits + r * length;
         const std::int32_t label = labels[r];
         std::int64_t best = 0;
         for (std::int64_t c = 1; c < classes; ++c) best = read(row[c]) > read(row[best]) ? c : best;
@@ -57,7 +59,7 @@ __global__ void softmax_cross_entropy_kernel(const T* logits, const std::int32_t
         right += best == label ? 1 : 0;
         if (gradient == nullptr) continue;
         for (std::int64_t c = 0; c < classes; ++c)
-            write(gradient[r * classes + c],
+            write(gradient[r * length + c],
                   scale * (expf(read(row[c]) - largest) / total - (c == label ? 1.0f : 0.0f)));
     }
     loss = block_sum(loss);
@@ -84,8 +86,8 @@ __device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
 // where they lie.
 template <typename T>
 __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,
-                                          float scale, Part* parts, T* gradient) {
-    const T* row = logits + blockIdx.x * classes;
+                                          std::int64_t length, float scale, Part* parts, T* gradient) {
+    const T* row = logits + blockIdx.x * length;
     const std::int32_t label = labels[blockIdx.x];
     __shared__ float warps[kThreads / 32];
     float largest = -INFINITY;
@@ -115,7 +117,7 @@ __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* l
         parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
                              own == largest && all_before == 0 ? 1.0 : 0.0};
     if (gradient == nullptr) return;
-    T* to = gradient + blockIdx.x * classes;
+    T* to = gradient + blockIdx.x * length;
     const bool alike =
         (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row)) % 16 == 0;
     for_each_of_row(row, classes, [&](std::int64_t first, auto numbers) {
@@ -175,10 +177,11 @@ T* wanted(const Tensor& tensor) {
 
 }  // namespace
 
-void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                           const Tensor& gradient, Workspace& workspace, cudaStream_t stream) {
+void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                           const Tensor& metrics, const Tensor& gradient, Workspace& workspace,
+                           cudaStream_t stream) {
     constexpr std::int64_t kFewClasses = 64;
-    const std::int64_t rows = logits.rows(), classes = logits.columns();
+    const std::int64_t rows = logits.rows(), length = logits.columns();
     const auto* right = labels.data<std::int32_t>();
     const bool few = classes <= kFewClasses;
     const unsigned blocks = few ? blocks_for(rows) : static_cast<unsigned>(rows);
@@ -189,10 +192,10 @@ void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float sca
             T* out = wanted<T>(gradient);
             if (few) {
                 launch(softmax_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, rows, classes,
-                       scale, parts, out);
+                       length, scale, parts, out);
             } else {
-                launch(wide_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, classes, scale,
-                       parts, out);
+                launch(wide_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, classes, length,
+                       scale, parts, out);
             }
         });
     });

@@ -13,8 +13,9 @@
 namespace dp::trainer::kernels {
 
 // The gradient may be an empty tensor.
-void softmax_cross_entropy(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics,
-                           const Tensor& gradient, Workspace& workspace, cudaStream_t stream);
+void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
+                           const Tensor& metrics, const Tensor& gradient, Workspace& workspace,
+                           cudaStream_t stream);
 void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
                    const Tensor& gradient, Workspace& workspace, cudaStream_t stream);
 void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
