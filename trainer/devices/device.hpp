@@ -14,7 +14,9 @@
 // and sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read
 // to f32, computed and added up in f32 or wider, and rounded once, when they are written. (Where a library
 // does it, a convolution in bf16 may also be rounded before its bias is added, and so may the gradient of its
-// weights; weights of attention are rounded for matrix units.)
+// weights; weights of attention are rounded for matrix units. A device that does linear_add(), linear_gelu()
+// or linear_gelu_backward_input() in two operations rounds in between, and one that does the latter two in
+// one may take a tanh that is as good as bf16.)
 #ifndef TRAINER_DEVICES_DEVICE_HPP
 #define TRAINER_DEVICES_DEVICE_HPP
 
@@ -182,6 +184,12 @@ class Device {
     virtual void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
                                             const Tensor& db,
                                             Write write = Write::set) = 0;  // dw = dyᵀ x, db = Σ rows dy
+    // y = added + x wᵀ + b, with memory of its own for y.
+    virtual void linear_add(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& added,
+                            const Tensor& y) {
+        linear(x, w, b, Activation::none, y);
+        add(added, y);
+    }
     virtual void relu_backward(const Tensor& y, const Tensor& dy,
                                const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
 
@@ -189,6 +197,18 @@ class Device {
     // x³))).
     virtual void gelu(const Tensor& x, const Tensor& y) = 0;
     virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;  // dx may be dy
+    // up = x wᵀ + b, y = gelu(up): in one pass over memory where a device can.
+    virtual void linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& up,
+                             const Tensor& y) {
+        linear(x, w, b, Activation::none, up);
+        gelu(up, y);
+    }
+    // d_up = gelu'(up) (dy w): the gradients of a linear layer's input and of the GELU that made it.
+    virtual void linear_gelu_backward_input(const Tensor& dy, const Tensor& w, const Tensor& up,
+                                            const Tensor& d_up) {
+        linear_backward_input(dy, w, d_up);
+        gelu_backward(up, d_up, d_up);
+    }
 
     // ---- sequences: tokens i32 [sequences, t], vectors of a token [sequences * t, c]
     // ---------------------------------------------------------

@@ -137,10 +137,9 @@ class Gpt final : public LanguageModel {
     std::int64_t widest_operation(std::int64_t rows) const override {
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden, chunk = chunk_of(r);
         const std::int64_t embedding = (shape_.vocabulary + shape_.sequence + r) * c;
-        const std::int64_t up_or_down = 5 * r * c + 4 * c * c + 4 * c;
-        const std::int64_t gelu_or_attention = 8 * r * c;  // their backward passes
+        const std::int64_t up_and_gelu = 9 * r * c + 4 * c * c + 4 * c;
         const std::int64_t head = (chunk + shape_.vocabulary) * c + chunk * logits_length();
-        return std::max({embedding, up_or_down, gelu_or_attention, head});
+        return std::max({embedding, up_and_gelu, head});
     }
 
  private:
@@ -238,6 +237,15 @@ class Gpt final : public LanguageModel {
         device_->linear(x, working(w.weight), working(w.bias), Activation::none, y);
     }
 
+    // y = stream + what of the layer's output dropout keeps.
+    void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
+                       const Tensor& y) {
+        if (!drops()) return device_->linear_add(x, working(w.weight), working(w.bias), stream, y);
+        apply(w, x, y);
+        drop(place, y, y);
+        device_->add(stream, y);
+    }
+
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
     void layer(std::size_t number) {
         Device& d = *device_;
@@ -247,21 +255,19 @@ class Gpt final : public LanguageModel {
         d.layer_norm(x, value(b.norm1.weight), value(b.norm1.bias), first(a.norm1), first(a.saved1));
         apply(b.qkv, first(a.norm1), first(a.qkv));
         d.attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
-        apply(b.project, first(a.mixed), middle);
-        drop(after_attention(number), middle, middle);
-        d.add(x, middle);
+        apply_and_add(b.project, first(a.mixed), after_attention(number), x, middle);
         d.layer_norm(middle, value(b.norm2.weight), value(b.norm2.bias), first(a.norm2), first(a.saved2));
-        apply(b.up, first(a.norm2), first(a.up));
-        d.gelu(first(a.up), first(a.active));
-        apply(b.down, first(a.active), y);
-        drop(after_linear(number), y, y);
-        d.add(middle, y);
+        d.linear_gelu(first(a.norm2), working(b.up.weight), working(b.up.bias), first(a.up), first(a.active));
+        apply_and_add(b.down, first(a.active), after_linear(number), middle, y);
     }
 
-    // Sets the gradients of the parameters, and of x where it is wanted.
+    // Sets the gradients of the parameters and of x.
     void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
-        device_->linear_backward_parameters(dy, x, gradient(w.weight), gradient(w.bias));
+        backward_parameters(w, dy, x);
         device_->linear_backward_input(dy, working(w.weight), dx);
+    }
+    void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
+        device_->linear_backward_parameters(dy, x, gradient(w.weight), gradient(w.bias));
     }
 
     // dx: the gradient of the stream after the layer, and then of that before it.
@@ -272,8 +278,9 @@ class Gpt final : public LanguageModel {
         const Tensor x = first(stream_[number]);
         const Tensor wide = first(d_wide_), narrow = first(d_narrow_),
                      qkv = narrowed(d_wide_, 3 * shape_.hidden);
-        backward(b.down, undropped(after_linear(number), dx, narrow), first(a.active), wide);
-        d.gelu_backward(first(a.up), wide, wide);
+        const Tensor d_down = undropped(after_linear(number), dx, narrow);
+        backward_parameters(b.down, d_down, first(a.active));
+        d.linear_gelu_backward_input(d_down, working(b.down.weight), first(a.up), wide);
         backward(b.up, wide, first(a.norm2), narrow);
         d.layer_norm_backward(first(a.middle), value(b.norm2.weight), first(a.saved2), narrow, dx,
                               gradient(b.norm2.weight), gradient(b.norm2.bias));

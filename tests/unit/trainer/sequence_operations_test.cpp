@@ -22,6 +22,11 @@ class SequenceOperationsTest : public OnEachDeviceInEachPrecision {
     void expect_attention(const Tensor& y, const std::vector<double>& reference) {
         expect_tensor(y, reference, type() == Type::bf16 ? kBfloat16Rounding : kTolerance, "attention");
     }
+    // And what may be made in two operations.
+    void expect_rounded_twice(const Tensor& y, const std::vector<double>& reference,
+                              const std::string& what) {
+        expect_tensor(y, reference, type() == Type::bf16 ? kBfloat16Rounding : kTolerance, what);
+    }
 };
 
 std::vector<double> gelu(const std::vector<double>& x) {
@@ -51,6 +56,78 @@ TEST_P(SequenceOperationsTest, GeluOfLargeNumbersIsTheNumberOrNothing) {
     EXPECT_EQ(result[2], large[2]);
     EXPECT_NEAR(result[1], 0, 1e-30);
     EXPECT_NEAR(result[3] / 1e30f, 0, 1e-30);
+}
+
+// x [rows, inputs] times w [outputs, inputs] transposed, and b.
+std::vector<double> linear(const std::vector<float>& x, const std::vector<float>& w,
+                           const std::vector<float>& b, std::size_t inputs) {
+    const std::size_t outputs = w.size() / inputs;
+    std::vector<double> y;
+    for (std::size_t row = 0; row < x.size() / inputs; ++row)
+        for (std::size_t output = 0; output < outputs; ++output) {
+            y.push_back(b.empty() ? 0 : static_cast<double>(b[output]));
+            for (std::size_t i = 0; i < inputs; ++i)
+                y.back() +=
+                    static_cast<double>(x[row * inputs + i]) * static_cast<double>(w[output * inputs + i]);
+        }
+    return y;
+}
+
+// [rows, inputs, outputs]: such as cuBLASLt takes with GELU, and others.
+struct Linear {
+    std::int64_t rows, inputs, outputs;
+};
+constexpr Linear kLinears[] = {{1, 1, 1}, {3, 7, 13}, {5, 16, 24}, {37, 40, 72}};
+
+TEST_P(SequenceOperationsTest, ALinearLayerIsAddedToWhatThereIs) {
+    for (const auto& [rows, inputs, outputs] : kLinears) {
+        const auto x = numbers(rows * inputs, 20), w = numbers(outputs * inputs, 21),
+                   b = numbers(outputs, 22), added = numbers(rows * outputs, 23, -4, 4);
+        for (const bool has_bias : {true, false}) {
+            auto expected =
+                linear(x, w, has_bias ? b : std::vector<float>{}, static_cast<std::size_t>(inputs));
+            for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(added[i]);
+            const Tensor before = flowing({rows, outputs}, added), y = flowing({rows, outputs}, added);
+            device().linear_add(flowing({rows, inputs}, x), flowing({outputs, inputs}, w),
+                                has_bias ? flowing({outputs}, b) : Tensor{}, before, y);
+            expect_rounded_twice(y, expected, "sum");
+            EXPECT_EQ(values(before), added);
+        }
+    }
+}
+
+TEST_P(SequenceOperationsTest, ALinearLayerWithGeluKeepsWhatGeluTakes) {
+    for (const auto& [rows, inputs, outputs] : kLinears) {
+        const auto x = numbers(rows * inputs, 24), w = numbers(outputs * inputs, 25, -2, 2),
+                   b = numbers(outputs, 26);
+        const auto expected = linear(x, w, b, static_cast<std::size_t>(inputs));
+        const Tensor up = flowing({rows, outputs}), y = flowing({rows, outputs});
+        device().linear_gelu(flowing({rows, inputs}, x), flowing({outputs, inputs}, w), flowing({outputs}, b),
+                             up, y);
+        expect_tensor(up, expected, kTolerance, "before GELU");
+        expect_rounded_twice(y, gelu(expected), "after GELU");
+    }
+}
+
+TEST_P(SequenceOperationsTest, TheGradientOfGeluAndOfALinearLayerAfterIt) {
+    for (const auto& [rows, outputs, inputs] : kLinears) {  // of the layer: GELU is of its inputs
+        const auto up = numbers(rows * inputs, 27, -4, 4), w = numbers(outputs * inputs, 28),
+                   dy = numbers(rows * outputs, 29);
+        std::vector<float> transposed;
+        for (std::int64_t i = 0; i < inputs; ++i)
+            for (std::int64_t o = 0; o < outputs; ++o)
+                transposed.push_back(w[static_cast<std::size_t>(o * inputs + i)]);
+        auto expected = linear(dy, transposed, {}, static_cast<std::size_t>(outputs));
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            constexpr double kStep = 1e-5;
+            const double at = static_cast<double>(up[i]);
+            expected[i] *= (gelu({at + kStep})[0] - gelu({at - kStep})[0]) / (2 * kStep);
+        }
+        const Tensor d_up = flowing({rows, inputs});
+        device().linear_gelu_backward_input(flowing({rows, outputs}, dy), flowing({outputs, inputs}, w),
+                                            flowing({rows, inputs}, up), d_up);
+        expect_rounded_twice(d_up, expected, "gradient");
+    }
 }
 
 TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {

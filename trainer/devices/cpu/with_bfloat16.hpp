@@ -145,6 +145,21 @@ class WithBfloat16 final : public Base {
         Call call(scratch_);
         Base::linear_backward_parameters(call.read(dy), call.read(x), dw, db, write);
     }
+    void linear_add(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& added,
+                    const Tensor& y) override {
+        Call call(scratch_);
+        Base::linear_add(call.read(x), call.read(w), call.read(b), call.read(added), call.write(y));
+    }
+    void linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& up,
+                     const Tensor& y) override {
+        Call call(scratch_);
+        Base::linear_gelu(call.read(x), call.read(w), call.read(b), call.write(up), call.write(y));
+    }
+    void linear_gelu_backward_input(const Tensor& dy, const Tensor& w, const Tensor& up,
+                                    const Tensor& d_up) override {
+        Call call(scratch_);
+        Base::linear_gelu_backward_input(call.read(dy), call.read(w), call.read(up), call.write(d_up));
+    }
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
         Call call(scratch_);
         Base::relu_backward(call.read(y), call.read(dy), call.write(dx));

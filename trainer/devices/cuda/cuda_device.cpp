@@ -147,30 +147,60 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
     Product product{y.rows(), w.rows(), x.columns(), false, true, CUBLASLT_EPILOGUE_DEFAULT};
     if (b) {
         product.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-        if (gemm_->multiply(product, x, w, b, y)) return;
+        if (gemm_->multiply(product, x, w, y, {.bias = b})) return;
         // No fused form for this shape: the product is added to the bias, so that it is rounded once.
         product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
         if (!failure_.failed()) kernels::repeat_row(b, y, stream_);
     }
-    if (!gemm_->multiply(product, x, w, {}, y, b ? Write::add : Write::set)) return;
+    if (!gemm_->multiply(product, x, w, y, {.added = b ? y : Tensor{}})) return;
     if (relu) kernels::relu(y, stream_);
     queued("a linear layer");
 }
 
 void CudaDevice::linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) {
     if (failure_.failed()) return;
-    gemm_->multiply({dx.rows(), dx.columns(), w.rows(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, w, {},
-                    dx);
+    gemm_->multiply({dx.rows(), dx.columns(), w.rows(), false, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, w, dx);
 }
 
 void CudaDevice::linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
                                             const Tensor& db, Write write) {
     if (failure_.failed()) return;
-    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, x, {},
-                    dw, write);
+    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, x, dw,
+                    {.added = write == Write::add ? dw : Tensor{}});
     if (!db || failure_.failed()) return;
     kernels::sum_rows(dy, write, db, *workspace_, stream_);
     queued("summing the gradient of a bias");
+}
+
+void CudaDevice::linear_add(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& added,
+                            const Tensor& y) {
+    if (failure_.failed()) return;
+    const auto epilogue = b ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    const Product product{y.rows(), w.rows(), x.columns(), false, true, epilogue};
+    if (gemm_->multiply(product, x, w, y, {.bias = b, .added = added})) return;
+    Device::linear_add(x, w, b, added, y);
+}
+
+void CudaDevice::linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& up,
+                             const Tensor& y) {
+    if (failure_.failed()) return;
+    const Product product{y.rows(), w.rows(), x.columns(), false, true, CUBLASLT_EPILOGUE_GELU_AUX_BIAS};
+    if (b && fuses_gelu(up) && gemm_->multiply(product, x, w, y, {.bias = b, .before_gelu = up})) return;
+    Device::linear_gelu(x, w, b, up, y);
+}
+
+void CudaDevice::linear_gelu_backward_input(const Tensor& dy, const Tensor& w, const Tensor& up,
+                                            const Tensor& d_up) {
+    if (failure_.failed()) return;
+    const Product product{d_up.rows(), d_up.columns(), w.rows(), false, false, CUBLASLT_EPILOGUE_DGELU};
+    if (fuses_gelu(up) && gemm_->multiply(product, dy, w, d_up, {.before_gelu = up})) return;
+    Device::linear_gelu_backward_input(dy, w, up, d_up);
+}
+
+// Only in bf16: of its tanh, cuBLASLt promises no more. Its manual wants such rows, at such places.
+bool CudaDevice::fuses_gelu(const Tensor& up) {
+    return up.type() == Type::bf16 && up.columns() % 8 == 0 &&
+           reinterpret_cast<std::uintptr_t>(up.data<void>()) % 16 == 0;
 }
 
 void CudaDevice::gelu(const Tensor& x, const Tensor& y) {

@@ -78,6 +78,12 @@ class CudaDevice final : public Device {
     void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
                            const Tensor& dx) override;
     void dropout(const Tensor& x, Dropout dropout, const Tensor& y) override;
+    void linear_add(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& added,
+                    const Tensor& y) override;
+    void linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& up,
+                     const Tensor& y) override;
+    void linear_gelu_backward_input(const Tensor& dy, const Tensor& w, const Tensor& up,
+                                    const Tensor& d_up) override;
     void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
     void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
                                const Tensor& metrics, const Tensor& d_logits) override;
@@ -107,6 +113,8 @@ class CudaDevice final : public Device {
 
     CudaDevice() = default;
     bool fits(const Attention& a, const Tensor& y);
+    // Whether products may have GELU, of these numbers or into these, in them.
+    static bool fuses_gelu(const Tensor& up);
     // After a kernel was queued: whether it could be.
     void queued(const char* what) { failure_.check(cudaGetLastError(), what); }
 };

@@ -56,7 +56,7 @@ std::string Gemm::name_of(const Case& asked) {
     return name;
 }
 
-bool Gemm::describe(const Case& asked, const void* bias, Plan& plan) {
+bool Gemm::describe(const Case& asked, const Extras& extras, Plan& plan) {
     constexpr const char* kWhat = "describing a matrix product";
     const Product& p = asked.product;
     const cudaDataType_t factors = cuda_type(asked.factors), result = cuda_type(asked.result);
@@ -78,14 +78,27 @@ bool Gemm::describe(const Case& asked, const void* bias, Plan& plan) {
                                              sizeof p.epilogue)) &&
            (sms_ == 0 || ok(cublasLtMatmulDescSetAttribute(
                              plan.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms_, sizeof sms_))) &&
-           (bias == nullptr ||
-            (ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                               sizeof bias)) &&
-             ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &result,
-                                               sizeof result)))) &&
+           (!extras.bias ||
+            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &result,
+                                              sizeof result))) &&
+           (!extras.before_gelu ||
+            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                              &asked.lengths.c, sizeof asked.lengths.c))) &&
+           point_to(extras, plan) &&
            layout(plan.a, factors, p.stored_rows_a(), p.stored_columns_a(), asked.lengths.a) &&
            layout(plan.b, factors, p.stored_rows_b(), p.stored_columns_b(), asked.lengths.b) &&
            layout(plan.c, result, p.rows, p.columns, asked.lengths.c);
+}
+
+bool Gemm::point_to(const Extras& extras, const Plan& plan) {
+    auto point = [&](cublasLtMatmulDescAttributes_t attribute, const Tensor& tensor) {
+        const void* place = tensor.data<void>();
+        return !tensor ||
+               failure_.check(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &place, sizeof place),
+                              "a matrix product's bias");
+    };
+    return point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, extras.bias) &&
+           point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extras.before_gelu);
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignment, Plan& plan) {
@@ -128,17 +141,17 @@ void Gemm::choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b,
     if (choices_.is_measuring()) keep_fastest(name, found, a, b, c, plan);
 }
 
-bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& c,
-                    Write write) {
+bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Tensor& c,
+                    const Extras& extras) {
     if (failure_.failed()) return false;
     const Lengths lengths{a.elements() / p.stored_rows_a(), b.elements() / p.stored_rows_b(),
                           c.elements() / p.rows};
+    const Tensor& before = extras.added ? extras.added : c;
     const Case asked{p, lengths, a.type(), c.type(),
-                     std::min({alignment_of(a), alignment_of(b), alignment_of(c)})};
-    const void* added = bias ? bias.data<void>() : nullptr;
+                     std::min({alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(before)})};
     const auto [place, is_new] = plans_.try_emplace(asked);
     Plan& plan = place->second;
-    if (is_new && describe(asked, added, plan)) choose_algorithm(asked, a, b, c, plan);
+    if (is_new && describe(asked, extras, plan)) choose_algorithm(asked, a, b, c, plan);
     if (failure_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
         if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
@@ -149,16 +162,11 @@ bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Te
         return false;
     }
     constexpr const char* kWhat = "a matrix product";
-    if (added != nullptr &&
-        !failure_.check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                       &added, sizeof added),
-                        kWhat)) {
-        return false;
-    }
-    const float one = 1, beta = write == Write::add ? 1.0f : 0.0f;
-    return failure_.check(
+    const float one = 1, beta = extras.added ? 1.0f : 0.0f;
+    return point_to(extras, plan) &&
+           failure_.check(
                cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
-                              &beta, c.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
+                              &beta, before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
                               workspace_, kWorkspace, stream_),
                kWhat) &&
            failure_.check(cudaGetLastError(), kWhat);

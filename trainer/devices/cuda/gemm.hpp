@@ -35,6 +35,13 @@ struct Product {
     auto operator<=>(const Product&) const = default;
 };
 
+// What a product takes besides its factors; empty tensors where it does without.
+struct Extras {
+    Tensor bias = {};         // [columns], for epilogues with one; of c's type
+    Tensor before_gelu = {};  // as c: what GELU_AUX_BIAS writes, and DGELU reads
+    Tensor added = {};        // as c, or c itself: the product is added to it
+};
+
 class Gemm {
  public:
     // All of the device, and they outlive this. `sms`: on how many the stream's kernels run; 0: on all.
@@ -43,11 +50,11 @@ class Gemm {
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
 
-    // Queues the product, which takes c's place or is added to it. a and b are of one type; so are c and
-    // `bias` [columns], which is empty for epilogues without one. False where cuBLASLt has no algorithm for
-    // this product with this epilogue (then nothing was queued, and without an epilogue that is a failure).
-    bool multiply(const Product& product, const Tensor& a, const Tensor& b, const Tensor& bias,
-                  const Tensor& c, Write write = Write::set);
+    // Queues the product, which takes c's place. a and b are of one type; so are c and what is extra. False
+    // where cuBLASLt has no algorithm for this product with this epilogue (then nothing was queued, and
+    // without an epilogue that is a failure).
+    bool multiply(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c,
+                  const Extras& extras = {});
 
  private:
     // Numbers from one row to the next, of each matrix.
@@ -84,7 +91,9 @@ class Gemm {
 
     // The name by which the choice of `trainer compile` is found.
     static std::string name_of(const Case& asked);
-    bool describe(const Case& asked, const void* bias, Plan& plan);
+    bool describe(const Case& asked, const Extras& extras, Plan& plan);
+    // Where they lie may be another place each time.
+    bool point_to(const Extras& extras, const Plan& plan);
     // By cuBLASLt's guess; while `trainer compile` measures, as many guesses as it has.
     std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
     void choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);

@@ -6,11 +6,12 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 namespace {
@@ -30,6 +31,16 @@ struct Operation {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     const void* bias = nullptr;
     cudaDataType_t bias_type = CUDA_R_32F;
+    void* auxiliary = nullptr;
+    std::int64_t auxiliary_leading = 0;
+
+    bool is(std::initializer_list<cublasLtEpilogue_t> some) const {
+        return std::find(some.begin(), some.end(), epilogue) != some.end();
+    }
+    bool has_bias() const {
+        return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
+    }
+    bool has_auxiliary() const { return is({CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU}); }
 };
 struct Preference {
     std::uint64_t workspace = 0;
@@ -72,6 +83,14 @@ void store(void* matrix, cudaDataType_t type, std::int64_t place, double value) 
     } else {
         static_cast<__nv_bfloat16*>(matrix)[place] = __float2bfloat16_rn(static_cast<float>(value));
     }
+}
+
+double gelu(double x) {
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+    const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
 // op(matrix), row after row.
@@ -133,6 +152,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
             break;
         case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
             set(operation.bias_type, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+            set(operation.auxiliary, value, bytes);
+            break;
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+            set(operation.auxiliary_leading, value, bytes);
             break;
         default:
             require(false, "an attribute of a product that is not emulated");
@@ -240,11 +265,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
         static_cast<char*>(workspace)[0] = 1;
         static_cast<char*>(workspace)[workspace_bytes - 1] = 1;
     }
-    const bool has_bias =
-        operation.epilogue == CUBLASLT_EPILOGUE_BIAS || operation.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-    if (has_bias)
+    require(operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT || operation.has_bias() ||
+                operation.epilogue == CUBLASLT_EPILOGUE_DGELU,
+            "an epilogue that is not emulated");
+    if (operation.has_bias())
         require(operation.bias != nullptr && operation.bias_type == layout.type,
                 "an epilogue without its bias");
+    if (operation.has_auxiliary())
+        require(operation.auxiliary_leading >= rows && operation.auxiliary_leading % 8 == 0 &&
+                    operation.auxiliary != nullptr &&
+                    reinterpret_cast<std::uintptr_t>(operation.auxiliary) % 16 == 0,
+                "what GELU is kept for does not lie as the manual wants it");
     const double factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
     std::vector<double> sums(static_cast<std::size_t>(columns));
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -259,8 +290,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
             const std::int64_t place = column * layout.leading + row;
             double value = factor * sums[static_cast<std::size_t>(column)];
             if (kept != 0) value += kept * static_cast<double>(number(c, layout.type, place));
-            if (has_bias) value += static_cast<double>(number(operation.bias, layout.type, row));
+            if (operation.has_bias()) value += static_cast<double>(number(operation.bias, layout.type, row));
+            const std::int64_t kept_at = column * operation.auxiliary_leading + row;
             if (operation.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && value < 0) value = 0;
+            if (operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+                store(operation.auxiliary, layout.type, kept_at, value);
+                value = gelu(value);
+            }
+            if (operation.epilogue == CUBLASLT_EPILOGUE_DGELU)
+                value *= gelu_slope(number(operation.auxiliary, layout.type, kept_at));
             store(d, layout.type, place, value);
         }
     }
