@@ -11,48 +11,14 @@
 // log(2).
 #include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention.hpp"
-#include "trainer/devices/cuda/attention_head.cuh"
+#include "trainer/devices/cuda/attention_tiles.cuh"
 #include "trainer/devices/cuda/launching.cuh"
-#include "trainer/devices/cuda/numbers.cuh"
 #include "trainer/devices/cuda/tensor_core.cuh"
 
 namespace dp::trainer::kernels {
 namespace {
 
-constexpr int kWarps = 4, kThreadsOfBlock = 32 * kWarps;
-constexpr int kOwn = 16 * kWarps;  // queries or keys of a block
 constexpr float kLog2OfE = 1.4426950409f, kLogOf2 = 0.6931471806f;
-
-// Of a head of up to kSize numbers, a multiple of 32. The rest are zeros, which change no product.
-template <int kSize>
-struct Sizes {
-    static constexpr int kStride = kSize + 8;  // rows apart such that ldmatrix meets no bank twice
-    static constexpr int kSteps = kSize / 16;  // pieces of a vector as a factor
-    static constexpr int kSums = kSize / 8;    // pieces of a vector as a sum
-    // The others' vectors at a time: as many as registers have room for.
-    static constexpr int kTile = kSize <= 64 ? 64 : 32;
-};
-
-// By all threads: the vectors of kRows tokens from `first` on; zeros beyond the sequence and beyond the head.
-// packs: whether every vector lies at a multiple of 16 bytes and fills such.
-template <int kRows, int kSize, typename Place>
-__device__ void load(Bf16* tile, const Bf16* from, const Head& head, std::int64_t first, bool packs,
-                     Place place) {
-    constexpr int kPacks = kSize / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kPacks; i += kThreadsOfBlock) {
-        const int row = i / kPacks, column = i % kPacks * 8;
-        const Bf16* vector = first + row < head.sequence ? from + place(first + row) : nullptr;
-        Pack<Bf16, 8> pack;
-        if (packs && vector != nullptr && column < head.size) {
-            pack = *reinterpret_cast<const Pack<Bf16, 8>*>(vector + column);
-        } else {
-            for (int j = 0; j < 8; ++j)
-                pack.at[j] =
-                    vector != nullptr && column + j < head.size ? vector[column + j] : __float2bfloat16_rn(0);
-        }
-        *reinterpret_cast<Pack<Bf16, 8>*>(tile + row * Sizes<kSize>::kStride + column) = pack;
-    }
-}
 
 // The sum, or the largest, over the four lanes that share a row, in each of them.
 __device__ float row_sum(float value) {
@@ -64,13 +30,21 @@ __device__ float row_max(float value) {
     return fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));
 }
 
-// A warp's 16 vectors as left factors, from the rows of a tile.
-template <int kSize>
-__device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Bf16* tile, int warp) {
-    constexpr int kStride = Sizes<kSize>::kStride;
+// Of a warp's scores, whose rows are 16 queries and columns keys, or the other way around: those of keys that
+// come after their query become nothing. Only where the diagonal crosses them is there anything to do.
+template <bool kRowsAreQueries, int kScores>
+__device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_row,
+                                std::int64_t first_column) {
+    const int apart = static_cast<int>(first_row - first_column);
+    if (kRowsAreQueries ? 8 * kScores - 1 <= apart : apart + 15 <= 0) return;
 #pragma unroll
-    for (int step = 0; step < Sizes<kSize>::kSteps; ++step)
-        pieces[step] = left_piece<kStride>(tile + warp * 16 * kStride + step * 16);
+    for (int piece = 0; piece < kScores; ++piece) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = apart + SumPiece::row(i), column = piece * 8 + SumPiece::column(i);
+            if (kRowsAreQueries ? column > row : column < row) scores[piece].at[i] = -INFINITY;
+        }
+    }
 }
 
 // Bit 4 piece + i: whether dropout keeps number i of that piece of a warp's scores, whose rows are 16 queries
@@ -103,24 +77,8 @@ __device__ bool is_kept(unsigned kept, int piece, int i) {
     return (kept >> (4 * piece + i) & 1) != 0;
 }
 
-// A warp's 16 results times `factors` of their rows (of this lane's first and second row), where they exist.
-template <int kSums, typename Place>
-__device__ void store(const SumPiece (&results)[kSums], float first_factor, float second_factor,
-                      const Head& head, std::int64_t first, Bf16* to, Place place) {
-#pragma unroll
-    for (int sum = 0; sum < kSums; ++sum) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const std::int64_t token = first + SumPiece::row(i);
-            const int column = sum * 8 + SumPiece::column(i);
-            if (token < head.sequence && column < head.size)
-                write(to[place(token) + column], results[sum].at[i] * (i < 2 ? first_factor : second_factor));
-        }
-    }
-}
-
 template <int kSize, bool kDrops>
-__global__ void __launch_bounds__(kThreadsOfBlock)
+__global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_attention_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, Bf16* y,
                             float* sums) {
     using S = Sizes<kSize>;
@@ -138,40 +96,34 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     const std::int64_t own = first_query + warp * 16;
     const float scale = rsqrtf(static_cast<float>(head.size)) * kLog2OfE;
 
-    load<kOwn, kSize>(shared, qkv, head, first_query, packs,
-                      [&](std::int64_t token) { return head.in_qkv(token, 0); });
-    __syncthreads();
     LeftPiece queries[S::kSteps];
-    own_vectors<kSize>(queries, shared, warp);
+    own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared);
 
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this lane's rows; the sums of its columns
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
     for (std::int64_t first = 0; first < end; first += S::kTile) {
+        const auto next_keys = fetch<S::kTile, kSize>(in_qkv(head, qkv, 1, first, packs)),
+                   next_values = fetch<S::kTile, kSize>(in_qkv(head, qkv, 2, first, packs));
         __syncthreads();
-        load<S::kTile, kSize>(keys, qkv, head, first, packs,
-                              [&](std::int64_t token) { return head.in_qkv(token, 1); });
-        load<S::kTile, kSize>(values, qkv, head, first, packs,
-                              [&](std::int64_t token) { return head.in_qkv(token, 2); });
+        put(keys, next_keys);
+        put(values, next_values);
         __syncthreads();
         SumPiece scores[kScores];
         multiply_by_rows<S::kStride>(scores, queries, keys);
-        float now[2] = {largest[0], largest[1]};
+        hide_later_keys<true>(scores, own, first);
+        float now[2] = {largest[0], largest[1]}, peak[2];
 #pragma unroll
-        for (int piece = 0; piece < kScores; ++piece) {
+        for (const auto& piece : scores) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const std::int64_t key = first + piece * 8 + SumPiece::column(i);
-                float& score = scores[piece].at[i];
-                score = key <= own + SumPiece::row(i) ? score * scale : -INFINITY;
-                now[i / 2] = fmaxf(now[i / 2], score);
-            }
+            for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], piece.at[i]);
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             now[half] = row_max(now[half]);  // finite from the first tile on: every query sees key 0
-            const float correction = exp2f(largest[half] - now[half]);
+            const float correction = power_of_two((largest[half] - now[half]) * scale);
             largest[half] = now[half];
+            peak[half] = now[half] * scale;
             sum[half] *= correction;
 #pragma unroll
             for (auto& result : results) {
@@ -185,7 +137,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 float& score = scores[piece].at[i];
-                score = exp2f(score - largest[i / 2]);
+                score = power_of_two(score * scale - peak[i / 2]);
                 sum[i / 2] += score;
                 if (kDrops && !is_kept(kept, piece, i)) score = 0;
             }
@@ -195,18 +147,17 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         multiply<S::kStride>(results, weights, values);
     }
     for (float& part : sum) part = row_sum(part);
-    store(results, factor / sum[0], factor / sum[1], head, own, y,
-          [&](std::int64_t token) { return head.in_y(token); });
+    store(results, factor / sum[0], factor / sum[1], in_y(head, y, own, packs));
     for (int half = 0; half < 2; ++half) {
         const std::int64_t query = own + SumPiece::row(2 * half);
         if (SumPiece::column(0) == 0 && query < a.sequence)
-            sums[head.sums + query] = largest[half] * kLogOf2 + logf(sum[half]);
+            sums[head.sums + query] = largest[half] * scale * kLogOf2 + logf(sum[half]);
     }
 }
 
 // The gradients of the queries, and Σ dy y of each for the keys' kernel, in `products`, laid out as sums is.
 template <int kSize, bool kDrops>
-__global__ void __launch_bounds__(kThreadsOfBlock)
+__global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_queries_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* y,
                           const float* sums, const Bf16* dy, float* products, Bf16* d_qkv) {
     using S = Sizes<kSize>;
@@ -222,48 +173,40 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     const float scale = rsqrtf(static_cast<float>(head.size));
 
     LeftPiece queries[S::kSteps], gradients[S::kSteps];
-    load<kOwn, kSize>(shared, qkv, head, first_query, packs,
-                      [&](std::int64_t token) { return head.in_qkv(token, 0); });
-    __syncthreads();
-    own_vectors<kSize>(queries, shared, warp);
-    __syncthreads();
-    load<kOwn, kSize>(shared, dy, head, first_query, packs,
-                      [&](std::int64_t token) { return head.in_y(token); });
-    __syncthreads();
-    own_vectors<kSize>(gradients, shared, warp);
+    own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared);
+    own_vectors<kSize>(gradients, in_y(head, dy, first_query, packs), shared);
+    LeftPiece outputs[S::kSteps];
+    own_vectors<kSize>(outputs, in_y(head, y, first_query, packs), shared);
 
     float product[2] = {}, log_sum[2] = {};  // of this lane's rows
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
         const std::int64_t query = own + SumPiece::row(2 * half);
-        if (query < a.sequence) {
-            for (int i = SumPiece::column(0) / 2; i < head.size; i += 4)
-                product[half] += read(dy[head.in_y(query) + i]) * read(y[head.in_y(query) + i]);
-            log_sum[half] = sums[head.sums + query] * kLog2OfE;
-        }
-        product[half] = row_sum(product[half]);
-        if (query < a.sequence && SumPiece::column(0) == 0) products[head.sums + query] = product[half];
+        product[half] = row_sum(dot_of_row(gradients, outputs, half));
+        if (query >= a.sequence) continue;
+        log_sum[half] = sums[head.sums + query] * kLog2OfE;
+        if (SumPiece::column(0) == 0) products[head.sums + query] = product[half];
     }
 
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
     for (std::int64_t first = 0; first < end; first += S::kTile) {
+        const auto next_keys = fetch<S::kTile, kSize>(in_qkv(head, qkv, 1, first, packs)),
+                   next_values = fetch<S::kTile, kSize>(in_qkv(head, qkv, 2, first, packs));
         __syncthreads();
-        load<S::kTile, kSize>(keys, qkv, head, first, packs,
-                              [&](std::int64_t token) { return head.in_qkv(token, 1); });
-        load<S::kTile, kSize>(values, qkv, head, first, packs,
-                              [&](std::int64_t token) { return head.in_qkv(token, 2); });
+        put(keys, next_keys);
+        put(values, next_values);
         __syncthreads();
         SumPiece scores[kScores], slopes[kScores];
         multiply_by_rows<S::kStride>(scores, queries, keys);
+        hide_later_keys<true>(scores, own, first);
         multiply_by_rows<S::kStride>(slopes, gradients, values);
         const unsigned kept = kDrops ? kept_scores<kScores, true>(dropout, own, first) : 0;
 #pragma unroll
         for (int piece = 0; piece < kScores; ++piece) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const bool seen = first + piece * 8 + SumPiece::column(i) <= own + SumPiece::row(i);
-                const float weight =
-                    seen ? exp2f(scores[piece].at[i] * (scale * kLog2OfE) - log_sum[i / 2]) : 0.0f;
+                const float weight = power_of_two(scores[piece].at[i] * (scale * kLog2OfE) - log_sum[i / 2]);
                 float& slope = slopes[piece].at[i];
                 if (kDrops) slope = is_kept(kept, piece, i) ? slope * factor : 0.0f;
                 slope = weight * (slope - product[i / 2]);
@@ -273,7 +216,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         as_left(factors, slopes);
         multiply<S::kStride>(results, factors, keys);
     }
-    store(results, scale, scale, head, own, d_qkv, [&](std::int64_t token) { return head.in_qkv(token, 0); });
+    store(results, scale, scale, in_qkv(head, d_qkv, 0, own, packs));
 }
 
 // The gradients of the keys and values: all as above with queries and keys exchanged.
@@ -295,23 +238,16 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     const float scale = rsqrtf(static_cast<float>(head.size));
 
     LeftPiece keys[S::kSteps], values[S::kSteps];
-    load<kOwn, kSize>(shared, qkv, head, first_key, packs,
-                      [&](std::int64_t token) { return head.in_qkv(token, 1); });
-    __syncthreads();
-    own_vectors<kSize>(keys, shared, warp);
-    __syncthreads();
-    load<kOwn, kSize>(shared, qkv, head, first_key, packs,
-                      [&](std::int64_t token) { return head.in_qkv(token, 2); });
-    __syncthreads();
-    own_vectors<kSize>(values, shared, warp);
+    own_vectors<kSize>(keys, in_qkv(head, qkv, 1, first_key, packs), shared);
+    own_vectors<kSize>(values, in_qkv(head, qkv, 2, first_key, packs), shared);
 
     SumPiece d_keys[S::kSums], d_values[S::kSums];
     for (std::int64_t first = first_key; first < a.sequence; first += S::kTile) {
+        const auto next_queries = fetch<S::kTile, kSize>(in_qkv(head, qkv, 0, first, packs)),
+                   next_gradients = fetch<S::kTile, kSize>(in_y(head, dy, first, packs));
         __syncthreads();
-        load<S::kTile, kSize>(queries, qkv, head, first, packs,
-                              [&](std::int64_t token) { return head.in_qkv(token, 0); });
-        load<S::kTile, kSize>(gradients, dy, head, first, packs,
-                              [&](std::int64_t token) { return head.in_y(token); });
+        put(queries, next_queries);
+        put(gradients, next_gradients);
         for (int i = static_cast<int>(threadIdx.x); i < S::kTile; i += kThreadsOfBlock) {
             const bool exists = first + i < a.sequence;
             tile_sums[i] = exists ? sums[head.sums + first + i] * kLog2OfE : 0.0f;
@@ -320,6 +256,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         __syncthreads();
         SumPiece weights[kScores], slopes[kScores];  // [keys, queries]
         multiply_by_rows<S::kStride>(weights, keys, queries);
+        hide_later_keys<false>(weights, own, first);
         multiply_by_rows<S::kStride>(slopes, values, gradients);
         const unsigned kept = kDrops ? kept_scores<kScores, false>(dropout, own, first) : 0;
 #pragma unroll
@@ -327,11 +264,9 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int column = piece * 8 + SumPiece::column(i);
-                const std::int64_t query = first + column;
-                const bool seen = own + SumPiece::row(i) <= query && query < a.sequence;
                 float &weight = weights[piece].at[i], &slope = slopes[piece].at[i];
                 if (kDrops) slope = is_kept(kept, piece, i) ? slope * factor : 0.0f;
-                weight = seen ? exp2f(weight * (scale * kLog2OfE) - tile_sums[column]) : 0.0f;
+                weight = power_of_two(weight * (scale * kLog2OfE) - tile_sums[column]);
                 slope = weight * (slope - tile_products[column]);
                 if (kDrops && !is_kept(kept, piece, i)) weight = 0;
             }
@@ -342,9 +277,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         as_left(factors, slopes);
         multiply<S::kStride>(d_keys, factors, queries);
     }
-    store(d_keys, scale, scale, head, own, d_qkv, [&](std::int64_t token) { return head.in_qkv(token, 1); });
-    store(d_values, factor, factor, head, own, d_qkv,
-          [&](std::int64_t token) { return head.in_qkv(token, 2); });
+    store(d_keys, scale, scale, in_qkv(head, d_qkv, 1, own, packs));
+    store(d_values, factor, factor, in_qkv(head, d_qkv, 2, own, packs));
 }
 
 // Calls queue with the size that the kernels take a head for, and whether there is dropout, as constants.
@@ -380,7 +314,7 @@ bool vectors_in_packs(const Attention& a, const Tensor& y, std::initializer_list
 
 void tensor_attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
                       cudaStream_t stream) {
-    const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>()});
+    const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>(), y.data<Bf16>()});
     with_size(a, y.columns(), [&](auto size, auto drops) {
         launch(tensor_attention_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
                packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>());
@@ -392,7 +326,8 @@ void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tens
                                cudaStream_t stream) {
     auto* products = workspace.take<float>(y.rows() * a.heads);
     if (products == nullptr) return;
-    const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>(), dy.data<Bf16>()});
+    const bool packs =
+        vectors_in_packs(a, y, {qkv.data<Bf16>(), y.data<Bf16>(), dy.data<Bf16>(), d_qkv.data<Bf16>()});
     with_size(a, y.columns(), [&](auto size, auto drops) {
         launch(tensor_queries_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
                packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products,

@@ -39,6 +39,14 @@ __device__ inline unsigned pair_of(float first, float second) {
     return bits;
 }
 
+// Of the numbers of two pairs, added up.
+__device__ inline float product_of_pairs(unsigned one, unsigned other) {
+    // bf16 is the upper half of a float.
+    const auto low = [](unsigned pair) { return __uint_as_float(pair << 16); };
+    const auto high = [](unsigned pair) { return __uint_as_float(pair & 0xFFFF0000u); };
+    return low(one) * low(other) + high(one) * high(other);
+}
+
 __device__ inline void multiply_add(SumPiece& sum, const LeftPiece& left, unsigned right0, unsigned right1) {
     multiply_add_16x8x16(sum.at, left.at, right0, right1);
 }
@@ -101,6 +109,17 @@ __device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps
             multiply_add(sums[sum + 1], left[step], pieces.at[2], pieces.at[3]);
         }
     }
+}
+
+// Of two left factors, the products of the numbers that this lane has of its first row (half 0) or second.
+template <int kSteps>
+__device__ float dot_of_row(const LeftPiece (&one)[kSteps], const LeftPiece (&other)[kSteps], int half) {
+    float sum = 0;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+        sum += product_of_pairs(one[step].at[half], other[step].at[half]) +
+               product_of_pairs(one[step].at[half + 2], other[step].at[half + 2]);
+    return sum;
 }
 
 // Sums [16, 8 kSums], rounded, as a left factor [16, 16 kSums / 2].

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The instructions of the PTX ISA that tensor_core.cuh is built of; all that is written in PTX. All lanes of
-// a warp call. The tests' emulated GPU has its own of this file (tests/unit/trainer/cuda_emulator).
+// The instructions of the PTX ISA that tensor_core.cuh and tensor_attention.cu are built of; all that is
+// written in PTX. All lanes of a warp call. The tests' emulated GPU has its own of this file
+// (tests/unit/trainer/cuda_emulator).
 #ifndef TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
 #define TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
 
@@ -34,6 +35,14 @@ __device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bf
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(place)
                  : "memory");
+}
+
+// ex2.approx: 2 to the power x, to two units in the last place, and nothing for minus infinity. exp2f() has
+// instructions around it for results below 2^-126.
+__device__ inline float power_of_two(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
 }
 
 }  // namespace dp::trainer::kernels

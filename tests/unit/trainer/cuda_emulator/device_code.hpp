@@ -10,10 +10,12 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "blocks.hpp"
 
@@ -74,8 +76,18 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
     return bits;
 }
 
+// One thread runs at a time.
+inline int atomicMin(int* at, int value) {
+    return std::exchange(*at, std::min(*at, value));
+}
+inline int atomicMax(int* at, int value) {
+    return std::exchange(*at, std::max(*at, value));
+}
 inline int __ffs(int value) {
     return __builtin_ffs(value);
+}
+inline float __uint_as_float(unsigned bits) {
+    return std::bit_cast<float>(bits);
 }
 inline float rsqrtf(float x) {
     return 1 / std::sqrt(x);

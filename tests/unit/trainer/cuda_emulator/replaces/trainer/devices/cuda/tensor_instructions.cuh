@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In the place of the trainer's file of this name: the same functions without PTX, by what the PTX ISA says
-// of mma.m16n8k16 and ldmatrix.
+// of mma.m16n8k16, ldmatrix and ex2.approx.ftz.
 #ifndef TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
 #define TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
 
 #include <cuda_bf16.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 namespace dp::trainer::kernels {
 
@@ -56,6 +58,11 @@ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
 }
 inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
     load_matrices(to, row, true);
+}
+
+inline float power_of_two(float x) {
+    const float result = std::exp2(x);
+    return result < std::numeric_limits<float>::min() ? 0 : result;
 }
 
 }  // namespace dp::trainer::kernels
