@@ -3,6 +3,7 @@
 // The operations on sequences, on every device: results against the same formulas in float64, gradients
 // against slopes of those.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -161,21 +162,26 @@ TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {
     expect_tensor(to_places, d_places, kTolerance, "the places' gradient");
 }
 
+// [sequences, length, columns]: more columns than a block adds up at once, and more rows than it looks at.
 TEST_P(SequenceOperationsTest, EmbeddingsGradientOfManyRowsOfFewTokens) {
-    constexpr std::int64_t kSequences = 2, kLength = 300, kVocabulary = 5, kColumns = 1030;
-    Random random(8, 0);
-    std::vector<std::int32_t> tokens;
-    for (int i = 0; i < kSequences * kLength; ++i)
-        tokens.push_back(i == 0 ? 4 : static_cast<std::int32_t>(random.below(4)));  // 4 only in the first row
-    const auto dy = numbers(kSequences * kLength * kColumns, 9);
-    std::vector<double> expected(static_cast<std::size_t>(kVocabulary * kColumns));
-    for (std::size_t i = 0; i < dy.size(); ++i)
-        expected[static_cast<std::size_t>(tokens[i / kColumns]) * kColumns + i % kColumns] +=
-            static_cast<double>(dy[i]);
-    const Tensor d_table = floats({kVocabulary, kColumns}), d_places = floats({kLength, kColumns});
-    device().embed_backward(device().copy_of<std::int32_t>(Type::i32, {kSequences, kLength}, tokens),
-                            flowing({kSequences * kLength, kColumns}, dy), d_table, d_places);
-    expect_tensor(d_table, expected, kTolerance, "the table's gradient");
+    constexpr std::int64_t kVocabulary = 5;
+    for (const auto& [sequences, length, columns] :
+         {std::array<std::int64_t, 3>{2, 300, 1030}, {3, 1500, 24}}) {
+        Random random(8, 0);
+        std::vector<std::int32_t> tokens;
+        for (int i = 0; i < sequences * length; ++i)  // 4 only in the first row
+            tokens.push_back(i == 0 ? 4 : static_cast<std::int32_t>(random.below(4)));
+        const auto dy = numbers(sequences * length * columns, 9);
+        std::vector<double> expected(static_cast<std::size_t>(kVocabulary * columns));
+        const auto row_length = static_cast<std::size_t>(columns);
+        for (std::size_t i = 0; i < dy.size(); ++i)
+            expected[static_cast<std::size_t>(tokens[i / row_length]) * row_length + i % row_length] +=
+                static_cast<double>(dy[i]);
+        const Tensor d_table = floats({kVocabulary, columns}), d_places = floats({length, columns});
+        device().embed_backward(device().copy_of<std::int32_t>(Type::i32, {sequences, length}, tokens),
+                                flowing({sequences * length, columns}, dy), d_table, d_places);
+        expect_tensor(d_table, expected, kTolerance, "the table's gradient");
+    }
 }
 
 std::vector<double> layer_norm(const std::vector<double>& x, const std::vector<double>& w,

@@ -224,7 +224,7 @@ void CudaDevice::embed(const Tensor& tokens, const Tensor& table, const Tensor& 
 void CudaDevice::embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
                                 const Tensor& d_positions) {
     if (failure_.failed()) return;
-    kernels::embed_backward(tokens, dy, d_table, d_positions, stream_);
+    kernels::embed_backward(tokens, dy, d_table, d_positions, *workspace_, stream_);
     queued("the gradient of embedding");
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "trainer/tensor.hpp"
 
@@ -84,6 +85,17 @@ inline bool in_packs(std::initializer_list<const void*> places) {
     for (const void* place : places)
         if (reinterpret_cast<std::uintptr_t>(place) % 16 != 0) return false;
     return true;
+}
+
+// Calls queue with how many neighbours a thread takes at once, as a constant: where rows of that many
+// columns, and all the places, allow 16 bytes of T, these, else one.
+template <typename T, typename Queue>
+void with_width(std::int64_t columns, std::initializer_list<const void*> places, Queue queue) {
+    if (columns % kPacked<T> == 0 && in_packs(places)) {
+        queue(std::integral_constant<int, kPacked<T>>{});
+    } else {
+        queue(std::integral_constant<int, 1>{});
+    }
 }
 
 }  // namespace dp::trainer::kernels

@@ -28,80 +28,6 @@ struct GeluBackward {
     }
 };
 
-// Calls queue with how many neighbours a thread takes at once, as a constant: where rows of that many
-// columns, and all the places, allow 16 bytes of T, these, else one.
-template <typename T, typename Queue>
-void with_width(std::int64_t columns, std::initializer_list<const void*> places, Queue queue) {
-    if (columns % kPacked<T> == 0 && in_packs(places)) {
-        queue(std::integral_constant<int, kPacked<T>>{});
-    } else {
-        queue(std::integral_constant<int, 1>{});
-    }
-}
-
-// `packs`: of kWidth numbers, in a row.
-template <int kWidth, typename T>
-__global__ void embed_kernel(const std::int32_t* tokens, std::int64_t rows, std::int64_t sequence,
-                             const T* table, const T* positions, std::int64_t packs, T* y) {
-    for (std::int64_t i = first_item(); i < rows * packs; i += stride()) {
-        const std::int64_t row = i / packs, pack = i % packs;
-        auto vector = read_pack<kWidth>(table + (tokens[row] * packs + pack) * kWidth);
-        const auto place = read_pack<kWidth>(positions + (row % sequence * packs + pack) * kWidth);
-        for (int j = 0; j < kWidth; ++j) vector.at[j] += place.at[j];
-        write_pack(y + i * kWidth, vector);
-    }
-}
-
-// A block a row of the batch. The block of a token's first row adds up all rows of that token, in their
-// order, and the others do nothing: no two blocks write the same place, and the sum is always the same.
-template <typename T>
-__global__ void embed_table_backward_kernel(const std::int32_t* tokens, std::int64_t rows, const T* dy,
-                                            std::int64_t columns, float* d_table) {
-    constexpr int kColumns = 4;  // of a thread, at a time
-    const std::int64_t own = blockIdx.x;
-    const std::int32_t token = tokens[own];
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    __shared__ unsigned found[kThreads / 32];  // which of 256 rows are the token's
-    for (std::int64_t first = 0; first < own; first += kThreads) {
-        const std::int64_t row = first + threadIdx.x;
-        if (__syncthreads_or(row < own && tokens[row] == token)) return;  // all threads
-    }
-    for (std::int64_t left = 0; left < columns; left += kColumns * kThreads) {
-        float sums[kColumns] = {};
-        for (std::int64_t first = own; first < rows; first += kThreads) {
-            const std::int64_t candidate = first + threadIdx.x;
-            const bool matches = candidate < rows && tokens[candidate] == token;
-            if (!__syncthreads_or(matches)) continue;  // all threads; and `found` is read no more
-            const unsigned ballot = __ballot_sync(0xFFFFFFFFu, matches);
-            if (threadIdx.x % 32 == 0) found[warp] = ballot;
-            __syncthreads();
-            for (int part = 0; part < kThreads / 32; ++part) {
-                for (unsigned rest = found[part]; rest != 0; rest &= rest - 1) {
-                    const T* vector = dy + (first + part * 32 + __ffs(static_cast<int>(rest)) - 1) * columns;
-                    for (int i = 0; i < kColumns; ++i) {
-                        const std::int64_t column = left + i * kThreads + threadIdx.x;
-                        if (column < columns) sums[i] += read(vector[column]);
-                    }
-                }
-            }
-        }
-        for (int i = 0; i < kColumns; ++i) {
-            const std::int64_t column = left + i * kThreads + threadIdx.x;
-            if (column < columns) d_table[token * columns + column] += sums[i];
-        }
-    }
-}
-
-template <typename T>
-__global__ void embed_positions_backward_kernel(std::int64_t rows, std::int64_t sequence, const T* dy,
-                                                std::int64_t columns, float* d_positions) {
-    for (std::int64_t i = first_item(); i < sequence * columns; i += stride()) {
-        float sum = d_positions[i];
-        for (std::int64_t first = 0; first < rows; first += sequence) sum += read(dy[first * columns + i]);
-        d_positions[i] = sum;
-    }
-}
-
 // Blocks that have a warp for each row.
 unsigned warps_for(std::int64_t rows) {
     return static_cast<unsigned>((rows * 32 + kThreads - 1) / kThreads);
@@ -201,29 +127,6 @@ void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, cudaStre
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
         map(GeluBackward{}, x.elements(), stream, dx.data<T>(), x.data<T>(), dy.data<T>());
-    });
-}
-
-void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y,
-           cudaStream_t stream) {
-    with_number(y.type(), [&](auto number) {
-        using T = decltype(number);
-        with_width<T>(y.columns(), {table.data<T>(), positions.data<T>(), y.data<T>()}, [&](auto width) {
-            launch(embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads, stream,
-                   tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<T>(),
-                   positions.data<T>(), y.columns() / width, y.data<T>());
-        });
-    });
-}
-
-void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table, const Tensor& d_positions,
-                    cudaStream_t stream) {
-    with_number(dy.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(embed_table_backward_kernel<T>, static_cast<unsigned>(dy.rows()), kThreads, stream,
-               tokens.data<std::int32_t>(), dy.rows(), dy.data<T>(), dy.columns(), d_table.data<float>());
-        launch(embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()), kThreads,
-               stream, dy.rows(), tokens.columns(), dy.data<T>(), dy.columns(), d_positions.data<float>());
     });
 }
 

@@ -20,7 +20,7 @@ void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, cudaStre
 void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y,
            cudaStream_t stream);
 void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table, const Tensor& d_positions,
-                    cudaStream_t stream);
+                    Workspace& workspace, cudaStream_t stream);
 
 void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y, const Tensor& saved,
                 cudaStream_t stream);

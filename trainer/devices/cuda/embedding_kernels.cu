@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vectors of tokens and places, and their gradients: see sequence_kernels.hpp. A token may be a tenth of
+// a batch or in it once: its rows are found by where the first and the last of them are.
+#include <climits>
+
+#include "trainer/devices/cuda/launching.cuh"
+#include "trainer/devices/cuda/numbers.cuh"
+#include "trainer/devices/cuda/sequence_kernels.hpp"
+
+namespace dp::trainer::kernels {
+namespace {
+
+// `packs`: of kWidth numbers, in a row.
+template <int kWidth, typename T>
+__global__ void embed_kernel(const std::int32_t* tokens, std::int64_t rows, std::int64_t sequence,
+                             const T* table, const T* positions, std::int64_t packs, T* y) {
+    for (std::int64_t i = first_item(); i < rows * packs; i += stride()) {
+        const std::int64_t row = i / packs, pack = i % packs;
+        auto vector = read_pack<kWidth>(table + (tokens[row] * packs + pack) * kWidth);
+        const auto place = read_pack<kWidth>(positions + (row % sequence * packs + pack) * kWidth);
+        for (int j = 0; j < kWidth; ++j) vector.at[j] += place.at[j];
+        write_pack(y + i * kWidth, vector);
+    }
+}
+
+// The rows of a batch in which a token is.
+struct Span {
+    int first, last;
+};
+
+__global__ void clear_spans_kernel(Span* spans, std::int64_t count) {
+    for (std::int64_t i = first_item(); i < count; i += stride()) spans[i] = {INT_MAX, -1};
+}
+
+// Least and largest are the same in any order.
+__global__ void find_spans_kernel(const std::int32_t* tokens, std::int64_t rows, Span* spans) {
+    for (std::int64_t row = first_item(); row < rows; row += stride()) {
+        Span& span = spans[tokens[row]];
+        atomicMin(&span.first, static_cast<int>(row));
+        atomicMax(&span.last, static_cast<int>(row));
+    }
+}
+
+constexpr int kWarpsOfToken = 16, kThreadsOfToken = 32 * kWarpsOfToken;
+constexpr int kRowsAtOnce = 4;   // that a thread looks at
+constexpr int kPacksOfLane = 3;  // that a lane adds up at once: GPT-2's 768 numbers are so many of a warp's
+
+// A block a row of the batch. The block of a token's first row adds up all rows of that token, and the others
+// do nothing: no two blocks write the same place. Each warp looks through its part of the rows, in their
+// order, and at last the warps' sums are added up in theirs: the sum is always the same. `packs`: of kWidth
+// numbers, in a row.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kThreadsOfToken)
+    embed_table_backward_kernel(const std::int32_t* tokens, const Span* spans, const T* dy,
+                                std::int64_t packs, float* d_table) {
+    const auto own = static_cast<int>(blockIdx.x);
+    const std::int32_t token = tokens[own];
+    const Span span = spans[token];
+    if (span.first != own) return;
+    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    __shared__ Numbers<kWidth> shared[kWarpsOfToken][32];
+    for (std::int64_t left = 0; left < packs; left += 32 * kPacksOfLane) {
+        Numbers<kWidth> sums[kPacksOfLane] = {};
+        for (int first = own + warp * 32 * kRowsAtOnce; first <= span.last;
+             first += kThreadsOfToken * kRowsAtOnce) {
+            unsigned found[kRowsAtOnce];  // of 32 rows each, which are the token's
+#pragma unroll
+            for (int i = 0; i < kRowsAtOnce; ++i) {
+                const int row = first + i * 32 + lane;
+                found[i] = __ballot_sync(0xFFFFFFFFu, row <= span.last && tokens[row] == token);
+            }
+            for (int i = 0; i < kRowsAtOnce; ++i) {
+                for (unsigned rest = found[i]; rest != 0; rest &= rest - 1) {
+                    const std::int64_t row = first + i * 32 + __ffs(static_cast<int>(rest)) - 1;
+#pragma unroll
+                    for (int part = 0; part < kPacksOfLane; ++part) {
+                        const std::int64_t pack = left + part * 32 + lane;
+                        if (pack >= packs) continue;
+                        const auto vector = read_pack<kWidth>(dy + (row * packs + pack) * kWidth);
+                        for (int j = 0; j < kWidth; ++j) sums[part].at[j] += vector.at[j];
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int part = 0; part < kPacksOfLane; ++part) {
+            shared[warp][lane] = sums[part];
+            __syncthreads();
+            for (int i = static_cast<int>(threadIdx.x); i < 32 * kWidth; i += kThreadsOfToken) {
+                const std::int64_t column = (left + part * 32) * kWidth + i;
+                float total = 0;
+                for (const auto& of_warp : shared) total += of_warp[i / kWidth].at[i % kWidth];
+                if (column < packs * kWidth) d_table[token * packs * kWidth + column] += total;
+            }
+            __syncthreads();  // before the next part takes their place
+        }
+    }
+}
+
+template <typename T>
+__global__ void embed_positions_backward_kernel(std::int64_t rows, std::int64_t sequence, const T* dy,
+                                                std::int64_t columns, float* d_positions) {
+    for (std::int64_t i = first_item(); i < sequence * columns; i += stride()) {
+        float sum = d_positions[i];
+        for (std::int64_t first = 0; first < rows; first += sequence) sum += read(dy[first * columns + i]);
+        d_positions[i] = sum;
+    }
+}
+
+}  // namespace
+
+void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y,
+           cudaStream_t stream) {
+    with_number(y.type(), [&](auto number) {
+        using T = decltype(number);
+        with_width<T>(y.columns(), {table.data<T>(), positions.data<T>(), y.data<T>()}, [&](auto width) {
+            launch(embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads, stream,
+                   tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<T>(),
+                   positions.data<T>(), y.columns() / width, y.data<T>());
+        });
+    });
+}
+
+void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table, const Tensor& d_positions,
+                    Workspace& workspace, cudaStream_t stream) {
+    auto* spans = workspace.take<Span>(d_table.rows());
+    if (spans == nullptr) return;
+    const auto* ids = tokens.data<std::int32_t>();
+    launch(clear_spans_kernel, blocks_for(d_table.rows()), kThreads, stream, spans, d_table.rows());
+    launch(find_spans_kernel, blocks_for(dy.rows()), kThreads, stream, ids, dy.rows(), spans);
+    with_number(dy.type(), [&](auto number) {
+        using T = decltype(number);
+        with_width<T>(dy.columns(), {dy.data<T>()}, [&](auto width) {
+            launch(embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()), kThreadsOfToken,
+                   stream, ids, spans, dy.data<T>(), dy.columns() / width, d_table.data<float>());
+        });
+        launch(embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()), kThreads,
+               stream, dy.rows(), tokens.columns(), dy.data<T>(), dy.columns(), d_positions.data<float>());
+    });
+}
+
+}  // namespace dp::trainer::kernels
