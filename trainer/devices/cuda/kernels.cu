@@ -4,6 +4,8 @@
 // what flows through the model.
 #include "trainer/devices/cuda/kernels.hpp"
 
+#include <numeric>
+
 #include "trainer/devices/cuda/elementwise.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
@@ -49,9 +51,11 @@ template <typename T>
 struct OwnNumber {
     static constexpr int kSums = 1;
     const T* in;
-    std::int64_t columns;
-    __device__ void operator()(std::int64_t row, std::int64_t column, float (&sums)[kSums]) const {
-        sums[0] += read(in[row * columns + column]);
+    std::int64_t length;  // of a row, in memory
+    template <int kWidth>
+    __device__ void add(std::int64_t row, std::int64_t column, Numbers<kWidth> (&sums)[kSums]) const {
+        const auto numbers = read_pack<kWidth>(in + row * length + column);
+        for (int i = 0; i < kWidth; ++i) sums[0].at[i] += numbers.at[i];
     }
 };
 
@@ -207,8 +211,11 @@ void relu(const Tensor& y, cudaStream_t stream) {
 void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream) {
     with_number(in.type(), [&](auto number) {
         using T = decltype(number);
-        sum_rows_of(OwnNumber<T>{in.data<T>(), in.columns()}, in.rows(), sum.elements(), write,
-                    {sum.data<float>()}, workspace, stream);
+        const std::int64_t length = in.columns(), columns = sum.elements();
+        with_width<T>(std::gcd(length, columns), {in.data<T>()}, [&](auto width) {
+            sum_rows_of<width>(OwnNumber<T>{in.data<T>(), length}, in.rows(), columns, write,
+                               {sum.data<float>()}, workspace, stream);
+        });
     });
 }
 

@@ -11,60 +11,83 @@
 #include <cstdint>
 
 #include "trainer/devices/cuda/launching.cuh"
+#include "trainer/devices/cuda/numbers.cuh"
 #include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
 
-// A block of 32 x 8 threads sums 32 columns of one part: a warp reads 32 neighbours, its eight warps share
-// the rows, then the first warp adds what they have.
-inline constexpr int kSumColumns = 32, kSumWarps = 8;
+// A block of 32 x 8 threads sums one part of 32 x kWidth columns: a lane reads kWidth neighbours, the eight
+// warps share the rows, and then add up what they have.
+inline constexpr int kSumLanes = 32, kSumWarps = 8;
 
-// term(row, column, sums) adds to Term::kSums sums at once. parts [kSums, gridDim.y, columns].
-template <typename Term>
-__global__ void sum_parts_of_rows_kernel(Term term, std::int64_t rows, std::int64_t columns,
+// term.add<kWidth>(row, column, sums) adds to Term::kSums sums of kWidth columns. `packs` of them in a row.
+// parts [kSums, gridDim.y, columns].
+template <int kWidth, typename Term>
+__global__ void sum_parts_of_rows_kernel(Term term, std::int64_t rows, std::int64_t packs,
                                          std::int64_t rows_a_part, float* parts) {
-    __shared__ float shared[Term::kSums][kSumWarps][kSumColumns];
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kSumColumns + threadIdx.x;
+    __shared__ Numbers<kWidth> shared[kSumWarps][kSumLanes];
+    const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * kSumLanes + threadIdx.x;
     const std::int64_t first = blockIdx.y * rows_a_part, end = min(first + rows_a_part, rows);
-    float sums[Term::kSums] = {};
-    if (column < columns)
-        for (std::int64_t row = first + threadIdx.y; row < end; row += kSumWarps) term(row, column, sums);
-    for (int sum = 0; sum < Term::kSums; ++sum) shared[sum][threadIdx.y][threadIdx.x] = sums[sum];
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= columns) return;
+    Numbers<kWidth> sums[Term::kSums] = {};
+    if (pack < packs) {
+#pragma unroll 4
+        for (std::int64_t row = first + threadIdx.y; row < end; row += kSumWarps)
+            term.template add<kWidth>(row, pack * kWidth, sums);
+    }
     for (int sum = 0; sum < Term::kSums; ++sum) {
-        float total = 0;
-        for (int warp = 0; warp < kSumWarps; ++warp) total += shared[sum][warp][threadIdx.x];
-        parts[(static_cast<std::int64_t>(sum) * gridDim.y + blockIdx.y) * columns + column] = total;
+        __syncthreads();  // the last sum's may still be read
+        shared[threadIdx.y][threadIdx.x] = sums[sum];
+        __syncthreads();
+        if (threadIdx.y != 0 || pack >= packs) continue;
+        float* to =
+            parts + ((static_cast<std::int64_t>(sum) * gridDim.y + blockIdx.y) * packs + pack) * kWidth;
+        for (int i = 0; i < kWidth; ++i) {
+            float total = 0;
+            for (int warp = 0; warp < kSumWarps; ++warp) total += shared[warp][threadIdx.x].at[i];
+            to[i] = total;
+        }
     }
 }
 
+// A block of 32 x 8 threads adds up the parts of 32 columns, its warps sharing them.
 // A template only so that several files may have it.
 template <typename Sum>
 __global__ void add_parts_of_rows_kernel(const float* parts, int count, std::int64_t columns, bool adds,
                                          Sum* sum) {
-    for (std::int64_t column = first_item(); column < columns; column += stride()) {
-        float total = 0;
-        for (int part = 0; part < count; ++part) total += parts[part * columns + column];
-        sum[column] = adds ? sum[column] + total : total;
+    __shared__ float shared[kSumWarps][kSumLanes];
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kSumLanes + threadIdx.x;
+    float own = 0;
+    if (column < columns) {
+#pragma unroll 4
+        for (int part = static_cast<int>(threadIdx.y); part < count; part += kSumWarps)
+            own += parts[part * columns + column];
     }
+    shared[threadIdx.y][threadIdx.x] = own;
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= columns) return;
+    float total = 0;
+    for (int warp = 0; warp < kSumWarps; ++warp) total += shared[warp][threadIdx.x];
+    sum[column] = adds ? sum[column] + total : total;
 }
 
-template <typename Term>
+// kWidth: what rows of that many columns, and the places that the term reads, allow (with_width()).
+template <int kWidth, typename Term>
 void sum_rows_of(Term term, std::int64_t rows, std::int64_t columns, Write write,
                  std::array<float*, Term::kSums> sums, Workspace& workspace, cudaStream_t stream) {
-    constexpr std::int64_t kRowsAPart = 64, kMostParts = 64;
+    constexpr std::int64_t kRowsAPart = 64, kMostParts = 128;
     const std::int64_t rows_a_part = std::max(kRowsAPart, (rows + kMostParts - 1) / kMostParts);
     const std::int64_t count = std::max<std::int64_t>(1, (rows + rows_a_part - 1) / rows_a_part);
+    const std::int64_t packs = columns / kWidth;
     auto* parts = workspace.take<float>(Term::kSums * count * columns);
     if (parts == nullptr) return;
-    const dim3 blocks(static_cast<unsigned>((columns + kSumColumns - 1) / kSumColumns),
-                      static_cast<unsigned>(count));
-    launch(sum_parts_of_rows_kernel<Term>, blocks, dim3(kSumColumns, kSumWarps), stream, term, rows, columns,
-           rows_a_part, parts);
+    const auto blocks = [](std::int64_t items) {
+        return static_cast<unsigned>((items + kSumLanes - 1) / kSumLanes);
+    };
+    launch(sum_parts_of_rows_kernel<kWidth, Term>, dim3(blocks(packs), static_cast<unsigned>(count)),
+           dim3(kSumLanes, kSumWarps), stream, term, rows, packs, rows_a_part, parts);
     for (std::size_t i = 0; i < sums.size(); ++i)
-        launch(add_parts_of_rows_kernel<float>, blocks_for(columns), kThreads, stream,
+        launch(add_parts_of_rows_kernel<float>, blocks(columns), dim3(kSumLanes, kSumWarps), stream,
                parts + static_cast<std::int64_t>(i) * count * columns, static_cast<int>(count), columns,
                write == Write::add, sums[i]);
 }

@@ -107,10 +107,15 @@ struct LayerNormParameters {
     const T *x, *dy;
     const float* saved;
     std::int64_t columns;
-    __device__ void operator()(std::int64_t row, std::int64_t column, float (&sums)[kSums]) const {
-        const float d = read(dy[row * columns + column]);
-        sums[0] += d * ((read(x[row * columns + column]) - saved[2 * row]) * saved[2 * row + 1]);
-        sums[1] += d;
+    template <int kWidth>
+    __device__ void add(std::int64_t row, std::int64_t column, Numbers<kWidth> (&sums)[kSums]) const {
+        const auto in = read_pack<kWidth>(x + row * columns + column),
+                   d = read_pack<kWidth>(dy + row * columns + column);
+        const float mean = saved[2 * row], scale = saved[2 * row + 1];
+        for (int i = 0; i < kWidth; ++i) {
+            sums[0].at[i] += d.at[i] * ((in.at[i] - mean) * scale);
+            sums[1].at[i] += d.at[i];
+        }
     }
 };
 
@@ -154,9 +159,11 @@ void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, 
                                  x.data<T>(), x.rows(), x.columns() / width, w.data<float>(),
                                  saved.data<float>(), dy.data<T>(), dx.data<T>());
                       });
-        sum_rows_of(LayerNormParameters<T>{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()},
-                    x.rows(), x.columns(), Write::set, {dw.data<float>(), db.data<float>()}, workspace,
-                    stream);
+        with_width<T>(x.columns(), {x.data<T>(), dy.data<T>()}, [&](auto width) {
+            sum_rows_of<width>(
+                LayerNormParameters<T>{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()}, x.rows(),
+                x.columns(), Write::set, {dw.data<float>(), db.data<float>()}, workspace, stream);
+        });
     });
 }
 
