@@ -372,6 +372,27 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
                   slope_tolerance(type()));
 }
 
+TEST_P(SequenceOperationsTest, TheFirstOfTheLargestOfManyClassesIsTheAnswer) {
+    constexpr std::int64_t kRows = 6, kClasses = 700;
+    std::vector<float> logits(kRows * kClasses, -2.0f);
+    const auto set = [&](std::size_t row, std::size_t c, float to) { logits[row * kClasses + c] = to; };
+    set(0, 300, 1);  // the largest
+    set(1, 300, 1);
+    set(1, 10, 1);  // as large, in front of it
+    set(2, 300, 1);
+    set(2, 699, 1);  // as large, behind it
+    set(3, 300, 1);
+    set(3, 699, 2);  // larger
+    set(4, 300, 1);
+    set(4, 0, 2);
+    const std::vector<std::int32_t> labels{300, 300, 300, 300, 300, 0};  // and the first of equals
+    const Tensor metrics = device().make(Type::f64, {2});
+    device().softmax_cross_entropy(flowing({kRows, kClasses}, logits), kClasses,
+                                   device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels), 1, metrics,
+                                   {});
+    EXPECT_EQ(device().values_of<double>(metrics)[1], 3);
+}
+
 INSTANTIATE_ON_EACH_DEVICE_IN_EACH_PRECISION(SequenceOperationsTest);
 
 TEST(ExponentialTest, IsTheLibrarysToTwoUnitsInTheLastPlace) {

@@ -82,40 +82,61 @@ __device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
         work(i, read_pack<1>(row + i));
 }
 
-// A block a row: the classes are many. Reads the logits three times, writes the gradient once, which may lie
-// where they lie.
+// e^(number - largest) of each, added up; a larger number takes what is there down to its scale.
+struct Exponentials {
+    float largest = -INFINITY;
+    double sum = 0;
+
+    __device__ void rescale(float to) {
+        if (largest > -INFINITY) sum *= static_cast<double>(expf(largest - to));
+        largest = to;
+    }
+    template <int kWidth>
+    __device__ void add(const Numbers<kWidth>& numbers) {
+        float most = largest, part = 0;
+        for (float number : numbers.at) most = fmaxf(most, number);
+        if (most > largest) rescale(most);
+        for (float number : numbers.at) part += expf(number - largest);
+        sum += static_cast<double>(part);
+    }
+    // Of all threads of a block, in each.
+    __device__ Exponentials of_block() const {
+        __shared__ float warps[kThreads / 32];
+        Exponentials all = *this;
+        float most = warp_max_all(largest);
+        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = most;
+        __syncthreads();
+        for (float warp : warps) most = fmaxf(most, warp);
+        all.rescale(most);
+        all.sum = block_sum(all.sum);
+        return all;
+    }
+};
+
+// A block a row: the classes are many. Reads the logits twice, writes the gradient once, which may lie where
+// they lie.
 template <typename T>
 __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,
                                           std::int64_t length, float scale, Part* parts, T* gradient) {
     const T* row = logits + blockIdx.x * length;
     const std::int32_t label = labels[blockIdx.x];
-    __shared__ float warps[kThreads / 32];
-    float largest = -INFINITY;
-    for_each_of_row(row, classes, [&](std::int64_t, const auto& numbers) {
-        for (float number : numbers.at) largest = fmaxf(largest, number);
-    });
-    largest = warp_max_all(largest);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = largest;
-    __syncthreads();
-    for (float warp : warps) largest = fmaxf(largest, warp);
-    double sum = 0;
-    int before = 0;  // largest ones in front of the label
+    const float own = read(row[label]);
+    Exponentials thread;
+    int better = 0;  // that are larger, or as large and in front of the label
     for_each_of_row(row, classes, [&](std::int64_t first, const auto& numbers) {
-        float part = 0;
+        thread.add(numbers);
         for (float number : numbers.at) {
-            part += expf(number - largest);
-            before += first < label && number == largest ? 1 : 0;
+            better += number > own || (number == own && first < label) ? 1 : 0;
             ++first;
         }
-        sum += static_cast<double>(part);
     });
-    const auto total = static_cast<float>(block_sum(sum));
-    const double all_before = block_sum(before);
-    const float own = read(row[label]);
-    __syncthreads();  // the label's logit may be overwritten below
+    const Exponentials all = thread.of_block();
+    const double all_better = block_sum(better);
+    const float largest = all.largest;
+    const auto total = static_cast<float>(all.sum);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
-                             own == largest && all_before == 0 ? 1.0 : 0.0};
+                             own == largest && all_better == 0 ? 1.0 : 0.0};
     if (gradient == nullptr) return;
     T* to = gradient + blockIdx.x * length;
     const bool alike =
