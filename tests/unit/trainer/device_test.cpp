@@ -151,8 +151,8 @@ TEST_P(OperationsTest, LinearBackwardIsTheTransposedProductsAndTheSumOfRows) {
 // As gpt has its logits. What lies behind a row's numbers is no number, and must not be seen anywhere.
 TEST_P(OperationsTest, RowsOfOutputsMayBeLongerThanThereAreOutputs) {
     constexpr std::int64_t kRows = 21, kInputs = 16;
-    for (const auto& [outputs, length] :
-         {std::pair<std::int64_t, std::int64_t>{13, 16}, {64, 67}, {1001, 1024}}) {
+    for (const auto& size : {std::pair<std::int64_t, std::int64_t>{13, 16}, {64, 67}, {1001, 1024}}) {
+        const std::int64_t outputs = size.first, length = size.second;
         const auto x = numbers(kRows * kInputs, 50), w = numbers(outputs * kInputs, 51),
                    b = numbers(outputs, 52), dy = numbers(kRows * outputs, 53);
         const auto lengthened = [&](const std::vector<float>& all) {

@@ -80,33 +80,41 @@ struct Linear {
 };
 constexpr Linear kLinears[] = {{1, 1, 1}, {3, 7, 13}, {5, 16, 24}, {37, 40, 72}};
 
+// Twice each, with other tensors of the same shapes: what a device keeps of the first must not count.
 TEST_P(SequenceOperationsTest, ALinearLayerIsAddedToWhatThereIs) {
     for (const auto& [rows, inputs, outputs] : kLinears) {
-        const auto x = numbers(rows * inputs, 20), w = numbers(outputs * inputs, 21),
-                   b = numbers(outputs, 22), added = numbers(rows * outputs, 23, -4, 4);
-        for (const bool has_bias : {true, false}) {
+        const auto x = numbers(rows * inputs, 20), w = numbers(outputs * inputs, 21);
+        std::vector<Tensor> earlier;
+        for (const std::uint64_t round : std::array<std::uint64_t, 3>{0, 1, 2}) {  // the last without a bias
+            const auto b = numbers(outputs, 30 + round), added = numbers(rows * outputs, 40 + round, -4, 4);
             auto expected =
-                linear(x, w, has_bias ? b : std::vector<float>{}, static_cast<std::size_t>(inputs));
+                linear(x, w, round < 2 ? b : std::vector<float>{}, static_cast<std::size_t>(inputs));
             for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(added[i]);
-            const Tensor before = flowing({rows, outputs}, added), y = flowing({rows, outputs}, added);
+            const Tensor bias = flowing({outputs}, b), before = flowing({rows, outputs}, added),
+                         y = flowing({rows, outputs}, numbers(rows * outputs, 50));
             device().linear_add(flowing({rows, inputs}, x), flowing({outputs, inputs}, w),
-                                has_bias ? flowing({outputs}, b) : Tensor{}, before, y);
+                                round < 2 ? bias : Tensor{}, before, y);
             expect_rounded_twice(y, expected, "sum");
             EXPECT_EQ(values(before), added);
+            earlier.insert(earlier.end(), {bias, before, y});
         }
     }
 }
 
 TEST_P(SequenceOperationsTest, ALinearLayerWithGeluKeepsWhatGeluTakes) {
     for (const auto& [rows, inputs, outputs] : kLinears) {
-        const auto x = numbers(rows * inputs, 24), w = numbers(outputs * inputs, 25, -2, 2),
-                   b = numbers(outputs, 26);
-        const auto expected = linear(x, w, b, static_cast<std::size_t>(inputs));
-        const Tensor up = flowing({rows, outputs}), y = flowing({rows, outputs});
-        device().linear_gelu(flowing({rows, inputs}, x), flowing({outputs, inputs}, w), flowing({outputs}, b),
-                             up, y);
-        expect_tensor(up, expected, kTolerance, "before GELU");
-        expect_rounded_twice(y, gelu(expected), "after GELU");
+        const auto x = numbers(rows * inputs, 24), w = numbers(outputs * inputs, 25, -2, 2);
+        std::vector<Tensor> earlier;
+        for (const std::uint64_t round : std::array<std::uint64_t, 2>{0, 1}) {
+            const auto b = numbers(outputs, 60 + round);
+            const auto expected = linear(x, w, b, static_cast<std::size_t>(inputs));
+            const Tensor bias = flowing({outputs}, b), up = flowing({rows, outputs}),
+                         y = flowing({rows, outputs});
+            device().linear_gelu(flowing({rows, inputs}, x), flowing({outputs, inputs}, w), bias, up, y);
+            expect_tensor(up, expected, kTolerance, "before GELU");
+            expect_rounded_twice(y, gelu(expected), "after GELU");
+            earlier.insert(earlier.end(), {bias, up, y});
+        }
     }
 }
 
