@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "idx_files.hpp"
 #include "scratch.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/run.hpp"
@@ -28,16 +29,19 @@ std::string printed_by(std::vector<std::string> words) {
     return printed;
 }
 
-// A step is an epoch.
+// Eight images, and so many make a step: a step is an epoch.
 TEST(RunVerb, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
-    const std::vector<std::string> train{"--model=linear", "--device=cpu", "--batch-size=20", "--samples=20",
-                                         "--no-cache"};
+    const Scratch directory;
+    write_sprites(directory, {0, 5, 1, 7, 9, 2, 3, 4},
+                  {'\x50', '\x60', '\x70', '\x7f', '\x11', '\x22', '\x33', '\x44'});
+    const std::vector<std::string> train{"--model=ffn", "--data-dir=" + directory.path().string(),
+                                         "--device=cpu", "--batch-size=8", "--no-cache"};
     const auto with = [&](std::vector<std::string> words) {
         words.insert(words.begin(), train.begin(), train.end());
         return printed_by(words);
     };
-    const std::string alone = with({"--steps=52"});  // of 50 epochs, where nothing is said
-    EXPECT_THAT(alone, HasSubstr("\"steps\":52,"));
+    const std::string alone = with({"--steps=7"});  // of 5 epochs, where nothing is said
+    EXPECT_THAT(alone, HasSubstr("\"steps\":7,"));
     EXPECT_THAT(alone, Not(HasSubstr("--epochs")));
     const std::string both = with({"--steps=3", "--epochs=2"});
     EXPECT_THAT(both, HasSubstr("\"steps\":2,"));
