@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In what Slurm's C interface differs from one version to the next: the one file for that in C++. task.cpp and
-// tiles.cpp call it.
+// In what Slurm's C interface differs from one version to the next: the one file for that in C++.
 #pragma once
 
 extern "C" {
