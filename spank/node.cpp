@@ -4,6 +4,7 @@
 // becomes of them, and sees it gone before the last task_exit returns (a helper that is still there when the
 // step's container is emptied costs the step a second).
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,14 +200,13 @@ void take_up_step(spank_t spank, State& s) {
     s.shelf.abandon();
 }
 
-// Not one of the node's tasks came as far as our task_init, because another plugin's before it failed (a
-// container could not be made). What it said reaches the user; the other nodes need not wait for this one
-// until
-// --dp-timeout.
+// Not one of the node's tasks came as far as to start a daemon, because another plugin failed before (a
+// container could not be made), or ours did inside a container. What it said reaches the user; the other
+// nodes need not wait for this one until --dp-timeout.
 void end_step_without_daemon(const State& s) {
     const StepFacts& f = s.facts;
     if (f.nodes == 1 || f.heterogeneous || s.settings.on_failure == FailureAction::report) return;
-    slurm_error("slurm-dp: step %s: no task on %s came as far as slurm-dp; ending the step", f.name().c_str(),
+    slurm_error("slurm-dp: node %s: its tasks ended before their rendezvous; ending the step",
                 f.host.c_str());
     std::this_thread::sleep_for(kLastLineTravels);
     kill_step(f.job_id, f.step_id, SIGKILL);
@@ -227,6 +227,7 @@ void node_post_options(spank_t spank) {
 void node_user_init(spank_t spank) {
     State& s = state();
     if (!s.active) return;
+    if (struct stat mounts{}; stat("/proc/self/ns/mnt", &mounts) == 0) s.mounts = mounts.st_ino;
     if (!s.failure) take_up_step(spank, s);
     // Neither task nor prolog nor epilog of a task gets to see them, whatever became of the step.
     spank_unsetenv(spank, kSecretVariable);

@@ -9,6 +9,8 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -84,6 +86,7 @@ struct State {
     std::optional<std::string> broker_failure;
     uint32_t forked = 0;
     uint32_t exited = 0;
+    ino_t mounts = 0;        // slurmstepd's mount namespace
     bool signalled = false;  // a task ended by a signal: somebody ends the step
 };
 

@@ -8,6 +8,7 @@ extern "C" {
 }
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -19,6 +20,7 @@ extern "C" {
 
 #include "binding.hpp"
 #include "common/board.hpp"
+#include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
@@ -125,6 +127,13 @@ void end_step(const StepFacts& facts) {
     kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
+// Where another plugin (pyxis) has put this task into a container: slurmctld cannot be reached from there,
+// for munge's socket is outside.
+bool in_container(const State& s) {
+    struct stat mounts {};
+    return stat("/proc/self/ns/mnt", &mounts) != 0 || mounts.st_ino != s.mounts;
+}
+
 uint32_t number_of(const GetVariable& get, const char* name, uint32_t otherwise) {
     return parse_number<uint32_t>(get(name).value_or("")).value_or(otherwise);
 }
@@ -180,12 +189,16 @@ void task_init(spank_t spank) {
     uint32_t rank = 0;
     spank_get_item(spank, S_TASK_ID, &local);
     spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
+    Fd said_by_daemon;
     // One line a node, not one a task. The task ends here and not by an error code, which Slurm ignores where
     // plugstack.conf says `optional`: the program would run outside of every world.
     auto refuse = [&](const std::string& why) {
         if (local == 0) {
             slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
-            end_step(s.facts);
+            if (!in_container(s)) {
+                announce_daemon(said_by_daemon.get());  // so slurmstepd leaves that to this task
+                end_step(s.facts);
+            }
         }
         _exit(1);
     };
@@ -215,6 +228,7 @@ void task_init(spank_t spank) {
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s, tiles); !started) s.failure = started.error().message;
     }
+    if (local == 0) said_by_daemon = std::move(s.node.control_daemon);
     drop_daemon_ends(s.node);
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
     s.node.control_launcher.reset();

@@ -32,7 +32,7 @@ def test_a_plugin_that_fails_on_one_node_ends_the_step_at_once(cluster):
         done = cluster.run([*STEP, "--dp-timeout=50", RANK, "meet", "0"], timeout=20)
     assert done.returncode != 0
     assert "other: there is no container here" in done.stderr
-    assert done.stderr.count("slurm-dp:") == 1 and "no task on node02 came as far as slurm-dp; ending the step" in done.stderr
+    assert done.stderr.count("slurm-dp:") == 1 and "node node02: its tasks ended before their rendezvous; ending the step" in done.stderr
     cluster.assert_idle()
     cluster.assert_nothing_left()
 
