@@ -93,6 +93,15 @@ void forget_inherited_options() {
     }
 }
 
+// Where plugstack.conf has a line of ours twice (an include, and one with settings), Slurm loads the plugin
+// once and calls it for each; the words behind it tell which is meant. The first line holds.
+char** words_of_first_line = nullptr;
+bool is_initialized = false;
+
+bool is_second_line(char** words) {
+    return is_initialized && words != words_of_first_line;
+}
+
 int register_options(spank_t spank) {
     int index = 0;
     for (const OptionSpec& spec : option_specs()) {
@@ -121,6 +130,15 @@ extern "C" {
 
 int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
     return guarded("init", 0, [&] {
+        if (is_initialized) {
+            if (spank_context() == S_CTX_SLURMD)
+                slurm_error(
+                    "slurm-dp: plugstack.conf has the plugin twice; the first line holds, take the other "
+                    "out");
+            return 0;
+        }
+        is_initialized = true;
+        words_of_first_line = argv;
         state().site = read_site({argv, static_cast<size_t>(argc)}, DP_DEFAULT_DAEMON);
         // The mistake is the admin's, who reads slurmd's log; users need not see it.
         if (spank_context() == S_CTX_SLURMD)
@@ -138,7 +156,8 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
     });
 }
 
-int slurm_spank_init_post_opt(spank_t spank, int, char*[]) {
+int slurm_spank_init_post_opt(spank_t spank, int, char* argv[]) {
+    if (is_second_line(argv)) return 0;
     return guarded("options", -1, [&] {
         switch (spank_context()) {
             case S_CTX_ALLOCATOR:
@@ -157,28 +176,32 @@ int slurm_spank_init_post_opt(spank_t spank, int, char*[]) {
     });
 }
 
-int slurm_spank_local_user_init(spank_t spank, int, char*[]) {
+int slurm_spank_local_user_init(spank_t spank, int, char* argv[]) {
+    if (is_second_line(argv)) return 0;
     return guarded("step", -1, [&] {
         launcher_step_created(spank);
         return 0;
     });
 }
 
-int slurm_spank_user_init(spank_t spank, int, char*[]) {
+int slurm_spank_user_init(spank_t spank, int, char* argv[]) {
+    if (is_second_line(argv)) return 0;
     return guarded("user_init", 0, [&] {
         node_user_init(spank);
         return 0;
     });
 }
 
-int slurm_spank_task_post_fork(spank_t spank, int, char*[]) {
+int slurm_spank_task_post_fork(spank_t spank, int, char* argv[]) {
+    if (is_second_line(argv)) return 0;
     return guarded("task_post_fork", 0, [&] {
         node_task_forked(spank);
         return 0;
     });
 }
 
-int slurm_spank_task_init(spank_t spank, int, char*[]) {
+int slurm_spank_task_init(spank_t spank, int, char* argv[]) {
+    if (is_second_line(argv)) return 0;
     const int done = guarded("task_init", -1, [&] {
         task_init(spank);
         return 0;
@@ -189,11 +212,17 @@ int slurm_spank_task_init(spank_t spank, int, char*[]) {
     return done;
 }
 
-int slurm_spank_task_exit(spank_t spank, int, char*[]) {
+int slurm_spank_task_exit(spank_t spank, int, char* argv[]) {
+    if (is_second_line(argv)) return 0;
     return guarded("task_exit", 0, [&] {
         node_task_exited(spank);
         return 0;
     });
+}
+
+int slurm_spank_exit(spank_t, int, char*[]) {
+    is_initialized = false;
+    return 0;
 }
 
 }  // extern "C"

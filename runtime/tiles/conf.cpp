@@ -131,7 +131,7 @@ Try<TileInventory> read_inventory(const Words& words) {
     if (layout.gres.empty()) layout.gres = inventory.vendor->default_gres;
     layout.tiles = static_cast<uint32_t>(tiles);
     layout.tiles_per_device = *per_device;
-    if (layout.gres.find_first_of(":;=()") != std::string::npos)
+    if (layout.gres.find_first_of(":;=()") != std::string::npos || printable(layout.gres) != layout.gres)
         return fail("gres=" + printable(layout.gres, 40) +
                     ": give the name of a gres alone, without type or count");
     const bool counts_tiles = layout.gres == "tile" || layout.gres == "rdu_tile";

@@ -46,3 +46,14 @@ def test_a_world_that_a_plugin_brings_along_is_not_the_users(cluster):
         rank, master, threads, served, own_rank, own_master = line.split()
         assert (rank, master, threads, served) == (own_rank, own_master, "5", "True")
     cluster.assert_nothing_left()
+
+
+def test_of_two_lines_of_ours_the_first_holds(cluster):
+    """An include and a line with settings, say: Slurm loads the plugin once and calls it twice."""
+    ours = cluster.node("head", "cat /etc/slurm/plugstack.conf", check=True).stdout.strip()
+    with behind(cluster, f"{ours} timeout=77"):
+        done = cluster.run([*STEP, "--dp-world=auto", "sh", "-c", f"echo timeout=$DP_TIMEOUT; exec {RANK} meet 0"], check=True)
+        assert done.stdout.count("timeout=77") == done.stdout.count("met") == 4 and done.stderr == ""
+        batch = cluster.run(["salloc", "-Q", "-n2", "--dp-timeout=5", "srun", "sh", "-c", "echo $DP_TIMEOUT"], check=True)
+        assert (batch.stdout, batch.stderr) == ("5\n5\n", "")
+    cluster.assert_nothing_left()
