@@ -59,6 +59,7 @@ TEST(TilesConf, MistakesAreNamedWithTheirLine) {
         {"nodes=a vendor=intel", "devices=... is missing: give a number from 1 to 4096"},
         {"nodes=a vendor=amd devices=2 files=/dev/a,/dev/a", "files: /dev/a stands there twice"},
         {"nodes=a vendor=amd devices=2 gres=gpu:a100", "gres=gpu:a100: give the name of a gres alone"},
+        {"nodes=a vendor=amd devices=2 gres=g\xff", "gres=g?: give the name of a gres alone"},
         {"nodes=a vendor=nvidia devices=8 tiles-per-unit=2", "a unit of gres gpu is one device of nvidia"},
         {"nodes=a vendor=intel devices=0", "devices=0: give a number"},
         {"nodes=a vendor=intel devices=x", "devices=x: give a number"},
