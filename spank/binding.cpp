@@ -77,6 +77,7 @@ Cpus allowed_cpus() {
 
 std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vector<Tiles>& shares) {
     std::vector<Cpus> near;
+    near.reserve(shares.size());
     for (const Tiles& share : shares) near.push_back(cpus_near(inventory, share, cpus_of_numa));
     return near;
 }
