@@ -92,7 +92,7 @@ Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program)
         set_environment(kStepGresVariable, *step);
     }
     if (is_given(kBindingOptions, words_of_program))
-        set_environment(kStepVariable, std::string(std::getenv(kStepVariable)) + " " + kOwnBinding);
+        set_environment(kStepVariable, get_environment(kStepVariable).value_or("") + " " + kOwnBinding);
     return {};
 }
 
