@@ -96,11 +96,12 @@ class Cpu : public Device {
     }
     std::optional<std::int64_t> available_memory() const override { return available_host_memory(); }
 
+    // Of nothing the other side may be a null pointer, which memcpy may not be given.
     void upload(const void* from, const Tensor& to) override {
-        if (!failure_) std::memcpy(to.data<void>(), from, to.bytes());
+        if (!failure_ && to.bytes() > 0) std::memcpy(to.data<void>(), from, to.bytes());
     }
     void download(const Tensor& from, void* to) override {
-        if (!failure_) std::memcpy(to, from.data<void>(), from.bytes());
+        if (!failure_ && from.bytes() > 0) std::memcpy(to, from.data<void>(), from.bytes());
     }
     void zero(const Tensor& tensor) override {
         if (!failure_) std::memset(tensor.data<void>(), 0, tensor.bytes());
