@@ -14,9 +14,12 @@ namespace dp::trainer::cpu {
 inline float exponential(float x) {
     x = x < -87.3f ? -87.3f : x;  // in this form not-a-number passes
     x = x > 88.3f ? 88.3f : x;
-    // e^x = 2^n e^r, n whole and |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to a whole number.
+    // e^x = 2^n e^r, n whole and |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to a whole number, which then is
+    // the lowest bits of the sum: to convert not-a-number to an integer would be undefined.
     constexpr float kRounder = 12582912.0f;
-    const float n = (x * 1.44269504f + kRounder) - kRounder;
+    const float rounded = x * 1.44269504f + kRounder;
+    const std::int32_t whole = std::bit_cast<std::int32_t>(rounded) - std::bit_cast<std::int32_t>(kRounder);
+    const float n = rounded - kRounder;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
     // The polynomial of Cephes (Moshier 1989) for that range.
     float p = 1.9875691500e-4f;
@@ -25,7 +28,7 @@ inline float exponential(float x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    const float power = std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
+    const float power = std::bit_cast<float>((whole + 127) << 23);
     return (p * r * r + r + 1.0f) * power;
 }
 
