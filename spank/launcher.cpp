@@ -83,7 +83,7 @@ bool is_set(const char* name) {
 
 // Leaves for the nodes what they need to know of the step's tiles.
 Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
-    auto job = state().gres.answer(job_id);
+    auto job = gres_of_job(job_id);
     if (!job) return tl::make_unexpected(job.error());
     set_environment(kGresVariable, *job);
     if (is_set("SLURM_GRES") || is_given(kGresOptions, words_of_program)) {
@@ -175,10 +175,6 @@ void launcher_post_options() {
         text.append(" ").append(kOwnBinding);
     set_environment(kStepVariable, text);
     s.active = true;
-    if (!s.settings.tiles || s.components > 1) return;
-    // Where srun makes the job itself, there is none yet.
-    if (auto job_id = parse_number<uint32_t>(get_environment("SLURM_JOB_ID").value_or("")))
-        s.gres.ask(*job_id);
 }
 
 void launcher_step_created(spank_t spank) {

@@ -21,7 +21,6 @@ extern "C" {
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 #include "common/task_environment.hpp"
-#include "gres_question.hpp"
 #include "shelf.hpp"
 #include "site.hpp"
 #include "tiles.hpp"
@@ -60,11 +59,9 @@ struct State {
     Site site;
     Settings command_line;
 
-    // In srun: how many components of a heterogeneous step have been read, the step's secret, and with
-    // --dp-tiles what its job owns.
+    // In srun: how many components of a heterogeneous step have been read, and the step's secret.
     uint32_t components = 0;
     std::string secret;
-    GresQuestion gres;
 
     // In slurmstepd, from init_post_opt and user_init on; copied into every task by fork.
     bool active = false;

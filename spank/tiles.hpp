@@ -32,6 +32,12 @@ struct NodeTiles {
     std::vector<std::vector<uint32_t>> near;
 };
 
+// In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
+// (kGresVariable), and what the step has of these on a node (kStepGresVariable, "none" for
+// nothing; left out, all of it).
+Try<std::string> gres_of_job(uint32_t job_id);
+Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
+
 // In user_init; `shares` and `near` come later.
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
 
