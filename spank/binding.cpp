@@ -19,11 +19,11 @@
 namespace dp::plugin {
 namespace {
 
-// A mask as the kernel has them, for more CPUs than any machine has: it refuses one that is shorter than its
-// own. (cpu_set_t ends at 1024.)
+// A mask as the kernel has them, for the most CPUs that Linux can be built for: it refuses one that is
+// shorter than its own. (cpu_set_t ends at 1024.)
 using Word = unsigned long;
 constexpr size_t kBits = 8 * sizeof(Word);
-using Mask = std::array<Word, (1 << 16) / kBits>;
+using Mask = std::array<Word, (1 << 13) / kBits>;
 
 Cpus cpu_list(const std::string& file) {
     const auto text = read_word(file);

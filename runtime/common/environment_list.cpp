@@ -8,14 +8,18 @@
 namespace dp {
 
 std::vector<EnvironmentChange> empty_slots(bool tiles) {
-    // DP_INJECTED alone is long.
-    const int small = tiles ? 56 : 44;
-    constexpr size_t kSmallSize = 96;
-    constexpr size_t kLargeSize = 1500;
+    struct {
+        int count;
+        size_t size;
+    } const kinds[] = {
+        {34, 40},
+        {tiles ? 22 : 10, 96},  // addresses, lists of tiles
+        {1, 1500},              // DP_INJECTED
+    };
     std::vector<EnvironmentChange> slots;
-    for (int i = 0; i <= small; ++i)
-        slots.push_back(
-            {std::string(kSlot) + std::to_string(i), std::string(i < small ? kSmallSize : kLargeSize, ' ')});
+    for (const auto& kind : kinds)
+        for (int i = 0; i < kind.count; ++i)
+            slots.push_back({std::string(kSlot) + std::to_string(slots.size()), std::string(kind.size, ' ')});
     return slots;
 }
 

@@ -15,8 +15,10 @@ namespace dp {
 namespace {
 
 constexpr const char* kInjected = "DP_INJECTED";
-// What a blank has room for at least.
-constexpr size_t kBlank = 64;
+// What a blank has room for at least: of tiles the tasks in between may have longer lists than the first and
+// the last.
+constexpr size_t kBlank = 16;
+constexpr size_t kBlankOfTiles = 64;
 
 std::string text(uint32_t number) {
     return std::to_string(number);
@@ -28,13 +30,15 @@ std::string endpoint(const std::string& address, uint16_t port) {
     return (v6 ? "[" + address + "]" : address) + ":" + text(port);
 }
 
-// What is written without tiles.
+// What is written without tiles, and the length of DP_INJECTED.
 constexpr size_t kMostChanges = 64;
+constexpr size_t kMostInjected = 1200;
 
 class Writer {
  public:
     explicit Writer(const GetVariable& get) : get_(get) {
         out_.changes.reserve(kMostChanges);
+        injected_.reserve(kMostInjected);
         const std::string before = get(kInjected).value_or("");
         for (std::string_view word : split(before, ' '))
             if (size_t equals = word.find('='); equals != std::string_view::npos)
@@ -56,7 +60,7 @@ class Writer {
     // A name that others read too, whatever stood there.
     void inject(const char* name, const std::string& value) {
         set(name, value);
-        injected_ += (injected_.empty() ? "" : " ") + std::string(name) + "=" + value;
+        injected_.append(injected_.empty() ? "" : " ").append(name).append("=").append(value);
     }
 
     // The same, but what the user set wins. Yields what the task will see.
@@ -109,7 +113,7 @@ class Writer {
 
  private:
     const GetVariable& get_;
-    std::map<std::string, std::string> outer_;
+    std::map<std::string, std::string, std::less<>> outer_;
     TaskEnvironment out_;
     std::string injected_;
     std::string contradictions_;
@@ -244,10 +248,9 @@ std::vector<EnvironmentChange> NodeEnvironment::changes() const {
 }
 
 size_t NodeEnvironment::place_of(std::string_view name) const {
-    const auto found = std::lower_bound(made_.begin(), made_.end(), name,
-                                        [](const Made& made, std::string_view n) { return made.name < n; });
-    return static_cast<size_t>((found != made_.end() && found->name == name ? found : made_.end()) -
-                               made_.begin());
+    const auto found =
+        std::find_if(made_.begin(), made_.end(), [&](const Made& made) { return made.name == name; });
+    return static_cast<size_t>(found - made_.begin());
 }
 
 std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
@@ -291,7 +294,7 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
     TaskFacts last = any;
     last.rank = any.world_size - 1;
     last.local_rank = any.local_world_size - 1;
-    last.cpus = 2;
+    last.cpus = 1 << 16;
     last.tiles = tiles_of(last.local_rank);
     // As long as addresses and ports can be: what is made of several of them (DP_INJECTED) shows its room.
     const std::string here(INET6_ADDRSTRLEN, 'h');
@@ -308,8 +311,12 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
         } else if (change.value) {
             const size_t room = std::max(change.value->size(),
                                          other != of_last.end() && other->value ? other->value->size() : 0);
+            const bool is_of_tiles =
+                std::any_of(first.tiles.begin(), first.tiles.end(),
+                            [&](const TaskVariable& tile) { return tile.name == change.name; });
+            const size_t least = is_of_tiles ? kBlankOfTiles : kBlank;
             node.made_.push_back(
-                {change.name, std::string(std::max(room, kBlank), ' '), std::move(before), true});
+                {change.name, std::string(std::max(room, least), ' '), std::move(before), true});
         }
     }
     for (std::string_view name : kOfWorld) {
@@ -318,8 +325,6 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
         const auto of_user = get(std::string(name).c_str());
         if (!is_made && of_user) node.made_.push_back({std::string(name), of_user, of_user, false});
     }
-    std::sort(node.made_.begin(), node.made_.end(),
-              [](const NodeEnvironment::Made& a, const NodeEnvironment::Made& b) { return a.name < b.name; });
     return node;
 }
 

@@ -73,7 +73,7 @@ class NodeEnvironment {
         std::optional<std::string> now, before;
         bool is_blank = false;
     };
-    std::vector<Made> made_;  // by name
+    std::vector<Made> made_;
 
     // made_.size() where there is none.
     size_t place_of(std::string_view name) const;

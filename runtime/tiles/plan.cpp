@@ -164,16 +164,28 @@ Tiles in_rank_order(const std::vector<Tiles>& shares) {
     return order;
 }
 
-Try<void> require_access(const TileFacts& facts, const Tiles& own, uint32_t rank) {
-    std::optional<uint32_t> last;
-    for (uint32_t tile : own) {
-        const uint32_t device = tile / facts.inventory->layout.tiles_per_device;
-        const std::string& file = facts.inventory->devices[device].file;
-        if (std::exchange(last, device) == device || file.empty()) continue;
+// Those of which a file is known, each once.
+std::vector<NodeShares::Device> devices_to_open(const TileFacts& facts, const std::vector<Tiles>& shares,
+                                                bool by_task) {
+    std::vector<NodeShares::Device> devices;
+    for (size_t i = 0; i < shares.size(); ++i)
+        for (uint32_t device : facts.inventory->devices_of(shares[i])) {
+            const bool is_there =
+                std::any_of(devices.begin(), devices.end(),
+                            [&](const NodeShares::Device& other) { return other.number == device; });
+            if (!is_there && !facts.inventory->devices[device].file.empty())
+                devices.push_back({device, facts.ranks[by_task ? facts.local_rank : i]});
+        }
+    return devices;
+}
+
+Try<void> require_access(const TileFacts& facts, const std::vector<NodeShares::Device>& devices) {
+    for (const auto& [number, rank] : devices) {
+        const std::string& file = facts.inventory->devices[number].file;
         const int error = facts.open_error(file);
         if (error == 0) continue;
         return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
-                    std::to_string(device) + ": " + std::strerror(error) + "; " +
+                    std::to_string(number) + ": " + std::strerror(error) + "; " +
                     (error == EPERM
                          ? "Slurm's device cgroup keeps it from it: gres.conf and tiles.conf disagree"
                      : error == ENOENT ? "correct files= in tiles.conf"
@@ -183,7 +195,8 @@ Try<void> require_access(const TileFacts& facts, const Tiles& own, uint32_t rank
     return {};
 }
 
-std::vector<TaskVariable> variables_of(const TileInventory& inventory, const TileView& view) {
+std::vector<TaskVariable> variables_of(const TileView& view) {
+    const TileInventory& inventory = view.inventory;
     VendorVariables vendors = inventory.vendor->variables(view);
     std::vector<std::string> list;
     for (uint32_t tile : view.own) list.push_back(std::to_string(tile));
@@ -214,24 +227,26 @@ Try<NodeShares> share_node(const TileFacts& facts) {
     auto shares = share_tiles(tiles_of(owned->units, layout.tiles_per_unit), layout.tiles_per_device,
                               owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank);
     if (!shares) return tl::make_unexpected(shares.error());
-    return NodeShares{std::move(*shares), std::move(owned->names), owned->by_task};
+    NodeShares node;
+    node.to_open = devices_to_open(facts, *shares, owned->by_task);
+    if (!owned->by_task && !facts.own_only) {
+        node.visible = in_rank_order(*shares);
+        for (const Tiles& share : *shares) node.firsts.push_back(share.front());
+    }
+    node.shares = std::move(*shares);
+    node.names = std::move(owned->names);
+    node.by_task = owned->by_task;
+    return node;
 }
 
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node) {
+    if (auto may = require_access(facts, node.to_open); !may) return tl::make_unexpected(may.error());
     TilePlan plan;
     plan.own = node.shares[node.by_task ? 0 : facts.local_rank];
-    for (size_t i = 0; i < node.shares.size(); ++i)
-        if (auto may =
-                require_access(facts, node.shares[i], facts.ranks[node.by_task ? facts.local_rank : i]);
-            !may)
-            return tl::make_unexpected(may.error());
-    const bool own_only = facts.own_only || node.by_task;
-    TileView view{*facts.inventory, plan.own, own_only ? plan.own : in_rank_order(node.shares), node.names,
-                  facts.get};
-    for (const Tiles& share : node.shares)
-        if (!own_only) view.firsts.push_back(share.front());
-    plan.variables = variables_of(*facts.inventory, view);
     plan.by_task = node.by_task;
+    const Tiles& own = plan.own;
+    plan.variables = variables_of({*facts.inventory, own, node.visible.empty() ? own : node.visible,
+                                   node.firsts, node.names, facts.get});
     return plan;
 }
 

@@ -49,6 +49,13 @@ struct NodeShares {
     std::vector<Tiles> shares;  // by local rank
     UnitNames names;
     bool by_task = false;
+    // As in TileView; none where each rank sees its own alone.
+    Tiles visible, firsts;
+    // Each device that a rank must be able to open, and the first rank that has tiles of it.
+    struct Device {
+        uint32_t number, rank;
+    };
+    std::vector<Device> to_open;
 };
 
 struct TilePlan {

@@ -17,18 +17,18 @@
 
 namespace dp {
 
-// What a task is to see. "Unit" is one of the gres that Slurm hands out.
+// What a task is to see. "Unit" is one of the gres that Slurm hands out. Everything outlives the view.
 struct TileView {
     const TileInventory& inventory;
-    Tiles own;      // the rank's
-    Tiles visible;  // what the program may name, in the order of its numbers; the rank's own among them
+    const Tiles& own;  // the rank's
+    const Tiles&
+        visible;  // what the program may name, in the order of its numbers; the rank's own among them
+    // Of the node's ranks, each the first tile, by local rank; none where the rank's own alone are visible.
+    const Tiles& firsts;
     // How Slurm numbers or names each unit for this task (a device cgroup renumbers them): "0", "MIG-..."; a
     // unit that is not in it is called by its number.
-    std::vector<std::pair<uint32_t, std::string>> unit_names;
-    GetVariable get = [](const char*) { return std::nullopt; };  // the task's environment until now
-
-    // Of the node's ranks, each the first tile, by local rank; none where the rank's own alone are visible.
-    Tiles firsts = {};
+    const std::vector<std::pair<uint32_t, std::string>>& unit_names;
+    const GetVariable& get;  // the task's environment until now
 
     std::string unit_name(uint32_t tile) const;
     // Of the device that a tile lies on; its number where it is no unit.
