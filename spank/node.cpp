@@ -200,6 +200,12 @@ void take_up_step(spank_t spank, State& s) {
     s.shelf.abandon();
 }
 
+// On all nodes, by way of slurmctld.
+void end_step(const StepFacts& f) {
+    std::this_thread::sleep_for(kLastLineTravels);
+    kill_step(f.job_id, f.step_id, SIGKILL);
+}
+
 // Not one of the node's tasks came as far as to start a daemon, because another plugin failed before (a
 // container could not be made), or ours did inside a container. What it said reaches the user; the other
 // nodes need not wait for this one until --dp-timeout.
@@ -208,8 +214,7 @@ void end_step_without_daemon(const State& s) {
     if (f.nodes == 1 || f.heterogeneous || s.settings.on_failure == FailureAction::report) return;
     slurm_error("slurm-dp: node %s: its tasks ended before their rendezvous; ending the step",
                 f.host.c_str());
-    std::this_thread::sleep_for(kLastLineTravels);
-    kill_step(f.job_id, f.step_id, SIGKILL);
+    end_step(f);
 }
 
 }  // namespace
@@ -278,7 +283,9 @@ void node_task_exited(spank_t spank) {
                 s.facts.name().c_str(), static_cast<int>(*pid), static_cast<long>(kDaemonLeaves.count()),
                 ended == Ended::killed ? "killed" : "killed, but is still there");
     }
+    const bool ranks_left = ranks_are_left(control);
     s.node.control_launcher.reset();
+    if (ranks_left) end_step(s.facts);
     if (!pid && !s.signalled) end_step_without_daemon(s);
 }
 

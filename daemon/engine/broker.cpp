@@ -90,6 +90,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             request(node, message.request(), now);
             break;
         case wire::FromNode::kFault:
+            node_is_gone_ = true;
             dead(printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks, now);
             break;
         case wire::FromNode::kLeave:

@@ -87,6 +87,10 @@ class Broker {
     // Nothing is left to do: every node has left, or the broker stayed its time.
     bool finished() const { return finished_; }
 
+    // The step is being ended, and there is a node whose ranks its daemon cannot end: it was lost, or its
+    // launcher was killed, without which Slurm waits for ever.
+    bool leaves_ranks_behind() const { return aborted_ && node_is_gone_; }
+
     const Membership& membership() const { return members_; }
 
  private:
@@ -107,6 +111,7 @@ class Broker {
     bool plan_sent_to_own_ = false;
     bool aborted_ = false;
     bool finished_ = false;
+    bool node_is_gone_ = false;
     std::string abort_reason_;
     std::vector<uint32_t> abort_dead_;
     // Causes that may turn out to be the step's own end, oldest first; see ending.hpp.

@@ -106,6 +106,7 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
 void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
     const auto& ranks = members_.nodes()[node].ranks;
     members_.lose(node);
+    node_is_gone_ = true;
     forget_node(node);
     suspicions_.push_back({named(std::span(&node, 1)) + " is lost: " + why, kBroken, now + delay, ranks});
     for (uint32_t rank : ranks) store_.drop(rank);

@@ -221,7 +221,10 @@ void Node::lose_broker(const std::string& why, Time now) {
         return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
-    if (published_) out_.log.push_back(reason + "; ending the ranks of this node");
+    if (published_) {
+        outlived_broker_ = true;
+        out_.log.push_back(reason + "; ending the step");
+    }
     abort(reason, kBroken, now);
 }
 

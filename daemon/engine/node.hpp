@@ -35,6 +35,9 @@ inline constexpr Time kLastWords{200};
 // a node end together.
 inline constexpr Time kGoodNews{50};
 
+// Where several nodes know the same and one is enough, so many tell: some of them may be gone, too.
+inline constexpr uint32_t kWitnesses = 3;
+
 struct NodeConfig {
     uint32_t node_rank = 0;
     std::string host;
@@ -111,6 +114,10 @@ class Node {
     // way.
     bool finished() const { return finished_; }
 
+    // This node has ended its ranks because it lost the broker, whose own may live on. All nodes have: the
+    // first of them say so.
+    bool leaves_ranks_behind() const { return outlived_broker_ && config_.node_rank <= kWitnesses; }
+
  private:
     NodeConfig config_;
     Time started_;
@@ -142,6 +149,7 @@ class Node {
     std::string address_;
     bool joined_ = false;
     bool broker_gone_ = false;
+    bool outlived_broker_ = false;
     bool published_ = false;
     bool cancelled_ = false;
     bool ending_ = false;  // the launcher said "end"

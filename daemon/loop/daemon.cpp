@@ -182,6 +182,8 @@ void Daemon::run() {
         if (leaving_ && (!broker_server_ || !broker_server_->has_nodes())) break;
     }
     strangers_.summary();
+    if (broker_ ? broker_->leaves_ranks_behind() : node_.leaves_ranks_behind())
+        announce_ranks_left(kFdControl);
 }
 
 void Daemon::watch_signals() {

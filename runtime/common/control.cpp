@@ -18,6 +18,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What the daemon says.
+constexpr std::string_view kHere = "here", kRanksLeft = "ranks left";
+
+void say(int fd, std::string_view word) {
+    while (send(fd, word.data(), word.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
+    }
+}
+
 bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
     const auto deadline = Clock::now() + timeout;
     for (;;) {
@@ -58,7 +66,21 @@ void send_control(int fd, const ControlEvent& event) {
 }
 
 void announce_daemon(int fd) {
-    while (send(fd, "here", 4, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
+    say(fd, kHere);
+}
+
+void announce_ranks_left(int fd) {
+    say(fd, kRanksLeft);
+}
+
+bool ranks_are_left(int fd) {
+    for (;;) {
+        char word[16];
+        const ssize_t size = recv(fd, word, sizeof word, MSG_DONTWAIT);
+        // The second where the daemon left without having read all that it was told.
+        if (size < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+        if (size <= 0) return false;
+        if (std::string_view(word, static_cast<size_t>(size)) == kRanksLeft) return true;
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a launcher (slurmstepd's plugin, or dpctl) tells the daemon of its node: one packet of text an event,
-// over the socket pair of NodeSetup. The daemon says one thing back, at once: its pid (the kernel vouches for
-// it).
+// over the socket pair of NodeSetup. The daemon says its pid back, at once (the kernel vouches for it), and
+// at its end perhaps that ranks are left.
 //
 //   task LOCAL PID        a rank's process was started
 //   exit LOCAL STATUS     it ended; STATUS as in waitpid(2)
@@ -42,6 +42,13 @@ void announce_daemon(int fd);
 
 // The launcher's side: the pid of the daemon, once it has announced itself.
 std::optional<pid_t> daemon_pid(int fd);
+
+// The daemon's side, before it leaves: the step was to end, and ranks of it may live on where none of its
+// daemons is any more.
+void announce_ranks_left(int fd);
+
+// The launcher's side, once the daemon is gone: whether it has said so. Reads all that it has said.
+bool ranks_are_left(int fd);
 
 // A descriptor for the daemon's process, or an empty one where it is gone. Looked at in this order: first the
 // pidfd, then whether the daemon still holds its end of `fd`; so a pid that somebody else has by now is never

@@ -99,7 +99,7 @@ GONE = "its connection (closed|broke: Connection reset by peer)"
 
 @pytest.mark.parametrize("node, pattern", [
     ("node02", rf"slurm-dp: node node02 \(ranks 2-3\) is lost: {GONE}; ending the step"),
-    ("node01", rf"slurm-dp: node node02 lost the rendezvous daemon on node01: {GONE}; ending the ranks of this node"),
+    ("node01", rf"slurm-dp: node node02 lost the rendezvous daemon on node01: {GONE}; ending the step"),
 ], ids=["node02", "node01"])
 def test_a_killed_daemon_is_named_at_once_and_all_ranks_end(world, node, pattern):
     training = world(seconds=60)
@@ -109,6 +109,19 @@ def test_a_killed_daemon_is_named_at_once_and_all_ranks_end(world, node, pattern
     # Its own node's ranks hear of it from libdp, and end by themselves; nobody has to cancel anything.
     assert training.step.wait(timeout=20) != 0
     assert "this node's rendezvous daemon is gone" in training.step.stdout.read()
+
+
+@pytest.mark.parametrize("node", ["node01", "node02"])
+def test_a_killed_daemon_ends_programs_that_know_nothing_of_it(cluster, node):
+    """Nothing of ours is left on its node that could end them: Slurm is asked to."""
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "sh", "-c", "echo runs; exec sleep 300"])
+    assert all("runs" in step.stdout.readline() for _ in range(4))
+    daemon, = (p["pid"] for p in cluster.processes([node]) if p["command"].startswith("dp-rendezvousd"))
+    os.kill(daemon, signal.SIGKILL)
+    _, err = step.communicate(timeout=30)
+    assert step.returncode != 0 and re.search(r"slurm-dp: node node02 .*ending the step", err), err
+    cluster.assert_nothing_left(deadline=10)
+    cluster.assert_idle(deadline=30)
 
 
 def test_a_killed_rank_is_named_at_once(world):
@@ -155,7 +168,8 @@ def test_a_killed_slurmstepd_takes_its_ranks_along(cluster, world):
     while training.ranks("node01") or training.ranks("node02"):
         assert time.monotonic() < end
         time.sleep(0.02)
-    cluster.run(["scancel", "-u", "alice"])  # srun itself waits for the dead slurmstepd
+    training.said("Job step aborted", within=10)  # by Slurm, at our word: srun would wait for the dead slurmstepd for ever
+    training.step.kill()  # so it waits KillWait (30 s)
 
 
 def test_a_node_that_is_cut_off_is_named_and_healed_trains_on(cluster, world):

@@ -128,6 +128,20 @@ TEST(Control, TheLauncherLearnsTheDaemonsPidFromTheKernel) {
     EXPECT_EQ(wait_until_gone(process, std::chrono::milliseconds(20)), Ended::gone);
 }
 
+TEST(Control, TheLauncherHearsOfRanksThatAreLeft) {
+    for (const bool left : {false, true}) {
+        int pair[2];
+        ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        Fd launcher(pair[0]), daemon(pair[1]);
+        send_control(launcher.get(), {ControlEvent::Kind::end});  // which the daemon does not read
+        announce_daemon(daemon.get());
+        if (left) announce_ranks_left(daemon.get());
+        daemon.reset();
+        EXPECT_EQ(ranks_are_left(launcher.get()), left);
+        EXPECT_FALSE(ranks_are_left(launcher.get()));
+    }
+}
+
 TEST(Control, AProcessThatHoldsNoEndOfTheChannelIsNotTheDaemon) {
     int pair[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);

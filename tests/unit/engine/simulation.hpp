@@ -136,6 +136,7 @@ class Simulation {
     void lose_broker(uint32_t node) {
         perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
     }
+    void lose_launcher(uint32_t node) { perform(node, nodes[node]->on_launcher_lost()); }
     // Somebody connects to the broker's node; the nodes' kernels say `owner`, or nothing at all.
     void connect(uint64_t connection, const SocketEnds& ends) {
         perform(broker->on_connection(connection, ends, now));

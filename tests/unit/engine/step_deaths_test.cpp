@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 
 #include "simulation.hpp"
 
@@ -157,6 +158,48 @@ TEST(Death, BySigkillBesideALostConnectionMakesNoLostNode) {
     s.cut(1);
     s.exit(0, kKilled);
     EXPECT_FALSE(s.logged("is lost"));
+}
+
+// What no daemon can end, Slurm is asked to.
+TEST(RanksLeftBehind, AreThoseOfALostNodeOrOfAKilledLauncherInAStepThatEnds) {
+    struct {
+        const char* what;
+        std::function<void(Simulation&)> happens;
+        bool left;
+    } const cases[] = {
+        {"nothing", [](Simulation&) {}, false},
+        {"a rank dies", [](Simulation& s) { s.exit(3, kKilled); }, false},
+        {"a node is lost", [](Simulation& s) { s.cut(1); }, true},
+        {"a launcher is killed", [](Simulation& s) { s.lose_launcher(1); }, true},
+        {"a rank dies, then a node is lost", [](Simulation& s) { s.exit(0, kKilled), s.cut(1); }, true},
+    };
+    for (const auto& c : cases)
+        for (const bool report : {false, true}) {
+            Simulation s(2, 2, Time(10000), false, report);
+            s.join_all();
+            s.hello_all();
+            c.happens(s);
+            s.pass(Time(1000));
+            EXPECT_EQ(s.broker->leaves_ranks_behind(), c.left && !report) << c.what;
+            for (const auto& node : s.nodes) EXPECT_FALSE(node->leaves_ranks_behind()) << c.what;
+        }
+}
+
+TEST(RanksLeftBehind, AreThoseOfALostBroker) {
+    for (const bool report : {false, true}) {
+        Simulation s(6, 1, Time(10000), false, report);
+        s.join_all();
+        for (uint32_t node = 1; node < 6; ++node) s.lose_broker(node);
+        for (uint32_t node = 0; node < 6; ++node)
+            EXPECT_EQ(s.nodes[node]->leaves_ranks_behind(), !report && node >= 1 && node <= kWitnesses)
+                << node;
+    }
+    // One that left because the step ends is not lost.
+    Simulation s(2, 1);
+    s.join_all();
+    s.exit(0, kKilled);
+    s.lose_broker(1);
+    EXPECT_FALSE(s.nodes[1]->leaves_ranks_behind());
 }
 
 TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {

@@ -42,6 +42,7 @@ TEST(Silence, OfANodeForTooLongEndsTheStep) {
     s.pass(Time(2000));
     EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: silent for 30 s; ending the step"));
     EXPECT_EQ(s.ranks[5].aborted, "node gpu1 (ranks 2-3) is lost: silent for 30 s");
+    EXPECT_TRUE(s.broker->leaves_ranks_behind());
 }
 
 TEST(Silence, OfTheBrokerIsSaidByOneNodeAndEndsTheOthersRanks) {
