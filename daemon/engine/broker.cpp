@@ -20,7 +20,7 @@ Broker::Broker(BrokerConfig config, Time now)
       vouching_(config_.owner),
       silence_(config_.dead_after),
       started_(now),
-      next_notice_(now + kLateNoticeEvery) {}
+      next_notice_(now + kFirstLateNotice) {}
 
 BrokerActions Broker::take() {
     return std::exchange(out_, {});
@@ -182,7 +182,7 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
         members_.hello(said);
         // Its task's next program: what the last one waited for is not this one's.
         if (vanished_.erase(said.rank()) > 0) meetings_.withdraw(said.rank());
-        if (!first_hello_) next_notice_ = now + kLateNoticeEvery;
+        if (!first_hello_) next_notice_ = now + (notice_pause_ = kFirstLateNotice);
         // When it was said, which is before it came here: a call that the rank made then ends no earlier than
         // the step.
         const Time at = members_.ranks()[said.rank()].greeted.value_or(now);
@@ -308,7 +308,7 @@ void Broker::await(const std::string& there, Time since, std::span<const uint32_
     } else if (now >= next_notice_) {
         out_.log.push_back(there + " after " + std::to_string((now - since).count() / 1000) +
                            " s; missing: " + members_.describe(late));
-        next_notice_ = now + kLateNoticeEvery;
+        next_notice_ = now + (notice_pause_ *= 2);
     }
 }
 

@@ -30,8 +30,9 @@ namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
 inline constexpr Time kBrokerLinger{3000};
-// How often those who wait are told for whom.
-inline constexpr Time kLateNoticeEvery{5000};
+// How long after the first sign of life it is said who is missing; each next time after a pause twice as
+// long.
+inline constexpr Time kFirstLateNotice{5000};
 
 // What dpctl status is told of the meetings that somebody waits in.
 inline constexpr size_t kMaxMeetingsTold = 16;
@@ -106,7 +107,7 @@ class Broker {
 
     Time started_;
     std::optional<Time> first_hello_;
-    Time next_notice_;
+    Time next_notice_, notice_pause_ = kFirstLateNotice;
     std::optional<Time> leave_at_;
     bool plan_sent_to_own_ = false;
     bool aborted_ = false;
