@@ -301,7 +301,9 @@ TEST(MeasuredMemory, IsTheMostOfAllRanksAndNothingWhereOneHasNothing) {
         {{std::nullopt}, std::nullopt},
         {{100, std::int64_t{300} << 30, 200}, std::int64_t{300} << 30},
         {{100, std::nullopt, 200}, std::nullopt}};
-    for (const auto& [peaks, expected] : cases) {
+    for (const auto& one : cases) {
+        const auto& peaks = one.first;
+        const auto& expected = one.second;
         ThreadWorld(static_cast<std::int64_t>(peaks.size())).run([&](Communicator& ranks) {
             const auto device = open_cpu(1);
             const auto mine = peaks[static_cast<std::size_t>(ranks.rank())];
