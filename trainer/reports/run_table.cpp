@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <regex>
+#include <type_traits>
 
 namespace dp::trainer {
 namespace {
@@ -16,7 +17,9 @@ using Json = nlohmann::json;
 template <typename T>
 std::optional<T> number_of(const Json& json, const char* key) {
     const auto found = json.find(key);
-    if (found == json.end() || !found->is_number()) return std::nullopt;
+    const bool is_there = found != json.end() && found->is_number();
+    // A count with a fraction or an exponent is none, and may be larger than what it would be put into.
+    if (!is_there || (std::is_integral_v<T> && !found->is_number_integer())) return std::nullopt;
     return found->get<T>();
 }
 std::string word_of(const Json& json, const char* key) {
@@ -57,8 +60,9 @@ struct Instance {
 
 std::optional<Instance> instance_in(const std::string& line) {
     if (line.find("inner train loop time") == std::string::npos) return std::nullopt;
+    // No number is longer. std::regex needs stack for each character of what has no limit.
     static const std::regex kLine(
-        R"(inner train loop time : ([0-9.e+-]+) for \d+ epochs, number of global steps: (\d{1,15}), e2e samples_per_sec: ([0-9.e+-]+))");
+        R"(inner train loop time : ([0-9.e+-]{1,32}) for \d{1,15} epochs, number of global steps: (\d{1,15}), e2e samples_per_sec: ([0-9.e+-]{1,32}))");
     std::smatch found;
     if (!std::regex_search(line, found, kLine)) return std::nullopt;
     const Instance instance{std::strtod(found[1].str().c_str(), nullptr),

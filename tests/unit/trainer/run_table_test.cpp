@@ -131,6 +131,27 @@ TEST(RunTable, WhatIsNoSummaryIsPassedOver) {
         EXPECT_TRUE(found_in(line).empty()) << line;
 }
 
+// No counts, and no numbers that the conversion to one would take.
+TEST(RunTable, ACountIsAWholeNumber) {
+    const auto runs = found_in(
+        R"({"model":"ffn","world_size":2,"nodes":1e300,"steps":-1e300,"train_seconds":1,"samples_per_second":1})");
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_FALSE(runs[0].nodes);
+    EXPECT_EQ(runs[0].steps, 0);
+    EXPECT_TRUE(
+        found_in(R"({"model":"ffn","world_size":1e300,"train_seconds":1,"samples_per_second":1})").empty());
+}
+
+// Somebody's file: the search for an instance's line must not need more stack the longer a number is.
+TEST(RunTable, NumbersOfAnyLengthEndNoReport) {
+    const std::string number(300'000, '1');
+    for (const std::string& line : {"inner train loop time : " + number +
+                                        " for 10 epochs, number of global steps: 10, e2e samples_per_sec: 1",
+                                    "inner train loop time : 1 for " + number +
+                                        " epochs, number of global steps: 10, e2e samples_per_sec: 1"})
+        EXPECT_TRUE(found_in(line).empty());
+}
+
 TEST(RunTable, OfAnOlderSummaryWhatItDoesNotSayIsLeftOpen) {
     const auto runs = found_in(
         R"({"model":"ffn","world_size":1,"train_seconds":1,"samples_per_second":2,"final_loss":null})");
