@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -15,6 +16,7 @@ namespace dp::trainer {
 namespace {
 
 constexpr const char* kDescription = "tokenizer.json";
+constexpr std::uint64_t kMostTokens = std::uint64_t{std::numeric_limits<Token>::max()} + 1;
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 class ByteTokenizer final : public Tokenizer {
@@ -69,7 +71,9 @@ std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory
     if (!description.is_object() || !description.contains("vocabulary") ||
         !description["vocabulary"].is_number_unsigned())
         return std::nullopt;
-    return description["vocabulary"].get<std::int64_t>();
+    const auto said = description["vocabulary"].get<std::uint64_t>();
+    if (said > kMostTokens) return std::nullopt;
+    return static_cast<std::int64_t>(said);
 }
 
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory) {

@@ -206,7 +206,9 @@ TEST(Tokenizer, ADirectoryWithoutOneOrWithADamagedOneIsRefused) {
         return opened ? "" : opened.error().message;
     };
     EXPECT_THAT(refusal(), HasSubstr("tokenizer.json: cannot read: No such file"));
-    for (const char* text : {"", "[]", "{", "{\"tokenizer\":3}", "{\"tokenizer\":\"words\"}"}) {
+    for (const char* text :
+         {"", "[]", "{", "{\"tokenizer\":3}", "{\"tokenizer\":\"words\"}", "{\"vocabulary\":-3}",
+          "{\"vocabulary\":65537}", "{\"vocabulary\":18446744073709551615}"}) {
         scratch.write("tokenizer.json", text);
         EXPECT_THAT(refusal(), HasSubstr("names no tokenizer that this trainer has")) << text;
         EXPECT_FALSE(vocabulary_of(scratch.path()));
