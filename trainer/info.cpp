@@ -23,6 +23,10 @@ Result<bool> copies_bf16(const Options& options) {
     return opened->device->copies_bf16();
 }
 
+// Of a batch's activations, in bytes: the largest model takes more with the largest batch than a number here
+// can be. A training has refused such a batch before, for want of samples.
+constexpr double kCountable = 0x1p60;
+
 }  // namespace
 
 Result<void> info(const Options& options) {
@@ -34,6 +38,13 @@ Result<void> info(const Options& options) {
     const auto shape = shape_of(options.shape, chosen.name, std::nullopt);
     if (!shape) return tl::make_unexpected(shape.error());
     const auto model = chosen.make(*shape);
+    if (const double activations =
+            4.0 * static_cast<double>(settings.batch) * static_cast<double>(model->activations_per_sample());
+        activations > kCountable)
+        return fail(Fault::usage,
+                    fmt::format("{} with a batch of {} has {:.1e} bytes of activations; give a smaller "
+                                "--batch-size",
+                                chosen.name, settings.batch, activations));
 
     fmt::print("{}: {}\n\n", chosen.name, chosen.summary);
     for (const auto& parameter : model->parameters().all()) {

@@ -62,5 +62,24 @@ TEST(InfoVerb, CountsTheCopiesOfBf16ThatARunWouldHave) {
     EXPECT_NE(memory("--device=cpu"), memory("--device=cuda"));
 }
 
+// The largest model of the options' limits, with their largest batch.
+TEST(InfoVerb, RefusesWhatTakesMoreMemoryThanCanBeCounted) {
+    const auto ask = [](const std::string& batch) {
+        const Parsed parsed = parse_options(
+            {"info", "--model=gpt", "--num-layers=1024", "--hidden-size=65536", "--num-attention-heads=1024",
+             "--seq-length=65536", "--vocab-size=65536", "--batch-size=" + batch});
+        EXPECT_TRUE(parsed.options) << parsed.text;
+        ::testing::internal::CaptureStdout();
+        const auto done = info(*parsed.options);
+        ::testing::internal::GetCapturedStdout();
+        return done;
+    };
+    const auto refused = ask("1000000");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().fault, Fault::usage);
+    EXPECT_THAT(refused.error().message, HasSubstr("--batch-size"));
+    EXPECT_TRUE(ask("1"));
+}
+
 }  // namespace
 }  // namespace dp::trainer
