@@ -25,12 +25,15 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
     if (of_a_rank > samples / world) {
         const std::string accumulated =
             settings.accumulate > 1 ? fmt::format(", --accumulate: {}", settings.accumulate) : "";
+        const std::int64_t largest = samples / world / settings.accumulate;
+        const std::string remedy = largest > 0               ? fmt::format("--batch-size {} or less", largest)
+                                   : settings.accumulate > 1 ? "a smaller --accumulate"
+                                                             : "more samples";
         return fail(
             Fault::usage,
             fmt::format("a global batch of {} (ranks: {}, --batch-size: {}{}) is larger than the data set of "
-                        "{} samples; give --batch-size {} or less, or fewer ranks",
-                        of_a_rank * world, world, settings.batch, accumulated, samples,
-                        std::max<std::int64_t>(samples / world / settings.accumulate, 1)));
+                        "{} samples; give {}, or fewer ranks",
+                        of_a_rank * world, world, settings.batch, accumulated, samples, remedy));
     }
     Schedule schedule{};
     schedule.global_batch = of_a_rank * world;

@@ -61,6 +61,7 @@ TEST(Schedule, CountsWhatIsAccumulated) {
     const auto schedule = make_schedule(settings, 1000, 2);
     ASSERT_FALSE(schedule);
     EXPECT_THAT(schedule.error().message, HasSubstr("--accumulate: 1000"));
+    EXPECT_THAT(schedule.error().message, HasSubstr("; give a smaller --accumulate, or fewer ranks"));
 }
 
 TEST(Schedule, RefusesALearningRateThatEndsAboveItsLargest) {
@@ -82,6 +83,9 @@ TEST(Schedule, RefusesAGlobalBatchLargerThanTheData) {
     EXPECT_THAT(schedule.error().message, HasSubstr("--batch-size 125 or less"));
     settings.batch = 125;
     EXPECT_TRUE(make_schedule(settings, 1000, 8));
+    const auto fewer_than_ranks = make_schedule(settings, 7, 8);
+    ASSERT_FALSE(fewer_than_ranks);
+    EXPECT_THAT(fewer_than_ranks.error().message, HasSubstr("; give more samples, or fewer ranks"));
 }
 
 TEST(TestBatch, FitsItsMemoryButIsNoLargerThanABatchWhereAModelIsLarge) {
