@@ -107,10 +107,13 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
     const auto problem = [&](std::string_view what) {
         return fail(Fault::usage, fmt::format("the checkpoint {} {}", checkpoint.string(), what));
     };
+    const auto broken = [&](std::string_view what) {
+        return problem(fmt::format("{}; remove it to go on from an earlier one, or to begin anew", what));
+    };
     const auto text = content_of(checkpoint / kManifest), done = content_of(checkpoint / kDone);
-    if (!text || !done) return problem(fmt::format("has no readable {}", text ? kDone : kManifest));
+    if (!text || !done) return broken(fmt::format("has no readable {}", text ? kDone : kManifest));
     if (*done != sha256_of(*text) + "\n")
-        return problem(fmt::format("is damaged: {} has not the SHA-256 that {} says", kManifest, kDone));
+        return broken(fmt::format("is damaged: {} has not the SHA-256 that {} says", kManifest, kDone));
     auto manifest = manifest_of(*text);
     if (!manifest) return problem(manifest.error().message);
     return manifest;

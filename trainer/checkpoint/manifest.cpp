@@ -21,7 +21,10 @@ tl::unexpected<Error> wrong(std::string what) {
 }
 
 std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMostElements) {
-    const auto value = json.at(key).get<std::int64_t>();
+    const Json& number = json.at(key);
+    // One with an exponent may be larger than what it would be put into.
+    if (number.is_number_float()) throw std::out_of_range(fmt::format("{} is {}", key, number.dump()));
+    const auto value = number.get<std::int64_t>();
     if (value < 0 || value > most) throw std::out_of_range(fmt::format("{} is {}", key, value));
     return value;
 }

@@ -99,6 +99,7 @@ TEST(Manifest, ThatIsDamagedSaysWhere) {
         {"/version", "1", "is damaged"},
         {"/step", nullptr, "is damaged"},
         {"/step", -1, "step is -1"},
+        {"/step", 1e300, "step is 1e+300"},
         {"/samples", "many", "is damaged"},
         {"/seed", nullptr, "is damaged"},
         {"/model", 7, "is damaged"},
