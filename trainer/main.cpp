@@ -28,6 +28,13 @@ std::string who() {
     return fmt::format("rank {} on {}: ", rank, host.data());
 }
 
+// Says it, and gives the exit code. A message that is empty is another rank's to say.
+int end_with(const dp::trainer::Error& error) {
+    if (!error.message.empty())
+        dp::trainer::print_if_possible(stderr, fmt::format("trainer: {}{}\n", who(), error.message));
+    return static_cast<int>(error.fault);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -39,8 +46,8 @@ int main(int argc, char** argv) {
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options) {
             // All got the same words: one complaint is enough.
-            if (speaks) fmt::print(parsed.code == 0 ? stdout : stderr, "{}", parsed.text);
-            return parsed.code;
+            if (speaks) print_if_possible(parsed.code == 0 ? stdout : stderr, parsed.text);
+            return all_is_printed() ? parsed.code : static_cast<int>(Fault::usage);
         }
         const Options& options = *parsed.options;
         if (is_for_one(options.verb) && !speaks) return 0;
@@ -52,10 +59,8 @@ int main(int argc, char** argv) {
                                                      : run(options, started);
         if (done) done = all_is_printed();
         if (done) return 0;
-        if (!done.error().message.empty()) fmt::print(stderr, "trainer: {}{}\n", who(), done.error().message);
-        return static_cast<int>(done.error().fault);
+        return end_with(done.error());
     } catch (const std::exception& error) {  // from a library; ours are values
-        fmt::print(stderr, "trainer: {}{}\n", who(), error.what());
-        return static_cast<int>(Fault::device);
+        return end_with(error_of(error));
     }
 }

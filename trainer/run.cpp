@@ -23,6 +23,7 @@
 #include "trainer/reports/output_file.hpp"
 #include "trainer/reports/report.hpp"
 #include "trainer/reports/tensorboard.hpp"
+#include "trainer/standard_streams.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
@@ -48,7 +49,8 @@ void introduce(Report& report, const dp_world& world, LogStyle style) {
     }
     report.line(fmt::format("MASTER_ADDR: {}\nMASTER_PORT: {}\nWORLD_SIZE: {}\nNODE_RANK: {}",
                             world.master_addr, world.master_port, world.size, world.node_rank));
-    fmt::print("Rank {} on Node {}: Initializing process group.\n", world.rank, world.node_rank);
+    print_if_possible(stdout, fmt::format("Rank {} on Node {}: Initializing process group.\n", world.rank,
+                                          world.node_rank));
     std::fflush(stdout);
 }
 
@@ -303,7 +305,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome->train_seconds));
     if (style == LogStyle::samba) {
         // Each instance prints it, as there; it is the same in all.
-        fmt::print("{}\n", samba_line(*outcome));
+        print_if_possible(stdout, samba_line(*outcome) + "\n");
         std::fflush(stdout);
         report.line(samba_summary(*outcome));
     }

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <system_error>
 
 namespace dp::trainer {
 
@@ -22,6 +23,18 @@ Result<void> all_is_printed() {
     return fail(Fault::usage,
                 "not all of the standard output could be written (is its disk full?); what this was started "
                 "for is done, but its last line may be missing");
+}
+
+void print_if_possible(std::FILE* stream, std::string_view text) {
+    (void)std::fwrite(text.data(), 1, text.size(), stream);
+}
+
+Error error_of(const std::exception& thrown) {
+    if (dynamic_cast<const std::system_error*>(&thrown) != nullptr && std::ferror(stdout) != 0)
+        return {Fault::usage,
+                "the standard output takes no more (is its disk full?), and not all is printed; print it to "
+                "where there is room"};
+    return {Fault::device, thrown.what()};
 }
 
 }  // namespace dp::trainer

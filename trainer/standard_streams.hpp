@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Standard input, output and error as a process may find them: closed, or on a disk that is full. main.cpp
-// calls it first and last.
+// calls it first and last; what prints while a model trains does it by print_if_possible().
 #ifndef TRAINER_STANDARD_STREAMS_HPP
 #define TRAINER_STANDARD_STREAMS_HPP
+
+#include <cstdio>
+#include <exception>
+#include <string_view>
 
 #include "trainer/result.hpp"
 
@@ -15,6 +19,13 @@ void hold_standard_streams();
 
 // Whether all that was printed has arrived.
 Result<void> all_is_printed();
+
+// fmt's own throws where a disk is full, and a training is worth more than its lines. Of standard output
+// all_is_printed() tells in the end.
+void print_if_possible(std::FILE* stream, std::string_view text);
+
+// What a library has thrown; fmt does where standard output takes no more.
+Error error_of(const std::exception& thrown);
 
 }  // namespace dp::trainer
 

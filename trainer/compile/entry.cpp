@@ -107,7 +107,7 @@ Result<Entry> Entry::open(const std::filesystem::path& file) {
         entry.key_ = {json.at("kind"), json.at("what"), json.at("from")};
         entry.written_ = json.at("written");
         entry.content_ = json.at("content");
-        std::int64_t at = sizeof begin + static_cast<std::int64_t>(text.size());
+        auto at = static_cast<std::int64_t>(sizeof begin + text.size());
         for (const Json& block : json.at("blocks")) {
             const Place place{next_page(at), block.at("bytes"), block.at("checksum")};
             if (place.bytes < 0) return fail(Fault::usage, "damaged");

@@ -65,7 +65,7 @@ Result<StepTime> time_of(const Trial& trial, Device& device, std::int64_t steps)
 
 Result<StepTime> time_steps(const Trial& trial, Device& device, double seconds) {
     constexpr double kLeast = 3, kMost = 200;
-    const auto first = time_of(trial, device, 2);
+    auto first = time_of(trial, device, 2);
     if (!first || first->seconds > seconds) return first;
     const double steps = std::clamp(std::ceil(seconds / std::max(first->seconds, 1e-6)), kLeast, kMost);
     return time_of(trial, device, 1 + static_cast<std::int64_t>(steps));

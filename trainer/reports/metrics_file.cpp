@@ -15,6 +15,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "trainer/standard_streams.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -92,8 +94,9 @@ void MetricsFile::write(const std::string& line) {
     out_ << line << std::endl;  // the line and a flush
     if (out_ || complained_) return;
     complained_ = true;
-    fmt::print(stderr, "trainer: {}: cannot write: {}; lines of --metrics are missing from here on\n",
-               file_.string(), std::strerror(errno));
+    print_if_possible(
+        stderr, fmt::format("trainer: {}: cannot write: {}; lines of --metrics are missing from here on\n",
+                            file_.string(), std::strerror(errno)));
 }
 
 std::string name_of_this_run() {

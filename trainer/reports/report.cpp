@@ -8,19 +8,20 @@
 #include <cstdio>
 
 #include "trainer/reports/progress.hpp"
+#include "trainer/standard_streams.hpp"
 
 namespace dp::trainer {
 
 void Report::erase() {
     if (!drawn_) return;
-    fmt::print(stderr, "\r\033[K");
+    print_if_possible(stderr, "\r\033[K");
     drawn_ = false;
 }
 
 void Report::line(std::string_view text) {
     if (!speaks_) return;
     erase();
-    fmt::print("{}\n", text);
+    print_if_possible(stdout, fmt::format("{}\n", text));
     std::fflush(stdout);  // under srun, standard output is a pipe: show lines when they happen
 }
 
@@ -30,7 +31,7 @@ void Report::warning(std::string_view text) {
 
 void Report::trouble(std::string_view text) {
     erase();
-    fmt::print(stderr, "trainer: {}\n", text);
+    print_if_possible(stderr, fmt::format("trainer: {}\n", text));
 }
 
 void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) {
@@ -45,7 +46,8 @@ void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& sche
     last_drawn_ = now;
     drawn_ = true;
     const double seconds = std::chrono::duration<double>(now - first_at_).count();
-    fmt::print(stderr, "\r\033[K{}", progress_line({epoch, done, done - first_done_, seconds}, schedule));
+    print_if_possible(stderr,
+                      "\r\033[K" + progress_line({epoch, done, done - first_done_, seconds}, schedule));
     std::fflush(stderr);
 }
 

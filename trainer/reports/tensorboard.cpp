@@ -13,6 +13,7 @@
 
 #include "reports/tensorboard.pb.h"
 #include "trainer/reports/metrics_file.hpp"
+#include "trainer/standard_streams.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -119,8 +120,9 @@ void TensorBoard::write(std::int64_t step, const std::vector<Scalar>& scalars) {
     out_ << tfrecord(event.SerializeAsString()) << std::flush;
     if (out_ || complained_) return;
     complained_ = true;
-    fmt::print(stderr, "trainer: {}: cannot write: {}; TensorBoard will see nothing from here on\n",
-               file_.string(), std::strerror(errno));
+    print_if_possible(
+        stderr, fmt::format("trainer: {}: cannot write: {}; TensorBoard will see nothing from here on\n",
+                            file_.string(), std::strerror(errno)));
 }
 
 }  // namespace dp::trainer

@@ -5,13 +5,21 @@
 #include "trainer/standard_streams.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 
 #include "scratch.hpp"
+#include "trainer/reports/metrics_file.hpp"
+#include "trainer/reports/report.hpp"
+#include "trainer/reports/tensorboard.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -61,6 +69,47 @@ TEST(StandardStreams, OutputThatHasNoRoomIsAnError) {
             std::_Exit(all_is_printed() ? 2 : 3);
         },
         testing::ExitedWithCode(3), "");
+}
+
+// More than the stream's buffer: fmt throws then. Whatever else a library throws is said in its words.
+TEST(StandardStreams, AThrowForWantOfRoomIsTheUsersToMend) {
+    const auto print_and_throw = [](const char* place) {
+        if (std::freopen(place, "w", stdout) == nullptr) std::_Exit(1);
+        try {
+            fmt::print("{}", std::string(100'000, 'x'));
+            throw std::runtime_error("something else");
+        } catch (const std::exception& error) {
+            const Error said = error_of(error);
+            fmt::print(stderr, "{}: {}", static_cast<int>(said.fault), said.message);
+        }
+        std::_Exit(0);
+    };
+    EXPECT_EXIT(print_and_throw("/dev/full"), testing::ExitedWithCode(0), "^2: the standard output takes");
+    EXPECT_EXIT(print_and_throw("/dev/null"), testing::ExitedWithCode(0), "^5: something else$");
+}
+
+// A job's output is often on the disk of which it is said that it is full.
+TEST(StandardStreams, ATrainingThatCannotSayWhatIsWrongGoesOn) {
+    const Scratch scratch;
+    const auto go_on = [&] {
+        if (std::freopen("/dev/full", "w", stdout) == nullptr ||
+            std::freopen("/dev/full", "w", stderr) == nullptr)
+            std::_Exit(1);
+        auto metrics = MetricsFile::open(scratch / "metrics", "run", {{"model", "cnn"}});
+        auto board = TensorBoard::open(scratch.path(), 1, 1);
+        signal(SIGXFSZ, SIG_IGN);
+        const rlimit full{0, 0};
+        if (!metrics || !board || setrlimit(RLIMIT_FSIZE, &full) != 0) std::_Exit(1);
+        (*metrics)->on_epoch({}, {});
+        (*board)->on_epoch({}, {});
+        Report report(true, true, LogStyle::plain);
+        report.warning("there are several tasks");
+        report.on_step(1, 1, {1, 1, 1, 1});
+        report.line(std::string(100'000, 'x'));
+        report.on_checkpoint({1, "here", 0, "no room"});
+        std::_Exit(all_is_printed() ? 2 : 3);
+    };
+    EXPECT_EXIT(go_on(), testing::ExitedWithCode(3), "");
 }
 
 }  // namespace
