@@ -112,6 +112,7 @@ std::size_t pick_token(std::span<const float> logits, double temperature, std::i
     if (top_k > 0 && static_cast<std::size_t>(top_k) < order.size())
         order.resize(static_cast<std::size_t>(top_k));
     std::vector<double> sums;  // of the weights up to here
+    sums.reserve(order.size());
     double sum = 0;
     for (const std::size_t token : order)
         sums.push_back(sum += std::exp(static_cast<double>(logits[token] - logits[order[0]]) / temperature));

@@ -100,7 +100,8 @@ TEST(Measure, KnowsWhatCommunicationCosts) {
     const Measurement quick = measure_alone(std::chrono::milliseconds(0)).measurement;
     const Measurement slow = measure_alone(std::chrono::milliseconds(100)).measurement;
     EXPECT_LT(quick.communication_most, 0.2);
-    EXPECT_GT(slow.communication_least, 0.7);
+    // What a step takes besides is the machine's, and its sanitizers'.
+    EXPECT_GT(slow.communication_least, 0.7 * 0.1 / (0.1 + quick.step.median));
     EXPECT_LE(slow.communication_least, slow.communication_most);
     EXPECT_LT(slow.communication_most, 1);
 }

@@ -8,7 +8,6 @@
 #include <map>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 
 namespace dp::trainer {
 namespace {
@@ -19,12 +18,12 @@ using Argument = std::unordered_map<int, memory>;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
-memory::desc plain(memory::dims dims, Tag tag) {
-    return {std::move(dims), memory::data_type::f32, tag};
+memory::desc plain(const memory::dims& dims, Tag tag) {
+    return {dims, memory::data_type::f32, tag};
 }
 // Whatever suits.
-memory::desc any(memory::dims dims) {
-    return {std::move(dims), memory::data_type::f32, Tag::any};
+memory::desc any(const memory::dims& dims) {
+    return {dims, memory::data_type::f32, Tag::any};
 }
 
 // The dimensions of a convolution's operands for a batch.
