@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // idx files through zlib: see idx.hpp. A file is somebody else's bytes: nothing is allocated before its
-// header has been found sensible.
+// header has been found sensible, and then no more than has been read, and a piece.
 #include "trainer/data/idx.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +20,8 @@ namespace {
 
 // No data set of bytes that this trainer knows is larger; a header that says more is damaged.
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 31;
+// Bytes for which memory is taken before they are known to be there: a damaged header may claim 2 GiB.
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 26;
 
 struct Close {
     void operator()(gzFile file) const { gzclose_r(file); }
@@ -78,8 +80,11 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) 
         elements *= idx.dimensions.back();
         if (elements == 0 || elements > kMaxElements) return damaged("the header names an impossible size");
     }
-    idx.elements.resize(elements);
-    if (auto reason = read_all(file.get(), idx.elements.data(), elements)) return damaged(*reason);
+    for (std::uint64_t read = 0; read < elements; read = idx.elements.size()) {
+        idx.elements.resize(std::min(elements, read + kPiece));
+        if (auto reason = read_all(file.get(), idx.elements.data() + read, idx.elements.size() - read))
+            return damaged(*reason);
+    }
 
     // Reading on to the end is what makes zlib compare the checksum.
     std::uint8_t more = 0;

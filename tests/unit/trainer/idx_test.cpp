@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -96,6 +97,23 @@ TEST_F(IdxTest, RefusesWhatIsMissingOrNoIdxFile) {
     EXPECT_THAT(refusal(plain({0, 0, 13, 1, 0, 0, 0, 1, 7})),
                 HasSubstr("no idx file of unsigned bytes"));  // floats
     EXPECT_THAT(refusal(plain(idx({2, 2}, counted(4)))), HasSubstr("2 dimensions where 1"));
+}
+
+// Read in pieces: a job that may have 1 GB must hear what is wrong with the file.
+TEST_F(IdxTest, TakesNoMemoryForElementsThatAreNotThere) {
+    const auto most = [] {  // KiB that this process has held
+        rusage usage{};
+        getrusage(RUSAGE_SELF, &usage);
+        return usage.ru_maxrss;
+    };
+    const auto before = most();
+    EXPECT_THAT(refusal(plain(idx({0x7FFFFFFF}, counted(9)))), HasSubstr("cut short"));
+    EXPECT_LT(most() - before, 300 << 10);
+
+    const Bytes elements(70 << 20, 7);
+    const auto read = read_idx(zipped(idx({70 << 20}, elements)), 1);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->elements, elements);
 }
 
 TEST_F(IdxTest, RefusesWrongSizes) {
