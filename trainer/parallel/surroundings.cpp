@@ -17,6 +17,10 @@
 namespace dp::trainer {
 namespace {
 
+// More than any node has CPUs. OpenMP keeps all of them on its stack, and ends the process where that is
+// full.
+constexpr int kMostThreads = 4096;
+
 std::optional<int> number(const char* name) {
     const char* text = std::getenv(name);
     if (text == nullptr) return std::nullopt;
@@ -48,7 +52,9 @@ Surroundings gather_surroundings() {
     const char* tiles = std::getenv("DP_TILE_LIST");
     here.gpu = gpu_share(number("DP_TILE_DEVICE").value_or(here.local_rank), tiles ? tiles : "",
                          static_cast<std::uint32_t>(std::max(number("DP_TILES_PER_DEVICE").value_or(1), 1)));
-    here.local_size = number("LOCAL_WORLD_SIZE").value_or(number("SLURM_TASKS_PER_NODE").value_or(1));
+    // What a device has is divided by it.
+    here.local_size =
+        std::max(number("LOCAL_WORLD_SIZE").value_or(number("SLURM_TASKS_PER_NODE").value_or(1)), 1);
     here.affinity_cpus = cpus_of_process();
     here.node_cpus = number("SLURM_CPUS_ON_NODE").value_or(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
     here.omp_threads = number("OMP_NUM_THREADS");
@@ -79,7 +85,7 @@ Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings
 }
 
 int threads_for(const Surroundings& here) {
-    if (here.omp_threads && *here.omp_threads > 0) return *here.omp_threads;
+    if (here.omp_threads && *here.omp_threads > 0) return std::min(*here.omp_threads, kMostThreads);
     const int share = here.node_cpus / std::max(here.local_size, 1);
     return std::max(std::min(here.affinity_cpus, share), 1);
 }

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 namespace dp::trainer {
 namespace {
@@ -74,6 +75,17 @@ TEST(DecideParallel, TasksOfSlurmThatTrainAloneAreWarnedOnce) {
     EXPECT_FALSE(decide_parallel(DataParallel::off, task_without_plugin(0))->warning) << "it was asked for";
 }
 
+// The device's memory is divided by it.
+TEST(Ranks, OfANodeAreAtLeastThisOneWhateverTheEnvironmentSays) {
+    for (const char* name : {"LOCAL_WORLD_SIZE", "SLURM_TASKS_PER_NODE"}) {
+        for (const char* value : {"0", "-3", "none"}) {
+            setenv(name, value, 1);
+            EXPECT_EQ(gather_surroundings().local_size, 1) << name << "=" << value;
+            unsetenv(name);
+        }
+    }
+}
+
 TEST(SpeaksForAll, IsOneOfAStepAndOneOfTasksWithoutAStep) {
     for (const auto& one : {alone(), rank(0), task_without_plugin(0)}) EXPECT_TRUE(speaks_for_all(one));
     for (const auto& other : {rank(1), rank(7), task_without_plugin(5)}) EXPECT_FALSE(speaks_for_all(other));
@@ -90,12 +102,13 @@ TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
         int threads;
     };
     const Case cases[] = {
-        {2, 2, 1, {}, 2},     // alone on a small machine
-        {2, 2, 4, {}, 1},     // four ranks share two CPUs
-        {4, 64, 4, {}, 4},    // bound to four CPUs of many
-        {64, 64, 4, {}, 16},  // not bound: a quarter each
-        {64, 64, 4, 3, 3},    // OMP_NUM_THREADS wins
-        {64, 64, 4, 0, 16},   // unless it is nonsense
+        {2, 2, 1, {}, 2},              // alone on a small machine
+        {2, 2, 4, {}, 1},              // four ranks share two CPUs
+        {4, 64, 4, {}, 4},             // bound to four CPUs of many
+        {64, 64, 4, {}, 16},           // not bound: a quarter each
+        {64, 64, 4, 3, 3},             // OMP_NUM_THREADS wins
+        {64, 64, 4, 0, 16},            // unless it is nonsense
+        {64, 64, 4, 1'000'000, 4096},  // or would end the process
         {8, 8, 0, {}, 8},
     };
     for (const auto& c : cases) {
