@@ -100,15 +100,15 @@ class Watching final : public Observer {
     std::vector<std::unique_ptr<Observer>> also_;
 };
 
-// The last line, and the same in a file where that was asked for.
+// The last line, and the same in a file where that was asked for. It is printed also where the file cannot be
+// written: the training is not made again for it.
 Result<void> finish(const nlohmann::ordered_json& summary, const Options& options,
                     const ParallelDecision& decision, Report& report) {
     const std::string text = summary.dump();
-    if (decision.speaks && options.json) {
-        if (auto done = write_output(*options.json, text + "\n"); !done) return done;
-    }
+    Result<void> written;
+    if (decision.speaks && options.json) written = write_output(*options.json, text + "\n");
     report.line(text);
-    return {};
+    return written;
 }
 
 // All ranks know the same rate, and end in the same way.
@@ -313,13 +313,15 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const auto summary = summary_of(facts, *outcome);
     watching.on_phase(Phase::checkpoint);
     // Files first, so that the summary stays the last line; who does not speak writes none.
+    Result<void> dumped;
     if (decision->speaks && options.dump) {
         const auto& parameters = outcome->parameters;
         const std::string_view bytes(reinterpret_cast<const char*>(parameters.data()),
                                      parameters.size() * sizeof(float));
-        if (auto done = write_output(*options.dump, bytes); !done) return done;
+        dumped = write_output(*options.dump, bytes);
     }
     if (auto done = finish(summary, options, *decision, report); !done) return done;
+    if (!dumped) return dumped;
     watching.on_phase(Phase::idle);
     if (!outcome->equal_on_all_ranks) {
         return fail(Fault::training,

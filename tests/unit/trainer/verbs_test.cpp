@@ -50,6 +50,19 @@ TEST(RunVerb, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
     EXPECT_LT(told, both.find("epoch 1/2"));
 }
 
+TEST(RunVerb, PrintsTheSummaryAlsoWhereAFileHasNoRoom) {
+    for (const char* file : {"--json=/dev/full", "--dump-parameters=/dev/full"}) {
+        const Parsed parsed =
+            parse_options({"--model=linear", "--steps=1", "--device=cpu", "--no-cache", file});
+        ASSERT_TRUE(parsed.options) << parsed.text;
+        ::testing::internal::CaptureStdout();
+        const auto done = run(*parsed.options, std::chrono::steady_clock::now());
+        EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("\n{\"model\":\"linear\"")) << file;
+        ASSERT_FALSE(done) << file;
+        EXPECT_THAT(done.error().message, HasSubstr("/dev/full: cannot write: No space left on device"));
+    }
+}
+
 // What `auto` takes here is asked of the device that it opens.
 TEST(InfoVerb, CountsTheCopiesOfBf16ThatARunWouldHave) {
     const auto cuda = open_cuda({});
