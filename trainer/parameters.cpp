@@ -44,8 +44,8 @@ Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<floa
 void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
     const std::int64_t total = padded_count();
     std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
-    values_ = device.make(Type::f32, {total});
-    working_ = working == Type::f32 ? values_ : device.make(working, {total});
+    values_ = device.make_of_node(Type::f32, {total});
+    working_ = working == Type::f32 ? values_ : device.make_of_node(working, {total});
     gradients_ = device.make_to_sum(Type::f32, {total});
     std::int64_t at = 0;
     for (const bool decays : {true, false}) {
@@ -81,8 +81,9 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
     }
 }
 
-void ParameterSet::refresh_working(Device& device) const {
-    if (working_.type() != values_.type()) device.convert(values_, working_);
+void ParameterSet::refresh_working(Device& device, const Shard& part) const {
+    if (working_.type() == values_.type() || part.count == 0) return;
+    device.convert(values_.view(part.first, {part.count}), working_.view(part.first, {part.count}));
 }
 
 std::int64_t ParameterSet::count() const {

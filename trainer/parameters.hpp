@@ -2,8 +2,9 @@
 //
 // A model's parameters and their gradients. All values lie in one piece of memory and all gradients in
 // another, so that one all-reduce averages them, one call of the optimizer updates them and one pass hashes
-// them. The values are f32 also where a model works in bf16 (Micikevicius et al. 2018): a step is often too
-// small for bf16's 8 bits. It then works with a copy of all of them in bf16.
+// them. Where the ranks of a node share memory they have one copy of the values. The values are f32 also
+// where a model works in bf16 (Micikevicius et al. 2018): a step is often too small for bf16's 8 bits. It
+// then works with a copy of all of them in bf16.
 #ifndef TRAINER_PARAMETERS_HPP
 #define TRAINER_PARAMETERS_HPP
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "trainer/devices/device.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 
@@ -59,7 +61,8 @@ class ParameterSet {
     void place(Device& device, std::uint64_t seed, Type working = Type::f32);
 
     // Whoever has changed the values says so, and the model works with them. Queued, as an operation is.
-    void refresh_working(Device& device) const;
+    void refresh_working(Device& device) const { refresh_working(device, {0, values_.elements()}); }
+    void refresh_working(Device& device, const Shard& part) const;
 
     // A backward pass goes from the last declared parameter to the first. It calls this when the gradients of
     // this one and of all declared after it are final, and `watcher` is told the number.

@@ -248,7 +248,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const auto available = available_to_every_rank(device, **communicator, here);
     if (!available) return tl::make_unexpected(available.error());
     const auto recomputing = recomputing_model(info, *shape);
-    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get(), device.copies_bf16()};
+    const auto sharing = (*communicator)->node_share().value_or(NodeShare{}).fewest;
+    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get(), device.copies_bf16(),
+                                 sharing};
     const auto measured_peak = measured_by_every_rank(
         plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, **communicator);
     if (!measured_peak) return tl::make_unexpected(measured_peak.error());
@@ -256,11 +258,10 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     const auto problem = peak ? planned_problem(info.name, memory_case, *peak, device.name(), *available)
                               : memory_problem(info.name, memory_case, device.name(), *available);
     if (problem) return fail(Fault::device, decision->speaks ? *problem : "");
-    report.line(
-        fmt::format("memory a rank: {} of {}",
-                    peak ? size_text(*peak) + " (measured)"
-                         : needs_text(estimate_memory(*model, settings, data, ranks, device.copies_bf16())),
-                    size_text(*available)));
+    report.line(fmt::format("memory a rank: {} of {}",
+                            peak ? size_text(*peak - saved_by_sharing(memory_case)) + " (measured)"
+                                 : needs_text(estimate_memory(memory_case)),
+                            size_text(*available)));
     RunFacts facts{info.name, device.name(), (*communicator)->name(), ranks, settings.seed, 0};
     facts.device_name = device.description();
     facts.precision = settings.precision;

@@ -74,10 +74,14 @@ std::optional<Plan> plan_of(const Json& json) {
 
 std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& c, std::int64_t peak,
                                            std::string_view device, std::int64_t available) {
-    if (peak + kSmallThings <= available) return std::nullopt;
+    const std::int64_t saved = saved_by_sharing(c);
+    if (peak - saved + kSmallThings <= available) return std::nullopt;
     return fmt::format(
-        "{} with a batch of {} took {} when it was compiled, and {} has {}; give a smaller --batch-size: {}",
-        model, c.settings.batch, size_text(peak), device, size_text(available), batch_advice(c, available));
+        "{} with a batch of {} took {} when it was compiled{}, and {} has {}; give a smaller --batch-size: "
+        "{}",
+        model, c.settings.batch, size_text(peak),
+        saved > 0 ? fmt::format(", {} where ranks of a node share memory", size_text(peak - saved)) : "",
+        device, size_text(available), batch_advice(c, available));
 }
 
 }  // namespace dp::trainer

@@ -46,7 +46,7 @@ CacheKey plan_key(const PlanCase& the_case, const std::string& build);
 nlohmann::json json_of(const Plan& plan);
 std::optional<Plan> plan_of(const nlohmann::json& json);
 
-// Pure: memory_problem() by the peak that was measured.
+// Pure: memory_problem() by the peak that was measured, of a rank that shared nothing.
 std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& the_case,
                                            std::int64_t peak, std::string_view device,
                                            std::int64_t available);

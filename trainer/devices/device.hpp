@@ -123,6 +123,15 @@ inline std::string out_of_memory_message(std::string_view device, std::size_t by
            " MiB more were asked for; give a smaller --batch-size";
 }
 
+// Where memory comes from that the ranks of a node share (parallel/node_memory.hpp). Each gives so many
+// zeros, or null where there is no memory.
+struct SharedMemory {
+    using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
+    Allocate of_rank;        // a rank's own, which its neighbours read and write, too
+    Allocate of_node;        // one for all of them
+    std::int64_t ranks = 1;  // of the node
+};
+
 // Numbers of what square_sum() writes.
 inline constexpr std::int64_t kSquareSums = 1 + 512;
 
@@ -321,22 +330,19 @@ class Device {
     // As make(), of zeros, for gradients and the like, which ranks add up: in memory that suits their
     // communicator. Every rank makes the same ones in the same order.
     Tensor make_to_sum(Type type, Shape shape) {
-        if (!memory_to_sum_) return make(type, std::move(shape));
-        const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
-        const auto counted = static_cast<std::int64_t>(bytes);
-        const bool allowed = memory_.take(counted);
-        auto memory = allowed ? memory_to_sum_(bytes) : nullptr;
-        if (memory == nullptr) out_of_memory(bytes);
-        if (allowed && memory == nullptr) memory_.give_back(counted);
-        if (memory == nullptr) return Tensor({}, type, std::move(shape));
-        auto* begin = memory.get();
-        std::shared_ptr<void> owner(
-            begin, [this, counted, memory = std::move(memory)](void*) { memory_.give_back(counted); });
-        return Tensor(std::move(owner), type, std::move(shape));
+        if (!shared_.of_rank) return make(type, std::move(shape));
+        return make_shared(shared_.of_rank, 1, type, std::move(shape));
     }
-    // Where that comes from: so many zeros, or null where there is no memory.
-    using MemoryToSum = std::function<std::shared_ptr<void>(std::size_t bytes)>;
-    void set_memory_to_sum(MemoryToSum memory) { memory_to_sum_ = std::move(memory); }
+
+    // As make(), of zeros, for what all ranks have alike: parameters, and what an optimizer knows of each.
+    // Where the ranks of a node share memory they have it once: each writes the same numbers to it, or its
+    // part and then meets the others (Communicator::node_share()). Every rank makes the same ones in the same
+    // order, and counts its share of the memory.
+    Tensor make_of_node(Type type, Shape shape) {
+        if (!shared_.of_node) return make(type, std::move(shape));
+        return make_shared(shared_.of_node, shared_.ranks, type, std::move(shape));
+    }
+    void set_shared_memory(SharedMemory memory) { shared_ = std::move(memory); }
 
     template <typename T>
     Tensor copy_of(Type type, Shape shape, std::span<const T> values) {
@@ -355,8 +361,23 @@ class Device {
  private:
     MemoryAccount memory_;
     bool deterministic_ = false;
-    MemoryToSum memory_to_sum_;
+    SharedMemory shared_;
     TunedChoices choices_;
+
+    // Of it this rank counts what is its, of so many `ranks`.
+    Tensor make_shared(const SharedMemory::Allocate& allocate, std::int64_t ranks, Type type, Shape shape) {
+        const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
+        const auto counted = (static_cast<std::int64_t>(bytes) + ranks - 1) / ranks;
+        const bool allowed = memory_.take(counted);
+        auto memory = allowed ? allocate(bytes) : nullptr;
+        if (memory == nullptr) out_of_memory(bytes);
+        if (allowed && memory == nullptr) memory_.give_back(counted);
+        if (memory == nullptr) return Tensor({}, type, std::move(shape));
+        auto* begin = memory.get();
+        std::shared_ptr<void> owner(
+            begin, [this, counted, memory = std::move(memory)](void*) { memory_.give_back(counted); });
+        return Tensor(std::move(owner), type, std::move(shape));
+    }
 };
 
 }  // namespace dp::trainer

@@ -43,7 +43,7 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
 }  // namespace
 
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world, bool copies_bf16) {
+                            std::int64_t world, bool copies_bf16, std::int64_t sharing) {
     const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
@@ -52,11 +52,13 @@ MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const 
     MemoryNeeds needs;
     const Type type = type_of(settings.precision);
     const auto flowing = static_cast<std::int64_t>(size_of(type));
-    needs.parameters = parameters + buffers;
-    if (type != Type::f32) needs.parameters += padded * flowing;
+    needs.parameters = largest_shard(parameters, sharing) + buffers;
+    if (type != Type::f32) needs.parameters += largest_shard(padded * flowing, sharing);
     needs.gradients = settings.accumulate > 1 ? 2 * parameters : parameters;
-    needs.optimizer = state_per_parameter(settings.optimizer) * kNumber *
-                      (settings.shard_optimizer ? largest_shard(padded, world) : padded);
+    needs.optimizer = state_per_parameter(settings.optimizer) * (settings.shard_optimizer
+                                                                     ? largest_shard(padded, world) * kNumber
+                                                                     : largest_shard(parameters, sharing));
+    if (sharing > 1) needs.shared = settings.shard_optimizer ? "parameters" : "parameters and optimizer";
     const std::int64_t rows = std::max(settings.batch, test_batch);
     const std::int64_t statistics = rows * model.statistics_per_sample();
     const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
@@ -75,14 +77,27 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::string needs_text(const MemoryNeeds& needs) {
-    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}, data {})",
+    const std::string shared =
+        needs.shared.empty() ? "" : fmt::format("; the ranks of a node share {}", needs.shared);
+    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}, data {}{})",
                        size_text(needs.total()), size_text(needs.parameters), size_text(needs.gradients),
-                       size_text(needs.optimizer), size_text(needs.activations), size_text(needs.data));
+                       size_text(needs.optimizer), size_text(needs.activations), size_text(needs.data),
+                       shared);
+}
+
+MemoryNeeds estimate_memory(const MemoryCase& c) {
+    return estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16, c.sharing);
+}
+
+std::int64_t saved_by_sharing(const MemoryCase& c) {
+    return estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16).total() -
+           estimate_memory(c).total();
 }
 
 std::string batch_advice(const MemoryCase& c, std::int64_t available) {
     const auto fits = [&](const Model& model, const Settings& settings) {
-        return estimate_memory(model, settings, c.data, c.world, c.copies_bf16).total() <= available;
+        return estimate_memory(model, settings, c.data, c.world, c.copies_bf16, c.sharing).total() <=
+               available;
     };
     const auto fits_with = [&](std::int64_t batch, std::int64_t accumulate) {
         Settings other = c.settings;
@@ -119,7 +134,7 @@ std::string batch_advice(const MemoryCase& c, std::int64_t available) {
 
 std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& c, std::string_view device,
                                           std::int64_t available) {
-    const MemoryNeeds needs = estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16);
+    const MemoryNeeds needs = estimate_memory(c);
     if (needs.total() <= available) return std::nullopt;
     return fmt::format(
         "{} with a batch of {} needs {} a rank, and {} has {}; give a smaller --batch-size: {}", name,

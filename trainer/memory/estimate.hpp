@@ -26,19 +26,21 @@ struct MemoryNeeds {
     // f32.
     std::int64_t activations = 0;
     std::int64_t data = 0;  // the samples, their order, and the batches that they are gathered into
+    // What the ranks of a node have once, so that it is counted in parts: for people.
+    std::string_view shared = {};
 
     std::int64_t total() const { return parameters + gradients + optimizer + activations + data; }
 };
 
-// `data`: null where it is not known; then it is not counted. `copies_bf16`: as of Device. The model need not
-// be placed.
+// `data`: null where it is not known; then it is not counted. `copies_bf16`: as of Device. `sharing`: so many
+// ranks of a node have once what is the same on all (NodeShare::fewest). The model need not be placed.
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world, bool copies_bf16 = false);
+                            std::int64_t world, bool copies_bf16 = false, std::int64_t sharing = 1);
 
 // "64.2 MiB": in the largest unit of which there is at least one.
 std::string size_text(std::int64_t bytes);
 
-// "61.3 MiB (parameters 0.9 MiB, gradients 0.9 MiB, ...)"
+// "61.3 MiB (parameters 0.9 MiB, gradients 0.9 MiB, ...; the ranks of a node share parameters)"
 std::string needs_text(const MemoryNeeds& needs);
 
 // A training that is too large, and what could be changed of it.
@@ -49,7 +51,12 @@ struct MemoryCase {
     std::int64_t world;
     const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
     bool copies_bf16 = false;            // as of Device
+    std::int64_t sharing = 1;            // as of estimate_memory()
 };
+
+MemoryNeeds estimate_memory(const MemoryCase& the_case);
+// Bytes that a rank needs less than one that shares nothing.
+std::int64_t saved_by_sharing(const MemoryCase& the_case);
 
 // What goes on "give a smaller --batch-size": which one fits `available` bytes, which one with --accumulate
 // makes the same global batch, and whether --shard-optimizer or --recompute would do.

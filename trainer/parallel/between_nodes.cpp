@@ -38,9 +38,7 @@ class TwoNodes {
         if (adds_up_) {
             received_.resize(static_cast<std::size_t>(slice.elements()));
             receive(received_.data(), slice.bytes());
-            const std::array both{own, received_.data()};
-            const std::array to{own};
-            add_up(both, {0, slice.elements()}, to);
+            add_up(std::array{own, received_.data()}, {0, slice.elements()});
             send(own, slice.bytes());
         } else {
             send(own, slice.bytes());

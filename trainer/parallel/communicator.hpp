@@ -7,8 +7,10 @@
 #define TRAINER_PARALLEL_COMMUNICATOR_HPP
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "trainer/parallel/node_place.hpp"
 #include "trainer/result.hpp"
 #include "trainer/tensor.hpp"
 
@@ -35,6 +37,15 @@ class Communicator {
     virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // Waits for all that were started (what the device does next comes after them).
     virtual Result<void> finish_sums() { return {}; }
+    // Where the sum of a tensor is then: in itself, or, where ranks of a node share memory, in one for all of
+    // them, and what is in the tensor means nothing.
+    virtual Tensor sum_of(const Tensor& tensor) { return tensor; }
+
+    // Where the ranks of each node have one copy of what Device::make_of_node() makes, and of sums: this
+    // rank's share. On all ranks, or on none.
+    virtual std::optional<NodeShare> node_share() const { return std::nullopt; }
+    // What ranks of this node have written there is seen by all of them. Every rank calls.
+    virtual Result<void> meet_on_node() { return {}; }
 };
 
 class SingleCommunicator final : public Communicator {

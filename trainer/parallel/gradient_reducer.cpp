@@ -61,10 +61,12 @@ void GradientReducer::start(const Bucket& bucket) {
     started_ = communicator_.start_sum(part);
 }
 
-Result<void> GradientReducer::finish() {
+Result<Tensor> GradientReducer::finish() {
     completed(0);
-    auto finished = communicator_.finish_sums();
-    return started_ ? finished : started_;
+    const auto finished = communicator_.finish_sums();
+    if (!started_) return tl::make_unexpected(started_.error());
+    if (!finished) return tl::make_unexpected(finished.error());
+    return communicator_.sum_of(sum_ ? sum_ : parameters_.gradients());
 }
 
 }  // namespace dp::trainer

@@ -42,8 +42,8 @@ class GradientReducer {
     // are first added to it (gradients of earlier batches, laid out as they are), and it is the sum that is
     // reduced.
     void begin(const Tensor& sum = {});
-    // After it. Then the gradients (or `sum`) are those of all ranks together.
-    Result<void> finish();
+    // After it: the gradients (or `sum`) of all ranks together.
+    Result<Tensor> finish();
 
  private:
     ParameterSet& parameters_;

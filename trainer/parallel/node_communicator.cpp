@@ -30,8 +30,7 @@ class NodeCommunicator final : public Communicator {
                      std::chrono::milliseconds patience)
         : world_(std::move(world)),
           sum_between_(std::move(sum_between)),
-          index_(place.index),
-          most_slices_(place.fewest),
+          share_{place.index, static_cast<std::int64_t>(place.neighbours.size()), place.fewest},
           patience_(patience),
           memory_(std::move(memory)),
           barrier_(memory_->barrier(), static_cast<std::uint32_t>(place.neighbours.size())),
@@ -50,31 +49,42 @@ class NodeCommunicator final : public Communicator {
     std::int64_t size() const override { return world_->size(); }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
-        const auto part = reduction == Reduction::sum ? shared(tensor) : std::nullopt;
-        return part ? sum(tensor, *part) : world_->all_reduce(tensor, reduction);
+        return world_->all_reduce(tensor, reduction);
     }
-
     Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
 
     Result<void> start_sum(const Tensor& tensor) override {
+        if (tensor.elements() == 0) return {};
         auto part = shared(tensor);
         if (!part) return world_->start_sum(tensor);
-        background_.start([this, tensor, part = std::move(*part)] { return sum(tensor, part); });
+        is_summing_ = true;
+        background_.start([this, part = std::move(*part)] { return broken_off_unless(sum(part)); });
         return {};
     }
     Result<void> finish_sums() override {
         auto done = background_.finish();
         auto others_done = world_->finish_sums();
-        return done ? others_done : done;
+        if (!done) return done;
+        if (!others_done) return others_done;
+        // All have written their parts.
+        return std::exchange(is_summing_, false) ? meet_on_node() : Result<void>();
     }
+    Tensor sum_of(const Tensor& tensor) override {
+        const auto part = shared(tensor);
+        return part ? Tensor(memory_->of_first(*part), Type::f32, tensor.shape()) : tensor;
+    }
+
+    std::optional<NodeShare> node_share() const override { return share_; }
+    Result<void> meet_on_node() override { return broken_off_unless(meet()); }
 
  private:
     std::unique_ptr<Communicator> world_;
     SliceSum sum_between_;
-    std::int64_t index_, most_slices_;
+    NodeShare share_;
     std::chrono::milliseconds patience_;
     std::shared_ptr<NodeMemory> memory_;
     NodeBarrier barrier_;
+    bool is_summing_ = false;
     // These end before what they use, the last first.
     Background background_;
     Neighbours neighbours_;
@@ -86,39 +96,27 @@ class NodeCommunicator final : public Communicator {
         return memory_->find(tensor.data<std::byte>(), tensor.bytes());
     }
 
-    Result<void> sum(const Tensor& tensor, const NodeMemory::Part& part) {
-        auto done = try_to_sum(tensor, part);
-        if (!done) barrier_.break_off();  // the neighbours need not wait until this process has ended
+    // The neighbours need not wait until this process has ended.
+    Result<void> broken_off_unless(Result<void> done) {
+        if (!done) barrier_.break_off();
         return done;
     }
 
-    Result<void> try_to_sum(const Tensor& tensor, const NodeMemory::Part& part) {
-        if (tensor.elements() == 0) return {};
+    Result<void> sum(const NodeMemory::Part& part) {
         memory_->announce(part);
         if (auto all = meet(); !all) return all;  // the numbers of all are there
         if (!memory_->all_announced(part))
             return fail(Fault::world,
                         "the ranks of this node reduce different tensors: a mistake in the trainer");
-        auto numbers = memory_->of_all(part);
+        const auto numbers = memory_->of_all(part);
         if (!numbers) return tl::make_unexpected(numbers.error());
-        if (auto done = reduce_slice(tensor, *numbers); !done) return done;
-        return meet();  // all have written theirs
-    }
-
-    Result<void> reduce_slice(const Tensor& tensor, std::vector<float*>& of_all) {
-        const std::int64_t slices = slices_of(tensor.elements(), most_slices_);
-        if (index_ >= slices) return {};
-        const Slice mine = slice_of(tensor.elements(), slices, index_);
-        if (!sum_between_) {
-            add_up(of_all, mine, of_all);
-            return {};
-        }
-        std::array own{tensor.data<float>()};
-        add_up(of_all, mine, own);
-        if (auto done = sum_between_(tensor.view(mine.first, {mine.count})); !done) return done;
-        of_all.erase(of_all.begin() + index_);
-        add_up(own, mine, of_all);
-        return {};
+        const std::int64_t slices = slices_of(part.numbers(), share_.fewest);
+        if (share_.index >= slices) return {};
+        const Slice mine = slice_of(part.numbers(), slices, share_.index);
+        add_up(*numbers, mine);  // in the memory of the first
+        if (!sum_between_) return {};
+        const Tensor sum(memory_->of_first(part), Type::f32, {part.numbers()});
+        return sum_between_(sum.view(mine.first, {mine.count}));
     }
 
     Result<void> meet() {
@@ -223,8 +221,10 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
         std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), place,
                                            meeting.take_neighbours(), meeting.memory(), setting.patience);
     if (auto watched = made->watch(setting); !watched) return tl::make_unexpected(watched.error());
-    device.set_memory_to_sum(
-        [memory = meeting.memory()](std::size_t bytes) { return memory->allocate(bytes); });
+    device.set_shared_memory(
+        {[memory = meeting.memory()](std::size_t bytes) { return memory->allocate(bytes); },
+         [memory = meeting.memory()](std::size_t bytes) { return memory->allocate_of_node(bytes); },
+         static_cast<std::int64_t>(doors.size())});
     return SharedNodes{std::move(made), ""};
 }
 

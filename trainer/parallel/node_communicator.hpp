@@ -2,7 +2,8 @@
 //
 // The communicator between CPUs where nodes have several ranks: the gradients lie in memory that a node's
 // ranks share. Of a sum each rank takes a part: it adds up its neighbours', then that with its like on the
-// other nodes, and writes the result to all neighbours. parallel/world.cpp asks for it.
+// other nodes. What all ranks have alike, sums, parameters and the optimizer's state, each node has once.
+// parallel/world.cpp asks for it.
 #ifndef TRAINER_PARALLEL_NODE_COMMUNICATOR_HPP
 #define TRAINER_PARALLEL_NODE_COMMUNICATOR_HPP
 
@@ -38,8 +39,9 @@ struct SharedNodes {
                           // where each has a node of its own
 };
 
-// `world`, or what is faster and has it for all that is not summed in shared memory: sums of f32 tensors that
-// `device` has made by make_to_sum() since. Every rank calls. The device must outlive the result.
+// `world`, or what is faster and has it for all that is not summed in shared memory: sums, by start_sum(), of
+// f32 tensors that `device` has made by make_to_sum() since. Every rank calls. The device must outlive the
+// result.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
                                 const NodeSetting& setting);
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/common/errno_text.hpp"
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -21,8 +22,13 @@ tl::unexpected<Error> failed(const char* what) {
     return fail(Fault::world, fmt::format("{}: {}", what, errno_text(errno)));
 }
 
-std::size_t whole_pages(std::size_t bytes) {
+std::size_t page_size() {
     static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return page;
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+    const std::size_t page = page_size();
     return std::max<std::size_t>((bytes + page - 1) / page, 1) * page;
 }
 
@@ -110,6 +116,23 @@ std::shared_ptr<void> NodeMemory::allocate(std::size_t bytes) {
     return {block, block->mine.begin()};
 }
 
+std::shared_ptr<void> NodeMemory::allocate_of_node(std::size_t bytes) {
+    const int file = files_[0]->get();
+    const std::size_t page = page_size(), all = whole_pages(bytes);
+    const std::uint64_t begin = std::exchange(end_, end_ + all);
+    const Shard mine = shard_of(static_cast<std::int64_t>(all / page), static_cast<std::int64_t>(me_),
+                                static_cast<std::int64_t>(files_.size()));
+    // With the last page the file is as long as the mapping, whatever the others have done yet.
+    if (!grow(file, begin + all - page, page)) return nullptr;
+    if (mine.count > 0 && !grow(file, begin + static_cast<std::size_t>(mine.first) * page,
+                                static_cast<std::size_t>(mine.count) * page))
+        return nullptr;
+    auto mapping = Mapping::of(file, begin, all);
+    if (!mapping) return nullptr;
+    const auto memory = std::make_shared<Mapping>(std::move(*mapping));
+    return {memory, memory->begin()};
+}
+
 std::optional<NodeMemory::Part> NodeMemory::find(const std::byte* at, std::size_t bytes) const {
     for (const auto& known : blocks_) {
         auto block = known.lock();
@@ -122,13 +145,14 @@ std::optional<NodeMemory::Part> NodeMemory::find(const std::byte* at, std::size_
 }
 
 void NodeMemory::announce(const Part& part) {
-    header(me_).offset.store(part.block_->offset + part.first_, std::memory_order_relaxed);
-    header(me_).bytes.store(part.bytes_, std::memory_order_relaxed);
+    turn_ ^= 1U;
+    header(me_).announced[turn_].offset.store(part.block_->offset + part.first_, std::memory_order_relaxed);
+    header(me_).announced[turn_].bytes.store(part.bytes_, std::memory_order_relaxed);
 }
 
 bool NodeMemory::all_announced(const Part& part) const {
     for (std::size_t rank = 0; rank < headers_.size(); ++rank) {
-        const Header& of = header(rank);
+        const auto& of = header(rank).announced[turn_];
         if (of.offset.load(std::memory_order_relaxed) != part.block_->offset + part.first_ ||
             of.bytes.load(std::memory_order_relaxed) != part.bytes_)
             return false;
@@ -149,6 +173,11 @@ Result<std::vector<float*>> NodeMemory::of_all(const Part& part) {
         found.push_back(reinterpret_cast<float*>(memory.begin() + part.first_));
     }
     return found;
+}
+
+std::shared_ptr<float> NodeMemory::of_first(const Part& part) const {
+    const Mapping& memory = me_ == 0 ? part.block_->mine : *part.block_->others[0];
+    return {part.block_, reinterpret_cast<float*>(memory.begin() + part.first_)};
 }
 
 }  // namespace dp::trainer

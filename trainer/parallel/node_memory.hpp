@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory that the ranks of a node share: each rank has a file without a name (memfd) that grows as it
-// allocates, and maps the others' to read and write what they have at the same place. The kernel frees all of
-// it with the last process. node_communicator.cpp uses it.
+// allocates, and maps the others' to read and write what they have at the same place. What they have once
+// lies in the file of the first. The kernel frees all of it with the last process. node_communicator.cpp uses
+// it.
 #ifndef TRAINER_PARALLEL_NODE_MEMORY_HPP
 #define TRAINER_PARALLEL_NODE_MEMORY_HPP
 
@@ -55,24 +56,33 @@ class NodeMemory {
     // makes the places the same.
     std::shared_ptr<void> allocate(std::size_t bytes);
 
+    // The same for one piece of memory that all ranks have. Each gets pages of its part: near the CPU that it
+    // runs on. They stay until the last process ends: nobody knows which rank looks there last.
+    std::shared_ptr<void> allocate_of_node(std::size_t bytes);
+
     // A part of what was allocated at one time; keeps it.
     class Part;
     // The part with the bytes at this address; nullopt for memory from elsewhere.
     std::optional<Part> find(const std::byte* at, std::size_t bytes) const;
 
-    // What a rank is about to reduce: written before a barrier, and after it everybody can see whether all
-    // mean the same.
+    // What a rank is about to reduce: written before a barrier, and after it, until the next one, everybody
+    // can see whether all mean the same.
     void announce(const Part& part);
     bool all_announced(const Part& part) const;
 
     // The same part in the memory of each rank, by index. Once all have announced it, and from one thread.
     Result<std::vector<float*>> of_all(const Part& part);
+    // That in the memory of the first rank, which of_all() has found.
+    std::shared_ptr<float> of_first(const Part& part) const;
 
  private:
     // What each rank's file begins with.
     struct Header {
         SharedBarrier barrier;
-        std::atomic<std::uint64_t> offset, bytes;
+        // The last two, in turns: who is ahead may announce the next one while others look at this one.
+        struct {
+            std::atomic<std::uint64_t> offset, bytes;
+        } announced[2];
     };
     // What was allocated at one time, in the memories of all.
     struct Block {
@@ -86,7 +96,8 @@ class NodeMemory {
     std::vector<std::shared_ptr<Fd>> files_;  // by index, once there are others
     std::vector<Mapping> headers_;
     std::size_t me_ = 0;
-    std::uint64_t end_ = 0;  // of this rank's file
+    std::uint64_t end_ = 0;  // of the files, once all ranks have allocated as much
+    unsigned turn_ = 0;      // which of `announced` was written last
     std::vector<std::weak_ptr<Block>> blocks_;
 
     NodeMemory() = default;
@@ -94,6 +105,10 @@ class NodeMemory {
 };
 
 class NodeMemory::Part {
+ public:
+    std::int64_t numbers() const { return static_cast<std::int64_t>(bytes_ / sizeof(float)); }
+
+ private:
     friend NodeMemory;
     std::shared_ptr<Block> block_;
     std::uint64_t first_, bytes_;  // in the block

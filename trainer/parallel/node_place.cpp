@@ -46,4 +46,11 @@ Slice slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index) {
     return {begin(index), begin(index + 1) - begin(index)};
 }
 
+Shard NodeShare::part_of(std::int64_t numbers) const {
+    const std::int64_t slices = slices_of(numbers, ranks);
+    if (index >= slices) return {numbers, 0};
+    const Slice mine = slice_of(numbers, slices, index);
+    return {mine.first, mine.count};
+}
+
 }  // namespace dp::trainer

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who is on which node, and which part of a sum each rank of a node takes: pure. node_communicator.cpp asks.
+// Who is on which node, and which part each rank of a node takes of a sum, and of what they have once: pure.
+// node_communicator.cpp and the training loop ask.
 #ifndef TRAINER_PARALLEL_NODE_PLACE_HPP
 #define TRAINER_PARALLEL_NODE_PLACE_HPP
 
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 
@@ -40,6 +43,16 @@ std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks);
 // The part that the rank of this index takes. Parts begin at multiples of 64 bytes of f32, so that no two
 // ranks write to one cache line of an aligned tensor.
 Slice slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index);
+
+// A rank of a node whose ranks have in one copy what is the same on all: who looks after which part of it.
+struct NodeShare {
+    std::int64_t index = 0;   // this rank's, among those of its node
+    std::int64_t ranks = 1;   // of this node
+    std::int64_t fewest = 1;  // of the node with the fewest
+
+    // The part that is this rank's to write, of so many numbers; maybe none, where they are few.
+    Shard part_of(std::int64_t numbers) const;
+};
 
 }  // namespace dp::trainer
 

@@ -10,9 +10,8 @@
 
 namespace dp::trainer {
 
-// The sum of the slices of all of `from`, added in their order, written to each of `to`; one may be both.
-// With one in `from` it is a copy.
-void add_up(std::span<float* const> from, Slice slice, std::span<float* const> to);
+// Adds to the slice of the first what the others have there, in their order.
+void add_up(std::span<float* const> numbers, Slice slice);
 
 }  // namespace dp::trainer
 

@@ -9,25 +9,26 @@
 #include <optional>
 
 #include "trainer/devices/device.hpp"
+#include "trainer/parallel/partition.hpp"
+#include "trainer/result.hpp"
+#include "trainer/training/gradient_norm.hpp"
 
 namespace dp::trainer {
 
 // After so many bad steps in a row a training ends.
 inline constexpr std::int64_t kMostBadSteps = 10;
 
-// The norm of all gradients together. Waits for the device. `sums`: f64 [kSquareSums], for its use.
-double norm_of(const Tensor& gradients, Device& device, const Tensor& sums);
-
 class GradientGuard {
  public:
     // `clip`: the largest norm of all gradients together.
-    GradientGuard(Device& device, std::optional<double> clip);
+    GradientGuard(Device& device, GradientNorm norm, std::optional<double> clip);
 
     enum class Verdict { usable, bad, one_too_many };
-    // Waits for the device. Clips as torch.nn.utils.clip_grad_norm_ does.
-    Verdict look(const Tensor& gradients);
+    // Waits for the device. Clips as torch.nn.utils.clip_grad_norm_ does, the part that this rank's optimizer
+    // takes. Every rank calls.
+    Result<Verdict> look(const Tensor& gradients, const Shard& part);
 
-    double norm() const { return norm_; }  // of those it looked at last, before they were clipped
+    double norm() const { return last_norm_; }  // of those it looked at last, before they were clipped
 
     // For checkpoints.
     std::int64_t bad_in_a_row() const { return bad_in_a_row_; }
@@ -35,9 +36,9 @@ class GradientGuard {
 
  private:
     Device& device_;
+    GradientNorm norm_;
     std::optional<double> clip_;
-    Tensor sums_;
-    double norm_ = 0;
+    double last_norm_ = 0;
     std::int64_t bad_in_a_row_ = 0;
 };
 

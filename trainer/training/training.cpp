@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
@@ -64,20 +65,25 @@ class Run {
         model.place(device, settings.seed, rows, type_of(settings.precision));
         if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
         const std::int64_t values = model.parameters().values().elements();
-        optimizer_ = make_optimizer({settings.optimizer, settings.weight_decay, settings.constants}, device,
-                                    settings.shard_optimizer
-                                        ? shard_of(values, communicator.rank(), communicator.size())
-                                        : Shard{0, values});
+        const auto node = communicator.node_share();
+        node_part_ = node ? node->part_of(values) : Shard{0, values};
+        const OptimizerPlan plan{settings.optimizer, settings.weight_decay, settings.constants};
+        optimizer_ =
+            settings.shard_optimizer
+                ? make_optimizer(plan, device, shard_of(values, communicator.rank(), communicator.size()))
+                : make_optimizer(plan, device, node_part_, values);
         reducer_.emplace(model.parameters(), device, communicator, buckets_of(model.parameters()));
         if (settings.accumulate > 1)
             gradient_sum_ = device.make_to_sum(Type::f32, model.parameters().gradients().shape());
-        if (settings.log_every > 0) {
-            log_metrics_ = device.make(Type::f64, {2});
-            norm_sums_ = device.make(Type::f64, {kSquareSums});
-        }
-        if (settings.clip || settings.skip_bad_steps) {
-            guard_.emplace(device, settings.clip);
-            step_metrics_ = device.make(Type::f64, {2});
+        if (settings.log_every > 0) log_metrics_ = device.make(Type::f64, {2});
+        const bool guards = settings.clip || settings.skip_bad_steps;
+        if (guards || settings.log_every > 0) {
+            GradientNorm norm(device, communicator, values);
+            if (guards) step_metrics_ = device.make(Type::f64, {2});
+            if (guards)
+                guard_.emplace(device, std::move(norm), settings.clip);
+            else
+                norm_.emplace(std::move(norm));
         }
         std::vector<std::int32_t> order(static_cast<std::size_t>(test_shard_.count));
         std::iota(order.begin(), order.end(), 0);
@@ -93,7 +99,7 @@ class Run {
         const auto saved = saving_->restore();
         if (!saved) return tl::make_unexpected(saved.error());
         if (!*saved) return {};
-        model_.parameters().refresh_working(device_);
+        if (auto shared = share_values(); !shared) return shared;
         resumed_ = **saved;
         skipped_ = resumed_.skipped;
         optimizer_->resume(resumed_.step - resumed_.skipped);
@@ -203,7 +209,9 @@ class Run {
     Tensor test_order_;
     std::unique_ptr<Optimizer> optimizer_;
     std::optional<GradientReducer> reducer_;
-    Tensor gradient_sum_;  // where batches are accumulated
+    Tensor gradient_sum_;    // where batches are accumulated
+    Tensor step_gradients_;  // what the last step was made from: the gradients of all batches and ranks
+    Shard node_part_;        // of the values, that this rank looks after for its node
     // Where steps are guarded: the guard, a step's metrics, and those of the epoch's good steps.
     std::optional<GradientGuard> guard_;
     Tensor step_metrics_;
@@ -211,22 +219,16 @@ class Run {
     std::int64_t skipped_ = 0;
     StepLog log_;
     Tensor log_metrics_;
-    Tensor norm_sums_;
-    double earlier_loss_ = 0;          // this rank's, of the epochs before this one
-    std::int64_t skipped_before_ = 0;  // this epoch
-    Progress resumed_;                 // what was made before this training went on
-    std::optional<Saving> saving_;     // where there are checkpoints
-
-    // What a step is made from: the gradients of its batches together.
-    const Tensor& step_gradients() const {
-        return settings_.accumulate > 1 ? gradient_sum_ : model_.parameters().gradients();
-    }
+    std::optional<GradientNorm> norm_;  // for the log, where there is no guard that knows it
+    double earlier_loss_ = 0;           // this rank's, of the epochs before this one
+    std::int64_t skipped_before_ = 0;   // this epoch
+    Progress resumed_;                  // what was made before this training went on
+    std::optional<Saving> saving_;      // where there are checkpoints
 
     // `number`: of the step in the training, from 1.
     Result<void> make_step(const Tensor& indices, std::int64_t number) {
         const bool sums = settings_.accumulate > 1;
         const Tensor& metrics = guard_ ? step_metrics_ : metrics_;
-        const Tensor& gradients = step_gradients();
         if (guard_) device_.zero(step_metrics_);
         if (sums) device_.zero(gradient_sum_);
         for (std::int64_t part = 0; part < settings_.accumulate; ++part) {
@@ -242,16 +244,19 @@ class Run {
             if (sums && !is_last) device_.add(model_.parameters().gradients(), gradient_sum_);
         }
         observer_.on_phase(Phase::communication);
-        if (auto done = reducer_->finish(); !done) return done;
+        const auto gradients = reducer_->finish();
+        if (!gradients) return tl::make_unexpected(gradients.error());
+        step_gradients_ = *gradients;
         observer_.on_phase(Phase::compute);
         if (guard_) {
-            const auto verdict = guard_->look(gradients);
-            if (verdict == GradientGuard::Verdict::one_too_many)
+            const auto verdict = guard_->look(*gradients, optimizer_->part());
+            if (!verdict) return tl::make_unexpected(verdict.error());
+            if (*verdict == GradientGuard::Verdict::one_too_many)
                 return fail(Fault::training,
                             fmt::format("step {}: for {} steps in a row the gradients were no numbers; give "
                                         "a smaller --lr than {}",
                                         number, kMostBadSteps, settings_.rate.rate));
-            if (verdict == GradientGuard::Verdict::bad) {
+            if (*verdict == GradientGuard::Verdict::bad) {
                 ++skipped_;
                 return {};
             }
@@ -259,13 +264,22 @@ class Run {
             guarded_.loss += sum[0];
             guarded_.correct += sum[1];
         }
-        optimizer_->step(model_.parameters(), gradients,
+        optimizer_->step(model_.parameters(), *gradients,
                          rate_at(settings_.rate, number, schedule_.total_steps));
         if (settings_.shard_optimizer) {
             if (auto gathered = gather_values(); !gathered) return gathered;
         }
-        model_.parameters().refresh_working(device_);
-        return {};
+        return share_values();
+    }
+
+    // The values have changed: then the ranks of this node work with them.
+    Result<void> share_values() {
+        model_.parameters().refresh_working(device_, node_part_);
+        if (!communicator_.node_share()) return {};
+        observer_.on_phase(Phase::communication);
+        auto met = communicator_.meet_on_node();
+        observer_.on_phase(Phase::compute);
+        return met;
     }
 
     // Each rank has updated its part of them.
@@ -297,15 +311,15 @@ class Run {
     Result<void> tell(const StepPlace& place) {
         const StepCounts since = log_.since(counts(place.number));
         const double seconds = log_.seconds();
+        const Result<double> norm = guard_ ? guard_->norm() : norm_->of(step_gradients_);
+        if (!norm) return tl::make_unexpected(norm.error());
         device_.upload(std::array{since.loss, 0.0}.data(), log_metrics_);
         auto all = total(log_metrics_);
         if (!all) return tl::make_unexpected(all.error());
         const auto samples = static_cast<double>((since.steps - since.skipped) * schedule_.global_batch);
-        observer_.on_log(
-            {place, all->loss / samples, seconds / static_cast<double>(since.steps),
-             rate_at(settings_.rate, place.number, schedule_.total_steps),
-             guard_ ? guard_->norm() : norm_of(step_gradients(), device_, norm_sums_), since.skipped},
-            schedule_);
+        observer_.on_log({place, all->loss / samples, seconds / static_cast<double>(since.steps),
+                          rate_at(settings_.rate, place.number, schedule_.total_steps), *norm, since.skipped},
+                         schedule_);
         log_.begin(counts(place.number));
         return {};
     }

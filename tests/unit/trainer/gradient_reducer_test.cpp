@@ -29,7 +29,12 @@ class NotingCommunicator final : public Communicator {
         ++finished;
         return {};
     }
+    Tensor sum_of(const Tensor& tensor) override {
+        asked_for = tensor.data<float>();
+        return tensor;
+    }
 
+    const float* asked_for = nullptr;
     std::vector<std::int64_t> started;
     int finished = 0;
     std::size_t fails_at = 1000;
@@ -108,6 +113,8 @@ TEST_F(GradientReducerTest, ABucketBeginsAsSoonAsItsGradientsAreFinal) {
     EXPECT_EQ(communicator.started.size(), 4u) << "what nobody announced, and the biases";
     EXPECT_EQ(communicator.finished, 1);
     EXPECT_EQ(device->values_of<float>(parameters.gradients()), all(2));
+    EXPECT_EQ(communicator.asked_for, parameters.gradients().data<float>())
+        << "the sum is where that one says";
 }
 
 TEST_F(GradientReducerTest, OnlyBetweenBeginAndFinish) {
@@ -129,6 +136,7 @@ TEST_F(GradientReducerTest, WithASumTheGradientsAreAddedToItFirst) {
     backward(6);
     EXPECT_TRUE(reducer.finish());
     EXPECT_EQ(device->values_of<float>(sum), all(22));
+    EXPECT_EQ(communicator.asked_for, sum.data<float>());
     EXPECT_EQ(device->values_of<float>(parameters.gradients()), all(1));
 }
 

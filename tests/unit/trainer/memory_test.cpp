@@ -172,6 +172,18 @@ TEST(MemoryEstimate, CountsByPart) {
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).optimizer, 2 * parameters / 4);
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 7).optimizer, 2 * 4 * 33600);
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).gradients, parameters);
+    // Where four ranks of a node share memory: a fourth, of the optimizer's state where that is not sharded.
+    const Settings two_batches = settings_of(64, 2, Optimization::adam);
+    needs = estimate_memory(*model, two_batches, nullptr, 8, false, 4);
+    EXPECT_EQ(needs.parameters, parameters / 4);
+    EXPECT_EQ(needs.gradients, 2 * parameters);
+    EXPECT_EQ(needs.optimizer, 2 * parameters / 4);
+    EXPECT_THAT(needs_text(needs), EndsWith("; the ranks of a node share parameters and optimizer)"));
+    needs = estimate_memory(*model, sharded, nullptr, 8, false, 4);
+    EXPECT_EQ(needs.optimizer, 2 * parameters / 8);
+    EXPECT_THAT(needs_text(needs), EndsWith("; the ranks of a node share parameters)"));
+    const MemoryCase of_four{*model, two_batches, nullptr, 8, nullptr, false, 4};
+    EXPECT_EQ(saved_by_sharing(of_four), 3 * parameters - 3 * parameters / 4);
     // bf16: the values and half as much again; what flows takes half.
     Settings narrow = settings_of(64, 1, Optimization::adam);
     const auto wide_needs = estimate_memory(*model, narrow, nullptr, 1);

@@ -31,6 +31,13 @@ void fill(const Tensor& tensor, int rank, std::int64_t round) {
     for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.data<float>()[i] = number(rank, round, i);
 }
 
+// The sum of a tensor, where it then is.
+Result<Tensor> sum(Communicator& ranks, const Tensor& tensor) {
+    if (auto done = ranks.start_sum(tensor); !done) return tl::make_unexpected(done.error());
+    if (auto done = ranks.finish_sums(); !done) return tl::make_unexpected(done.error());
+    return ranks.sum_of(tensor);
+}
+
 std::int64_t wrong_sums(const Tensor& tensor, int ranks, std::int64_t round) {
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < tensor.elements(); ++i) {
@@ -66,12 +73,13 @@ TEST(NodeCommunicatorTest, SumsTheSameOnEveryRankOfNodesOfAnySize) {
                 const Tensor all = device->make_to_sum(Type::f32, {count + 60});
                 const Tensor tensor = all.view(33, {count});
                 device->upload(random_values(count, static_cast<std::uint64_t>(rank)).data(), tensor);
-                const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
-                ASSERT_TRUE(done) << done.error().message;
-                const auto values = device->values_of<float>(tensor);
+                const auto found = sum(*shared->communicator, tensor);
+                ASSERT_TRUE(found) << found.error().message;
+                const auto values = device->values_of<float>(*found);
                 mine.insert(mine.end(), values.begin(), values.end());
                 EXPECT_EQ(all.data<float>()[32], 0) << "nothing before it";
                 EXPECT_EQ(all.data<float>()[33 + count], 0) << "nor after it";
+                ASSERT_TRUE(shared->communicator->meet_on_node()) << "before the first frees it";
             }
             const std::lock_guard lock(mutex);
             results.push_back(std::move(mine));
@@ -111,7 +119,9 @@ TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
             }
             const auto done = ranks.finish_sums();
             ASSERT_TRUE(done) << done.error().message;
-            for (const Tensor& part : parts) EXPECT_EQ(wrong_sums(part, 4, round), 0);
+            for (const Tensor& part : parts) EXPECT_EQ(wrong_sums(ranks.sum_of(part), 4, round), 0);
+            EXPECT_EQ(ranks.sum_of(elsewhere).data<float>(), elsewhere.data<float>());
+            ASSERT_TRUE(ranks.meet_on_node()) << "before any of them writes to it";
 
             const Tensor doubles = device->copy_of<double>(Type::f64, {1}, std::vector<double>{0.5 * rank});
             ASSERT_TRUE(ranks.all_reduce(doubles, Reduction::sum));
@@ -123,6 +133,33 @@ TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
     });
 }
 
+TEST(NodeCommunicatorTest, EachKnowsItsShareOfItsNode) {
+    const std::vector<int> nodes{0, 1, 0, 0, 1};
+    const std::vector<std::int64_t> indices{0, 0, 1, 2, 1}, ranks{3, 2, 3, 3, 2};
+    as_threads(nodes.size(), [&](auto& store, int rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        const auto device = open_cpu(1);
+        const auto shared = join_nodes(store, nodes, rank, *device);
+        ASSERT_TRUE(shared);
+        const auto share = shared->communicator->node_share();
+        ASSERT_TRUE(share);
+        EXPECT_EQ(share->index, indices[at]);
+        EXPECT_EQ(share->ranks, ranks[at]);
+        EXPECT_EQ(share->fewest, 2);
+        // Each of a node writes its part, and all see it.
+        const Tensor tensor = device->make_of_node(Type::f32, {100000});
+        const Shard part = share->part_of(100000);
+        for (std::int64_t i = part.first; i < part.first + part.count; ++i)
+            tensor.data<float>()[i] = static_cast<float>(nodes[at] + i);
+        ASSERT_TRUE(shared->communicator->meet_on_node());
+        std::int64_t wrong = 0;
+        for (std::int64_t i = 0; i < 100000; ++i)
+            wrong += tensor.data<float>()[i] == static_cast<float>(nodes[at] + i) ? 0 : 1;
+        EXPECT_EQ(wrong, 0);
+        ASSERT_TRUE(shared->communicator->meet_on_node());
+    });
+}
+
 TEST(NodeCommunicatorTest, RanksThatAreAloneOnTheirNodesStayWithTheWorld) {
     const std::vector<int> nodes{0, 1};
     as_threads(nodes.size(), [&](auto& store, int rank) {
@@ -131,6 +168,7 @@ TEST(NodeCommunicatorTest, RanksThatAreAloneOnTheirNodesStayWithTheWorld) {
         ASSERT_TRUE(shared);
         EXPECT_EQ(shared->communicator->name(), "gloo");
         EXPECT_EQ(shared->why_not, "") << "nothing is amiss";
+        EXPECT_FALSE(shared->communicator->node_share());
     });
 }
 
@@ -159,7 +197,7 @@ TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfAllOthersWithAnError) {
             const auto shared = join_nodes(store, nodes, rank, *device);
             ASSERT_TRUE(shared);
             const Tensor tensor = device->make_to_sum(Type::f32, {100000});
-            ASSERT_TRUE(shared->communicator->all_reduce(tensor, Reduction::sum));
+            ASSERT_TRUE(sum(*shared->communicator, tensor));
             if (rank == 1) return;  // its connections close
             ASSERT_TRUE(shared->communicator->start_sum(tensor));
             const auto done = shared->communicator->finish_sums();
@@ -167,7 +205,8 @@ TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfAllOthersWithAnError) {
             EXPECT_EQ(done.error().fault, Fault::world);
             EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
                 << done.error().message;
-            EXPECT_FALSE(shared->communicator->all_reduce(tensor, Reduction::sum)) << "and it stays so";
+            EXPECT_FALSE(sum(*shared->communicator, tensor)) << "and it stays so";
+            EXPECT_FALSE(shared->communicator->meet_on_node());
             ++told;
         });
         EXPECT_EQ(told, static_cast<int>(nodes.size()) - 1) << ::testing::PrintToString(nodes);
@@ -206,9 +245,7 @@ TEST(NodeCommunicatorTest, DifferentTensorsAreNotAddedUp) {
         const auto shared = join_nodes(store, nodes, rank, *device);
         ASSERT_TRUE(shared);
         const Tensor tensor = device->make_to_sum(Type::f32, {1000});
-        const auto done =
-            shared->communicator->all_reduce(tensor.view(0, {rank == 2 ? 500 : 1000}), Reduction::sum);
-        EXPECT_FALSE(done);
+        EXPECT_FALSE(sum(*shared->communicator, tensor.view(0, {rank == 2 ? 500 : 1000})));
     });
 }
 
@@ -222,7 +259,7 @@ TEST(NodeCommunicatorTest, ARankThatDoesNotComeIsWaitedForOnlySoLong) {
         ASSERT_TRUE(shared);
         const Tensor tensor = device->make_to_sum(Type::f32, {1000});
         if (rank == 0) {
-            const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
+            const auto done = sum(*shared->communicator, tensor);
             ASSERT_FALSE(done);
             EXPECT_NE(done.error().message.find("waited"), std::string::npos) << done.error().message;
         }
@@ -248,9 +285,10 @@ int many_sums(::gloo::rendezvous::Store& store, const std::vector<int>& nodes, i
             static_cast<std::int64_t>(random.bits() % static_cast<std::uint64_t>(200001 - count));
         const Tensor tensor = all.view(first, {count});
         fill(tensor, rank, round);
-        if (!shared->communicator->start_sum(tensor)) return 11;
-        if (!shared->communicator->finish_sums()) return 12;
-        if (wrong_sums(tensor, static_cast<int>(nodes.size()), round) != 0) return 13;
+        const auto found = sum(*shared->communicator, tensor);
+        if (!found) return 11;
+        if (wrong_sums(*found, static_cast<int>(nodes.size()), round) != 0) return 12;
+        if (!shared->communicator->meet_on_node()) return 13;
     }
     return 0;
 }
@@ -277,7 +315,7 @@ int until_it_breaks(::gloo::rendezvous::Store& store, const std::vector<int>& no
     const Tensor tensor = device->make_to_sum(Type::f32, {100000});
     for (int round = 0;; ++round) {
         if (round == 50 && rank == 0) std::ofstream(sign) << "running";
-        const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
+        const auto done = sum(*shared->communicator, tensor);
         if (!done) return done.error().message.find("another rank has died") != std::string::npos ? 42 : 11;
     }
 }

@@ -82,11 +82,16 @@ TEST(NodeMemoryTest, WhatWasAnnouncedIsCompared) {
         kept.push_back(rank->allocate(kPage));
         begins.push_back(static_cast<const std::byte*>(kept.back().get()));
     }
-    for (std::size_t me = 0; me < 3; ++me) ranks[me]->announce(*ranks[me]->find(begins[me] + 64, 128));
-    const auto part = *ranks[1]->find(begins[1] + 64, 128);
+    const auto part_of = [&](std::size_t me) { return *ranks[me]->find(begins[me] + 64, 128); };
+    for (std::size_t me = 0; me < 3; ++me) ranks[me]->announce(part_of(me));
+    const auto part = part_of(1);
     EXPECT_TRUE(ranks[1]->all_announced(part));
     ranks[2]->announce(*ranks[2]->find(begins[2] + 64, 64));
+    EXPECT_TRUE(ranks[1]->all_announced(part)) << "one is ahead, and has announced what comes next";
+    ranks[0]->announce(part_of(0));
+    ranks[1]->announce(part);
     EXPECT_FALSE(ranks[1]->all_announced(part)) << "fewer bytes";
+    for (std::size_t me : {0U, 1U}) ranks[me]->announce(part_of(me));
     ranks[2]->announce(*ranks[2]->find(begins[2], 128));
     EXPECT_FALSE(ranks[1]->all_announced(part)) << "elsewhere";
 }
@@ -105,15 +110,70 @@ TEST(NodeMemoryTest, GivesBackWhatIsFreedAndOutlivesItsOwner) {
     static_cast<char*>(memory.get())[0] = 1;
 }
 
+TEST(NodeMemoryTest, WhatIsOfTheNodeIsThereOnceForAll) {
+    auto ranks = three();
+    const std::int64_t before = bytes_held(ranks[0]->file());
+    std::vector<std::shared_ptr<void>> shared, own;
+    // The first rank comes last: the others need not wait for it.
+    for (const std::size_t me : {2U, 1U, 0U}) {
+        own.push_back(ranks[me]->allocate(kPage));
+        shared.push_back(ranks[me]->allocate_of_node(10 * kPage + 8));
+        own.push_back(ranks[me]->allocate(kPage));
+        auto* numbers = static_cast<float*>(shared.back().get());
+        const auto of_all = static_cast<float>(me);
+        EXPECT_EQ(numbers[10 * kPage / 4 + 1], me == 2 ? 0 : of_all + 1)
+            << "zeros, to the end; then what the rank before has written";
+        numbers[10 * kPage / 4 + 1] = of_all;
+        static_cast<float*>(own.back().get())[0] = of_all + 10;
+    }
+    EXPECT_EQ(bytes_held(ranks[0]->file()) - before, static_cast<std::int64_t>((11 + 2) * kPage)) << "once";
+    // What is allocated behind it is still at the same place on all.
+    const auto part = ranks[0]->find(static_cast<const std::byte*>(own.back().get()), 4);
+    ASSERT_TRUE(part);
+    const auto of_all = ranks[0]->of_all(*part);
+    ASSERT_TRUE(of_all);
+    for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(*(*of_all)[rank], static_cast<float>(rank + 10));
+    EXPECT_EQ(*ranks[0]->of_first(*part), 10);
+    // Who leaves first takes nothing away.
+    shared.pop_back();
+    own.clear();
+    ranks.clear();
+    EXPECT_EQ(static_cast<float*>(shared.back().get())[10 * kPage / 4 + 1], 0);
+    static_cast<float*>(shared.front().get())[0] = 7;
+    EXPECT_EQ(static_cast<float*>(shared.back().get())[0], 7);
+}
+
+TEST(MakeOfNode, CountsARanksShare) {
+    const auto device = open_cpu(1);
+    {
+        const Tensor alone = device->make_of_node(Type::f32, {10});
+        EXPECT_EQ(device->memory().held(), 40) << "from the device itself, where nobody knows better";
+    }
+    const auto memory = three()[0];
+    device->set_shared_memory({[&](std::size_t bytes) { return memory->allocate(bytes); },
+                               [&](std::size_t bytes) { return memory->allocate_of_node(bytes); }, 3});
+    device->memory().set_limit(400);
+    {
+        const Tensor tensor = device->make_of_node(Type::f32, {250});
+        EXPECT_TRUE(tensor);
+        EXPECT_EQ(device->memory().held(), 334) << "a third of 1000, rounded up";
+    }
+    EXPECT_EQ(device->memory().held(), 0);
+    EXPECT_FALSE(device->make_of_node(Type::f32, {301})) << "beyond the limit";
+    EXPECT_FALSE(device->status());
+}
+
 TEST(MakeToSum, IsCountedAndRefusedAsOtherMemoryIs) {
     const auto device = open_cpu(1);
     EXPECT_TRUE(device->make_to_sum(Type::f32, {10})) << "from the device itself, where nobody knows better";
     const auto memory = three()[0];
     std::size_t asked = 0;
-    device->set_memory_to_sum([&](std::size_t bytes) {
-        asked += bytes;
-        return memory->allocate(bytes);
-    });
+    const SharedMemory::Allocate none = [](std::size_t) { return nullptr; };
+    device->set_shared_memory({[&](std::size_t bytes) {
+                                   asked += bytes;
+                                   return memory->allocate(bytes);
+                               },
+                               none, 3});
     device->memory().set_limit(5000);
     {
         const Tensor tensor = device->make_to_sum(Type::f32, {1000});
@@ -128,7 +188,7 @@ TEST(MakeToSum, IsCountedAndRefusedAsOtherMemoryIs) {
     EXPECT_EQ(asked, 4000u);
 
     const auto other = open_cpu(1);
-    other->set_memory_to_sum([](std::size_t) { return nullptr; });
+    other->set_shared_memory({none, none, 3});
     EXPECT_FALSE(other->make_to_sum(Type::f32, {10}));
     EXPECT_EQ(other->memory().held(), 0);
     EXPECT_FALSE(other->status());
