@@ -30,6 +30,9 @@ constexpr double kCountable = 0x1p60;
 }  // namespace
 
 Result<void> info(const Options& options) {
+    if (options.info_ranks_per_node > 1 && options.device == DeviceChoice::cuda)
+        return fail(Fault::usage,
+                    "--ranks-per-node with --device=cuda: ranks on GPUs have parameters each; leave it out");
     const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
     if (!choice) return tl::make_unexpected(choice.error());
     if (choice->reason) fmt::print("{}\n", *choice->reason);
@@ -54,7 +57,8 @@ Result<void> info(const Options& options) {
     const std::int64_t count = model->parameters().count();
     // The data set is not opened for this.
     const auto needed = [&](bool with_copies) {
-        return estimate_memory(*model, settings, nullptr, options.info_ranks, with_copies);
+        return estimate_memory(*model, settings, nullptr, options.info_ranks, with_copies,
+                               options.info_ranks_per_node);
     };
     const auto has_copies = copies_bf16(options);
     if (!has_copies) return tl::make_unexpected(has_copies.error());
@@ -67,11 +71,14 @@ Result<void> info(const Options& options) {
         fmt::print("  {:<28} {:>23}\n", name, size_text(bytes));
     };
     const std::string precision(name_of(settings.precision));
-    row(settings.precision == Precision::fp32 ? "values" : fmt::format("values in fp32 and {}", precision),
-        needs.parameters);
+    const std::string of_a_node =
+        options.info_ranks_per_node > 1 ? fmt::format(", 1/{} of a node", options.info_ranks_per_node) : "";
+    const std::string values =
+        settings.precision == Precision::fp32 ? "values" : fmt::format("values in fp32 and {}", precision);
+    row(values + of_a_node, needs.parameters);
     row("gradients", needs.gradients);
     const std::string shared =
-        settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : "";
+        settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : of_a_node;
     row(fmt::format("state of {}{}", name_of(settings.optimizer), shared), needs.optimizer);
     row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations - copies);
     if (copies > 0) row("their copies in fp32", copies);

@@ -107,6 +107,11 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     info->add_option("--ranks", options.info_ranks, "for --shard-optimizer: how many share (default: 1)")
         ->check(whole(1, 1'000'000))
         ->type_name("N");
+    info->add_option("--ranks-per-node", options.info_ranks_per_node,
+                     "on CPUs: how many have parameters and optimizer once, in memory that they share "
+                     "(default: 1)")
+        ->check(whole(1, 1'000'000))
+        ->type_name("N");
     auto* prepare = app.add_subcommand("prepare", "make a data set ready: text as tokens, MNIST");
     app.require_subcommand(0, 1);
     add_prepare_options(*prepare, options.prepare);

@@ -74,7 +74,7 @@ struct Options {
     std::optional<std::filesystem::path> tensorboard;
     std::optional<std::int64_t> memory_limit;  // bytes
     MeasureOptions measure;
-    std::int64_t info_ranks = 1;
+    std::int64_t info_ranks = 1, info_ranks_per_node = 1;
     ReportOptions report;
     GenerateOptions generate;
     CacheOptions cache;

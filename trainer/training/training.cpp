@@ -76,14 +76,11 @@ class Run {
         if (settings.accumulate > 1)
             gradient_sum_ = device.make_to_sum(Type::f32, model.parameters().gradients().shape());
         if (settings.log_every > 0) log_metrics_ = device.make(Type::f64, {2});
-        const bool guards = settings.clip || settings.skip_bad_steps;
-        if (guards || settings.log_every > 0) {
-            GradientNorm norm(device, communicator, values);
-            if (guards) step_metrics_ = device.make(Type::f64, {2});
-            if (guards)
-                guard_.emplace(device, std::move(norm), settings.clip);
-            else
-                norm_.emplace(std::move(norm));
+        if (settings.clip || settings.skip_bad_steps) {
+            guard_.emplace(device, GradientNorm(device, communicator, values), settings.clip);
+            step_metrics_ = device.make(Type::f64, {2});
+        } else if (settings.log_every > 0) {
+            norm_.emplace(device, communicator, values);
         }
         std::vector<std::int32_t> order(static_cast<std::size_t>(test_shard_.count));
         std::iota(order.begin(), order.end(), 0);

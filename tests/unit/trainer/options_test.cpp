@@ -314,6 +314,8 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
          "--attention-dropout: '-0.1' is not a number from 0 to below 1, such as 0.1"},
         {{"--attention-dropout=x"}, "--attention-dropout: 'x' is not a number from 0 to below 1"},
         {{"info", "--ranks=0"}, "--ranks: '0' is not a whole number from 1"},
+        {{"info", "--ranks-per-node=0"}, "--ranks-per-node: '0' is not a whole number from 1"},
+        {{"info", "--ranks-per-node=-1"}, "--ranks-per-node: '-1' is not a whole number from 1"},
         {{"--weight-decay=nan"}, "--weight-decay: 'nan' is not a number"},
         {{"--clip-grad=0"}, "--clip-grad: '0' is not a number above 0"},
         {{"--accumulate=0"}, "--accumulate: '0' is not a whole number from 1"},
