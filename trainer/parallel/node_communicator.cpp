@@ -125,12 +125,13 @@ class NodeCommunicator final : public Communicator {
                 return {};
             case NodeBarrier::Outcome::broken:
                 return fail(Fault::world,
-                            "a sum in this node's memory broke off: another rank has died or its node is cut "
-                            "off, see the lines before this one");
+                            "a sum or an update in this node's memory broke off: another rank has died or "
+                            "its node is cut off, see the lines before this one");
             default:
-                return fail(Fault::world, fmt::format("a sum in this node's memory waited {} minutes for "
-                                                      "another rank of this node; see what it does",
-                                                      patience_.count() / 60000));
+                return fail(Fault::world,
+                            fmt::format("a sum or an update in this node's memory waited {} minutes for "
+                                        "another rank of this node; see what it does",
+                                        patience_.count() / 60000));
         }
     }
 };
