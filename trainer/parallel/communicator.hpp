@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "trainer/parallel/node_place.hpp"
@@ -35,6 +36,12 @@ class Communicator {
     // The same as a sum, but it may go on while the caller computes: nobody touches the tensor before
     // finish_sums(), and there is no all_reduce() between. Every rank starts the same ones in the same order.
     virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
+    // The same for several, together where that is cheaper than one after the other.
+    virtual Result<void> start_sums(std::span<const Tensor> tensors) {
+        for (const Tensor& tensor : tensors)
+            if (auto started = start_sum(tensor); !started) return started;
+        return {};
+    }
     // Waits for all that were started (what the device does next comes after them).
     virtual Result<void> finish_sums() { return {}; }
     // Where the sum of a tensor is then: in itself, or, where ranks of a node share memory, in one for all of

@@ -17,12 +17,15 @@ std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t firs
         const std::int64_t wanted = buckets.empty() ? first_bytes : bytes;
         const std::int64_t size = (end - parameter.first) * static_cast<std::int64_t>(sizeof(float));
         if (size < wanted && parameter.first > 0) continue;
-        buckets.push_back({parameter.first, end - parameter.first, number});
+        buckets.push_back({{{parameter.first, end - parameter.first}}, number});
         end = parameter.first;
     }
-    // The rest, biases and the like, is little: one piece, after everything.
-    const std::int64_t rest = parameters.gradients().elements() - parameters.decayed();
-    if (rest > 0) buckets.push_back({parameters.decayed(), rest, 0});
+    // The rest, biases and the like, is little, and final after everything: it goes with the last bucket.
+    const Bucket::Piece rest{parameters.decayed(), parameters.gradients().elements() - parameters.decayed()};
+    if (rest.count == 0) return buckets;
+    if (buckets.empty()) buckets.emplace_back();
+    buckets.back().pieces.push_back(rest);
+    buckets.back().needs = 0;
     return buckets;
 }
 
@@ -52,13 +55,15 @@ void GradientReducer::completed(std::size_t number) {
 
 void GradientReducer::start(const Bucket& bucket) {
     if (!started_) return;
-    Tensor part = parameters_.gradients().view(bucket.first, {bucket.count});
-    if (sum_) {
-        const Tensor all = sum_.view(bucket.first, {bucket.count});
-        device_.add(part, all);
-        part = all;
+    std::vector<Tensor> parts;
+    for (const auto& [first, count] : bucket.pieces) {
+        parts.push_back(parameters_.gradients().view(first, {count}));
+        if (!sum_) continue;
+        const Tensor all = sum_.view(first, {count});
+        device_.add(parts.back(), all);
+        parts.back() = all;
     }
-    started_ = communicator_.start_sum(part);
+    started_ = communicator_.start_sums(parts);
 }
 
 Result<Tensor> GradientReducer::finish() {

@@ -18,10 +18,13 @@ namespace dp::trainer {
 // Bytes of a bucket, as PyTorch has them: the first, with which the network begins, and each other.
 inline constexpr std::int64_t kFirstBucket = std::int64_t{1} << 20, kBucket = std::int64_t{25} << 20;
 
-// A piece of the gradients' memory, final once the parameter of that number has its gradient: the backward
+// Pieces of the gradients' memory, final once the parameter of that number has its gradient: the backward
 // pass goes from the last declared one to the first.
 struct Bucket {
-    std::int64_t first, count;  // elements
+    struct Piece {
+        std::int64_t first, count;  // elements
+    };
+    std::vector<Piece> pieces;
     std::size_t needs;
 };
 

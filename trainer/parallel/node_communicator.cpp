@@ -53,12 +53,19 @@ class NodeCommunicator final : public Communicator {
     }
     Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
 
-    Result<void> start_sum(const Tensor& tensor) override {
-        if (tensor.elements() == 0) return {};
-        auto part = shared(tensor);
-        if (!part) return world_->start_sum(tensor);
+    Result<void> start_sum(const Tensor& tensor) override { return start_sums({&tensor, 1}); }
+    Result<void> start_sums(std::span<const Tensor> tensors) override {
+        std::vector<NodeMemory::Part> parts;
+        for (const Tensor& tensor : tensors) {
+            if (tensor.elements() == 0) continue;
+            if (auto part = shared(tensor))
+                parts.push_back(std::move(*part));
+            else if (auto started = world_->start_sum(tensor); !started)
+                return started;
+        }
+        if (parts.empty()) return {};
         is_summing_ = true;
-        background_.start([this, part = std::move(*part)] { return broken_off_unless(sum(part)); });
+        background_.start([this, parts = std::move(parts)] { return broken_off_unless(sum(parts)); });
         return {};
     }
     Result<void> finish_sums() override {
@@ -102,21 +109,44 @@ class NodeCommunicator final : public Communicator {
         return done;
     }
 
-    Result<void> sum(const NodeMemory::Part& part) {
-        memory_->announce(part);
+    Result<void> sum(const std::vector<NodeMemory::Part>& parts) {
+        memory_->announce(parts.front());
         if (auto all = meet(); !all) return all;  // the numbers of all are there
-        if (!memory_->all_announced(part))
+        if (!memory_->all_announced(parts.front()))
             return fail(Fault::world,
                         "the ranks of this node reduce different tensors: a mistake in the trainer");
-        const auto numbers = memory_->of_all(part);
-        if (!numbers) return tl::make_unexpected(numbers.error());
-        const std::int64_t slices = slices_of(part.numbers(), share_.fewest);
-        if (share_.index >= slices) return {};
-        const Slice mine = slice_of(part.numbers(), slices, share_.index);
-        add_up(*numbers, mine);  // in the memory of the first
-        if (!sum_between_) return {};
-        const Tensor sum(memory_->of_first(part), Type::f32, {part.numbers()});
-        return sum_between_(sum.view(mine.first, {mine.count}));
+        std::vector<Tensor> mine;
+        for (const auto& part : parts) {
+            const auto numbers = memory_->of_all(part);
+            if (!numbers) return tl::make_unexpected(numbers.error());
+            const std::int64_t slices = slices_of(part.numbers(), share_.fewest);
+            if (share_.index >= slices) continue;
+            const Slice slice = slice_of(part.numbers(), slices, share_.index);
+            add_up(*numbers, slice);  // in the memory of the first
+            const Tensor sum(memory_->of_first(part), Type::f32, {part.numbers()});
+            mine.push_back(sum.view(slice.first, {slice.count}));
+        }
+        if (!sum_between_ || mine.empty()) return {};
+        return mine.size() == 1 ? sum_between_(mine.front()) : sum_packed(mine);
+    }
+
+    // A message between busy CPUs costs more than a copy.
+    Result<void> sum_packed(const std::vector<Tensor>& slices) {
+        std::int64_t count = 0;
+        for (const Tensor& slice : slices) count += slice.elements();
+        const auto room = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count));
+        const Tensor all(std::shared_ptr<void>(room, room->data()), Type::f32, {count});
+        const auto copy_each = [&](bool back) {
+            float* at = room->data();
+            for (const Tensor& slice : slices) {
+                std::memcpy(back ? slice.data<float>() : at, back ? at : slice.data<float>(), slice.bytes());
+                at += slice.elements();
+            }
+        };
+        copy_each(false);
+        if (auto summed = sum_between_(all); !summed) return summed;
+        copy_each(true);
+        return {};
     }
 
     Result<void> meet() {

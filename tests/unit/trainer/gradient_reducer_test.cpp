@@ -61,20 +61,21 @@ TEST(BucketsOf, GoFromTheLastDeclaredToTheFirst) {
         std::vector<std::size_t> needs;
     };
     for (const auto& [first_bytes, bytes, needs] : std::vector<Case>{
-             {1, 1, {4, 2, 0, 0}},        // each weight by itself, and the biases
-             {1, 1 << 20, {4, 0, 0}},     // the first one is cut small
-             {1 << 20, 1 << 20, {0, 0}},  // all in one
-             {16 << 10, 1, {2, 0, 0}},    // the last two are worth a bucket
+             {1, 1, {4, 2, 0}},        // each weight by itself, with the first all biases
+             {1, 1 << 20, {4, 0}},     // the first one is cut small
+             {1 << 20, 1 << 20, {0}},  // all in one
+             {16 << 10, 1, {2, 0}},    // the last two are worth a bucket
          }) {
         const auto buckets = buckets_of(parameters, first_bytes, bytes);
         std::vector<std::size_t> found;
         std::vector<bool> covered(static_cast<std::size_t>(parameters.gradients().elements()), false);
         for (const auto& bucket : buckets) {
             found.push_back(bucket.needs);
-            for (std::int64_t i = bucket.first; i < bucket.first + bucket.count; ++i) {
-                EXPECT_FALSE(covered[static_cast<std::size_t>(i)]) << "twice: " << i;
-                covered[static_cast<std::size_t>(i)] = true;
-            }
+            for (const auto& [first, count] : bucket.pieces)
+                for (std::int64_t i = first; i < first + count; ++i) {
+                    EXPECT_FALSE(covered[static_cast<std::size_t>(i)]) << "twice: " << i;
+                    covered[static_cast<std::size_t>(i)] = true;
+                }
         }
         EXPECT_EQ(found, needs);
         EXPECT_TRUE(std::all_of(covered.begin(), covered.end(), [](bool is) { return is; }));
