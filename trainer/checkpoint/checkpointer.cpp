@@ -22,14 +22,19 @@ namespace fs = std::filesystem;
 
 // What rank 0 must know of each rank's shard, as numbers that ranks can exchange: the SHA-256, the sum of
 // losses, the sum of right predictions.
-constexpr std::size_t kShardFacts = 4 + 2;
+constexpr std::size_t kShardFacts = 4 + 2 + 1;
 
-std::array<std::int64_t, kShardFacts> facts_of(const Sha256::Digest& digest, const Progress& progress) {
+std::array<std::int64_t, kShardFacts> facts_of(const WrittenShard& shard, const Progress& progress) {
     std::array<std::int64_t, kShardFacts> facts{};
-    std::memcpy(facts.data(), digest.data(), digest.size());
+    std::memcpy(facts.data(), shard.digest.data(), shard.digest.size());
     facts[4] = std::bit_cast<std::int64_t>(progress.loss);
     facts[5] = std::bit_cast<std::int64_t>(progress.correct);
+    facts[6] = shard.is_finite ? 1 : 0;
     return facts;
+}
+
+bool is_finite(const std::int64_t* facts) {
+    return facts[6] != 0 && std::isfinite(std::bit_cast<double>(facts[4]));
 }
 
 StoredShard shard_of_facts(const std::int64_t* facts) {
@@ -195,26 +200,25 @@ Result<void> Checkpointer::write(const Progress& progress) {
     }
     if (auto done = together(made); !done) return done;
 
-    const auto digest = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_);
-    if (auto done = together(digest ? Result<void>{} : tl::make_unexpected(digest.error())); !done)
-        return done;
-    const auto facts = gather_of_all_ranks(facts_of(*digest, progress), device_, communicator_);
+    const auto shard = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_);
+    if (auto done = together(shard ? Result<void>{} : tl::make_unexpected(shard.error())); !done) return done;
+    const auto facts = gather_of_all_ranks(facts_of(*shard, progress), device_, communicator_);
     if (!facts) return tl::make_unexpected(facts.error());
     Manifest manifest{now_.training, data_source_, progress, {}, {}};
     manifest.precision = now_.precision;
     for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.elements()});
-    double loss = 0;
+    bool all_finite = true;
     for (std::int64_t one = 0; one < world; ++one) {
-        manifest.shards.push_back(
-            shard_of_facts(facts->data() + static_cast<std::size_t>(one) * kShardFacts));
-        loss += manifest.shards.back().loss;
+        const std::int64_t* of_one = facts->data() + static_cast<std::size_t>(one) * kShardFacts;
+        manifest.shards.push_back(shard_of_facts(of_one));
+        all_finite &= is_finite(of_one);
     }
     // Each would push a good one out of the directory.
-    if (!std::isfinite(loss))
+    if (!all_finite)
         return fail(Fault::training,
                     is_first()
-                        ? fmt::format("step {}: the loss is no longer a number; give a smaller --lr and "
-                                      "go on from the checkpoint before this one",
+                        ? fmt::format("step {}: the loss or the model is no longer a number; give a smaller "
+                                      "--lr and go on from the checkpoint before this one",
                                       progress.step)
                         : "");
     Result<void> published;

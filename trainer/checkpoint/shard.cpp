@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/common/fd.hpp"
@@ -105,11 +106,12 @@ std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t 
     return numbers * kNumber;
 }
 
-Result<Sha256::Digest> write_shard(const fs::path& file, const std::vector<Vector>& vectors,
-                                   std::int64_t rank, std::int64_t world, Device& device) {
+Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>& vectors, std::int64_t rank,
+                                 std::int64_t world, Device& device) {
     auto out = DurableFile::create(file);
     if (!out) return tl::make_unexpected(out.error());
     Sha256 sha;
+    bool is_finite = true;
     std::vector<float> chunk(static_cast<std::size_t>(kChunk));
     for (const auto& vector : vectors) {
         const Shard shard = shard_of(vector.elements(), rank, world);
@@ -118,13 +120,15 @@ Result<Sha256::Digest> write_shard(const fs::path& file, const std::vector<Vecto
             device.download(vector.part(shard.first + done, numbers), chunk.data());
             const auto bytes = static_cast<std::size_t>(numbers * kNumber);
             sha.update(chunk.data(), bytes);
+            is_finite &= std::all_of(chunk.begin(), chunk.begin() + numbers,
+                                     [](float number) { return std::isfinite(number); });
             if (auto written = out->write(chunk.data(), bytes); !written)
                 return tl::make_unexpected(written.error());
         }
     }
     if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
     if (auto finished = out->finish(); !finished) return tl::make_unexpected(finished.error());
-    return sha.digest();
+    return WrittenShard{sha.digest(), is_finite};
 }
 
 Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, std::int64_t rank) {

@@ -35,9 +35,14 @@ struct Vector {
 // Bytes of a rank's shard.
 std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t rank, std::int64_t world);
 
-// Writes it durably; gives its SHA-256.
-Result<Sha256::Digest> write_shard(const std::filesystem::path& file, const std::vector<Vector>& vectors,
-                                   std::int64_t rank, std::int64_t world, Device& device);
+struct WrittenShard {
+    Sha256::Digest digest;
+    bool is_finite;  // nothing in it is infinite or no number
+};
+
+// Writes it durably.
+Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::vector<Vector>& vectors,
+                                 std::int64_t rank, std::int64_t world, Device& device);
 
 // Whether a rank's shard is there, whole and undamaged. The error says all.
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,

@@ -165,12 +165,9 @@ class Run {
             number, trained->loss / counted, tested->loss / tests, std::nullopt, seconds, samples / seconds,
             skipped};
         if (info_.classifies) report.test_accuracy = tested->correct / tests;
-        if (!std::isfinite(report.loss)) {  // all ranks see the same sum, so all of them stop here
-            return fail(Fault::training,
-                        fmt::format("epoch {}: the loss is no longer a number; give a smaller --lr "
-                                    "than {}",
-                                    number, settings_.rate.rate));
-        }
+        if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
+            return alike(fmt::format("epoch {}: the loss is no longer a number; give a smaller --lr than {}",
+                                     number, settings_.rate.rate));
         observer_.on_epoch(report, schedule_);
         return report;
     }
@@ -222,6 +219,11 @@ class Run {
     Progress resumed_;                  // what was made before this training went on
     std::optional<Saving> saving_;      // where there are checkpoints
 
+    // What all ranks see in the same numbers, and stop at: one of them says it.
+    tl::unexpected<Error> alike(std::string message) const {
+        return fail(Fault::training, communicator_.rank() == 0 ? std::move(message) : "");
+    }
+
     // `number`: of the step in the training, from 1.
     Result<void> make_step(const Tensor& indices, std::int64_t number) {
         const bool sums = settings_.accumulate > 1;
@@ -249,10 +251,10 @@ class Run {
             const auto verdict = guard_->look(*gradients, optimizer_->part());
             if (!verdict) return tl::make_unexpected(verdict.error());
             if (*verdict == GradientGuard::Verdict::one_too_many)
-                return fail(Fault::training,
-                            fmt::format("step {}: for {} steps in a row the gradients were no numbers; give "
-                                        "a smaller --lr than {}",
-                                        number, kMostBadSteps, settings_.rate.rate));
+                return alike(
+                    fmt::format("step {}: for {} steps in a row the gradients were no numbers; give a "
+                                "smaller --lr than {}",
+                                number, kMostBadSteps, settings_.rate.rate));
             if (*verdict == GradientGuard::Verdict::bad) {
                 ++skipped_;
                 return {};

@@ -216,8 +216,24 @@ TEST(Checkpoints, AModelThatIsNoNumberIsNotSaved) {
     settings.checkpoints.every = 5;
     const Error error = the_error(train_saved(2, settings));
     EXPECT_EQ(error.fault, Fault::training);
-    EXPECT_THAT(error.message, HasSubstr("step 5: the loss is no longer a number"));
+    EXPECT_THAT(error.message, HasSubstr("step 5: the loss or the model is no longer a number"));
     EXPECT_THAT(names_in(directory.path()), IsEmpty());
+}
+
+// The first update ruins the model, and every step after it is skipped: its loss stays that of the first.
+TEST(Checkpoints, AModelThatIsNoNumberIsNotSavedWhereItsStepsAreSkipped) {
+    const Scratch directory;
+    Settings settings = saved_settings(directory.path());
+    settings.optimizer = Optimization::sgd;
+    settings.rate.rate = 1e300;
+    settings.skip_bad_steps = true;
+    settings.checkpoints.every = 5;
+    for (const bool saves : {true, false}) {
+        if (!saves) settings.checkpoints = {};
+        const auto outcomes = train_saved(2, settings);
+        EXPECT_EQ(the_error(outcomes).fault, Fault::training);
+        EXPECT_THAT(names_in(directory.path()), IsEmpty());
+    }
 }
 
 // ---- damage: one line, exit code 2, no step made

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "devices.hpp"
@@ -36,10 +38,10 @@ TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
         manifest.training.parameters = {{"a", {2, 2}, 1}, {"b", {3}, 7}};
         manifest.vectors = {{"values", 11}, {"running", 5}};
         for (std::int64_t rank = 0; rank < world; ++rank) {
-            const auto digest =
+            const auto written =
                 write_shard(directory.path() / shard_name(rank, world), then, rank, world, device());
-            ASSERT_TRUE(digest);
-            manifest.shards.push_back({hex_of(*digest), 0, 0});
+            ASSERT_TRUE(written);
+            manifest.shards.push_back({hex_of(written->digest), 0, 0});
         }
         for (std::int64_t rank = 0; rank < world; ++rank) {
             const auto file = directory.path() / shard_name(rank, world);
@@ -73,10 +75,10 @@ TEST_P(Shards, AreTheSameOfRanksThatHoldTheirPartsOnly) {
                               part.first, 11};
             const auto name = shard_name(rank, world);
             write_shard(whole_directory.path() / name, {whole}, rank, world, device()).value();
-            const auto digest = write_shard(directory.path() / name, {held}, rank, world, device());
-            ASSERT_TRUE(digest);
+            const auto written = write_shard(directory.path() / name, {held}, rank, world, device());
+            ASSERT_TRUE(written);
             EXPECT_EQ(contents_of(directory / name), contents_of(whole_directory / name));
-            manifest.shards.push_back({hex_of(*digest), 0, 0});
+            manifest.shards.push_back({hex_of(written->digest), 0, 0});
         }
         // Read by four ranks, each its part.
         for (std::int64_t rank = 0; rank < 4; ++rank) {
@@ -103,13 +105,26 @@ TEST_P(Shards, AreCopiedInPieces) {
     const std::vector<Vector> then{{"values", numbers(kMany, 0), false}};
     Manifest manifest;
     manifest.vectors = {{"values", kMany}};
-    const auto digest = write_shard(directory.path() / shard_name(0, 1), then, 0, 1, device());
-    ASSERT_TRUE(digest);
-    manifest.shards = {{hex_of(*digest), 0, 0}};
+    const auto written = write_shard(directory.path() / shard_name(0, 1), then, 0, 1, device());
+    ASSERT_TRUE(written);
+    manifest.shards = {{hex_of(written->digest), 0, 0}};
     EXPECT_TRUE(verify_shard(directory.path(), manifest, 0));
     const std::vector<Vector> vectors{{"values", device().make(Type::f32, {kMany}), false}};
     ASSERT_TRUE(read_vectors(directory.path(), manifest, {}, vectors, device()));
     EXPECT_EQ(device().values_of<float>(vectors[0].numbers), device().values_of<float>(then[0].numbers));
+}
+
+TEST_P(Shards, SayWhetherAllInThemIsANumber) {
+    const Scratch directory;
+    for (const float odd : {1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+        std::vector<float> values(20, 1.0f);
+        values[7] = odd;
+        const Vector vector{"values", device().copy_of<float>(Type::f32, {20}, values), false};
+        const auto written = write_shard(directory.path() / shard_name(0, 1), {vector}, 0, 1, device());
+        ASSERT_TRUE(written);
+        EXPECT_EQ(written->is_finite, odd == 1.0f);
+        std::filesystem::remove(directory.path() / shard_name(0, 1));
+    }
 }
 
 TEST_P(Shards, OfAnotherLengthAreRefused) {
