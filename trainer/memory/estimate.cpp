@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of estimate.hpp. It follows what training.cpp allocates.
+// The arithmetic of estimate.hpp. It follows what the classes of training/ allocate.
 #include "trainer/memory/estimate.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Averages gradients over the ranks while the backward pass still makes others: in buckets, each as soon as
-// its gradients are final (Li et al. 2020, "PyTorch Distributed"). training.cpp uses it for each step.
+// its gradients are final (Li et al. 2020, "PyTorch Distributed"). stepper.cpp uses it for each step.
 #ifndef TRAINER_PARALLEL_GRADIENT_REDUCER_HPP
 #define TRAINER_PARALLEL_GRADIENT_REDUCER_HPP
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The norm of a step's gradients, all ranks' and all of them together: for the guard (gradient_guard.hpp) and
-// the logs (training.cpp). Where the ranks of a node have that sum once, each adds up the squares of some
+// the logs (stepper.cpp). Where the ranks of a node have that sum once, each adds up the squares of some
 // blocks of it. Where the blocks end does not depend on the ranks, so that all nodes come to the same bits.
 #ifndef TRAINER_TRAINING_GRADIENT_NORM_HPP
 #define TRAINER_TRAINING_GRADIENT_NORM_HPP

@@ -6,7 +6,7 @@
 //
 // Where the ranks of a node share memory they hold one state together, and each updates its part of the
 // values that they have once. Sharded (--shard-optimizer; ZeRO's first stage, Rajbhandari et al. 2020) each
-// rank holds the state of its part of the parameters only and updates that; training.cpp then lets all ranks
+// rank holds the state of its part of the parameters only and updates that; stepper.cpp then lets all ranks
 // gather the values. A step is elementwise, so what comes out is the same to the bit. The gradients are still
 // summed whole, in buckets behind the backward pass (parallel/gradient_reducer.hpp): to sum only each rank's
 // part of them would send a third less, but clipping by norm would then need another sum over the ranks,

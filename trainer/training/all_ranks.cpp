@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/training/all_ranks.hpp"
+
+#include <array>
+#include <utility>
+
+namespace dp::trainer {
+
+void set_metrics(Device& device, const Metrics& metrics, const Tensor& there) {
+    device.upload(std::array{metrics.loss, metrics.correct}.data(), there);
+}
+
+Metrics get_metrics(Device& device, const Tensor& there) {
+    const auto sums = device.values_of<double>(there);
+    return {sums[0], sums[1]};
+}
+
+AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Observer& observer)
+    : model_(model),
+      device_(device),
+      communicator_(communicator),
+      observer_(observer),
+      sums_(device.make(Type::f64, {2})) {}
+
+Result<Metrics> AllRanks::total(const Metrics& here) {
+    set_metrics(device_, here, sums_);
+    observer_.on_phase(Phase::communication);
+    if (auto done = communicator_.all_reduce(sums_, Reduction::sum); !done)
+        return tl::make_unexpected(done.error());
+    const Metrics all = get_metrics(device_, sums_);
+    if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
+    const auto targets = static_cast<double>(model_.targets_per_sample());
+    return Metrics{all.loss / targets, all.correct / targets};
+}
+
+Result<void> AllRanks::average_buffers() {
+    const Tensor& buffers = model_.parameters().buffers();
+    if (!buffers) return {};
+    observer_.on_phase(Phase::communication);
+    if (auto done = communicator_.all_reduce(buffers, Reduction::sum); !done) return done;
+    device_.scale(buffers, 1.0f / static_cast<float>(communicator_.size()));
+    return {};
+}
+
+tl::unexpected<Error> AllRanks::fail(std::string message) const {
+    return dp::trainer::fail(Fault::training, communicator_.rank() == 0 ? std::move(message) : "");
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model on the test data: each rank tries its part of them, and what comes out is that of all together.
+#ifndef TRAINER_TRAINING_EVALUATION_HPP
+#define TRAINER_TRAINING_EVALUATION_HPP
+
+#include <cstdint>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/parallel/partition.hpp"
+#include "trainer/training/all_ranks.hpp"
+#include "trainer/training/device_samples.hpp"
+#include "trainer/training/settings.hpp"
+
+namespace dp::trainer {
+
+class Evaluation {
+ public:
+    // Of a model that is placed, for batches of test_batch_of() samples. All must outlive this.
+    Evaluation(Model& model, const Samples& test, const Settings& settings, Device& device,
+               Communicator& communicator, Observer& observer);
+
+    // The means over all test samples. Every rank calls.
+    Result<Metrics> test(AllRanks& ranks);
+
+ private:
+    Model& model_;
+    Device& device_;
+    Observer& observer_;
+    std::int64_t count_;  // samples of all ranks
+    Shard shard_;         // of them, this rank's
+    std::int64_t batch_;
+    DeviceSamples samples_;
+    Tensor order_;    // i32, of a shard's samples
+    Tensor metrics_;  // f64 [2]
+};
+
+}  // namespace dp::trainer
+
+#endif
