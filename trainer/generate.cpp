@@ -15,7 +15,6 @@
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu.hpp"
 #include "trainer/models/gpt.hpp"
-#include "trainer/options/checks.hpp"
 #include "trainer/parallel/surroundings.hpp"
 
 namespace dp::trainer {
@@ -67,40 +66,6 @@ Result<GptShape> shape_in(const Manifest& manifest) {
 }
 
 }  // namespace
-
-void add_generate_options(CLI::App& verb, GenerateOptions& options) {
-    verb.add_option("--checkpoint-dir,--checkpoint_dir", options.checkpoint_directory,
-                    "where gpt's checkpoints are")
-        ->required()
-        ->type_name("DIR");
-    verb.add_option("--data-dir,--data_dir", options.data_directory,
-                    "the directory of `trainer prepare` that it was trained on: its tokenizer")
-        ->required()
-        ->type_name("DIR");
-    verb.add_option("--prompt", options.prompt, "what the text begins with (default: nothing)")
-        ->type_name("TEXT");
-    verb.add_option("--tokens", options.tokens, "how many to add (default: 100)")
-        ->check(whole(1, 1'000'000))
-        ->type_name("N");
-    verb.add_option("--temperature", options.temperature,
-                    "below 1 likelier tokens are taken more often; 0: always the likeliest (default: 1)")
-        ->check(number(0, 1000, "0.8"))
-        ->type_name("X");
-    verb.add_option("--top-k,--top_k", options.top_k, "take one of the N likeliest only (default: of all)")
-        ->check(whole(1, 65536))
-        ->type_name("N");
-    verb.add_option("--seed", options.seed, "the same text again for the same seed (default: 1)")
-        ->check(whole(0, std::numeric_limits<std::int64_t>::max()))
-        ->type_name("N");
-    const auto choose = [&options](const std::string& name) {
-        options.precision = name == name_of(Precision::bf16) ? Precision::bf16 : Precision::fp32;
-    };
-    one_of(verb.add_option_function<std::string>(
-               "--precision", choose,
-               "of what flows through the model, whatever it was trained in: fp32, or bf16 to see what that "
-               "gives (default: fp32)"),
-           {"fp32", "bf16"});
-}
 
 std::size_t pick_token(std::span<const float> logits, double temperature, std::int64_t top_k,
                        Random& random) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer generate`: text from a checkpoint of gpt. main.cpp calls it; options.cpp adds its options.
+// `trainer generate`: text from a checkpoint of gpt. main.cpp calls it.
 #ifndef TRAINER_GENERATE_HPP
 #define TRAINER_GENERATE_HPP
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -26,8 +25,6 @@ struct GenerateOptions {
     std::uint64_t seed = 1;
     Precision precision = Precision::fp32;  // of what flows through the model
 };
-
-void add_generate_options(CLI::App& verb, GenerateOptions& options);
 
 // Which token comes next: drawn by the probabilities that the logits stand for, divided by the temperature
 // first (0: the likeliest, the first of equals), among the top_k likeliest (0: among all).

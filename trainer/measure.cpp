@@ -5,14 +5,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
-#include "trainer/options/checks.hpp"
 #include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
@@ -99,15 +98,6 @@ double samples_of(const Measurement& measured) {
 }
 
 }  // namespace
-
-void add_measure_options(CLI::App& verb, MeasureOptions& options) {
-    verb.add_option("--iterations", options.iterations, "steps to measure (default: 50)")
-        ->check(whole(1, 1'000'000))
-        ->type_name("N");
-    verb.add_option("--warmup", options.warmup, "steps before them that do not count (default: 10)")
-        ->check(whole(1, 1'000'000))
-        ->type_name("N");
-}
 
 Spread spread_of(std::vector<double> numbers) {
     std::sort(numbers.begin(), numbers.end());

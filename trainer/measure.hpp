@@ -7,16 +7,12 @@
 #define TRAINER_MEASURE_HPP
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "trainer/reports/report.hpp"
 #include "trainer/training/training.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace dp::trainer {
 
@@ -24,8 +20,6 @@ struct MeasureOptions {
     std::int64_t iterations = 50;
     std::int64_t warmup = 10;
 };
-// Adds them to the verb's command.
-void add_measure_options(CLI::App& verb, MeasureOptions& options);
 
 // Of sorted numbers; in seconds here.
 struct Spread {

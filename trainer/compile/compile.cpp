@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -7,7 +7,7 @@
 #define TRAINER_COMPILE_PLAN_HPP
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 

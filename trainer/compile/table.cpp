@@ -2,6 +2,7 @@
 #include "trainer/compile/table.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "trainer/devices/cpu.hpp"
 

@@ -6,7 +6,7 @@
 #define TRAINER_COMPILE_TABLE_HPP
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -4,13 +4,16 @@
 #ifndef TRAINER_OPTIONS_MODEL_HPP
 #define TRAINER_OPTIONS_MODEL_HPP
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "trainer/models/model.hpp"
 #include "trainer/result.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace dp::trainer {
 

@@ -5,10 +5,13 @@
 #ifndef TRAINER_OPTIONS_OPTIMIZER_HPP
 #define TRAINER_OPTIONS_OPTIMIZER_HPP
 
-#include <CLI/CLI.hpp>
 #include <optional>
 
 #include "trainer/training/optimizer.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace dp::trainer {
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "trainer/options/checks.hpp"
+#include "trainer/options/verbs.hpp"
 
 namespace dp::trainer {
 namespace {

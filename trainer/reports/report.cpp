@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "trainer/reports/progress.hpp"
 #include "trainer/standard_streams.hpp"

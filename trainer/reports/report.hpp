@@ -6,7 +6,7 @@
 #define TRAINER_REPORTS_REPORT_HPP
 
 #include <chrono>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -5,22 +5,14 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "trainer/reports/run_table.hpp"
 
 namespace dp::trainer {
-
-void add_report_options(CLI::App& verb, ReportOptions& options) {
-    verb.add_option("FILE", options.files, "files of --json, logs of runs, or jobs' outputs (slurm-*.out)")
-        ->required()
-        ->type_name("");
-    auto* csv = verb.add_flag("--csv", options.csv, "print comma-separated values");
-    verb.add_flag("--json", options.json, "print an array in JSON")->excludes(csv);
-}
 
 Result<void> report_runs(const ReportOptions& options) {
     std::vector<RunRecord> runs;

@@ -10,10 +10,6 @@
 
 #include "trainer/result.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace dp::trainer {
 
 struct ReportOptions {
@@ -21,8 +17,6 @@ struct ReportOptions {
     bool csv = false;
     bool json = false;
 };
-// Adds them to the verb's command.
-void add_report_options(CLI::App& verb, ReportOptions& options);
 
 Result<void> report_runs(const ReportOptions& options);
 

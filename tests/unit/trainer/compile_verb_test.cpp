@@ -6,7 +6,9 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+
 #include <sys/stat.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cstdlib>

@@ -4,7 +4,9 @@
 #include "trainer/measure.hpp"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <thread>

@@ -6,7 +6,9 @@
 #include "trainer/training/training.hpp"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdlib>
 #include <sstream>

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <sstream>
 
