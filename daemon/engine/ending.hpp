@@ -32,8 +32,9 @@ inline constexpr Patience kTold{Time(5000), Time(30000)};   // told to end: they
 // told to end.
 inline constexpr Time kPoliteDelay{300};
 
-// How long a connection that closed without goodbye is held back: Slurm's SIGKILL for a whole step reaches
-// the daemons of its nodes some milliseconds apart, and none of them is a lost node.
+// How long a connection that closed without goodbye is held back, by the broker and by the other nodes:
+// Slurm's SIGKILL for a whole step reaches the daemons of its nodes some milliseconds apart, and none of them
+// is a lost node.
 inline constexpr Time kLostDelay{100};
 
 // Whether a rank that did not end well decided so, which may be because another one is gone: while a death is

@@ -195,11 +195,12 @@ NodeActions Node::on_measured(wire::NodeUsage usage) {
 }
 
 NodeActions Node::on_broker_lost(const std::string& why, Time now) {
-    lose_broker(why, now);
+    lose_broker(why, joined_ ? kLostDelay : Time(0), now);
     return take();
 }
 
-void Node::lose_broker(const std::string& why, Time now) {
+// Known to be gone; the news is held back for the delay.
+void Node::lose_broker(const std::string& why, Time delay, Time now) {
     if (broker_gone_) return;
     broker_gone_ = true;
     listen_no_more();
@@ -209,11 +210,19 @@ void Node::lose_broker(const std::string& why, Time now) {
         return;
     }
     if (abort_) return;
-    const std::string reason = joined_ ? "node " + config_.host + " lost the rendezvous daemon on " +
-                                             config_.broker_host + ": " + why
-                                       : why;
+    loss_ = {joined_ ? "node " + config_.host + " lost the rendezvous daemon on " + config_.broker_host +
+                           ": " + why
+                     : why,
+             now + delay};
+    if (delay == Time(0)) tell_loss(now);
+}
+
+void Node::tell_loss(Time now) {
+    const std::string reason = std::exchange(loss_, std::nullopt)->reason;
+    if (ending_ || abort_) return;
     if (config_.report_failures && published_) {
-        out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
+        if (is_witness())
+            out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
         end_calls(reason);
         wire::Deaths nobody;
         nobody.set_reason(reason + "; nobody watches any more");
@@ -223,7 +232,7 @@ void Node::lose_broker(const std::string& why, Time now) {
     // Without a plan the waiting tasks of this node print the reason themselves.
     if (published_) {
         outlived_broker_ = true;
-        out_.log.push_back(reason + "; ending the step");
+        if (is_witness()) out_.log.push_back(reason + "; ending the step");
     }
     abort(reason, kBroken, now);
 }
@@ -354,7 +363,12 @@ void Node::check_silence(Time now) {
                            ": its network, the daemon or the node itself stands still; it counts "
                            "as lost after " +
                            words(config_.dead_after));
-    if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), now);
+    if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), Time(0), now);
+}
+
+// Whether this node says that the broker is gone, which all see.
+bool Node::is_witness() const {
+    return config_.own_stderr || config_.node_rank <= kWitnesses;
 }
 
 // Where all nodes see the same, one of them says it; the broker is on one of the first two nearly always.
@@ -369,7 +383,8 @@ NodeActions Node::tick(Time now) {
                         " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout): " +
                         (other_version_.empty() ? "is its node up, and may this node connect to it?"
                                                 : other_version_),
-                    now);
+                    Time(0), now);
+    if (loss_ && now >= loss_->until) tell_loss(now);
     std::vector<uint32_t> overdue;
     for (const auto& [rank, exit] : exits_)
         if (now >= exit.deadline) overdue.push_back(rank);
@@ -393,6 +408,7 @@ std::optional<Time> Node::next_deadline() const {
     std::optional<Time> next = earlier(term_at_, kill_at_);
     next = earlier(earlier(next, tell_hellos_at_), earlier(tell_good_news_at_, gatherings_.next_deadline()));
     next = earlier(earlier(next, beat_at_), silence_.next_check());
+    if (loss_) next = earlier(next, loss_->until);
     for (const auto& [rank, exit] : exits_) next = earlier(next, exit.deadline);
     if (!joined_ && !broker_gone_) next = earlier(next, started_ + config_.timeout);
     return next;

@@ -149,6 +149,11 @@ class Node {
     std::string address_;
     bool joined_ = false;
     bool broker_gone_ = false;
+    struct Loss {
+        std::string reason;
+        Time until{};
+    };
+    std::optional<Loss> loss_;  // of the broker, not told yet
     bool outlived_broker_ = false;
     bool published_ = false;
     bool cancelled_ = false;
@@ -190,7 +195,9 @@ class Node {
     void leave_if_all_told();
     void check_silence(Time now);
     void listen_no_more();
-    void lose_broker(const std::string& why, Time now);
+    void lose_broker(const std::string& why, Time delay, Time now);
+    void tell_loss(Time now);
+    bool is_witness() const;
     bool speaks_for_all() const;
 };
 

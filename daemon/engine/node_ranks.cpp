@@ -112,7 +112,7 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
 void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {
     if (const std::string why = too_large(request); !why.empty())
         return reply(connection, request.id(), wire::TOO_LARGE, why);
-    if (broker_gone_)
+    if (broker_gone_ && !loss_)
         return reply(
             connection, request.id(), wire::LOST,
             "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");

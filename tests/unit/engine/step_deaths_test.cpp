@@ -190,6 +190,7 @@ TEST(RanksLeftBehind, AreThoseOfALostBroker) {
         Simulation s(6, 1, Time(10000), false, report);
         s.join_all();
         for (uint32_t node = 1; node < 6; ++node) s.lose_broker(node);
+        s.pass(kLostDelay);
         for (uint32_t node = 0; node < 6; ++node)
             EXPECT_EQ(s.nodes[node]->leaves_ranks_behind(), !report && node >= 1 && node <= kWitnesses)
                 << node;
@@ -199,7 +200,21 @@ TEST(RanksLeftBehind, AreThoseOfALostBroker) {
     s.join_all();
     s.exit(0, kKilled);
     s.lose_broker(1);
+    s.pass(kLostDelay);
     EXPECT_FALSE(s.nodes[1]->leaves_ranks_behind());
+}
+
+// All of them know, and not one of them which of the others is left to say it.
+TEST(Death, OfTheBrokerIsSaidByAFewNodesHoweverManyThereAre) {
+    for (const bool report : {false, true}) {
+        Simulation s(40, 1, Time(10000), false, report);
+        s.join_all();
+        for (uint32_t node = 1; node < 40; ++node) s.lose_broker(node);
+        s.pass(kLostDelay);
+        EXPECT_EQ(s.log.size(), kWitnesses);
+        for (const auto& line : s.log)
+            EXPECT_NE(line.find("lost the rendezvous daemon on gpu0"), std::string::npos);
+    }
 }
 
 TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
@@ -267,7 +282,7 @@ TEST(Report, ANodeThatIsLostBeforeItsRanksSaidHelloEndsNobodyLater) {
     EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
 }
 
-TEST(Report, WithoutABrokerWhoWaitsIsToldAtOnce) {
+TEST(Report, WithoutABrokerWhoWaitsIsTold) {
     Simulation s(2, 2, Time(10000), false, true);
     s.join_all();
     s.hello_all();
@@ -277,10 +292,14 @@ TEST(Report, WithoutABrokerWhoWaitsIsToldAtOnce) {
     get.mutable_get()->set_key("never");
     s.request(3, 2, get);
     s.lose_broker(1);
-    EXPECT_EQ(s.ranks[2].replies.at(1).status(), wire::LOST);
-    EXPECT_EQ(s.ranks[3].replies.at(1).status(), wire::LOST);
-    EXPECT_EQ(s.ranks[3].replies.at(2).status(), wire::LOST);
-    EXPECT_NE(s.ranks[2].replies.at(1).error().find("lost the rendezvous daemon on gpu0"), std::string::npos);
+    s.request(3, 3, get);
+    s.pass(kLostDelay);
+    const std::pair<uint32_t, uint64_t> calls[] = {{2, 1}, {3, 1}, {3, 2}, {3, 3}};
+    for (const auto& [rank, id] : calls) {
+        const wire::Reply& told = s.ranks[rank].replies.at(id);
+        EXPECT_EQ(told.status(), wire::LOST);
+        EXPECT_NE(told.error().find("lost the rendezvous daemon on gpu0"), std::string::npos);
+    }
     EXPECT_EQ(s.ranks[2].aborted, "");
 }
 
@@ -377,6 +396,21 @@ TEST(Death, NodesThatSlurmKillsTogetherAreNotLost) {
     s.join_all();
     s.cut(1);
     EXPECT_TRUE(s.log.empty());  // and then SIGKILL reaches the broker, too
+}
+
+TEST(Death, OfABrokerThatSlurmKillsWithTheStepIsNotOne) {
+    for (const bool report : {false, true}) {
+        Simulation s(2, 2, Time(10000), false, report);
+        s.join_all();
+        s.hello_all();
+        s.lose_broker(1);
+        s.pass(kLostDelay / 2);
+        for (uint32_t rank : {2u, 3u}) s.exit(rank, kKilled);
+        s.end(1);
+        EXPECT_TRUE(s.nodes[1]->finished());
+        s.pass(2 * kLostDelay);
+        EXPECT_TRUE(s.log.empty()) << s.log.front();
+    }
 }
 
 TEST(Patience, FollowsTheStatus) {
