@@ -67,7 +67,12 @@ void Broker::own_node_left(Time now) {
         abort("the ranks on " + members_.nodes()[config_.own_node].host +
                   " ended before the world was complete",
               kBroken);
-    leave_at_ = aborted_ ? now : now + kBrokerLinger;
+    leave_at_ = now + kBrokerLinger;
+}
+
+// A step that ends takes no more nodes.
+void Broker::finish_if_nobody_is_here() {
+    if (members_.all_left() || (aborted_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
 }
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
@@ -97,7 +102,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             members_.leave(node);
             forget_node(node);
             if (node == config_.own_node) own_node_left(now);
-            if (members_.all_left()) finished_ = true;
+            finish_if_nobody_is_here();
             break;
         case wire::FromNode::kOwner: {
             SocketOwner owner;
@@ -336,6 +341,9 @@ BrokerActions Broker::tick(Time now) {
     tell_suspicions(static_cast<size_t>(due - suspicions_.begin()), now);
     if (leave_at_ && now >= *leave_at_ && !finished_) {
         finished_ = true;
+        // It has not heard that the step ends.
+        for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+            node_is_gone_ |= silence_.silent_for(node, now) > Time(0);
         const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
                                 " has left (rank 0's node has finished)";
         deliver(store_.end(wire::LOST, why));

@@ -88,8 +88,8 @@ class Broker {
     // Nothing is left to do: every node has left, or the broker stayed its time.
     bool finished() const { return finished_; }
 
-    // The step is being ended, and there is a node whose ranks its daemon cannot end: it was lost, or its
-    // launcher was killed, without which Slurm waits for ever.
+    // The step is being ended, and there is a node whose ranks its daemon cannot end: it was lost or stands
+    // still, or its launcher was killed, without which Slurm waits for ever.
     bool leaves_ranks_behind() const { return aborted_ && node_is_gone_; }
 
     const Membership& membership() const { return members_; }
@@ -155,6 +155,7 @@ class Broker {
     void tell_deaths(Time now);
     void forget_node(uint32_t node);
     void own_node_left(Time now);
+    void finish_if_nobody_is_here();
     void check_arrivals(Time now);
     void await(const std::string& there, Time since, std::span<const uint32_t> late, Time now);
     bool complete() const;

@@ -110,7 +110,7 @@ void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
     forget_node(node);
     suspicions_.push_back({named(std::span(&node, 1)) + " is lost: " + why, kBroken, now + delay, ranks});
     for (uint32_t rank : ranks) store_.drop(rank);
-    if (members_.all_left()) finished_ = true;
+    finish_if_nobody_is_here();
 }
 
 void Broker::check_silence(Time now) {

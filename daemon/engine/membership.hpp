@@ -58,6 +58,7 @@ class Membership {
     const std::vector<Rank>& ranks() const { return ranks_; }
     bool all_joined() const { return joined_ == nodes_.size(); }
     bool all_left() const { return gone_ == nodes_.size(); }
+    bool nobody_is_here() const { return gone_ == joined_; }
     bool all_exited() const { return exited_ == ranks_.size(); }
     size_t hellos() const { return hellos_; }
     // How many without_hello() has.

@@ -185,6 +185,42 @@ TEST(RanksLeftBehind, AreThoseOfALostNodeOrOfAKilledLauncherInAStepThatEnds) {
         }
 }
 
+// It has not heard that the step ends, and its silence is too short to be lost when rank 0's node has ended.
+TEST(RanksLeftBehind, AreThoseOfANodeThatStandsStillWhileTheStepEnds) {
+    for (const bool still : {false, true}) {
+        Simulation s(3, 1);
+        s.join_all();
+        s.hello_all();
+        if (still) s.frozen = {2};
+        s.pass(Time(1000));
+        s.exit(1, kKilled);
+        s.end(1);
+        s.exit(0, SIGTERM);
+        s.end(0);
+        EXPECT_FALSE(s.broker->finished()) << "the others may still be ending";
+        if (!still) {
+            s.exit(2, SIGTERM);
+            s.end(2);
+            EXPECT_TRUE(s.broker->finished());
+        }
+        s.pass(kBrokerLinger);
+        EXPECT_TRUE(s.broker->finished());
+        EXPECT_EQ(s.broker->leaves_ranks_behind(), still);
+    }
+}
+
+TEST(RanksLeftBehind, NobodyWaitsForANodeThatNeverCame) {
+    Simulation s(3, 1, Time(10000));
+    s.join(0);
+    s.join(1);
+    s.pass(Time(10000));
+    for (uint32_t rank : {0u, 1u}) s.exit(rank, 1 << 8);
+    s.end(0);
+    EXPECT_FALSE(s.broker->finished());
+    s.end(1);
+    EXPECT_TRUE(s.broker->finished());
+}
+
 TEST(RanksLeftBehind, AreThoseOfALostBroker) {
     for (const bool report : {false, true}) {
         Simulation s(6, 1, Time(10000), false, report);
