@@ -124,6 +124,26 @@ def test_a_killed_daemon_ends_programs_that_know_nothing_of_it(cluster, node):
     cluster.assert_idle(deadline=30)
 
 
+@pytest.mark.parametrize("still, dies", [("node02", "node01"), ("node01", "node02")])
+def test_a_rank_dies_while_a_node_stands_still(cluster, still, dies):
+    """That node cannot hear that the step ends, and is not silent for long enough to be lost: Slurm ends its ranks."""
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "sh", "-c", "echo runs; exec sleep 300"])
+    assert all("runs" in step.stdout.readline() for _ in range(4))
+    daemon, = (p["pid"] for p in cluster.processes([still]) if p["command"].startswith("dp-rendezvousd"))
+    os.kill(daemon, signal.SIGSTOP)
+    time.sleep(1)
+    os.kill(next(p["pid"] for p in cluster.processes([dies]) if p["command"].startswith("sleep")), signal.SIGKILL)
+    killed = time.monotonic()
+    try:
+        _, err = step.communicate(timeout=50)
+    finally:
+        cluster.run(["scancel", "-u", "alice"])
+    assert step.returncode != 0 and time.monotonic() - killed < (10 if still == "node02" else 45), err
+    assert re.search(rf"slurm-dp: .*{still}.* has been silent for 800 ms", err), err
+    cluster.assert_nothing_left(deadline=10)
+    cluster.assert_idle(deadline=30)
+
+
 def test_a_killed_rank_is_named_at_once(world):
     training = world(seconds=60)
     victim = training.ranks("node02")[0]
