@@ -284,6 +284,11 @@ BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends,
     return take();
 }
 
+BrokerActions Broker::on_torch_arrival(uint32_t node, Time now) {
+    torch_arrivals_.arrive(node, now);
+    return take();
+}
+
 // Every node has connected, and once one rank has said hello, all have.
 bool Broker::complete() const {
     return members_.all_joined() && (!first_hello_ || members_.awaited() == 0);
@@ -321,6 +326,9 @@ BrokerActions Broker::tick(Time now) {
     if (!untold_.reason().empty() && now >= quiet_until_) tell_deaths(now);
     if (say_stopped_at_ && now >= *say_stopped_at_) say_who_stands_still();
     check_arrivals(now);  // first: who waits for a rank that never came hears of that
+    if (!aborted_)
+        if (std::string late = torch_arrivals_.notice(members_, now); !late.empty())
+            out_.log.push_back(std::move(late));
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
     check_silence(now);
@@ -366,6 +374,7 @@ std::optional<Time> Broker::next_deadline() const {
     if (!untold_.reason().empty()) next = earlier(next, quiet_until_);
     next = earlier(next, say_stopped_at_);
     if (aborted_) return next;
+    next = earlier(next, torch_arrivals_.next_notice());
     if (complete()) return next;
     next = earlier(next, next_notice_);
     return earlier(next, (members_.all_joined() ? *first_hello_ : started_) + config_.timeout);

@@ -23,6 +23,7 @@
 #include "engine/silence.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
+#include "engine/torch_arrivals.hpp"
 #include "engine/usage.hpp"
 #include "engine/vouching.hpp"
 
@@ -82,6 +83,8 @@ class Broker {
     // Somebody has connected to a port that only the step's user may use; `connection` is the caller's own
     // number. The verdict comes with these actions or with later ones, within kVouchDeadline.
     BrokerActions on_connection(uint64_t connection, const SocketEnds& ends, Time now);
+    // A program on the node, whose connection was let in, has opened PyTorch's store.
+    BrokerActions on_torch_arrival(uint32_t node, Time now);
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -100,6 +103,7 @@ class Broker {
     Store store_;
     Meetings meetings_;
     Vouching vouching_;
+    TorchArrivals torch_arrivals_{kFirstLateNotice};
     Silence silence_;
     UsageRounds usage_;
     std::optional<Time> beat_at_;  // while there are other nodes

@@ -32,7 +32,7 @@ Vouching::Inquiry Vouching::ask(uint64_t connection, const SocketEnds& ends, Tim
 }
 
 Vouching::Verdict Vouching::refuse(std::map<uint64_t, Pending>::iterator which, std::string why) {
-    Verdict out{which->first, std::move(why)};
+    Verdict out{which->first, std::move(why), 0};
     pending_.erase(which);
     return out;
 }
@@ -57,7 +57,7 @@ std::optional<Vouching::Verdict> Vouching::answer(uint32_t node, uint64_t connec
         return refuse(found, "it belongs to user id " + std::to_string(*owner.uid) +
                                  ", and this step to user id " + std::to_string(owner_));
     pending_.erase(found);
-    return Verdict{connection, ""};
+    return Verdict{connection, "", node};
 }
 
 std::vector<Vouching::Verdict> Vouching::remove_node(uint32_t node) {

@@ -52,6 +52,7 @@ class Vouching {
     struct Verdict {
         uint64_t connection = 0;
         std::string refused;  // why; empty: let it in
+        uint32_t node = 0;    // it comes from there, where it is let in
         bool operator==(const Verdict&) const = default;
     };
 

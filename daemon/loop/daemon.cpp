@@ -144,10 +144,12 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
             },
             [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
         if (config_.torch_store)
-            torch_server_.emplace(base_.get(), kFdMaster, config_.world_size, strangers_,
-                                  [this](uint64_t connection, const SocketEnds& ends) {
-                                      perform(broker_->on_connection(connection, ends, now()));
-                                  });
+            torch_server_.emplace(
+                base_.get(), kFdMaster, config_.world_size, strangers_,
+                [this](uint64_t connection, const SocketEnds& ends) {
+                    perform(broker_->on_connection(connection, ends, now()));
+                },
+                [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
         perform(node_.on_joined(config_.master_addr, now()));
     } else {
         broker_link_.emplace(

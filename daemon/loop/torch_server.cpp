@@ -31,11 +31,12 @@ size_t unsent(bufferevent* buffer) {
 }  // namespace
 
 TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
-                         OnConnection on_connection)
+                         OnConnection on_connection, OnArrival on_arrival)
     : base_(base),
       most_clients_(kMoreTorchClients + kTorchClientsARank * world_size),
       strangers_(strangers),
       on_connection_(std::move(on_connection)),
+      on_arrival_(std::move(on_arrival)),
       listener_(
           base, socket, [this](Fd fd) { accept(std::move(fd)); },
           [this](int error) { strangers_.no_room(error); }) {}
@@ -57,7 +58,7 @@ void TorchServer::decide(const Vouching::Verdict& verdict) {
     else if (clients_.size() - over_.size() >= most_clients_)
         refuse(stranger, "there are " + std::to_string(most_clients_) + " of this step already");
     else
-        admit(verdict.connection, std::move(stranger));
+        admit(verdict.connection, verdict.node, std::move(stranger));
 }
 
 void TorchServer::refuse(const Stranger& stranger, const std::string& why) {
@@ -68,7 +69,7 @@ void TorchServer::mention(const std::string& address, const std::string& why) {
     strangers_.mention("a connection from " + address + " to PyTorch's store (MASTER_PORT)", why);
 }
 
-void TorchServer::admit(uint64_t id, Stranger stranger) {
+void TorchServer::admit(uint64_t id, uint32_t node, Stranger stranger) {
     if (!is_established(stranger.socket.get())) return;  // it looked and went, like a port scan
     const int on = 1;
     setsockopt(stranger.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -76,6 +77,7 @@ void TorchServer::admit(uint64_t id, Stranger stranger) {
     client.server = this;
     client.id = id;
     client.address = std::move(stranger.address);
+    client.node = node;
     client.buffer.reset(bufferevent_socket_new(base_, stranger.socket.release(), BEV_OPT_CLOSE_ON_FREE));
     bufferevent_setcb(client.buffer.get(), on_bytes, on_bytes, on_event, &client);
     bufferevent_setwatermark(client.buffer.get(), EV_WRITE, kTorchUnsent / 2, 0);
@@ -93,6 +95,7 @@ void TorchServer::serve(Client& client) {
             store_.receive(client.id, {static_cast<const char*>(chunk.iov_base), chunk.iov_len});
         evbuffer_drain(input, actions.taken);
         perform(actions);
+        if (actions.arrived) on_arrival_(client.node);
     }
     if (over_.contains(client.id)) return;
     // By disabling, not by a watermark: libevent calls again and again where a call-back leaves too much.

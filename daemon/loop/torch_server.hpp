@@ -38,8 +38,11 @@ class TorchServer {
     // it that not too many wait for it.
     using OnConnection = std::function<void(uint64_t connection, const SocketEnds&)>;
 
+    // A program on that node has opened the store.
+    using OnArrival = std::function<void(uint32_t node)>;
+
     TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
-                OnConnection on_connection);
+                OnConnection on_connection, OnArrival on_arrival);
 
     void decide(const Vouching::Verdict& verdict);
     // Frees connections that are over. Called by the loop when no call-back of theirs is running.
@@ -55,6 +58,7 @@ class TorchServer {
         TorchServer* server = nullptr;
         TorchClient id = 0;
         std::string address;
+        uint32_t node = 0;
         std::unique_ptr<bufferevent, FreeBuffer> buffer;
     };
     struct Stranger {
@@ -66,6 +70,7 @@ class TorchServer {
     size_t most_clients_;
     StrangerLog& strangers_;
     OnConnection on_connection_;
+    OnArrival on_arrival_;
     TorchStore store_;
     std::map<uint64_t, Stranger> unvouched_;
     std::map<TorchClient, Client> clients_;
@@ -74,7 +79,7 @@ class TorchServer {
     Listener listener_;
 
     void accept(Fd socket);
-    void admit(uint64_t id, Stranger stranger);
+    void admit(uint64_t id, uint32_t node, Stranger stranger);
     void refuse(const Stranger& stranger, const std::string& why);
     void mention(const std::string& address, const std::string& why);
     void serve(Client& client);

@@ -9,6 +9,9 @@
 namespace dp {
 namespace {
 
+// Where every process counts itself when it opens the store (TCPStore.cpp, waitForWorkers).
+constexpr std::string_view kWorkers = "init/";
+
 constexpr char kReady = 0;
 constexpr char kNotReady = 1;
 constexpr char kStopWaiting = 0;
@@ -253,7 +256,9 @@ void TorchStore::add(TorchClient id, const TorchRequest& request) {
         close(id, "key " + quoted(key) + " would leave 64 bits");
         return;
     }
-    if (put(id, key, std::to_string(sum))) reply(id, little_endian(sum));
+    if (!put(id, key, std::to_string(sum))) return;
+    reply(id, little_endian(sum));
+    if (key == kWorkers) out_.arrived = !std::exchange(clients_.at(id).arrived, true);
 }
 
 void TorchStore::remove(TorchClient id, const std::string& key) {

@@ -47,6 +47,7 @@ struct TorchActions {
     size_t taken = 0;  // of the bytes that were given
     std::vector<TorchSend> sends;
     std::vector<std::pair<TorchClient, std::string>> closed;  // and why
+    bool arrived = false;  // the client's program has opened the store: it has counted itself, once
 };
 
 class TorchStore {
@@ -66,6 +67,7 @@ class TorchStore {
         TorchReader reader;
         std::set<std::string> awaited;  // not empty: it waits
         std::set<std::string> watched;
+        bool arrived = false;
     };
 
     std::map<TorchClient, Client> clients_;

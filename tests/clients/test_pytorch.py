@@ -127,6 +127,18 @@ def test_what_programs_ask_of_the_store(cluster, programs):
     assert "slurm-dp" not in done.stderr, done.stderr
 
 
+def test_a_rank_that_does_not_come_to_the_store_is_named_while_the_others_wait(cluster, programs):
+    """PyTorch itself says nothing for half an hour."""
+    script = f"test $RANK != 3 || read go; exec {PYTHON} {programs}/train_ddp.py"
+    step = cluster.popen(["srun", *LAYOUT.split(), "-w", "node01,node02", "--dp-store=torch", "sh", "-c", script], stdin=subprocess.PIPE)
+    said = iter(step.stderr.readline, "")
+    late = next((line for line in said if "1 of ranks 2-3" in line), "nothing")
+    assert re.fullmatch(r"(\d: )?slurm-dp: 3 of 4 ranks are at PyTorch's store after \d+ s; missing: node02: 1 of ranks 2-3\n", late), late
+    out, err = step.communicate("go\n", timeout=60)
+    assert step.returncode == 0, err
+    assert_trained(out)
+
+
 def test_the_broker_serves_the_store_and_no_rank_binds_the_port(cluster):
     """Else rank 0's PyTorch would serve itself, and these tests would prove nothing about the broker."""
     script = "import os, sys, torch.distributed as d; d.init_process_group('gloo'); d.barrier(); " \

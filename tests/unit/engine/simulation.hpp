@@ -141,6 +141,7 @@ class Simulation {
     void connect(uint64_t connection, const SocketEnds& ends) {
         perform(broker->on_connection(connection, ends, now));
     }
+    void open_torch_store(uint32_t node) { perform(broker->on_torch_arrival(node, now)); }
     // Any message, as if a relay had sent it.
     void from_node(uint32_t node, const wire::FromNode& message) {
         perform(broker->on_message(node, message, now));

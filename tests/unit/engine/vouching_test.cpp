@@ -59,7 +59,7 @@ TEST_F(VouchingTest, AnAddressOfNoNodeIsRefusedAtOnce) {
 
 TEST_F(VouchingTest, TheStepsUserIsLetIn) {
     vouching.ask(7, from("10.0.0.2"), kNow);
-    EXPECT_EQ(vouching.answer(1, 7, {kAlice, ""}), (Vouching::Verdict{7, ""}));
+    EXPECT_EQ(vouching.answer(1, 7, {kAlice, ""}), (Vouching::Verdict{7, "", 1}));
     EXPECT_FALSE(vouching.answer(1, 7, {kBob, ""}));  // that is decided
     EXPECT_FALSE(vouching.next_deadline());
 }
@@ -158,7 +158,8 @@ TEST(VouchingInAStep, TheNodeLooksUpAndTheBrokerDecides) {
         step.connect(5, from(row.client));
         ASSERT_EQ(step.lookups.size(), 1u) << row.client;
         EXPECT_EQ(step.lookups[0], std::make_pair(row.node, from(row.client)));
-        EXPECT_EQ(step.verdicts, (std::vector<Vouching::Verdict>{{5, row.refused}}));
+        EXPECT_EQ(step.verdicts,
+                  (std::vector<Vouching::Verdict>{{5, row.refused, row.refused.empty() ? row.node : 0}}));
     }
     step.verdicts.clear();
     step.connect(6, from("10.9.9.9"));

@@ -24,12 +24,18 @@ class TorchServerTest : public ServerTest {
  protected:
     BoundPort port = *listen_on_first_free(candidate_ports({79, 1, 0, ""}), "the test");
     std::vector<std::pair<uint64_t, SocketEnds>> asked;
+    std::vector<uint32_t> arrived;  // their nodes
     bool admit_all = false;
-    TorchServer server{base.get(), port.socket.get(), 2, strangers,
+    static constexpr uint32_t kNode = 3;
+    TorchServer server{base.get(),
+                       port.socket.get(),
+                       2,
+                       strangers,
                        [this](uint64_t id, const SocketEnds& ends) {
                            asked.emplace_back(id, ends);
-                           if (admit_all) server.decide({id, ""});
-                       }};
+                           if (admit_all) server.decide({id, "", kNode});
+                       },
+                       [this](uint32_t node) { arrived.push_back(node); }};
 
     Fd connect_one() const {
         Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -78,6 +84,16 @@ TEST_F(TorchServerTest, NotAByteIsReadOrAnsweredBeforeSomebodyVouches) {
     EXPECT_EQ(recv(client.get(), &byte, 1, MSG_DONTWAIT), -1);
     server.decide({asked[0].first, ""});
     EXPECT_EQ(receive(client, 12), u64(1) + u(42, 4));
+}
+
+TEST_F(TorchServerTest, WhoOpensTheStoreIsReportedWithItsNode) {
+    admit_all = true;
+    Fd looks = connect_one();
+    EXPECT_EQ(answer(looks, kGreeting + op(13) + u(1, 4), 4), u(1, 4));
+    EXPECT_EQ(arrived, std::vector<uint32_t>{});
+    Fd comes = connect_one();
+    EXPECT_EQ(answer(comes, kGreeting + op(4) + s("init/") + u64(1), 8), u64(1));
+    EXPECT_EQ(arrived, std::vector<uint32_t>{kNode});
 }
 
 TEST_F(TorchServerTest, WhoIsRefusedGetsNothingAndLeavesNothing) {

@@ -20,6 +20,7 @@ class TorchStoreTest : public testing::Test {
     TorchStore store;
     std::map<TorchClient, std::string> got;
     std::map<TorchClient, std::string> closed;
+    std::vector<TorchClient> arrived;
 
     void SetUp() override {
         for (TorchClient id : {1, 2, 3, 4}) {
@@ -33,6 +34,7 @@ class TorchStoreTest : public testing::Test {
             TorchActions actions = store.receive(id, bytes);
             for (const auto& one : actions.sends) got[one.client] += one.head + (one.value ? *one.value : "");
             for (const auto& [who, why] : actions.closed) closed[who] = why;
+            if (actions.arrived) arrived.push_back(id);
             if (actions.taken == 0) break;
             bytes.remove_prefix(actions.taken);
         }
@@ -90,6 +92,16 @@ TEST_F(TorchStoreTest, Add) {
     EXPECT_EQ(ask(2, add("n", 1)), "");
     EXPECT_EQ(closed[2], "it added to key \"n\", which holds no number");
     EXPECT_EQ(ask(3, get("n")), s("none"));
+}
+
+TEST_F(TorchStoreTest, AProgramArrivesOnceWhenItCountsItself) {
+    for (TorchClient id : {1, 2}) send(id, add("/init/", 1) + set("init/2", "1") + add("init", 1));
+    EXPECT_TRUE(arrived.empty());
+    for (int i = 0; i < 2; ++i) {
+        send(kOld, op(3) + s("init/") + u64(1));  // its operations are numbered from SET
+        send(2, add("init/", 1));
+    }
+    EXPECT_EQ(arrived, (std::vector<TorchClient>{kOld, 2}));
 }
 
 TEST_F(TorchStoreTest, CheckDeleteAppend) {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/torch_arrivals.hpp"
+
+#include <algorithm>
+
+#include "common/hostlist.hpp"
+#include "common/text.hpp"
+
+namespace dp {
+
+void TorchArrivals::arrive(uint32_t node, Time now) {
+    if (by_node_.empty()) {
+        first_ = now;
+        next_ = now + pause_;
+    }
+    ++by_node_[node];
+}
+
+std::string TorchArrivals::notice(const Membership& members, Time now) {
+    if (!next_ || now < *next_) return "";
+    next_.reset();
+    size_t there = 0;
+    std::string missing;
+    for (uint32_t number = 0; number < members.nodes().size(); ++number) {
+        const Membership::Node& node = members.nodes()[number];
+        // Nobody waits any longer for one that has ended, and whether it had come is not known.
+        const auto has_ended = [&](uint32_t rank) {
+            return members.ranks()[rank].state == Membership::RankState::exited;
+        };
+        if (node.lost || std::any_of(node.ranks.begin(), node.ranks.end(), has_ended)) return "";
+        const size_t here = std::min(by_node_[number], node.ranks.size());
+        there += here;
+        if (here == node.ranks.size()) continue;
+        missing += (missing.empty() ? "" : "; ") + node.host + ": ";
+        if (here > 0) missing += std::to_string(node.ranks.size() - here) + " of ";
+        missing += name_ranks(node.ranks);
+    }
+    if (missing.empty()) return "";
+    next_ = now + (pause_ *= 2);
+    return std::to_string(there) + " of " + plural(members.ranks().size(), "rank") +
+           " are at PyTorch's store after " + words(now - first_) + "; missing: " + missing;
+}
+
+}  // namespace dp
