@@ -210,6 +210,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         return;
     }
     if (abort_) return;
+    outlived_broker_ = published_ && !config_.report_failures;
     loss_ = {joined_ ? "node " + config_.host + " lost the rendezvous daemon on " + config_.broker_host +
                            ": " + why
                      : why,
@@ -230,10 +231,7 @@ void Node::tell_loss(Time now) {
         return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
-    if (published_) {
-        outlived_broker_ = true;
-        if (is_witness()) out_.log.push_back(reason + "; ending the step");
-    }
+    if (published_ && is_witness()) out_.log.push_back(reason + "; ending the step");
     abort(reason, kBroken, now);
 }
 

@@ -231,6 +231,14 @@ TEST(RanksLeftBehind, AreThoseOfALostBroker) {
             EXPECT_EQ(s.nodes[node]->leaves_ranks_behind(), !report && node >= 1 && node <= kWitnesses)
                 << node;
     }
+    // Also where this node ends before it has told.
+    Simulation both(2, 1);
+    both.join_all();
+    both.lose_broker(1);
+    both.exit(1, kKilled);
+    both.end(1);
+    EXPECT_TRUE(both.nodes[1]->finished());
+    EXPECT_TRUE(both.nodes[1]->leaves_ranks_behind());
     // One that left because the step ends is not lost.
     Simulation s(2, 1);
     s.join_all();
