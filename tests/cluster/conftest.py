@@ -25,7 +25,8 @@ def pytest_configure(config):
 
 def cluster_name(suffix=""):
     # tests/run sets it, so that it can clear up after a pytest that was killed; else each run of pytest has its own.
-    return (os.environ.get("DP_TEST_CLUSTER") or f"test-{os.getpid()}") + suffix
+    # Each of pytest-xdist's workers has a cluster of its own.
+    return (os.environ.get("DP_TEST_CLUSTER") or f"test-{os.getpid()}") + os.environ.get("PYTEST_XDIST_WORKER", "") + suffix
 
 
 def pytest_collection_modifyitems(config, items):
