@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who has come to PyTorch's store (--dp-store=torch). PyTorch waits for the last rank for many minutes without
-// a word; this says who is missing, by node. Nobody is ended for it: a script may have something else to do
-// first, and PyTorch has a deadline of its own. Pure; the broker owns it.
+// Who has come to PyTorch's store (--dp-store=torch). PyTorch waits for the last rank for many minutes
+// without a word; this says who is missing, by node. Nobody is ended for it: a script may have something else
+// to do first, and PyTorch has a deadline of its own. Pure; the broker owns it.
 #pragma once
 
 #include <cstdint>

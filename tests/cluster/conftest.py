@@ -19,8 +19,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "essential: one of the few that CI also runs on the other Slurms")
     config.addinivalue_line("markers", "long: left out of what CI runs by default")
     config.addinivalue_line("markers", "packages: of the packages for this machine's Slurm; not collected for the others")
-    # Ended like by Ctrl-C, so that the cluster is taken down.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Ended like by Ctrl-C, so that the cluster is taken down. pytest-xdist's workers are ended by their pytest, and may not be in a main thread.
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def cluster_name(suffix=""):
