@@ -79,9 +79,16 @@ Result<OutputDirectory> OutputDirectory::open(const fs::path& path) {
 }
 
 OutputDirectory::~OutputDirectory() {
-    for (; !made_.empty(); made_.pop_back()) {
-        std::error_code not_empty;
-        fs::remove(made_.back(), not_empty);
+    // Another process may have come to one of the upper ones and made its output there: of what it gives up
+    // on, too, nothing is left.
+    int tries = 0;
+    while (!made_.empty()) {
+        std::error_code error;
+        fs::remove(made_.back(), error);
+        if (error == std::errc::directory_not_empty && ++tries < kMostTries)
+            std::this_thread::sleep_for(kPause);
+        else
+            made_.pop_back();
     }
 }
 
