@@ -203,6 +203,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
                                         "--checkpoint-dir; start them as one world, or leave it out"
                                       : "");
 
+    if (has_checkpoints) hold_stop_signals();
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
     auto world = decision->join ? World::join() : Result<World>(World::alone());
     if (!world) return tl::make_unexpected(world.error());

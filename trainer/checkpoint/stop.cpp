@@ -8,26 +8,53 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 namespace dp::trainer {
 namespace {
 
+std::atomic<bool> are_caught = false;
 std::atomic<int> noted = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use no other");
 
-extern "C" void note_signal(int number) {
-    int none = 0;
-    noted.compare_exchange_strong(none, number);
+sigset_t stop_signals() {
+    sigset_t both;
+    sigemptyset(&both);
+    for (const int number : {SIGUSR1, SIGTERM}) sigaddset(&both, number);
+    return both;
+}
+
+// What would have happened without us: as a rule the process ends here.
+void deliver(int number) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    raise(number);
+    pthread_sigmask(SIG_BLOCK, &one, nullptr);
+}
+
+[[noreturn]] void take_signals() {
+    const sigset_t both = stop_signals();
+    while (true) {
+        int number = 0, none = 0;
+        if (sigwait(&both, &number) != 0) continue;
+        if (are_caught)
+            noted.compare_exchange_strong(none, number);
+        else
+            deliver(number);
+    }
 }
 
 }  // namespace
 
+void hold_stop_signals() {
+    const sigset_t both = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &both, nullptr);
+    std::thread(take_signals).detach();
+}
+
 void catch_stop_signals() {
-    struct sigaction action {};
-    action.sa_handler = note_signal;
-    action.sa_flags = SA_RESTART;  // whatever waits or writes goes on
-    sigemptyset(&action.sa_mask);
-    for (const int number : {SIGUSR1, SIGTERM}) sigaction(number, &action, nullptr);
+    are_caught = true;
 }
 
 int stop_signal() {

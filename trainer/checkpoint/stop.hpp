@@ -17,7 +17,13 @@
 
 namespace dp::trainer {
 
-// From here on until the process ends the two signals are only noted, however often they come.
+// Both signals go to a thread of their own, until the process ends; they still end the process. To be called
+// once, while there is no other thread: those that are started later leave the signals to that one, too. No
+// thread that computes may run a signal handler: in some of oneDNN's matrix products the stack pointer points
+// into the heap, and the kernel would write the handler's frame there (oneDNN's issue 4845, repaired
+// in 3.11.2).
+void hold_stop_signals();
+// From here on they are only noted, however often they come.
 void catch_stop_signals();
 // The first that came; 0: none has.
 int stop_signal();

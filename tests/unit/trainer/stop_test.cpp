@@ -5,11 +5,19 @@
 
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
+#include <vector>
 
 #include "saved_training.hpp"
+#include "trainer/devices/cpu/gemm.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -79,14 +87,15 @@ void train_and_signal(const std::filesystem::path& directory) {
     settings.checkpoints.stop_signal = stop_signal;
     Seen seen;
     seen.at_step = [](std::int64_t step) {
-        if (step == 20) raise(SIGTERM);
+        if (step == 20) kill(getpid(), SIGTERM);
     };
     bool stopped = false;
     seen.at_phase = [&](Phase phase) {
         if (phase != Phase::checkpoint || stop_signal() == 0) return;
         stopped = true;
-        for (const int number : {SIGTERM, SIGUSR1, SIGTERM}) raise(number);
+        for (const int number : {SIGTERM, SIGUSR1, SIGTERM}) kill(getpid(), number);
     };
+    hold_stop_signals();
     catch_stop_signals();
     const auto device = open_cpu(1);
     SingleCommunicator single;
@@ -111,6 +120,51 @@ TEST(StopSignals, OfTheSameKindDoNotDisturbTheCheckpoint) {
     const Scratch whole;
     const auto uninterrupted = train_saved(2, saved_settings(whole.path()));
     EXPECT_NEAR(rest[0].outcome->last.loss, uninterrupted[0].outcome->last.loss, 1e-4);
+}
+
+TEST(StopSignals, EndTheProcessUntilTheyAreCaught) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    for (const int number : {SIGUSR1, SIGTERM})
+        EXPECT_EXIT(
+            {
+                hold_stop_signals();
+                kill(getpid(), number);
+                sleep(60);
+            },
+            ::testing::KilledBySignal(number), "");
+}
+
+// Signals without end while oneDNN makes one of those products whose stack pointer points into the heap; in a
+// process of its own, which may die of it.
+void multiply_under_signals() {
+    hold_stop_signals();
+    catch_stop_signals();
+    std::atomic<bool> over = false;
+    std::thread sender([&] {
+        while (!over) {
+            kill(getpid(), SIGUSR1);
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+    });
+    constexpr std::int64_t kRows = 16, kWidth = 1000;
+    const std::vector<float> x(kRows * kWidth, 1), w(kWidth * kWidth, 1);
+    std::vector<float> y(kRows * kWidth);
+    bool right = true;
+    for (int time = 0; time < 2000; ++time) {
+        std::fill(y.begin(), y.end(), 0.0f);
+        cpu::multiply(kRows, kWidth, kWidth, 1, {x.data(), kWidth}, {w.data(), kWidth, cpu::Form::transposed},
+                      0, y.data(), kWidth);
+        right = right && std::all_of(y.begin(), y.end(), [](float sum) { return sum == kWidth; });
+    }
+    over = true;
+    sender.join();
+    fprintf(stderr, right && stop_signal() == SIGUSR1 ? "all is right\n" : "something is wrong\n");
+    exit(0);
+}
+
+TEST(StopSignals, DisturbNoMatrixProduct) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(multiply_under_signals(), ::testing::ExitedWithCode(0), "all is right");
 }
 
 }  // namespace
