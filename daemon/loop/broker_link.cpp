@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/broker_link.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "common/fd.hpp"
 #include "framing.hpp"
+#include "loop/broker_socket.hpp"
 #include "loop/handshake.hpp"
 #include "loop/peer_address.hpp"
 
@@ -60,8 +59,7 @@ bool BrokerLink::begin(size_t index) {
     if (!address) return false;
     Fd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) return false;
-    const int on = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    prepare_broker_socket(fd.get());
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) != 0 &&
         errno != EINPROGRESS)
         return false;
@@ -155,7 +153,9 @@ Connection* BrokerLink::joined() const {
 }
 
 void BrokerLink::send(const wire::FromNode& message) {
-    if (joined()) unsent_ += to_frame(message);
+    const Connection* connection = joined();
+    if (!connection || (message.has_alive() && is_on_its_way(connection->fd()))) return;
+    unsent_ += to_frame(message);
 }
 
 void BrokerLink::flush() {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/broker_server.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-
 #include <algorithm>
 
 #include "framing.hpp"
+#include "loop/broker_socket.hpp"
 #include "loop/handshake.hpp"
 #include "loop/peer_address.hpp"
 
@@ -41,8 +39,7 @@ void BrokerServer::make_room() {
 
 void BrokerServer::accept(Fd socket) {
     make_room();
-    const int on = 1;
-    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    prepare_broker_socket(socket.get());
     const PeerId id = next_++;
     Peer& peer = peers_[id];
     peer.address = peer_address(socket.get());
@@ -146,8 +143,9 @@ Connection* BrokerServer::connection_of(uint32_t node) {
 }
 
 void BrokerServer::send(uint32_t node, const wire::ToNode& message, const SharedBytes& following) {
-    if (Connection* connection = connection_of(node))
-        connection->send(to_frame(message, following ? following->size() : 0), following);
+    Connection* connection = connection_of(node);
+    if (!connection || (message.has_alive() && is_on_its_way(connection->fd()))) return;
+    connection->send(to_frame(message, following ? following->size() : 0), following);
 }
 
 void BrokerServer::close(uint32_t node) {
