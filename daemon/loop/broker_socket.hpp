@@ -9,20 +9,18 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <string_view>
+#include "common/congestion.hpp"
 
 namespace dp {
 
 // A message goes at once. What is lost goes again after the same time each time, for six times: TCP would
 // double the time, and a bad line that loses a packet seven times is then as silent as a node without power.
-// Linux does so for streams of less than four packets in flight (Documentation/networking/tcp-thin.rst), if
-// their congestion control has a slow start that ends: BBR, some sites' default, has none.
+// Linux does so for streams of less than four packets in flight (Documentation/networking/tcp-thin.rst).
 inline void prepare_broker_socket(int fd) {
     const int on = 1;
     for (const int option : {TCP_NODELAY, TCP_THIN_LINEAR_TIMEOUTS})
         setsockopt(fd, IPPROTO_TCP, option, &on, sizeof on);
-    constexpr std::string_view kAlwaysThere = "reno";
-    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kAlwaysThere.data(), kAlwaysThere.size());
+    replace_bbr(fd);
 }
 
 // Whether something that was sent has not been acknowledged: it tells the peer that this side is there as

@@ -84,7 +84,10 @@ class Mesh : public ::gloo::rendezvous::Context {
     ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
 
     // To be called once it is connected.
-    void look_for_sockets(const ConnectedSockets& before) { sockets_ = added(before, connected_sockets()); }
+    void look_for_sockets(const ConnectedSockets& before) {
+        sockets_ = added(before, connected_sockets());
+        replace_bbr(sockets_);
+    }
 
     // Of the transport, too: it has been given the time for connecting, and waits as long where a collective
     // says nothing else (all-reduce does not). And of the sockets, for pairs in synchronous mode.

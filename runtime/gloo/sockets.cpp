@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "common/congestion.hpp"
 #include "common/text.hpp"
 
 namespace dp {
@@ -61,6 +62,11 @@ void limit_waits(const ConnectedSockets& sockets, std::chrono::milliseconds most
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
     }
+}
+
+void replace_bbr(const ConnectedSockets& sockets) {
+    for (const auto& [fd, inode] : sockets)
+        if (inode_of(fd) == inode) replace_bbr(fd);
 }
 
 void shut_down(const ConnectedSockets& sockets) {

@@ -19,6 +19,9 @@ ConnectedSockets added(const ConnectedSockets& before, const ConnectedSockets& a
 // How long a read or a write that blocks may wait.
 void limit_waits(const ConnectedSockets& sockets, std::chrono::milliseconds most);
 
+// See common/congestion.hpp.
+void replace_bbr(const ConnectedSockets& sockets);
+
 // Ends both directions of those that are still the same: reads and writes on them fail at once, in all
 // threads. They stay open.
 void shut_down(const ConnectedSockets& sockets);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What communication costs: cnn on 8 ranks of 2 nodes, against the same 8 ranks when each trains alone, and against one rank with all threads.
+"""What communication costs: cnn on 8 ranks of 2 nodes, against the same 8 ranks when each trains alone, and against one rank with as many threads.
 
 The local cluster's nodes are one machine. Where it has fewer CPUs than the 8 ranks, they share them, a thread each, and so do the ranks that train
-alone; the one rank has a thread a CPU. All cases have the same global batch. Against one rank 8 do more than communicate: each updates all
+alone and the 8 threads of the one rank; and it is there once more with a thread a CPU, which is faster. All cases have the same global batch. Against one rank 8 do more than communicate: each updates all
 parameters, and multiplies smaller matrices.
 
 CPU time, beside the time of the clock, is what the CPUs have worked for a sample, in the steps that count: where ranks share CPUs that are
@@ -24,9 +24,11 @@ BATCHES = (16, 64)  # a rank's
 STEPS_WORTH = 1024  # samples a rank trains on in a round
 WARM_UP = 1  # rounds
 AT_MOST = 10  # percent
-ONE, ALONE, TOGETHER = "1 rank, all threads", f"{RANKS} ranks, each alone", f"{RANKS} ranks"
-CASES = {ONE: (["-N1", "-n1"], RANKS, 1, THREADS, "auto"), ALONE: ([f"-N{NODES}", f"-n{RANKS}"], 1, RANKS, max(THREADS // RANKS, 1), "off"),
-         TOGETHER: ([f"-N{NODES}", f"-n{RANKS}"], 1, 1, max(THREADS // RANKS, 1), "auto")}
+EACH = max(THREADS // RANKS, 1)  # threads
+ONE, ONE_A_CPU = f"1 rank, {RANKS * EACH} threads", f"1 rank, {THREADS} threads"
+ALONE, TOGETHER = f"{RANKS} ranks, each alone", f"{RANKS} ranks"
+CASES = {ONE: (["-N1", "-n1"], RANKS, 1, RANKS * EACH, "auto"), ONE_A_CPU: (["-N1", "-n1"], RANKS, 1, THREADS, "auto"),
+         ALONE: ([f"-N{NODES}", f"-n{RANKS}"], 1, RANKS, EACH, "off"), TOGETHER: ([f"-N{NODES}", f"-n{RANKS}"], 1, 1, EACH, "auto")}
 
 
 class Once(NamedTuple):
@@ -44,7 +46,7 @@ class Measurements:
         """→ Once, of all ranks together"""
         words, times_batch, times_rate, threads, parallel = CASES[case]
         file = "/home/alice/measured"
-        self._allocation.start("srun", *words, *([f"--ntasks-per-node={PER_NODE}"] if case != ONE else []), "--dp-world=auto",
+        self._allocation.start("srun", *words, *([f"--ntasks-per-node={PER_NODE}"] if case in (ALONE, TOGETHER) else []), "--dp-world=auto",
                                "env", f"OMP_NUM_THREADS={threads}", TRAINER, "measure-performance", "--device=cpu", "--model=cnn",
                                f"--data-parallel={parallel}", f"--batch-size={batch * times_batch}", "--warmup=5",
                                f"--iterations={STEPS_WORTH // batch}", f"--json={file}")
@@ -93,7 +95,7 @@ def report(found):
                      f"{summary(cpu_times[batch, case])['median'] * 1e3:.3f} ms", f"{least:.1f} to {most:.1f} %" if case == TOGETHER else ""])
     print(f"\ncnn on {NODES} nodes of the local cluster, {THREADS} CPUs for all ranks; medians\n\n{table(rows)}\n")
     for batch in BATCHES:
-        for against in (ALONE, ONE):
+        for against in (case for case in CASES if case != TOGETHER):
             d = difference(times[batch, TOGETHER], times[batch, against])
             text = verdict(d, "percent", AT_MOST)
             cpu = difference(cpu_times[batch, TOGETHER], cpu_times[batch, against])
