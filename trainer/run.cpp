@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runtime/common/model_parallel.hpp"
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/compile/compiled.hpp"
 #include "trainer/data/fingerprint.hpp"
@@ -46,6 +47,8 @@ void introduce(Report& report, const dp_world& world, LogStyle style) {
     if (style != LogStyle::pytorch) {
         report.line(fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr,
                                 world.master_port, world.size, world.nodes));
+        if (style == LogStyle::megatron)
+            report.line(model_parallel_line(world.size, ModelParallel::of_world(world.size, 1, 1)));
         return;
     }
     report.line(fmt::format("MASTER_ADDR: {}\nMASTER_PORT: {}\nWORLD_SIZE: {}\nNODE_RANK: {}",

@@ -67,6 +67,7 @@ def test_it_prints_what_the_tutorials_print(cluster):
                  r"Train Epoch: 1 \[640/60000 \(4%\)\]\tLoss: \d\.\d{6}", r"Exiting training loop\.\.\.", r"Training time = \d+\.\d+"):
         assert len(re.findall(f"(?m)^{line}$", pytorch)) == 1, line
     megatron = cluster.run([*world, "--log-style=megatron", "--lr-schedule=cosine"], timeout=60, check=True).stdout
+    assert megatron.count("using world size: 4, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n") == 1
     iterations = re.findall(r"(?m)^ iteration +(\d+)/ +30 \| consumed samples: +(\d+) \| .* grad norm: (\d+\.\d{3}) ", megatron)
     assert [(int(number), int(samples)) for number, samples, _ in iterations] == [(10, 2560), (20, 5120), (30, 7680)]
     assert all(float(norm) > 0 for *_, norm in iterations)

@@ -291,6 +291,9 @@ TEST(ModelSizesTest, AreThePublishedOnes) {
     const auto unet = find_model("unet2d")->make({});
     EXPECT_EQ(unet->parameters().count(), 7'763'041);
     EXPECT_NEAR(unet->forward_flops_per_sample(), 24.14e9, 0.02e9);
+
+    for (const auto& [name, count] : {std::pair{"linear", 1'004'001}, {"ffn", 235'146}, {"cnn", 1'199'882}})
+        EXPECT_EQ(find_model(name)->make({})->parameters().count(), count) << name;
 }
 
 }  // namespace

@@ -221,7 +221,6 @@ Advised parse(const std::string& advice) {
     return advised;
 }
 
-// As in the DLI tutorial: a micro-batch of 32 is too much.
 TEST(MemoryAdvice, IsTheLargestBatchThatFitsAndOneThatKeepsTheGlobalBatch) {
     const auto model = find_model("cnn")->make({});
     for (const std::int64_t accumulate : {1, 3}) {
@@ -303,6 +302,47 @@ TEST(MemoryProblem, IsOneLineWithTheNeedsByPartAndTheAdvice) {
     EXPECT_THAT(*problem, EndsWith("keeps the global batch"));
     EXPECT_EQ(problem->find('\n'), std::string::npos);
     EXPECT_FALSE(memory_problem("cnn", {*model, settings, nullptr, 1}, "cuda", std::int64_t{2} << 30));
+}
+
+// The DLI tutorial's GPT runs out of its GPU's 15.78 GiB with a micro-batch of 32.
+TEST(MemoryProblem, IsKnownBeforeTheRunOfTheDliTutorial) {
+    ModelShape tutorial;
+    tutorial.gpt = {12, 768, 32, 1024, 50257};
+    const auto model = find_model("gpt")->make(tutorial);
+    const auto settings = settings_of(32, 1, Optimization::adam);
+    const auto available = static_cast<std::int64_t>(15.78 * (1 << 30));
+    const auto problem = memory_problem("gpt", {*model, settings, nullptr, 4}, "cuda", available);
+    ASSERT_TRUE(problem);
+    EXPECT_THAT(*problem, HasSubstr("gpt with a batch of 32 needs "));
+    const auto advised = parse(batch_advice({*model, settings, nullptr, 4}, available));
+    EXPECT_GE(advised.largest, 2) << "which the tutorial trains with";
+    EXPECT_LT(advised.largest, 32);
+    EXPECT_EQ(advised.batch * advised.accumulate, 32);
+}
+
+TEST(MemoryAdvice, FollowsAnErrorWhereMemoryHasRunOut) {
+    const ModelInfo& info = *find_model("cnn");
+    const Dataset data = data_for(info);
+    const auto settings = settings_of(1000, 1, Optimization::adam);
+    const auto device = open_cpu(1);
+    const std::int64_t limit =
+        estimate_memory(*info.make({}), settings_of(400, 1, Optimization::adam), &data, 1).total();
+    device->memory().set_limit(limit);
+    const auto model = info.make({});
+    const MemoryCase memory_case{*model, settings, &data, 1};
+    const Error other = with_advice(Error{Fault::world, "rank 1 is gone"}, *device, memory_case);
+    EXPECT_EQ(other.message, "rank 1 is gone");
+    SingleCommunicator alone;
+    Nobody nobody;
+    const auto done = repeat_step(info, *model, data, settings, *device, alone, 1, nobody);
+    ASSERT_FALSE(done);
+    const Error advice = with_advice(done.error(), *device, memory_case);
+    EXPECT_EQ(advice.fault, done.error().fault);
+    ASSERT_THAT(advice.message, HasSubstr(done.error().message + ": "));
+    const auto advised = parse(advice.message.substr(done.error().message.size() + 2));
+    ASSERT_GT(advised.accumulate, 1) << advice.message;
+    EXPECT_EQ(advised.batch * advised.accumulate, 1000);
+    EXPECT_TRUE(allocated(info, settings_of(advised.batch, advised.accumulate, Optimization::adam), limit));
 }
 
 // A rank that goes by the estimate beside one that goes by a plan would refuse alone.

@@ -292,6 +292,7 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--lr=nan"}, "--lr: 'nan' is not a number above 0"},
         {{"--lr=inf"}, "--lr: 'inf' is not a number above 0"},
         {{"--lr=1e-3x"}, "--lr: '1e-3x' is not a number above 0"},
+        {{"--model=unet2d", "--image-size=300"}, "--image-size: '300' is not one of 256, 512, 1024"},
         {{"--lr-schedule=step"}, "'step' is not one of constant, linear, cosine"},
         {{"--min-lr=-1"}, "--min-lr: '-1' is not a number from 0"},
         {{"--lr-warmup-fraction=1"}, "--lr-warmup-fraction: '1' is not a number from 0 to below 1"},

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -61,15 +62,18 @@ Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings
     return trained;
 }
 
-// Passes everything on; the rank it is told to be wrong on gets one of all gradients wrong, once.
+// Passes everything on; the rank it is told to be wrong on gets one of all gradients wrong, once. Counts the
+// sums of gradients.
 class Disturbed final : public Communicator {
  public:
-    Disturbed(Communicator& inner, std::int64_t wrong_rank) : inner_(inner), wrong_rank_(wrong_rank) {}
+    Disturbed(Communicator& inner, std::int64_t wrong_rank, std::atomic<int>* sums = nullptr)
+        : inner_(inner), wrong_rank_(wrong_rank), sums_(sums) {}
     std::string_view name() const override { return inner_.name(); }
     std::int64_t rank() const override { return inner_.rank(); }
     std::int64_t size() const override { return inner_.size(); }
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         auto done = inner_.all_reduce(tensor, reduction);
+        if (tensor.type() == Type::f32 && sums_ != nullptr) ++*sums_;
         if (tensor.type() == Type::f32 && rank() == wrong_rank_ && !done_) {
             tensor.data<float>()[5] += 1e-4f;
             done_ = true;
@@ -81,6 +85,7 @@ class Disturbed final : public Communicator {
  private:
     Communicator& inner_;
     std::int64_t wrong_rank_;
+    std::atomic<int>* sums_;
     bool done_ = false;
 };
 
@@ -225,6 +230,22 @@ TEST(Training, AccumulatedBatchesAreOneLargeBatch) {
         }
         settings.accumulate = 1;
     }
+}
+
+TEST(Training, BatchesAreAccumulatedWithoutASumBetweenThem) {
+    const auto sums_with = [](std::int64_t accumulate) {
+        std::atomic<int> sums = 0;
+        Settings settings;
+        settings.max_steps = 3;
+        settings.batch = 16 / accumulate;
+        settings.accumulate = accumulate;
+        train_with(*find_model("ffn"), pattern_set(), settings, 2,
+                   [&](Communicator& ranks) { return Disturbed(ranks, -1, &sums); });
+        return sums.load();
+    };
+    const int of_one_batch = sums_with(1);
+    EXPECT_GE(of_one_batch, 3 * 2);  // at least one a step and rank
+    EXPECT_EQ(sums_with(4), of_one_batch);
 }
 
 std::vector<float> after_one_step(double rate, std::optional<double> clip) {

@@ -50,6 +50,33 @@ TEST(RunVerb, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
     EXPECT_LT(told, both.find("epoch 1/2"));
 }
 
+TEST(RunVerb, RefusesWhatTheModelCannotBe) {
+    struct Case {
+        std::vector<std::string> words;
+        std::string says;
+    };
+    const Case cases[] = {
+        {{"--model=gpt", "--hidden-size=100", "--num-attention-heads=3"},
+         "--hidden-size 100 is not a multiple of --num-attention-heads 3; give one that is, 102 say"},
+        {{"--model=unet2d", "--num-layers=2"}, "are gpt's, not unet2d's; leave them out"},
+        {{"--model=gpt", "--image-size=256"}, "--image-size and --init-features are unet2d's, not gpt's"},
+    };
+    for (const auto& one : cases) {
+        const Parsed parsed = parse_options(one.words);
+        ASSERT_TRUE(parsed.options) << parsed.text;
+        const auto shape = shape_of(parsed.options->shape, one.words[0].substr(8), std::nullopt);
+        ASSERT_FALSE(shape) << one.says;
+        EXPECT_EQ(shape.error().fault, Fault::usage);
+        EXPECT_THAT(shape.error().message, HasSubstr(one.says));
+    }
+    const Parsed small = parse_options({"--model=gpt", "--vocab-size=200"});
+    ASSERT_TRUE(small.options) << small.text;
+    const auto shape = shape_of(small.options->shape, "gpt", 256);
+    ASSERT_FALSE(shape);
+    EXPECT_THAT(shape.error().message, HasSubstr("--vocab-size 200 is smaller than the data's, 256"));
+    EXPECT_TRUE(shape_of(small.options->shape, "gpt", 200));
+}
+
 TEST(RunVerb, PrintsTheSummaryAlsoWhereAFileHasNoRoom) {
     for (const char* file : {"--json=/dev/full", "--dump-parameters=/dev/full"}) {
         const Parsed parsed =
@@ -61,6 +88,12 @@ TEST(RunVerb, PrintsTheSummaryAlsoWhereAFileHasNoRoom) {
         ASSERT_FALSE(done) << file;
         EXPECT_THAT(done.error().message, HasSubstr("/dev/full: cannot write: No space left on device"));
     }
+}
+
+TEST(InfoVerb, HasTheNumbersOfTheModel) {
+    const std::string printed = printed_by({"info", "--model=unet2d", "--device=cpu"});
+    EXPECT_THAT(printed, HasSubstr("7763041"));
+    EXPECT_THAT(printed, HasSubstr("72427."));  // MFLOP, three times the forward pass
 }
 
 // What `auto` takes here is asked of the device that it opens.
