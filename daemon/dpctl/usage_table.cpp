@@ -43,6 +43,15 @@ std::optional<Percent> percent_between(const wire::NodeUsage::Rank& before,
     return out;
 }
 
+std::optional<double> cpu_percent_between(const wire::NodeUsage::Rank& before,
+                                          const wire::NodeUsage::Rank& after, double ns) {
+    if (!before.has_cpu_ns() || !after.has_cpu_ns() || before.pid() != after.pid() || ns <= 0)
+        return std::nullopt;
+    const double worked = static_cast<double>(after.cpu_ns()) - static_cast<double>(before.cpu_ns());
+    if (worked < 0) return std::nullopt;
+    return 100 * worked / ns;
+}
+
 std::string host_of(const wire::NodeUsage& node) {
     return node.host().empty() ? "node " + std::to_string(node.node_rank()) : printable(node.host());
 }
@@ -115,11 +124,11 @@ const Gpu* gpu_of(const UsageTable& table, const UsageRow& row, uint32_t tile) {
     return found == node->second.end() ? nullptr : &found->second;
 }
 
-// Of a line of CSV, its last.
+// Of a line of CSV.
 std::string gpu_fields(const Gpu* gpu) {
-    if (!gpu) return ",,,\n";
+    if (!gpu) return ",,,";
     return "," + (gpu->has_busy_percent() ? std::to_string(gpu->busy_percent()) : "") + "," +
-           std::to_string(gpu->memory_used()) + "," + std::to_string(gpu->memory_total()) + "\n";
+           std::to_string(gpu->memory_used()) + "," + std::to_string(gpu->memory_total());
 }
 
 // Of all the tiles of a rank: the mean of how busy they are, and their memory together, as far as known.
@@ -156,13 +165,17 @@ UsageTable usage_between(const wire::StepUsage& before, const wire::StepUsage& a
     table.usage = after;
     for (const auto& node : after.nodes()) {
         if (!node.problem().empty()) continue;
+        double ns = 0;
         if (auto at = looked_at.find(node.node_rank()); at != looked_at.end())
-            table.seconds = std::max(table.seconds, static_cast<double>(node.now_ns() - at->second) / 1e9);
+            ns = static_cast<double>(node.now_ns()) - static_cast<double>(at->second);
+        table.seconds = std::max(table.seconds, ns / 1e9);
         for (const auto& gpu : node.gpus()) table.gpus[host_of(node)].emplace(gpu.tile(), gpu);
         for (const auto& rank : node.ranks()) {
-            UsageRow row{host_of(node), rank, std::nullopt};
-            if (auto was = earlier.find(rank.rank()); was != earlier.end())
+            UsageRow row{host_of(node), rank, std::nullopt, std::nullopt};
+            if (auto was = earlier.find(rank.rank()); was != earlier.end()) {
                 row.percent = percent_between(*was->second, rank);
+                row.cpu_percent = cpu_percent_between(*was->second, rank, ns);
+            }
             if (skip_idle && row.percent && (*row.percent)[kIdle] >= kAllOfIt) continue;
             table.rows.push_back(std::move(row));
         }
@@ -182,6 +195,8 @@ std::string usage_text(const UsageTable& table) {
         lines[0].emplace_back(title);
         to_right.push_back(true);
     }
+    lines[0].emplace_back("%cpu");
+    to_right.push_back(true);
     if (!table.gpus.empty()) {
         lines[0].insert(lines[0].end(), {"%gpu", "GPU_MEM"});
         to_right.insert(to_right.end(), {true, true});
@@ -194,6 +209,7 @@ std::string usage_text(const UsageTable& table) {
         line.push_back(row.host);
         line.push_back(rank.tiles().empty() ? "-" : printable(rank.tiles()));
         for (size_t i = 0; i < kPhases; ++i) line.push_back(row.percent ? number((*row.percent)[i]) : "-");
+        line.push_back(row.cpu_percent ? number(*row.cpu_percent) : "-");
         if (!table.gpus.empty())
             for (const auto& word : gpus_in_words(table, row)) line.push_back(word);
         line.push_back(std::to_string(rank.rank()));
@@ -207,7 +223,7 @@ std::string usage_text(const UsageTable& table) {
 std::string usage_csv_titles() {
     std::string out = "time,host,tile";
     for (const char* name : kNames) out += std::string(",") + name;
-    return out + ",rank,pid,user,command,gpu_percent,gpu_memory_used,gpu_memory_total\n";
+    return out + ",rank,pid,user,command,gpu_percent,gpu_memory_used,gpu_memory_total,cpu_percent\n";
 }
 
 std::string usage_csv(const UsageTable& table) {
@@ -223,17 +239,13 @@ std::string usage_csv(const UsageTable& table) {
         after += "," + std::to_string(row.rank.rank()) + "," +
                  (row.rank.pid() == 0 ? "" : std::to_string(row.rank.pid())) + "," + csv_field(table.user) +
                  "," + csv_field(printable(row.rank.command()));
+        const std::string last = "," + (row.cpu_percent ? number(*row.cpu_percent) : "") + "\n";
+        const auto line = [&](const std::string& tile, const Gpu* gpu) {
+            out += before + tile + after + gpu_fields(gpu) + last;
+        };
         const auto tiles = parse_tiles(row.rank.tiles());
-        for (const uint32_t tile : tiles)
-            out.append(before)
-                .append(std::to_string(tile))
-                .append(after)
-                .append(gpu_fields(gpu_of(table, row, tile)));
-        if (tiles.empty())
-            out.append(before)
-                .append(csv_field(printable(row.rank.tiles())))
-                .append(after)
-                .append(gpu_fields(nullptr));
+        for (const uint32_t tile : tiles) line(std::to_string(tile), gpu_of(table, row, tile));
+        if (tiles.empty()) line(csv_field(printable(row.rank.tiles())), nullptr);
     }
     return out;
 }
@@ -266,6 +278,8 @@ std::string usage_json(const UsageTable& table) {
         for (int i = 0; i < row.rank.phase_ns_size() && i < static_cast<int>(kPhases); ++i)
             one["total_seconds"][kNames[static_cast<size_t>(i)]] =
                 rounded(static_cast<double>(row.rank.phase_ns(i)) / 1e9);
+        one["cpu_percent"] = nullptr;
+        if (row.cpu_percent) one["cpu_percent"] = rounded(*row.cpu_percent);
         one["gpus"] = Json::array();
         for (const uint32_t tile : parse_tiles(row.rank.tiles())) {
             const Gpu* gpu = gpu_of(table, row, tile);

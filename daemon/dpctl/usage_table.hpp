@@ -23,6 +23,9 @@ struct UsageRow {
     // Of the time between the looks, by dp_phase_kind; nothing where the rank has told no phases, or not yet
     // at the first look.
     std::optional<std::array<double, kPhases>> percent;
+    // Of one CPU, what all threads of its process have worked; nothing where the process is another, or was
+    // not there yet at the first look.
+    std::optional<double> cpu_percent;
 };
 
 struct UsageTable {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <ctime>
 #include <fstream>
 #include <string_view>
 
@@ -53,6 +54,13 @@ std::string command_of(pid_t pid) {
     return printable(program, kMaxCommand);
 }
 
+std::optional<int64_t> cpu_ns_of(pid_t pid) {
+    clockid_t clock{};
+    timespec worked{};
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &worked) != 0) return std::nullopt;
+    return int64_t{worked.tv_sec} * 1'000'000'000 + worked.tv_nsec;
+}
+
 void UsageReader::open(ConnectionId connection, pid_t pid, int32_t fd) {
     pages_.erase(connection);
     if (Fd page = open_phase_page(pid, fd)) pages_.emplace(connection, std::move(page));
@@ -63,6 +71,7 @@ void UsageReader::read(wire::NodeUsage::Rank& rank, pid_t pid, std::optional<Con
     if (pid > 0) {
         rank.set_pid(pid);
         rank.set_command(command_of(pid));
+        if (const auto cpu_ns = cpu_ns_of(pid)) rank.set_cpu_ns(*cpu_ns);
     }
     const auto page = connection ? pages_.find(*connection) : pages_.end();
     if (page == pages_.end()) return;

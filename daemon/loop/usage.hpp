@@ -26,12 +26,15 @@ Fd open_phase_page(pid_t pid, int32_t fd);
 // process is gone. (Its arguments lie in its memory: who reads them may wait for whatever it waits for.)
 std::string command_of(pid_t pid);
 
+// What all its threads have worked since it began; nothing where it is gone.
+std::optional<int64_t> cpu_ns_of(pid_t pid);
+
 class UsageReader {
  public:
     void open(ConnectionId connection, pid_t pid, int32_t fd);
     void close(ConnectionId connection) { pages_.erase(connection); }
 
-    // Adds the process and its phases, where it has such a page.
+    // Adds the process, its CPU time, and its phases where it has such a page.
     void read(wire::NodeUsage::Rank& rank, pid_t pid, std::optional<ConnectionId> connection,
               int64_t now_ns) const;
 

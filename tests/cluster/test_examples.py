@@ -128,6 +128,7 @@ def test_dawn_linear(cluster, desk):
     assert {int(row["rank"]) for row in rows} == set(range(16)) and {row["host"] for row in rows} == {"node01", "node02"}
     assert len({row["time"] for row in rows}) >= 2
     assert any(float(row["compute"] or 0) > 0 for row in rows), rows[:3]
+    assert any(float(row["cpu_percent"] or 0) > 0 for row in rows), rows[:3]
 
 
 def test_sn30_unet2d(cluster, desk):

@@ -71,7 +71,7 @@ def test_every_node_tells_what_all_ranks_do(step):
         assert sum(shares[2].values()) == pytest.approx(100, abs=0.1)
     lines = running.top("--once").stdout.splitlines()
     assert lines[0].startswith(f"step {running.job}.0: 4 ranks on 2 nodes, over ")
-    assert lines[1].split() == ["HOST", "TILE", "%idle", "%compute", "%load", "%comm", "%chkpt", "RANK", "PID", "USER", "COMMAND"]
+    assert lines[1].split() == ["HOST", "TILE", "%idle", "%compute", "%load", "%comm", "%chkpt", "%cpu", "RANK", "PID", "USER", "COMMAND"]
     assert [line.split()[0] for line in lines[2:]] == ["node01"] * 2 + ["node02"] * 2
     running.ends_well()
 

@@ -16,6 +16,7 @@ struct RankAt {
     std::vector<int64_t> seconds;  // by phase; none: it tells none
     int32_t pid = 4711;
     std::string command = "trainer";
+    std::optional<int64_t> cpu_seconds = {};
 };
 
 wire::NodeUsage& add_node(wire::StepUsage& usage, const std::string& host, int64_t seconds,
@@ -31,6 +32,7 @@ wire::NodeUsage& add_node(wire::StepUsage& usage, const std::string& host, int64
         rank.set_pid(one.pid);
         rank.set_command(one.command);
         rank.set_state(wire::StepStatus::HELLO);
+        if (one.cpu_seconds) rank.set_cpu_ns(*one.cpu_seconds * kSecond);
         for (const int64_t s : one.seconds) rank.add_phase_ns(s * kSecond);
         usage.set_world_size(usage.world_size() + 1);
     }
@@ -40,14 +42,17 @@ wire::NodeUsage& add_node(wire::StepUsage& usage, const std::string& host, int64
 // Ten seconds of two nodes, of which the second's clock is another.
 wire::StepUsage before() {
     wire::StepUsage usage;
-    add_node(usage, "node01", 100, {{0, "0-3", {0, 50, 0, 0, 0}}, {1, "4-5,7", {90, 0, 0, 0, 0}}});
-    add_node(usage, "node02", 7, {{2, "", {}}, {3, "64", {1, 1, 1, 1, 1}}});
+    add_node(usage, "node01", 100,
+             {{0, "0-3", {0, 50, 0, 0, 0}, 4711, "trainer", 200}, {1, "4-5,7", {90, 0, 0, 0, 0}}});
+    add_node(usage, "node02", 7, {{2, "", {}}, {3, "64", {1, 1, 1, 1, 1}, 4711, "trainer", 3}});
     return usage;
 }
 wire::StepUsage after() {
     wire::StepUsage usage;
-    add_node(usage, "node01", 110, {{0, "0-3", {0, 57, 1, 2, 0}}, {1, "4-5,7", {100, 0, 0, 0, 0}}});
-    add_node(usage, "node02", 17, {{2, "", {}, 815, "python3.11"}, {3, "64", {1, 1, 1, 6, 6}}});
+    add_node(usage, "node01", 110,
+             {{0, "0-3", {0, 57, 1, 2, 0}, 4711, "trainer", 240}, {1, "4-5,7", {100, 0, 0, 0, 0}}});
+    add_node(usage, "node02", 17,
+             {{2, "", {}, 815, "python3.11"}, {3, "64", {1, 1, 1, 6, 6}, 4711, "trainer", 8}});
     return usage;
 }
 
@@ -62,11 +67,11 @@ UsageTable example(bool skip_idle = false) {
 TEST(UsageTable, ForPeopleHasALineARank) {
     EXPECT_EQ(usage_text(example()),
               "step 12.0: 4 ranks on 2 nodes, over 10.0 s\n"
-              "HOST    TILE   %idle  %compute  %load  %comm  %chkpt  RANK   PID  USER   COMMAND\n"
-              "node01  0-3      0.0      70.0   10.0   20.0     0.0     0  4711  alice  trainer\n"
-              "node01  4-5,7  100.0       0.0    0.0    0.0     0.0     1  4711  alice  trainer\n"
-              "node02  -          -         -      -      -       -     2   815  alice  python3.11\n"
-              "node02  64       0.0       0.0    0.0   50.0    50.0     3  4711  alice  trainer\n");
+              "HOST    TILE   %idle  %compute  %load  %comm  %chkpt   %cpu  RANK   PID  USER   COMMAND\n"
+              "node01  0-3      0.0      70.0   10.0   20.0     0.0  400.0     0  4711  alice  trainer\n"
+              "node01  4-5,7  100.0       0.0    0.0    0.0     0.0      -     1  4711  alice  trainer\n"
+              "node02  -          -         -      -      -       -      -     2   815  alice  python3.11\n"
+              "node02  64       0.0       0.0    0.0   50.0    50.0   50.0     3  4711  alice  trainer\n");
 }
 
 TEST(UsageTable, LeavesOutWhoWasIdleAllTheTimeWhereThatIsWanted) {
@@ -131,24 +136,40 @@ TEST(UsageTable, PercentIsOfOneProgramsTimeOnly) {
     EXPECT_EQ(percent({INT64_MAX / kSecond, 0, 0, 0, 0}, {INT64_MAX / kSecond, 0, 0, 0, 1}), "0 0 0 0 100");
 }
 
+TEST(UsageTable, CpuTimeIsOfOneProcessOnly) {
+    const auto between = [](RankAt was, RankAt is) {
+        wire::StepUsage first;
+        wire::StepUsage second;
+        add_node(first, "a", 1, {std::move(was)});
+        add_node(second, "a", 3, {std::move(is)});
+        return usage_between(first, second, false).rows.at(0).cpu_percent;
+    };
+    const RankAt before{0, "", {}, 4711, "trainer", 5};
+    EXPECT_EQ(between(before, {0, "", {}, 4711, "trainer", 8}), 150.0);
+    EXPECT_EQ(between(before, {0, "", {}, 815, "trainer", 8}), std::nullopt) << "another process";
+    EXPECT_EQ(between(before, {0, "", {}, 4711, "trainer", 4}), std::nullopt) << "the same number again";
+    EXPECT_EQ(between(before, {0, "", {}, 4711}), std::nullopt) << "it is gone";
+    EXPECT_EQ(between({0, "", {}, 4711}, {0, "", {}, 4711, "trainer", 8}), std::nullopt);
+}
+
 TEST(UsageTable, ForMachinesHasALineATile) {
     EXPECT_EQ(usage_csv_titles(),
               "time,host,tile,idle,compute,load,communication,checkpoint,rank,pid,user,command,"
-              "gpu_percent,gpu_memory_used,gpu_memory_total\n");
+              "gpu_percent,gpu_memory_used,gpu_memory_total,cpu_percent\n");
     EXPECT_EQ(usage_csv(example(true)),
-              "1700000000.250,node01,0,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
-              "1700000000.250,node01,1,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
-              "1700000000.250,node01,2,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
-              "1700000000.250,node01,3,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,\n"
-              "1700000000.250,node02,,,,,,,2,815,alice,python3.11,,,\n"
-              "1700000000.250,node02,64,0.0,0.0,0.0,50.0,50.0,3,4711,alice,trainer,,,\n");
+              "1700000000.250,node01,0,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,,400.0\n"
+              "1700000000.250,node01,1,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,,400.0\n"
+              "1700000000.250,node01,2,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,,400.0\n"
+              "1700000000.250,node01,3,0.0,70.0,10.0,20.0,0.0,0,4711,alice,trainer,,,,400.0\n"
+              "1700000000.250,node02,,,,,,,2,815,alice,python3.11,,,,\n"
+              "1700000000.250,node02,64,0.0,0.0,0.0,50.0,50.0,3,4711,alice,trainer,,,,50.0\n");
     UsageTable odd = example();
     odd.rows.resize(1);
     odd.rows[0].rank.set_tiles("all,\"of\" them");
     odd.rows[0].rank.set_command("a,b");
-    EXPECT_EQ(
-        usage_csv(odd),
-        "1700000000.250,node01,\"all,\"\"of\"\" them\",0.0,70.0,10.0,20.0,0.0,0,4711,alice,\"a,b\",,,\n");
+    EXPECT_EQ(usage_csv(odd),
+              "1700000000.250,node01,\"all,\"\"of\"\" "
+              "them\",0.0,70.0,10.0,20.0,0.0,0,4711,alice,\"a,b\",,,,400.0\n");
 }
 
 TEST(UsageTable, ForProgramsIsALineOfJson) {
@@ -166,6 +187,8 @@ TEST(UsageTable, ForProgramsIsALineOfJson) {
     EXPECT_EQ(first["user"], "alice");
     EXPECT_EQ(first["percent"]["compute"], 70.0);
     EXPECT_EQ(first["total_seconds"]["compute"], 57.0);
+    EXPECT_EQ(first["cpu_percent"], 400.0);
+    EXPECT_TRUE(json["ranks"][1]["cpu_percent"].is_null());
     EXPECT_EQ(json["ranks"][1]["tiles"], (std::vector<int>{4, 5, 7}));
     EXPECT_TRUE(json["ranks"][2]["percent"].is_null());
     EXPECT_TRUE(json["ranks"][2]["total_seconds"].is_null());
@@ -185,16 +208,16 @@ TEST(UsageTable, TellsOfTheGpusThatAreKnown) {
     table.gpus["node01"] = {
         {4, gpu(80, 2 * kGiB, 80 * kGiB)}, {5, gpu(40, kGiB, 80 * kGiB)}, {0, gpu({}, kGiB, 10 * kGiB)}};
     const std::string text = usage_text(table);
-    EXPECT_NE(text.find("%chkpt  %gpu     GPU_MEM  RANK"), std::string::npos) << text;
+    EXPECT_NE(text.find("%chkpt   %cpu  %gpu     GPU_MEM  RANK"), std::string::npos) << text;
     EXPECT_NE(text.find("  60.0  3.0/160.0G     1  4711"), std::string::npos) << text;
     EXPECT_NE(text.find("   -   1.0/10.0G     0  4711"), std::string::npos) << text;
     EXPECT_NE(text.find("   -           -     3  4711"), std::string::npos)
         << "of another node nothing is known: " << text;
     const std::string csv = usage_csv(table);
-    EXPECT_NE(csv.find(",4,100.0,0.0,0.0,0.0,0.0,1,4711,alice,trainer,80,2147483648,85899345920\n"),
+    EXPECT_NE(csv.find(",4,100.0,0.0,0.0,0.0,0.0,1,4711,alice,trainer,80,2147483648,85899345920,\n"),
               std::string::npos)
         << csv;
-    EXPECT_NE(csv.find(",7,100.0,0.0,0.0,0.0,0.0,1,4711,alice,trainer,,,\n"), std::string::npos) << csv;
+    EXPECT_NE(csv.find(",7,100.0,0.0,0.0,0.0,0.0,1,4711,alice,trainer,,,,\n"), std::string::npos) << csv;
     const auto json = nlohmann::json::parse(usage_json(table));
     EXPECT_EQ(json["ranks"][1]["gpus"].size(), 2u);
     EXPECT_EQ(json["ranks"][1]["gpus"][0]["busy_percent"], 80);

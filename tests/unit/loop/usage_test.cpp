@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "common/phase_page.hpp"
 
@@ -21,6 +23,19 @@ Fd memfd(const char* name, off_t bytes) {
     Fd fd(memfd_create(name, MFD_CLOEXEC));
     EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
     return fd;
+}
+
+TEST(CpuTime, IsWhatAllThreadsOfAProcessHaveWorked) {
+    const auto before = cpu_ns_of(getpid());
+    ASSERT_TRUE(before);
+    std::jthread([] {
+        std::atomic<int64_t> work = 0;
+        while (work < 5'000'000) ++work;
+    }).join();
+    const auto after = cpu_ns_of(getpid());
+    ASSERT_TRUE(after);
+    EXPECT_GT(*after - *before, 2'000'000);
+    EXPECT_FALSE(cpu_ns_of(INT32_MAX));
 }
 
 // In memory, as a rank has it.
