@@ -132,5 +132,32 @@ TEST(EpochLine, SaysLossTestRateAndTime) {
               "epoch 2/50  loss 1e-06  test loss 2e-07  2000 samples/s  0.50 s  1 step skipped");
 }
 
+// What two steps and a line leave on standard error and on standard output.
+std::pair<std::string, std::string> written(bool speaks, bool terminal) {
+    ::testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStdout();
+    Report report(speaks, terminal);
+    const Schedule schedule{100, 200, 2, 8};
+    report.on_step(1, 1, schedule);
+    report.on_step(1, 2, schedule);  // so soon that it is not drawn
+    report.line("epoch 1/2");
+    report.line("epoch 2/2");
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    return {::testing::internal::GetCapturedStderr(), out};
+}
+
+TEST(Report, DrawsProgressOnATerminalAndTakesItAwayBeforeALine) {
+    EXPECT_EQ(
+        written(true, true),
+        std::pair(std::string("\r\033[Kepoch 1/2  step 1/200  [                    ]   0 %  [00:00<?, ?it/s]"
+                              "\r\033[K"),
+                  std::string("epoch 1/2\nepoch 2/2\n")));
+}
+
+TEST(Report, DrawsNothingWhereThereIsNoTerminalAndNothingAtAllWhereAnotherRankSpeaks) {
+    EXPECT_EQ(written(true, false), std::pair(std::string(), std::string("epoch 1/2\nepoch 2/2\n")));
+    EXPECT_EQ(written(false, true), std::pair(std::string(), std::string()));
+}
+
 }  // namespace
 }  // namespace dp::trainer
