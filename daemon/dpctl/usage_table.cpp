@@ -241,7 +241,7 @@ std::string usage_csv(const UsageTable& table) {
                  "," + csv_field(printable(row.rank.command()));
         const std::string last = "," + (row.cpu_percent ? number(*row.cpu_percent) : "") + "\n";
         const auto line = [&](const std::string& tile, const Gpu* gpu) {
-            out += before + tile + after + gpu_fields(gpu) + last;
+            out.append(before).append(tile).append(after).append(gpu_fields(gpu)).append(last);
         };
         const auto tiles = parse_tiles(row.rank.tiles());
         for (const uint32_t tile : tiles) line(std::to_string(tile), gpu_of(table, row, tile));
