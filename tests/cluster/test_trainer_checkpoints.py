@@ -7,17 +7,20 @@ import time
 
 import pytest
 from localcluster.harness import BUILD, until
+from localcluster.names import CHECKOUT
 
 TRAINER = os.path.join(BUILD, "bin/trainer")
 
-# The README's script: what a signal has stopped or another rank's death has ended is put into the queue again.
-SCRIPT = """srun {training} --checkpoint-dir={directory} {options}
-code=$?; echo "round ${{SLURM_RESTART_COUNT:-0}}: exit code $code"
-case $code in
-    4|7|13?|14?) [ "${{SLURM_RESTART_COUNT:-0}}" -lt 3 ] && scontrol requeue $SLURM_JOB_ID; sleep 20 ;;
-esac
-exit $code
-"""
+
+def readme_script(training):
+    """The README's job script with this training in place of its own; it also says which round ended how."""
+    with open(os.path.join(CHECKOUT, "README.md"), encoding="utf-8") as readme:
+        (script,) = re.findall(r"(?ms)^```bash\n(#!/bin/bash\n#SBATCH .*?)^```$", readme.read())
+    for old, new in (("srun trainer --epochs=500 --checkpoint-dir=run1 --save-interval=100\n", f"srun {training}\n"),
+                     ("code=$?\n", 'code=$?; echo "round ${SLURM_RESTART_COUNT:-0}: exit code $code"\n')):
+        assert script.count(old) == 1, script
+        script = script.replace(old, new)
+    return script
 
 
 def summary_in(text):
@@ -27,15 +30,14 @@ def summary_in(text):
 
 
 class Job:
-    """One batch job of alice's with the script above; its output is appended to over all rounds."""
+    """One batch job of alice's with the README's script; its output is appended to over all rounds."""
 
     def __init__(self, cluster, name, steps, *sbatch, options="--save-interval=50"):
         self.cluster, self.name = cluster, name
         self.training = f"{TRAINER} --model=linear --seed=3 --batch-size=5 --epochs=100000 --steps={steps}"
         cluster.run(["rm", "-rf", name, f"{name}.out"], cwd="/home/alice", check=True)
-        script = SCRIPT.format(training=self.training, directory=name, options=options)
-        done = cluster.run(["sbatch", "--parsable", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "--open-mode=append", "--requeue",
-                            "-o", f"{name}.out", *sbatch, "--wrap", script], cwd="/home/alice", check=True)
+        script = readme_script(f"{self.training} --checkpoint-dir={name} {options}")
+        done = cluster.run(["sbatch", "--parsable", "--ntasks-per-node=2", "-o", f"{name}.out", *sbatch], cwd="/home/alice", input=script, check=True)
         self.number = done.stdout.strip()
 
     def text(self):
@@ -46,12 +48,12 @@ class Job:
         return [int(step) for step in re.findall(r"(?m)^step-(\d+)$", listed)]
 
     def finish(self, within):
-        """Until the end of the last round. Slurm holds a requeued job back for two minutes; its owner may let it go."""
+        """Until the end of the last round, with exit code 0."""
         end = time.monotonic() + within
         while ": exit code 0\n" not in self.text():
             assert time.monotonic() < end, self.text() + self.cluster.run("squeue; sinfo", user="root").stdout
-            self.cluster.run(f"scontrol update JobId={self.number} StartTime=now 2>/dev/null")
-            time.sleep(1)
+            self.cluster.let_go(self.number)
+            time.sleep(0.5)
         return self.text()
 
     def expected(self, *srun):
@@ -96,6 +98,38 @@ def test_a_job_near_its_time_limit_saves_is_requeued_and_goes_on(cluster):
     assert_it_went_on(text, job.expected(), lambda rounds: {code for _, code in rounds[:-1]} == {"7"})
 
 
+def test_a_running_job_that_is_requeued_goes_on(cluster):
+    """Slurm sends SIGTERM to the ranks and to the script, with which srun ends: what the ranks say then reaches nobody, but they save.
+    Without --save-interval there is no other checkpoint than that."""
+    job = Job(cluster, "requeued", 300, options="")
+    until(lambda: "epoch 1/6 " in job.text(), 60, "the first epoch is over")
+    assert job.steps_saved() == []
+    cluster.run(["scontrol", "requeue", job.number], check=True)
+    (stopped,) = until(job.steps_saved, 20, "the checkpoint of the step at which SIGTERM came")
+    text = job.finish(within=150)
+    assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("1", "0")])
+    assert summary_in(text)["resumed_from_step"] == stopped > 50
+    cluster.assert_idle()
+    cluster.assert_nothing_left()
+
+
+@pytest.mark.long
+def test_a_job_that_is_preempted_saves_is_requeued_and_goes_on(another_cluster):
+    """SIGTERM comes at the beginning of the partition's grace time, and what the ranks need of it is little."""
+    site = another_cluster(conf=("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE",
+                                 "PartitionName=main Nodes=ALL Default=YES PriorityTier=1 GraceTime=60",
+                                 "PartitionName=urgent Nodes=ALL PriorityTier=2"))
+    job = Job(site, "preempted", 300, options="")
+    until(lambda: "epoch 1/6 " in job.text(), 60, "the first epoch is over")
+    urgent = site.run(["srun", "--partition=urgent", "-N2", "--exclusive", "sh", "-c", "ls /home/alice/preempted"], timeout=50, check=True)
+    saved = re.findall(r"(?m)^step-(\d+)$", urgent.stdout)
+    assert len(saved) == 2 and len(set(saved)) == 1, "each of the two nodes sees the one checkpoint, before the grace time ends"
+    text = job.finish(within=150)
+    assert f"SIGTERM has come: stopped after step {int(saved[0])} of 300; the same command goes on from preempted/step-{saved[0]}" in text
+    assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("0", "7"), ("1", "0")])
+    assert summary_in(text)["resumed_from_step"] == int(saved[0])
+
+
 def test_a_job_that_loses_a_node_is_requeued_and_goes_on_without_it(another_cluster):
     # Slurm itself counts a silent node as down after 10 s, here; its default is 300.
     site = another_cluster(nodes=3, plugstack_args="dead-after=3", conf=("SlurmdTimeout=10",))
@@ -105,5 +139,6 @@ def test_a_job_that_loses_a_node_is_requeued_and_goes_on_without_it(another_clus
     until(lambda: not site.node_states()["node02"].startswith(("idle", "alloc", "mix")), 60, "Slurm sees that node02 is down")
     text = job.finish(within=150)
     assert_it_went_on(text, job.expected("--exclude=node02"), lambda rounds: len(rounds) <= 2)
-    assert "node node02 (ranks 2-3) is lost" in text or "node02" in text
+    lost = re.findall(r"(?m)^slurm-dp: node node02 \(ranks 2-3\) is lost.*$", text)
+    assert lost == ["slurm-dp: node node02 (ranks 2-3) is lost: silent for 3 s; ending the step"], text
     site.heal("node02")
