@@ -14,6 +14,7 @@
 #include "trainer/generate.hpp"
 #include "trainer/options/options.hpp"
 #include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/world.hpp"
 #include "trainer/run.hpp"
 #include "trainer/standard_streams.hpp"
 
@@ -35,6 +36,14 @@ int end_with(const dp::trainer::Error& error) {
     return static_cast<int>(error.fault);
 }
 
+// The ranks of a step begin some time apart, and the first that ends has the others ended, also the one that
+// is to say what is wrong: so each waits for all. A rank that got other words learns of it where run() asks
+// for the model.
+void tell_all_ranks(const std::string& complaint) {
+    if (auto world = dp::trainer::World::join())
+        (void)world->agree("the model", complaint, "give all ranks the same");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -42,11 +51,13 @@ int main(int argc, char** argv) {
     const auto started = std::chrono::steady_clock::now();
     hold_standard_streams();
     try {
-        const bool speaks = speaks_for_all(gather_surroundings());
+        const Surroundings here = gather_surroundings();
+        const bool speaks = speaks_for_all(here);
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options) {
             // All got the same words: one complaint is enough.
             if (speaks) print_if_possible(parsed.code == 0 ? stdout : stderr, parsed.text);
+            if (parsed.code != 0 && here.in_step) tell_all_ranks(parsed.text);
             return all_is_printed() ? parsed.code : static_cast<int>(Fault::usage);
         }
         const Options& options = *parsed.options;
