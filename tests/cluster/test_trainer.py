@@ -5,12 +5,17 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 
 import pytest
 from localcluster.harness import BUILD, until
+from localcluster.names import CHECKOUT
+from test_trainer_verbs import write_images
 
 TRAINER = os.path.join(BUILD, "bin/trainer")
+FOUR_RANKS = ["srun", "-N2", "-n4", "--dp-world=auto"]
+GPT = "--model=gpt --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq-length=16 --batch-size=1 --data-dir=tokens"
 
 
 def summary(done):
@@ -150,10 +155,71 @@ def test_a_single_task_needs_no_world(cluster):
     assert "DataParallel run: False" in done.stdout
 
 
-def test_bad_options_are_one_line_from_rank_zero(cluster):
-    done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", TRAINER, "--epochs=many"], timeout=60)
-    assert done.returncode != 0
-    assert done.stderr.count("--epochs") == 1, done.stderr
+@pytest.fixture(scope="module")
+def spoilt(cluster):
+    """A folder of alice's, "spoilt", with data and a checkpoint that are good, and copies of them that are not."""
+    folder = "/home/alice/spoilt"
+    cluster.run(["mkdir", folder], check=True)
+    write_images(cluster.host_path(f"{folder}/images"))
+    for command in (f"cp -r images cut && truncate --size=-1 cut/train-images-idx3-ubyte",
+                    f"{TRAINER} prepare --text {CHECKOUT}/README.md --tokenizer=bytes --output=tokens",
+                    "cp -r tokens changed && printf x | dd of=changed/train_000000.bin bs=1 seek=2000 conv=notrunc",
+                    f"{' '.join(FOUR_RANKS)} {TRAINER} --model=linear --steps=1 --checkpoint-dir=saved",
+                    "cp -r saved lacking && rm lacking/step-000000001/rank-00002-of-00004.f32"):
+        cluster.run(command, cwd=folder, check=True)
+    yield folder
+    shutil.rmtree(cluster.host_path(folder))
+
+
+# Good words, the bad one behind them, and what the one line says after the name of the rank that says it.
+BAD_INPUT = {
+    "a cut file": ("--model=ffn --data-dir=images", "--data-dir=cut", "cut/train-images-idx3-ubyte: the file is cut short; fetch the file again"),
+    "another byte": (GPT, "--data-dir=changed", "changed/train_000000.bin: not as `trainer prepare` wrote it .*; remove the directory"),
+    "a vocabulary that is too small": (GPT, "--vocab-size=100", "--vocab-size 100 is smaller than the data's, 257; give at least that"),
+    "a checkpoint without a shard": ("--model=linear --checkpoint-dir=saved", "--checkpoint-dir=lacking",
+                                     "the checkpoint lacking/step-000000001 lacks rank-00002-of-00004.f32; remove it"),
+    "a checkpoint of another model": ("--model=ffn --data-dir=images", "--checkpoint-dir=saved",
+                                      "the checkpoint saved/step-000000001 is of the model linear; give --model=linear"),
+    "a size that there is not": ("--model=unet2d", "--image-size=300", "--image-size: '300' is not one of 256, 512, 1024; "),
+    "no number": ("--model=linear", "--lr=nan", "--lr: 'nan' is not a number above 0, such as 0.001; "),
+    "no whole number": ("--model=linear", "--epochs=many", "--epochs: 'many' is not a whole number from 1 to "),
+    "an unknown option": ("--model=linear", "--epoch-count=3", "no such option or verb: --epoch-count=3; "),
+}
+
+
+def assert_refused_in_one_line(cluster, complaint, command):
+    """By a world of four ranks in the folder of `spoilt`, with Slurm's exit code and without a trace."""
+    listing = ["find", "/home/alice", "-type", "d", "-printf", "%p\\n", "-o", "-printf", "%p %s %T@\\n"]
+    before = cluster.run(listing, check=True).stdout
+    done = cluster.run([*FOUR_RANKS, *command], cwd="/home/alice/spoilt", timeout=60)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trainer: ")]
+    assert len(lines) == 1 and re.match(rf"trainer: (rank \d on node0\d: )?{complaint}", lines[0]), done.stderr
+    assert done.returncode == 2, done.stderr
+    assert "epoch" not in done.stdout and '{"model"' not in done.stdout
+    assert cluster.run(listing, check=True).stdout == before
+
+
+@pytest.mark.parametrize("good, bad, complaint", BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_one_line_before_any_rank_trains(cluster, spoilt, good, bad, complaint):
+    assert_refused_in_one_line(cluster, complaint, [TRAINER, "--steps=1", *good.split(), bad])
+
+
+def test_bad_data_of_one_node_is_one_line_too(cluster, spoilt):
+    train = f"[ $NODE_RANK = 0 ] && data=tokens || data=changed; exec {TRAINER} {GPT} --steps=1 --data-dir=$data"
+    complaint = (r".*: the data differs: \d+ training samples \(\w{16}\) and \d+ test samples \(\w{16}\) on ranks 0-2 \(node01\), "
+                 r"changed/train_000000.bin: not as `trainer prepare` wrote it .* on rank 3 \(node02\); give the same data on all nodes$")
+    assert_refused_in_one_line(cluster, complaint, ["sh", "-c", train])
+
+
+def test_a_rank_that_speaks_for_all_is_waited_for(cluster, spoilt):
+    """The first that ends has the others ended; rank 0 begins a second after them, and is the one that says what is wrong."""
+    assert_refused_in_one_line(cluster, "--epochs: 'many' is not ", ["sh", "-c", f"[ $RANK = 0 ] && sleep 1; exec {TRAINER} --epochs=many"])
+
+
+def test_bad_words_of_one_rank_are_told_by_the_one_that_speaks(cluster, spoilt):
+    train = f"[ $RANK = 3 ] && epochs=many || epochs=1; exec {TRAINER} --model=linear --epochs=$epochs"
+    complaint = r".* linear on ranks 0-2 \(node01\), .*--epochs: 'many' is not .* on rank 3 \(node02\)"
+    assert_refused_in_one_line(cluster, complaint, ["sh", "-c", train])
 
 
 def test_in_sbatch_twice_at_once_and_for_two_users(cluster):
