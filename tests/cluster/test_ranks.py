@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 
 pytestmark = pytest.mark.essential  # on every Slurm, also where time is short
 
@@ -184,11 +184,12 @@ def test_a_requeued_job_is_a_new_generation_with_new_ids(cluster):
     done = cluster.run(["sbatch", "--parsable", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", "--open-mode=append",
                         "-o", "/home/alice/requeue.out", "--wrap", script], check=True, cwd="/home/alice")
     job = done.stdout.strip()
-    # Slurm holds a requeued job back for a while; its owner may let it go.
-    cluster.run(f"for i in $(seq 600); do grep -q round=1 requeue.out 2>/dev/null && break; sleep 0.1; done; "
-                f"for i in $(seq 200); do [ $((i % 10)) != 1 ] || scontrol update JobId={job} StartTime=now 2>/dev/null; "
-                f"[ $(grep -c round=1 requeue.out) -ge 8 ] && break; sleep 0.3; done",
-                cwd="/home/alice", timeout=90)
+
+    def is_over():
+        cluster.let_go(job)
+        return cluster.run("cat requeue.out 2>/dev/null", cwd="/home/alice").stdout.count("round=1") >= 8
+
+    until(is_over, 90, "the ranks of both rounds have their ids")
     text = cluster.run(["cat", "/home/alice/requeue.out"], check=True).stdout
     found = tasks(text)
     assert sorted(task["generation"] for task in found) == ["0"] * 4 + ["1"] * 4, text
