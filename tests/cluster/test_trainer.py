@@ -174,7 +174,7 @@ def spoilt(cluster):
 # Good words, the bad one behind them, and what the one line says after the name of the rank that says it.
 BAD_INPUT = {
     "a cut file": ("--model=ffn --data-dir=images", "--data-dir=cut", "cut/train-images-idx3-ubyte: the file is cut short; fetch the file again"),
-    "another byte": (GPT, "--data-dir=changed", "changed/train_000000.bin: not as `trainer prepare` wrote it .*; remove the directory"),
+    "another byte": (GPT, "--data-dir=changed", "changed/train_000000.bin: not as `trainer prepare` wrote it; remove the directory, and make it again"),
     "a vocabulary that is too small": (GPT, "--vocab-size=100", "--vocab-size 100 is smaller than the data's, 257; give at least that"),
     "a checkpoint without a shard": ("--model=linear --checkpoint-dir=saved", "--checkpoint-dir=lacking",
                                      "the checkpoint lacking/step-000000001 lacks rank-00002-of-00004.f32; remove it"),

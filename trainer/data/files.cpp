@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "runtime/common/fd.hpp"
 #include "trainer/checkpoint/durable.hpp"
@@ -17,12 +18,26 @@
 
 namespace dp::trainer {
 
+namespace {
+
+tl::unexpected<Error> cannot_read(const std::filesystem::path& file) {
+    return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
+}
+
+// As many bytes as came, at most `room`; 0 at the end, and less than 0 where there is an errno.
+ssize_t read_some(const Fd& in, char* to, std::size_t room) {
+    ssize_t got = 0;
+    do {
+        got = read(in.get(), to, room);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+}  // namespace
+
 Result<std::string> read_file(const std::filesystem::path& file) {
-    const auto failed = [&] {
-        return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
-    };
     const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!in) return failed();
+    if (!in) return cannot_read(file);
     std::string contents;
     struct stat facts {};
     if (fstat(in.get(), &facts) == 0 && facts.st_size > 0)
@@ -31,9 +46,8 @@ Result<std::string> read_file(const std::filesystem::path& file) {
     std::size_t filled = 0;
     for (;;) {
         if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
-        const ssize_t got = read(in.get(), contents.data() + filled, contents.size() - filled);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return failed();
+        const ssize_t got = read_some(in, contents.data() + filled, contents.size() - filled);
+        if (got < 0) return cannot_read(file);
         if (got == 0) break;
         filled += static_cast<std::size_t>(got);
     }
@@ -54,9 +68,17 @@ std::string sha256(std::string_view bytes) {
 }
 
 Result<std::string> sha256_of_file(const std::filesystem::path& file) {
-    const auto contents = read_file(file);
-    if (!contents) return tl::make_unexpected(contents.error());
-    return sha256(*contents);
+    const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!in) return cannot_read(file);
+    Sha256 sha;
+    std::vector<char> piece(std::size_t{1}
+                            << 18);  // stays in the processor's cache; a file may be larger than memory
+    for (;;) {
+        const ssize_t got = read_some(in, piece.data(), piece.size());
+        if (got < 0) return cannot_read(file);
+        if (got == 0) return hex_of(sha.digest());
+        sha.update(piece.data(), static_cast<std::size_t>(got));
+    }
 }
 
 }  // namespace dp::trainer

@@ -11,11 +11,25 @@
 #include "trainer/data/tokens.hpp"
 
 namespace dp::trainer {
+namespace {
+
+std::vector<std::filesystem::path> files_read(const DataRequest& request) {
+    return request.set == DataSet::tokens ? token_files(request.directory)
+                                          : fashion_mnist_files(request.directory);
+}
+
+// Against what is known of the files: nothing, where somebody else made them.
+Result<void> check(const DataRequest& request) {
+    if (auto sound = check_prepared(request.directory); !sound) return sound;
+    return check_packaged(files_read(request), request.packaged);
+}
+
+}  // namespace
 
 Result<Dataset> load_all(const DataRequest& request) {
     if (request.set == DataSet::line) return make_line();
     if (!request.is_checked) {
-        if (auto sound = check_prepared(request.directory); !sound) return tl::make_unexpected(sound.error());
+        if (auto sound = check(request); !sound) return tl::make_unexpected(sound.error());
     }
     switch (request.set) {
         case DataSet::tokens:
@@ -42,8 +56,7 @@ Result<Dataset> load(const DataRequest& request) {
 std::vector<std::filesystem::path> files_of(const DataRequest& request) {
     if (request.set == DataSet::line) return {};
     const auto& directory = request.directory;
-    const auto read =
-        request.set == DataSet::tokens ? token_files(directory) : fashion_mnist_files(directory);
+    const auto read = files_read(request);
     std::set<std::filesystem::path> files(read.begin(), read.end());
     files.insert(directory / kPreparedFile);
     if (const auto prepared = read_prepared(directory); prepared && *prepared)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.hpp"
+#include "trainer/data/packaged.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/result.hpp"
 
@@ -29,8 +30,10 @@ struct DataRequest {
     std::int64_t image_size = 256;  // of composed images
     std::int64_t sequence = 1;      // of tokens
     std::int64_t vocabulary = 1;    // that tokens must fit
-    // The files are those that have been checked before, so their hashes need not be worked out.
+    // The files are those that have been checked before, or that another rank of the node checks now, so
+    // their hashes need not be worked out.
     bool is_checked = false;
+    KnownDirectory packaged = {kFashionMnistDirectory, kFashionMnistFiles};  // a test has one of its own
 };
 
 Result<Dataset> load(const DataRequest& request);

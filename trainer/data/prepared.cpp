@@ -52,10 +52,11 @@ Result<void> check_prepared(const fs::path& directory) {
         const auto found = sha256_of_file(directory / name);
         if (!found) return tl::make_unexpected(found.error());
         if (*found != hash)
-            return fail(Fault::usage,
-                        fmt::format("{}: not as `trainer prepare` wrote it (SHA-256 {}, not {}); remove the "
-                                    "directory, and make it again",
-                                    (directory / name).string(), *found, hash));
+            return fail(
+                Fault::usage,
+                fmt::format("{}: not as `trainer prepare` wrote it; remove the directory, and make it "
+                            "again (its SHA-256 is {}, not {})",
+                            (directory / name).string(), *found, hash));
     }
     return {};
 }

@@ -7,7 +7,7 @@
 
 #include <system_error>
 
-#include "trainer/data/files.hpp"
+#include "trainer/data/packaged.hpp"
 #include "trainer/prepare/program.hpp"
 
 namespace dp::trainer {
@@ -19,19 +19,6 @@ namespace fs = std::filesystem;
 constexpr const char* kPatience = "--fetch-timeout=60000";
 
 }  // namespace
-
-Result<void> check_hash(const fs::path& file, std::string_view expected, std::string_view how) {
-    std::error_code ignored;
-    if (!fs::exists(file, ignored))
-        return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
-    const auto found = sha256_of_file(file);
-    if (!found) return tl::make_unexpected(found.error());
-    if (*found == expected) return {};
-    return fail(
-        Fault::usage,
-        fmt::format("{}: its SHA-256 is {}, and that of the published file is {}; fetch it again with `{}`",
-                    file.string(), *found, expected, how));
-}
 
 Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>& from,
                        const fs::path& scratch) {

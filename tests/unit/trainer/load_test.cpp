@@ -4,9 +4,15 @@
 #include "trainer/data/load.hpp"
 
 #include <gmock/gmock.h>
+#include <zlib.h>
+
+#include <array>
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
+#include "trainer/data/files.hpp"
+#include "trainer/data/idx.hpp"
+#include "trainer/data/packaged.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/token_shard.hpp"
 
@@ -50,6 +56,75 @@ TEST(Load, PreparedDataThatIsNotAsItWasIsRefused) {
     const auto data = load(request);
     ASSERT_FALSE(data);
     EXPECT_THAT(data.error().message, HasSubstr("train.bin: not as `trainer prepare` wrote it"));
+}
+
+// ---- Debian's package
+
+// The packaged files as they would be if somebody had put them in again with one other pixel: gzip finds
+// nothing wrong.
+void change_a_pixel(const std::filesystem::path& file) {
+    const auto idx = read_idx(file, 3);
+    ASSERT_TRUE(idx) << idx.error().message;
+    std::string pixels(idx->elements.begin(), idx->elements.end());
+    pixels[pixels.size() / 2] ^= 1;
+    const std::string bytes = idx_bytes(idx->dimensions, pixels);
+    std::filesystem::remove(file);
+    const gzFile out = gzopen(file.c_str(), "wb1");
+    EXPECT_EQ(gzwrite(out, bytes.data(), static_cast<unsigned>(bytes.size())),
+              static_cast<int>(bytes.size()));
+    EXPECT_EQ(gzclose(out), Z_OK);
+    EXPECT_TRUE(read_idx(file, 3)) << "gzip or idx would have noticed";
+}
+
+TEST(Load, APixelThatSomebodyChangedInThePackagedFilesIsRefused) {
+    if (!has_fashion_mnist(kFashionMnistDirectory)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+    const Scratch scratch;
+    std::filesystem::copy(kFashionMnistDirectory, scratch.path());
+    DataRequest request{.set = DataSet::fashion_mnist, .directory = scratch.path()};
+    request.packaged.path = scratch.path();
+    EXPECT_TRUE(load(request));
+
+    change_a_pixel(scratch / "t10k-images-idx3-ubyte.gz");
+    const auto data = load(request);
+    ASSERT_FALSE(data);
+    EXPECT_EQ(data.error().fault, Fault::usage);
+    EXPECT_THAT(data.error().message,
+                HasSubstr((scratch / "t10k-images-idx3-ubyte.gz").string() +
+                          ": not the published file; fetch it again with `apt-get install --reinstall "
+                          "dataset-fashion-mnist` (its SHA-256 is "));
+    EXPECT_EQ(data.error().message.find('\n'), std::string::npos);
+
+    request.set = DataSet::segmentation;
+    EXPECT_FALSE(load(request)) << "it is composed of the same files";
+    request.is_checked = true;
+    EXPECT_TRUE(load(request)) << "another rank of the node looks";
+    request.is_checked = false;
+    request.packaged.path = kFashionMnistDirectory;
+    EXPECT_TRUE(load(request)) << "a user's own: taken as it is";
+}
+
+TEST(CheckPackaged, LooksOnlyAtFilesOfTheKnownDirectory) {
+    const Scratch scratch;
+    const std::string right = sha256("right");
+    const std::array<DataFile, 2> files{{{"a", right}, {"b", right}}};
+    const KnownDirectory known{scratch / "known", files};
+    scratch.write("known/a", "right");
+    scratch.write("known/b", "wrong");
+    scratch.write("known/c", "unknown");
+    scratch.write("other/b", "wrong");
+    std::filesystem::create_directory_symlink(scratch / "known", scratch / "link");
+    const auto check = [&](const char* file) {
+        const std::vector<std::filesystem::path> read{scratch / "known/a", scratch / file};
+        return check_packaged(read, known);
+    };
+    EXPECT_TRUE(check("known/c"));
+    EXPECT_TRUE(check("other/b"));
+    EXPECT_TRUE(check("nowhere/b"));
+    EXPECT_THAT(refusal_of(check("known/b")), HasSubstr("known/b: not the published file; "));
+    EXPECT_THAT(refusal_of(check("link/b")), HasSubstr("link/b: not the published file; "));
+    std::filesystem::remove(scratch / "known/b");
+    EXPECT_THAT(refusal_of(check("known/b")),
+                HasSubstr("known/b: not there; fetch it with `apt-get install "));
 }
 
 }  // namespace

