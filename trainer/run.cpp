@@ -19,6 +19,7 @@
 #include "trainer/devices/cpu.hpp"
 #include "trainer/memory/left.hpp"
 #include "trainer/parallel/agreement.hpp"
+#include "trainer/parallel/findings.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/prepare.hpp"
 #include "trainer/reports/metrics_file.hpp"
@@ -147,18 +148,6 @@ Result<void> open_metrics(const Options& options, const RunFacts& facts, const M
     return {};
 }
 
-// What the user gave, as each rank found it on its node. Where all have found the same wrong, one says it.
-template <typename Found>
-Result<void> found_by_all(World& world, const Result<Found>& mine, const std::string& what,
-                          const std::string& found, const std::string& remedy, bool speaks) {
-    const auto same = world.agree(what, mine ? found : mine.error().message, remedy);
-    if (same && mine) return {};
-    Error error = same ? mine.error() : same.error();
-    const bool another_says_it = world.facts() != nullptr && error.fault != Fault::world && !speaks;
-    if (another_says_it) error.message.clear();
-    return tl::make_unexpected(error);
-}
-
 // What a run is about, as far as one rank sees.
 struct Subject {
     ModelShape shape;
@@ -166,15 +155,17 @@ struct Subject {
     Compiled compiled;
 };
 Result<Subject> find_subject(const Options& options, const ModelInfo& info, const Settings& settings,
-                             std::int64_t world) {
+                             const World& world) {
     const auto vocabulary =
         info.data == DataSet::tokens ? vocabulary_of(options.data_directory) : std::nullopt;
     const auto shape = shape_of(options.shape, info.name, vocabulary);
     if (!shape) return tl::make_unexpected(shape.error());
-    Compiled compiled(cache_directory(options.cache), data_request(options, info, *shape));
+    DataRequest request = data_request(options, info, *shape);
+    request.is_checked = !world.is_first_of_node();
+    Compiled compiled(cache_directory(options.cache), std::move(request));
     auto data = compiled.load();
     if (!data) return tl::make_unexpected(data.error());
-    const auto schedule = make_schedule(settings, data->train.count, world);
+    const auto schedule = make_schedule(settings, data->train.count, world.size());
     if (!schedule) return tl::make_unexpected(schedule.error());
     return Subject{*shape, std::move(*data), std::move(compiled)};
 }
@@ -201,19 +192,19 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (choice && choice->reason) report.line(*choice->reason);
     const bool has_checkpoints = !options.checkpoints.directory.empty();
     if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
-        return fail(Fault::usage, decision->speaks
-                                      ? "several tasks that train alone cannot share a "
-                                        "--checkpoint-dir; start them as one world, or leave it out"
-                                      : "");
+        return tl::make_unexpected(refused_by_all(
+            here, {Fault::usage,
+                   "several tasks that train alone cannot share a --checkpoint-dir; start them "
+                   "as one world, or leave it out"}));
 
     if (has_checkpoints) hold_stop_signals();
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
     auto world = decision->join ? World::join() : Result<World>(World::alone());
     if (!world) return tl::make_unexpected(world.error());
-    if (auto chosen = found_by_all(*world, choice, "the model", choice ? std::string(choice->info->name) : "",
-                                   "give --model, and the same data on all nodes", decision->speaks);
-        !chosen)
-        return chosen;
+    const auto name = choice.map([](const ModelChoice& chosen) { return std::string(chosen.info->name); });
+    if (auto same = found_by_all(*world, kFirstFinding, name, "give --model, and the same data on all nodes");
+        !same)
+        return same;
     const ModelInfo& info = *choice->info;
     Settings settings = settings_for(options, info);
     report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
@@ -222,11 +213,10 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     Watching watching(report, *world);
     watching.on_phase(Phase::load);
     // All before the mesh: what cannot work is refused in one line, not in a time-out.
-    auto subject = find_subject(options, info, settings, world->size());
-    if (auto alike = found_by_all(*world, subject, "the data", subject ? text_of(subject->data) : "",
-                                  "give the same data on all nodes", decision->speaks);
-        !alike)
-        return alike;
+    auto subject = find_subject(options, info, settings, *world);
+    const auto contents = subject.map([](const Subject& found) { return text_of(found.data); });
+    if (auto same = found_by_all(*world, "the data", contents, "give the same data on all nodes"); !same)
+        return same;
     const ModelShape* const shape = &subject->shape;
     const Dataset* const data = &subject->data;
     auto opened = open_device(options.device, here.gpu, threads_for(here));

@@ -46,9 +46,9 @@ Answer Meetings::cannot_meet(const Key& key, const Meeting& meeting, uint32_t en
 }
 
 // All have come.
-Answer Meetings::complete(const Key& key, const Meeting& meeting) const {
+Answer Meetings::complete(const Meeting& meeting) const {
     if (auto why = meeting.facts.disagreement(hosts_of_))
-        return fail_all(meeting, wire::INVALID, in_quotes(key.group) + " does not fit together: " + *why);
+        return fail_all(meeting, wire::INVALID, *why);  // the facts have names, and the ranks stand there
     Answer done = fail_all(meeting, wire::OK, "");
     for (const auto& value : meeting.values) done.reply.mutable_value()->append(value);
     return done;
@@ -128,7 +128,7 @@ std::vector<Answer> Meetings::arrive(const wire::NodeArrive& arrive, Time now) {
         if (auto refused = admit(key, meeting, rank)) answers.push_back(std::move(*refused));
 
     if (meeting.arrived.size() == expected(key)) {
-        answers.push_back(complete(key, meeting));
+        answers.push_back(complete(meeting));
         meetings_.erase(it);
     } else if (meeting.arrived.empty()) {
         meetings_.erase(it);  // nobody of them was let in

@@ -82,7 +82,7 @@ class Meetings {
     std::optional<uint64_t> place_of(const Key& key, uint32_t rank) const;
     std::optional<Answer> refuse(const Key& key, uint32_t roots, const wire::NodeArrive& arrive) const;
     std::optional<Answer> admit(const Key& key, Meeting& meeting, const wire::NodeArrive::Rank& rank);
-    Answer complete(const Key& key, const Meeting& meeting) const;
+    Answer complete(const Meeting& meeting) const;
     Answer cannot_meet(const Key& key, const Meeting& meeting, uint32_t ended) const;
     std::vector<uint32_t> missing(const Key& key, const Meeting& meeting) const;
     static Answer fail_all(const Meeting& meeting, wire::Status status, std::string why);

@@ -4,6 +4,8 @@
 #include "trainer/data/load.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <future>
 #include <set>
 
 #include "trainer/data/prepared.hpp"
@@ -24,13 +26,7 @@ Result<void> check(const DataRequest& request) {
     return check_packaged(files_read(request), request.packaged);
 }
 
-}  // namespace
-
-Result<Dataset> load_all(const DataRequest& request) {
-    if (request.set == DataSet::line) return make_line();
-    if (!request.is_checked) {
-        if (auto sound = check(request); !sound) return tl::make_unexpected(sound.error());
-    }
+Result<Dataset> read(const DataRequest& request) {
     switch (request.set) {
         case DataSet::tokens:
             return load_tokens(request.directory, request.sequence, request.vocabulary);
@@ -41,6 +37,18 @@ Result<Dataset> load_all(const DataRequest& request) {
         default:
             return load_fashion_mnist(request.directory);
     }
+}
+
+}  // namespace
+
+Result<Dataset> load_all(const DataRequest& request) {
+    if (request.set == DataSet::line) return make_line();
+    if (request.is_checked) return read(request);
+    // On another CPU where there is one: Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s.
+    auto checking = std::async(std::launch::async, check, std::cref(request));
+    auto data = read(request);
+    if (auto sound = checking.get(); !sound) return tl::make_unexpected(sound.error());
+    return data;
 }
 
 void take_samples(Dataset& data, const DataRequest& request) {

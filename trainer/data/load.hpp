@@ -3,9 +3,10 @@
 // The data set that a model trains on: from its files, generated, or composed. run.cpp calls it on each rank;
 // what cannot be trained on is refused here, in one line.
 //
-// Each rank loads for itself, all at the same time. Handing the work of one rank of a node to the others was
-// measured and left out: Fashion-MNIST is unpacked in 0.3 s, the default images are composed in 0.6 s, tokens
-// of 10 MB are read in 0.01 s, and the others would have to wait just as long before they could map a copy.
+// Each rank loads for itself, all at the same time; whether the files are what they should be the first rank
+// of a node sees for the others. Handing the work of one rank of a node to the others was measured and left
+// out: Fashion-MNIST is unpacked in 0.3 s, the default images are composed in 0.6 s, tokens of 10 MB are read
+// in 0.01 s, and the others would have to wait just as long before they could map a copy.
 #ifndef TRAINER_DATA_LOAD_HPP
 #define TRAINER_DATA_LOAD_HPP
 

@@ -21,6 +21,12 @@ namespace {
 // 0: leave it to Gloo, to compare or where something is wrong with it.
 constexpr const char* kNodeMemoryVariable = "DP_TRAINER_NODE_MEMORY";
 
+// What a rank that waits there is said to be in.
+constexpr const char* kBeforeTraining = "before the training";
+
+// Whose word it is, as a rank's number. Empty: nobody's.
+constexpr const char* kWord = "trainer/word";
+
 // libdp's errors name the missing ranks and their hosts: they are passed on as they are.
 tl::unexpected<Error> from(const dp::Error& error) {
     return fail(Fault::world, error.message);
@@ -45,7 +51,29 @@ Result<void> World::compare(const std::string& group, const Fact& fact, Fault fa
 Result<void> World::agree(const std::string& what, const std::string& found, const std::string& remedy) {
     if (!context_) return {};
     constexpr std::size_t kLongest = 256;  // bytes of a fact
-    return compare("trainer/found", {what, found.substr(0, kLongest), DP_SAME, remedy}, Fault::usage);
+    return compare(kBeforeTraining, {what, found.substr(0, kLongest), DP_SAME, remedy}, Fault::usage);
+}
+
+bool World::take_the_word() {
+    if (!context_) return true;
+    const std::string mine = std::to_string(context_->world().rank);
+    const auto held = context_->compare_set(kWord, {}, mine);
+    return held && std::string(held->begin(), held->end()) == mine;
+}
+
+bool World::somebody_has_the_word() {
+    if (!context_) return false;
+    const auto held = context_->get(kWord, std::chrono::milliseconds(0));
+    return held && !held->empty();
+}
+
+// A step has one store, also for the next trainer that is started in it: the word is given back once all have
+// seen who has it, and before anybody may ask for it again.
+void World::leave_together(bool has_the_word) {
+    if (!context_) return;
+    (void)context_->barrier({kBeforeTraining, {}});
+    if (has_the_word) (void)context_->set(kWord, {});
+    (void)context_->barrier({kBeforeTraining, {}});
 }
 
 Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares_gpu) {
@@ -53,7 +81,7 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     const bool cuda = device.name() == "cuda";
     const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
     // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
-    const auto agreed = compare("trainer/device",
+    const auto agreed = compare(kBeforeTraining,
                                 {"the device that the ranks train on", kind, DP_SAME,
                                  "give --device=cpu, or see why a GPU is missing on some with --device=cuda"},
                                 Fault::device);

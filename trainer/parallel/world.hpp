@@ -36,9 +36,17 @@ class World {
         if (context_) (void)context_->phase(phase);
     }
 
+    // Whether files that all ranks of a node see are this rank's to check, once for all.
+    bool is_first_of_node() const { return !context_ || context_->world().local_rank == 0; }
+
     // Before there is a communicator: whether every rank has found the same, "the model", say. An error, the
     // same on all of them, names the ranks, their hosts and what they found. Every rank calls.
     Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy);
+    // For findings.cpp. Of the ranks that would say something one has the word; it gives it back where all
+    // leave, which every rank calls and which ends when all have called.
+    bool take_the_word();
+    bool somebody_has_the_word();
+    void leave_together(bool has_the_word);
 
     // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose
     // ranks have opened devices of different kinds. World and device must outlive it. With `shares_gpu` NCCL,
