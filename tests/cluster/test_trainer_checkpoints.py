@@ -84,6 +84,7 @@ def test_a_job_that_is_signalled_saves_is_requeued_and_goes_on(cluster):
     assert len(said) == 1 and int(said[0][0]) == int(said[0][1]), text
     assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("0", "7"), ("1", "0")])
     assert summary_in(text)["resumed_from_step"] == int(said[0][0])
+    assert f"going on from signalled/step-{said[0][1]}: {said[0][0]} of 300 steps are made; SIGUSR1 had stopped it there\n" in text
     assert len(job.steps_saved()) == 2 and max(job.steps_saved()) == 300
     cluster.assert_idle()
     cluster.assert_nothing_left()
@@ -99,7 +100,8 @@ def test_a_job_near_its_time_limit_saves_is_requeued_and_goes_on(cluster):
 
 
 def test_a_running_job_that_is_requeued_goes_on(cluster):
-    """Slurm sends SIGTERM to the ranks and to the script, with which srun ends: what the ranks say then reaches nobody, but they save.
+    """Slurm sends SIGTERM to the ranks and to the script, with which srun ends: what the ranks say then reaches nobody, but they save, and the
+    next round says what had come.
     Without --save-interval there is no other checkpoint than that."""
     job = Job(cluster, "requeued", 300, options="")
     until(lambda: "epoch 1/6 " in job.text(), 60, "the first epoch is over")
@@ -109,6 +111,7 @@ def test_a_running_job_that_is_requeued_goes_on(cluster):
     text = job.finish(within=150)
     assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("1", "0")])
     assert summary_in(text)["resumed_from_step"] == stopped > 50
+    assert f"going on from requeued/step-{stopped:09}: {stopped} of 300 steps are made; SIGTERM had stopped it there\n" in text
     cluster.assert_idle()
     cluster.assert_nothing_left()
 

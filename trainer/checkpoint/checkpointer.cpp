@@ -171,13 +171,13 @@ Result<std::optional<Restored>> Checkpointer::restore() {
     if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
     // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
     if (is_first()) keep_newest(plan_.directory, plan_.keep);
-    return Restored{progress, manifest->precision};
+    return Restored{progress, manifest->precision, manifest->stopped_by};
 }
 
 // ---- save
 
-Result<void> Checkpointer::save(const Progress& progress) {
-    auto written = write(progress);
+Result<void> Checkpointer::save(const Progress& progress, const std::string& stopped_by) {
+    auto written = write(progress, stopped_by);
     if (!written && is_first() && claim_->check()) {
         std::error_code ignored;
         fs::remove_all(unfinished_path(plan_.directory, progress.step), ignored);
@@ -185,7 +185,7 @@ Result<void> Checkpointer::save(const Progress& progress) {
     return written;
 }
 
-Result<void> Checkpointer::write(const Progress& progress) {
+Result<void> Checkpointer::write(const Progress& progress, const std::string& stopped_by) {
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
     const fs::path unfinished = unfinished_path(plan_.directory, progress.step);
     Result<void> made;
@@ -206,6 +206,7 @@ Result<void> Checkpointer::write(const Progress& progress) {
     if (!facts) return tl::make_unexpected(facts.error());
     Manifest manifest{now_.training, data_source_, progress, {}, {}};
     manifest.precision = now_.precision;
+    manifest.stopped_by = stopped_by;
     for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.elements()});
     bool all_finite = true;
     for (std::int64_t one = 0; one < world; ++one) {

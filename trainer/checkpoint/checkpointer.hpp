@@ -30,7 +30,8 @@ namespace dp::trainer {
 // What was found in a checkpoint, besides the vectors.
 struct Restored {
     Progress progress;
-    std::string precision;  // of the training that wrote it
+    std::string precision;   // of the training that wrote it
+    std::string stopped_by;  // the signal that it ended with; "": none
 };
 
 class Checkpointer {
@@ -46,8 +47,8 @@ class Checkpointer {
 
     // The optimizer's steps in `progress` are what the checkpoint is called. Fault::checkpoint: it could not
     // be written, and the training may go on without it. Fault::training: it is not worth to be kept.
-    // Fault::usage: another training has the directory now.
-    Result<void> save(const Progress& progress);
+    // Fault::usage: another training has the directory now. `stopped_by`: as in the manifest.
+    Result<void> save(const Progress& progress, const std::string& stopped_by);
 
     std::filesystem::path path_of(std::int64_t step) const;
 
@@ -65,7 +66,7 @@ class Checkpointer {
     Result<void> prepare_directory();
     Result<std::optional<std::int64_t>> newest();
     Result<Manifest> open(std::int64_t step);
-    Result<void> write(const Progress& progress);
+    Result<void> write(const Progress& progress, const std::string& stopped_by);
 };
 
 }  // namespace dp::trainer

@@ -83,6 +83,9 @@ struct Manifest {
     std::vector<StoredShard> shards;  // by rank
     // Of the training, for people: the numbers are f32 in any, and a training in another goes on from them.
     std::string precision = "fp32";
+    // The signal that the training ended with, "SIGTERM"; "": with none. For people, too: where Slurm ends
+    // srun together with the ranks, nobody hears what these say.
+    std::string stopped_by = {};
 
     std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };

@@ -69,9 +69,9 @@ Result<std::optional<Progress>> Saving::restore() {
     if (!restored) return tl::make_unexpected(restored.error());
     if (*restored) {
         const std::int64_t step = (*restored)->progress.step;
-        observer_.on_resume(
-            {step, checkpointer_.path_of(step), std::string(name_of(precision_)), (*restored)->precision},
-            schedule_);
+        observer_.on_resume({step, checkpointer_.path_of(step), std::string(name_of(precision_)),
+                             (*restored)->precision, (*restored)->stopped_by},
+                            schedule_);
     }
     observer_.on_phase(Phase::compute);
     if (!*restored) return std::nullopt;
@@ -88,7 +88,7 @@ Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Pr
 
     const auto now = progress();
     if (!now) return tl::make_unexpected(now.error());
-    const auto saved = save(step, *now);
+    const auto saved = save(step, *now, stops ? name_of_signal(*signal) : "");
     if (!saved) return tl::make_unexpected(saved.error());
     if (!stops) return {};
     if (!speaks_) return fail(*saved ? Fault::stopped : Fault::checkpoint, "");
@@ -106,11 +106,11 @@ Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Pr
 }
 
 // False where it could not be written, which the training survives.
-Result<bool> Saving::save(std::int64_t step, const Progress& progress) {
+Result<bool> Saving::save(std::int64_t step, const Progress& progress, const std::string& stopped_by) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     observer_.on_phase(Phase::checkpoint);
-    const auto saved = checkpointer_.save(progress);
+    const auto saved = checkpointer_.save(progress, stopped_by);
     observer_.on_phase(Phase::compute);
     if (!saved && saved.error().fault != Fault::checkpoint) return tl::make_unexpected(saved.error());
     CheckpointReport report{step, checkpointer_.path_of(step),

@@ -53,7 +53,7 @@ class Saving {
     std::int64_t written_ = 0;
     bool newest_is_saved_ = true;
 
-    Result<bool> save(std::int64_t step, const Progress& progress);
+    Result<bool> save(std::int64_t step, const Progress& progress, const std::string& stopped_by);
 };
 
 }  // namespace dp::trainer

@@ -22,7 +22,7 @@ std::string who() {
     return fmt::format("rank {} on {}: ", rank, host.data());
 }
 
-// And the error that comes back is nobody's to say any more.
+// Returns the error as one that nobody has to say any more.
 Error said(Error error, bool by_this_rank) {
     if (by_this_rank) complain(error.message);
     error.message.clear();
@@ -37,9 +37,8 @@ void complain(std::string_view message) {
 
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy) {
-    const bool alone = world.facts() == nullptr;
-    if (alone && mine) return {};
-    if (alone) return tl::make_unexpected(said(mine.error(), true));
+    if (world.facts() == nullptr)  // alone
+        return mine ? Result<void>() : tl::make_unexpected(mine.error());
 
     // Before they compare, so that afterwards all know whether one of them has something to say.
     const bool has_the_word = !mine && world.take_the_word();
@@ -63,7 +62,7 @@ Error refused_by_all(const Surroundings& here, const Error& why) {
             return {why.fault, ""};
         }
     }
-    return said(why, speaks_for_all(here));
+    return {why.fault, speaks_for_all(here) ? why.message : ""};
 }
 
 }  // namespace dp::trainer

@@ -20,12 +20,13 @@ void complain(std::string_view message);
 
 // Whether all ranks have found the same of `what`, "the data", say. Where something is wrong for all, rank 0
 // says it; where for some, one of these; where nothing is but they differ, rank 0 who has what, and
-// `remedy`. The error that comes back has been said. Every rank calls, in the same order.
+// `remedy`. The error that comes back has been said, but where this process is alone. Every rank calls, in
+// the same order.
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy);
 
 // The same for a rank that is not yet in the world and need not be: what is wrong with its words. Returns the
-// error, which has been said.
+// error, which has no message where it has been said or another says it.
 Error refused_by_all(const Surroundings& here, const Error& why);
 
 // What the words that a rank was started with lead to, and the first that all compare.

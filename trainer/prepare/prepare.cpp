@@ -33,12 +33,15 @@ struct Plan {
 };
 
 // Reads the user's own texts once, so that the same work is known by their contents.
-Result<Plan> make_plan(const PrepareOptions& options) {
+Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> sources) {
     Plan plan{};
     std::string origin;
     if (options.text.empty()) {
-        plan.source = std::find_if(kSources.begin(), kSources.end(),
-                                   [&](const Source& source) { return source.name == options.data; });
+        const auto found = std::find_if(sources.begin(), sources.end(),
+                                        [&](const Source& source) { return source.name == options.data; });
+        if (found == sources.end())  // the command line knows better
+            return fail(Fault::usage, fmt::format("--data: '{}' is no data set", options.data));
+        plan.source = &*found;
         origin = fmt::format("{} ({})", options.data, how_to_fetch(*plan.source));
     } else {
         auto files = text_files(options.text);
@@ -158,9 +161,9 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
 
 }  // namespace
 
-Result<std::string> prepare_data(const PrepareOptions& options) {
+Result<std::string> prepare_data(const PrepareOptions& options, std::span<const Source> sources) {
     try {
-        const auto plan = make_plan(options);
+        const auto plan = make_plan(options, sources);
         if (!plan) return tl::make_unexpected(plan.error());
         auto output = OutputDirectory::open(options.output);
         if (!output) return tl::make_unexpected(output.error());

@@ -92,8 +92,10 @@ std::string resume_line(const ResumeReport& report, std::int64_t steps) {
         report.precision == report.saved_precision
             ? ""
             : fmt::format(" in {}, and the rest is made in {}", report.saved_precision, report.precision);
-    return fmt::format("going on from {}: {} of {} steps are made{}", report.path.string(), report.step,
-                       steps, other);
+    const std::string stopped =
+        report.stopped_by.empty() ? "" : fmt::format("; {} had stopped it there", report.stopped_by);
+    return fmt::format("going on from {}: {} of {} steps are made{}{}", report.path.string(), report.step,
+                       steps, other, stopped);
 }
 
 Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {

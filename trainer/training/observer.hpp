@@ -40,6 +40,7 @@ struct ResumeReport {
     std::int64_t step;  // is made
     std::filesystem::path path;
     std::string precision, saved_precision;  // from now on, and until then
+    std::string stopped_by = {};             // the signal that ended it there; "": none
 };
 
 struct CheckpointReport {

@@ -24,6 +24,7 @@ Manifest manifest() {
                     64,
                     {{"num_layers", 6}}};
     one.precision = "bf16";
+    one.stopped_by = "SIGTERM";
     one.data_source = "some \"data\" in Köln";
     one.progress = {31, 4, 2, 1, 0, 0};
     one.vectors = {{"values", 128}, {"m", 128}, {"buffers", 7}};
@@ -51,6 +52,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->training.shape, there.training.shape);
     EXPECT_EQ(back->data_source, there.data_source);
     EXPECT_EQ(back->precision, "bf16");
+    EXPECT_EQ(back->stopped_by, "SIGTERM");
     EXPECT_EQ(back->progress.step, 31);
     EXPECT_EQ(back->progress.skipped, 4);
     EXPECT_EQ(back->progress.skipped_in_epoch, 2);
@@ -68,9 +70,18 @@ TEST(Manifest, ComesBackAsItWasWritten) {
 TEST(Manifest, OfAnOlderTrainerIsOfFp32) {
     auto json = nlohmann::json::parse(text_of(manifest()));
     json.erase("precision");
+    json.erase("stopped_by");
     const auto back = manifest_of(json.dump());
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(back->precision, "fp32");
+    EXPECT_EQ(back->stopped_by, "");
+}
+
+TEST(Manifest, OfATrainingThatNoSignalStoppedNamesNone) {
+    Manifest one = manifest();
+    EXPECT_EQ(nlohmann::json::parse(text_of(one))["stopped_by"], "SIGTERM");
+    one.stopped_by.clear();
+    EXPECT_FALSE(nlohmann::json::parse(text_of(one)).contains("stopped_by"));
 }
 
 // 15 steps an epoch.

@@ -5,6 +5,8 @@
 #include "trainer/prepare/prepare.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -191,6 +193,79 @@ TEST_F(PrepareTest, OfManyAtTheSameTimeOneDoesIt) {
     EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 4) << calls;
     EXPECT_THAT(calls, Not(HasSubstr("two at a time")));
     EXPECT_FALSE(fs::exists(failing.output));
+}
+
+// A package of the test's, which an npm of the test's brings, and as many processes at the same time as there
+// are directories named: each fills its own.
+class FetchTest : public PrepareTest {
+ protected:
+    FetchTest() {
+        scratch_.write("package/data/data.txt", text_);
+        EXPECT_TRUE(run_program(
+            {"tar", "-czf", (scratch_ / "tale-1.tgz").string(), "-C", scratch_.path().string(), "package"},
+            scratch_ / "log"));
+        hash_ = sha256(contents_of(scratch_ / "tale-1.tgz"));
+        // Slow, so that the others come meanwhile.
+        write_npm("for last; do :; done\necho called >>" + (scratch_ / "calls").string() +
+                  "\nsleep 0.3\ncp " + (scratch_ / "tale-1.tgz").string() + " \"$last\"\n");
+    }
+
+    // Their exit codes: 0, where it is done.
+    std::vector<int> fetch_at_once(const std::vector<std::string>& outputs) const {
+        const std::vector<Source> sources{
+            {"tale", "a tale", Contents::text, {"tale@1", "tale-1.tgz", hash_}, "data.txt"}};
+        const Path path(path_with_npm());
+        std::vector<pid_t> processes;
+        for (const auto& output : outputs) {
+            PrepareOptions options;
+            options.data = "tale";
+            options.tokenizer = "bytes";
+            options.output = scratch_ / output;
+            processes.push_back(fork());
+            if (processes.back() == 0) _exit(prepare_data(options, sources) ? 0 : 1);
+        }
+        std::vector<int> codes;
+        for (const pid_t process : processes) {
+            int status = 0;
+            EXPECT_EQ(waitpid(process, &status, 0), process);
+            codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+        }
+        return codes;
+    }
+    std::int64_t calls() const {
+        const std::string each = contents_of(scratch_ / "calls");
+        return std::count(each.begin(), each.end(), '\n');
+    }
+    void expect_whole(const std::string& output) const {
+        EXPECT_THAT(names_in(scratch_ / output), UnorderedElementsAre("train_000000.bin", "val_000000.bin",
+                                                                      "tokenizer.json", "prepared.json"));
+        EXPECT_TRUE(check_prepared(scratch_ / output));
+        const auto data = load_tokens(scratch_ / output, 10, 257);
+        ASSERT_TRUE(data) << data.error().message;
+        const auto tokens = static_cast<std::size_t>(data->train.count + data->test.count) * 10;
+        EXPECT_GT(tokens + 30, text_.size());
+    }
+
+    const std::string text_ = std::string(2000, 'x');
+    std::string hash_;
+};
+
+TEST_F(FetchTest, OfTheRanksThatShareADirectoryOneFetches) {
+    EXPECT_THAT(fetch_at_once(std::vector<std::string>(6, "new/shared")), ::testing::Each(0));
+    EXPECT_EQ(calls(), 1);
+    expect_whole("new/shared");
+    // And whoever comes later, none.
+    EXPECT_THAT(fetch_at_once({"new/shared", "new/shared"}), ::testing::Each(0));
+    EXPECT_EQ(calls(), 1);
+}
+
+// Two nodes differ for `prepare` in nothing but what they find at the path: here, in the path.
+TEST_F(FetchTest, OfDirectoriesThatEachNodeHasForItselfEachIsFetchedOnce) {
+    EXPECT_THAT(fetch_at_once({"node1/tmp", "node2/tmp", "node1/tmp", "node2/tmp", "node1/tmp", "node2/tmp"}),
+                ::testing::Each(0));
+    EXPECT_EQ(calls(), 2);
+    expect_whole("node1/tmp");
+    expect_whole("node2/tmp");
 }
 
 TEST_F(PrepareTest, NpmIsCalledAsIsDocumentedAndItsFailureIsTold) {

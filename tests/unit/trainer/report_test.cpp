@@ -39,13 +39,16 @@ RunFacts facts() {
     return facts;
 }
 
-TEST(ResumeLine, SaysAlsoWherePrecisionIsAnother) {
+TEST(ResumeLine, SaysAlsoWherePrecisionIsAnotherAndWhatHadStoppedIt) {
     const ResumeReport same{10, "run/step-000000010", "bf16", "bf16"},
-        other{10, "run/step-000000010", "bf16", "fp32"};
+        other{10, "run/step-000000010", "bf16", "fp32"},
+        stopped{10, "run/step-000000010", "bf16", "bf16", "SIGTERM"};
     EXPECT_EQ(resume_line(same, 30), "going on from run/step-000000010: 10 of 30 steps are made");
     EXPECT_EQ(
         resume_line(other, 30),
         "going on from run/step-000000010: 10 of 30 steps are made in fp32, and the rest is made in bf16");
+    EXPECT_EQ(resume_line(stopped, 30),
+              "going on from run/step-000000010: 10 of 30 steps are made; SIGTERM had stopped it there");
 }
 
 TEST(Summary, HasWhatProgramsLookFor) {

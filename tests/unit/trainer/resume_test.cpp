@@ -74,6 +74,20 @@ TEST(Resume, WithAdamEndsWhereAnUninterruptedTrainingEnds) {
     expect_the_same_curve(saved_settings({}), pattern_set());
 }
 
+TEST(Resume, KnowsWhatHadStoppedIt) {
+    const Scratch directory;
+    Settings settings = saved_settings(directory.path());
+    settings.max_steps = 3;
+    outcome_of(train_saved(2, settings));  // by itself
+    settings.max_steps = std::nullopt;
+    const auto stopped = train_saved(2, settings, 20);
+    EXPECT_EQ(the_error(stopped).fault, Fault::stopped);
+    const auto rest = train_saved(2, settings);
+    ASSERT_TRUE(stopped[0].seen.resumed_from && rest[0].seen.resumed_from);
+    EXPECT_EQ(stopped[0].seen.resumed_from->stopped_by, "");
+    EXPECT_EQ(rest[0].seen.resumed_from->stopped_by, "SIGUSR1");
+}
+
 TEST(Resume, WithSgdEndsWhereAnUninterruptedTrainingEnds) {
     Settings settings = saved_settings({});
     settings.optimizer = Optimization::sgd;
