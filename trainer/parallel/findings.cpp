@@ -22,11 +22,24 @@ std::string who() {
     return fmt::format("rank {} on {}: ", rank, host.data());
 }
 
-// Returns the error as one that nobody has to say any more.
-Error said(Error error, bool by_this_rank) {
-    if (by_this_rank) complain(error.message);
-    error.message.clear();
-    return error;
+bool is_rank_0(const World& world) {
+    return world.facts()->rank == 0;
+}
+
+// As found_by_all(), where rank 0 has said already what is wrong with its own.
+Result<void> compare(World& world, const std::string& what, const Result<std::string>& mine,
+                     const std::string& remedy) {
+    // Before they meet, so that afterwards all know whether one of them has something to say.
+    if (!mine) world.ask_for_the_word();
+    const auto same = world.agree(what, mine ? *mine : mine.error().message, remedy);
+    if (same && mine) return {};
+    if (!same && same.error().fault == Fault::world) return same;
+
+    const auto speaker = world.who_has_the_word();
+    if (mine && !speaker && is_rank_0(world)) complain(same.error().message);
+    if (!mine && !is_rank_0(world) && speaker == world.facts()->rank) complain(mine.error().message);
+    world.leave_together();
+    return fail(mine ? same.error().fault : mine.error().fault, "");
 }
 
 }  // namespace
@@ -39,30 +52,17 @@ Result<void> found_by_all(World& world, const std::string& what, const Result<st
                           const std::string& remedy) {
     if (world.facts() == nullptr)  // alone
         return mine ? Result<void>() : tl::make_unexpected(mine.error());
-
-    // Before they compare, so that afterwards all know whether one of them has something to say.
-    const bool has_the_word = !mine && world.take_the_word();
-    const auto same = world.agree(what, mine ? *mine : mine.error().message, remedy);
-    if (same && mine) return {};
-    if (!same && same.error().fault == Fault::world)  // ranks are missing; each says what it knows
-        return tl::make_unexpected(said(mine ? same.error() : mine.error(), true));
-
-    const bool is_rank_0 = world.facts()->rank == 0;
-    const bool is_wrong_for_some = !same && world.somebody_has_the_word();
-    Error error = mine ? same.error() : mine.error();
-    error = said(std::move(error), is_wrong_for_some ? has_the_word : is_rank_0);
-    world.leave_together(has_the_word);
-    return tl::make_unexpected(error);
+    if (!mine && is_rank_0(world)) complain(mine.error().message);
+    return compare(world, what, mine, remedy);
 }
 
 Error refused_by_all(const Surroundings& here, const Error& why) {
-    if (here.in_step) {
-        if (auto world = World::join()) {
-            (void)found_by_all(*world, kFirstFinding, tl::make_unexpected(why), "give all ranks the same");
-            return {why.fault, ""};
-        }
-    }
-    return {why.fault, speaks_for_all(here) ? why.message : ""};
+    if (!here.in_step) return {why.fault, speaks_for_all(here) ? why.message : ""};
+    // At once: a rank of other words may never come to where the ranks meet.
+    if (speaks_for_all(here)) complain(why.message);
+    if (auto world = World::join())
+        (void)compare(*world, kFirstFinding, tl::make_unexpected(why), "give all ranks the same");
+    return {why.fault, ""};
 }
 
 }  // namespace dp::trainer

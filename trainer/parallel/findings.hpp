@@ -18,10 +18,10 @@ namespace dp::trainer {
 // One line on standard error, with who says it where there are several. "": nothing, another says it.
 void complain(std::string_view message);
 
-// Whether all ranks have found the same of `what`, "the data", say. Where something is wrong for all, rank 0
-// says it; where for some, one of these; where nothing is but they differ, rank 0 who has what, and
-// `remedy`. The error that comes back has been said, but where this process is alone. Every rank calls, in
-// the same order.
+// Whether all ranks have found the same of `what`, "the data", say. Where something is wrong, one of those
+// for which it is says it, rank 0 if that is one of them; where they only differ, rank 0 says who has what,
+// and `remedy`. The error that comes back has been said, but where this process is alone or ranks are
+// missing. Every rank calls, in the same order.
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy);
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -54,25 +55,27 @@ Result<void> World::agree(const std::string& what, const std::string& found, con
     return compare(kBeforeTraining, {what, found.substr(0, kLongest), DP_SAME, remedy}, Fault::usage);
 }
 
-bool World::take_the_word() {
-    if (!context_) return true;
+void World::ask_for_the_word() {
     const std::string mine = std::to_string(context_->world().rank);
-    const auto held = context_->compare_set(kWord, {}, mine);
-    return held && std::string(held->begin(), held->end()) == mine;
+    if (context_->world().rank == 0)
+        (void)context_->set(kWord, mine);
+    else
+        (void)context_->compare_set(kWord, {}, mine);
 }
 
-bool World::somebody_has_the_word() {
-    if (!context_) return false;
+std::optional<std::uint32_t> World::who_has_the_word() {
     const auto held = context_->get(kWord, std::chrono::milliseconds(0));
-    return held && !held->empty();
+    std::uint32_t rank = 0;
+    if (!held || std::from_chars(held->data(), held->data() + held->size(), rank).ec != std::errc())
+        return std::nullopt;
+    return rank;
 }
 
 // A step has one store, also for the next trainer that is started in it: the word is given back once all have
 // seen who has it, and before anybody may ask for it again.
-void World::leave_together(bool has_the_word) {
-    if (!context_) return;
+void World::leave_together() {
     (void)context_->barrier({kBeforeTraining, {}});
-    if (has_the_word) (void)context_->set(kWord, {});
+    if (context_->world().rank == 0) (void)context_->set(kWord, {});
     (void)context_->barrier({kBeforeTraining, {}});
 }
 

@@ -42,11 +42,12 @@ class World {
     // Before there is a communicator: whether every rank has found the same, "the model", say. An error, the
     // same on all of them, names the ranks, their hosts and what they found. Every rank calls.
     Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy);
-    // For findings.cpp. Of the ranks that would say something one has the word; it gives it back where all
-    // leave, which every rank calls and which ends when all have called.
-    bool take_the_word();
-    bool somebody_has_the_word();
-    void leave_together(bool has_the_word);
+    // For findings.cpp, in a world. Of the ranks that ask for it before they agree one has the word
+    // afterwards: rank 0, or else the first.
+    void ask_for_the_word();
+    std::optional<std::uint32_t> who_has_the_word();
+    // Nobody has it any more. Every rank calls, and none goes on before all have called.
+    void leave_together();
 
     // The communicator between all ranks for tensors of this device; every rank calls. Refuses worlds whose
     // ranks have opened devices of different kinds. World and device must outlive it. With `shares_gpu` NCCL,
