@@ -244,6 +244,11 @@ def test_bad_words_of_one_rank_are_told_by_it(cluster, spoilt):
     assert_refused_in_one_line(cluster, "rank 3 on node02: --epochs: 'many' is not ", ["sh", "-c", train])
 
 
+def test_where_words_are_bad_in_several_ways_rank_0_tells_its_own(cluster, spoilt):
+    train = f"[ $RANK = 0 ] && {{ sleep 1; words=--epochs=many; }} || words=--lr=nan; exec {TRAINER} --model=linear $words"
+    assert_refused_in_one_line(cluster, "rank 0 on node01: --epochs: 'many' is not ", ["sh", "-c", train])
+
+
 def test_ranks_that_differ_are_named_with_what_they_have_and_what_to_do(cluster, spoilt):
     train = f"[ $RANK = 3 ] && model=linear || model=ffn; exec {TRAINER} --data-dir=images --model=$model --steps=1"
     complaint = r"rank 0 on node01: the model differs: ffn on ranks 0-2 \(node01\), linear on rank 3 \(node02\); give --model, and the same data on all nodes$"
