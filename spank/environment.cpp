@@ -17,15 +17,10 @@ std::optional<std::string> environment_value(spank_t spank, const char* name) {
     }
 }
 
-namespace {
-
-// In slurmstepd this is Slurm's own list, no copy of it.
 char** raw_environment(spank_t spank) {
     char** environment = nullptr;
     return spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS ? environment : nullptr;
 }
-
-}  // namespace
 
 EnvironmentList environment_list(spank_t spank) {
     return EnvironmentList(raw_environment(spank));

@@ -18,6 +18,9 @@ namespace dp::plugin {
 
 std::optional<std::string> environment_value(spank_t spank, const char* name);
 
+// In slurmstepd this is Slurm's own list, no copy of it; null where there is none.
+char** raw_environment(spank_t spank);
+
 // The whole of it at once, for who reads many.
 EnvironmentList environment_list(spank_t spank);
 

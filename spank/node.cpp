@@ -237,6 +237,7 @@ void node_user_init(spank_t spank) {
     // Neither task nor prolog nor epilog of a task gets to see them, whatever became of the step.
     spank_unsetenv(spank, kSecretVariable);
     remove_slots(spank);
+    s.environment.find_in(raw_environment(spank));
 }
 
 void node_task_forked(spank_t spank) {
@@ -251,9 +252,7 @@ void node_task_forked(spank_t spank) {
                      {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
     // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
     if (++s.forked < s.facts.ranks.size()) return;
-    EnvironmentList variables = environment_list(spank);
-    const auto blanks = s.environment.without_blanks(std::cref(variables));
-    change_environment(spank, std::move(variables), blanks);
+    change_environment(spank, EnvironmentList(nullptr), s.environment.without_blanks(raw_environment(spank)));
     drop_daemon_ends(s.node);
     s.node.board.reset();
     s.node.ready_read.reset();

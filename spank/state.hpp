@@ -19,6 +19,7 @@ extern "C" {
 
 #include "child_work.hpp"
 #include "common/interfaces.hpp"
+#include "common/node_environment.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 #include "common/task_environment.hpp"

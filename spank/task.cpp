@@ -209,8 +209,12 @@ void task_init(spank_t spank) {
     }
     // It holds the launcher's end, too, which only slurmstepd may hold.
     s.shelf = Shelf();
-    EnvironmentList variables = environment_list(spank);
-    const GetVariable inherited = std::cref(variables);
+    // Made for the first that asks, which in most tasks is nobody.
+    std::optional<EnvironmentList> variables;
+    const GetVariable inherited = [&](const char* name) {
+        if (!variables) variables = environment_list(spank);
+        return (*variables)(name);
+    };
     if (s.facts.heterogeneous) {
         // In the environment they count over all components.
         const uint32_t in_component = rank;
@@ -245,14 +249,18 @@ void task_init(spank_t spank) {
             if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
                 warnings.push_back(*warning);
     }
-    facts.cpus =
-        cpus_of_task(number_of(inherited, "SLURM_CPUS_PER_TASK", 0),
-                     static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus, facts.local_world_size);
-    const TaskEnvironment environment = task_environment(facts, *plan, before);
-    const auto left = s.environment.left_of(environment.changes, inherited);
-    change_environment(spank, std::move(variables), left);
+    const auto asked =
+        parse_number<uint32_t>(environment_value(spank, "SLURM_CPUS_PER_TASK").value_or("")).value_or(0);
+    facts.cpus = cpus_of_task(asked, static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus,
+                              facts.local_world_size);
+    if (!s.environment.fill(raw_environment(spank), facts, *plan)) {
+        const TaskEnvironment environment = task_environment(facts, *plan, before);
+        change_environment(spank, environment_list(spank),
+                           s.environment.left_of(environment.changes, inherited));
+        if (rank == 0)
+            warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
+    }
     const bool dry_run = s.settings.dry_run.value_or(false);
-    if (rank == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
     for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
     if (rank == 0) {
         if (s.settings.tensor || s.settings.pipeline)

@@ -48,14 +48,14 @@ size_t EnvironmentList::place_of(std::string_view name, uint32_t hash) const {
     size_t place = hash & (places_.size() - 1);
     while (places_[place] != 0) {
         const Entry& entry = entries_[places_[place] - 1U];
-        if (entry.hash == hash && std::string_view(entry.text, entry.name_size) == name) break;
+        if (entry.hash == hash && std::string_view(environment_[entry.place], entry.name_size) == name) break;
         place = (place + 1) & (places_.size() - 1);
     }
     return place;
 }
 
 // Made in each task, where every page that is written is one to copy: so it is small, and made in one pass.
-EnvironmentList::EnvironmentList(char** environment) {
+EnvironmentList::EnvironmentList(char** environment) : environment_(environment) {
     size_t count = 0;
     while (environment && environment[count] && count < kMostEntries) ++count;
     entries_.reserve(count);
@@ -72,16 +72,21 @@ EnvironmentList::EnvironmentList(char** environment) {
         }
         const size_t place = place_of(name, hash);
         if (places_[place] != 0) continue;
-        entries_.push_back({hash, static_cast<uint32_t>(name.size()), environment[i]});
+        entries_.push_back({hash, static_cast<uint32_t>(name.size()), static_cast<uint32_t>(i)});
         places_[place] = static_cast<uint16_t>(entries_.size());
     }
 }
 
-char* EnvironmentList::find(std::string_view name) const {
+std::optional<size_t> EnvironmentList::place(std::string_view name) const {
     uint32_t hash = kHashOfNothing;
     for (char c : name) hash = hash_on(hash, c);
     const uint16_t found = places_[place_of(name, hash)];
-    return found == 0 ? nullptr : entries_[found - 1U].text;
+    return found == 0 ? std::nullopt : std::optional<size_t>(entries_[found - 1U].place);
+}
+
+char* EnvironmentList::find(std::string_view name) const {
+    const auto found = place(name);
+    return found ? environment_[*found] : nullptr;
 }
 
 std::optional<std::string> EnvironmentList::operator()(const char* name) const {

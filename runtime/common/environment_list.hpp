@@ -38,6 +38,9 @@ class EnvironmentList {
 
     std::optional<std::string> operator()(const char* name) const;
 
+    // Its place in the environment.
+    std::optional<size_t> place(std::string_view name) const;
+
     // Over the variable of that name, where that is as long, or where there is none into a slot. False: there
     // is no room, or the change is to unset it; nothing was written. Other names may then be set and unset by
     // other means.
@@ -47,15 +50,16 @@ class EnvironmentList {
     struct Entry {
         uint32_t hash;  // of the name
         uint32_t name_size;
-        char* text;  // the whole
+        uint32_t place;
     };
+    char** environment_;
     std::vector<Entry> entries_;    // of each name the first
     std::vector<uint16_t> places_;  // one more than an entry's number, from its hash on; 0: free
     std::vector<char*> slots_;
 
     // Where the entry of that name is in places_, or would be.
     size_t place_of(std::string_view name, uint32_t hash) const;
-    // Null where there is none.
+    // The whole text; null where there is none.
     char* find(std::string_view name) const;
 };
 

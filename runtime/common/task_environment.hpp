@@ -40,6 +40,7 @@ struct TaskFacts {
 
 struct TaskEnvironment {
     std::vector<EnvironmentChange> changes;
+    std::vector<std::string> kept;      // of names that the whole world shares: the user's that stay
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
 };
 
@@ -48,39 +49,24 @@ struct TaskEnvironment {
 // stands in DP_INJECTED, as NAME=VALUE and separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
 
-// The part of it that can be made once, in the environment from which a node's tasks inherit: what is the
-// same for all of them and needs no plan, and for the rest a blank value with room for the task's own. (See
-// environment_list.hpp.) `any` may be any task of the node, whatever its `cpus`; `tiles_of` yields the
-// `tiles` of any by their local rank; `get` reads that environment.
-//
-// `inherited` below reads what a task has inherited. What another plugin has set since is not the node's;
-// nor, for the names of the world and of its ranks, the user's.
-using TilesOf = std::function<std::vector<TaskVariable>(uint32_t local_rank)>;
-class NodeEnvironment {
- public:
-    std::vector<EnvironmentChange> changes() const;
-    // For task_environment in a task: what would be there without the node's changes.
-    std::optional<std::string> get(const char* name, const GetVariable& inherited) const;
-    // What is left to do there so that all of the task's changes are made.
-    std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task,
-                                           const GetVariable& inherited) const;
-    // What takes the blanks away again where the tasks inherited from, for the epilogs.
-    std::vector<EnvironmentChange> without_blanks(const GetVariable& get) const;
-
- private:
-    struct Made {
-        std::string name;
-        std::optional<std::string> now, before;
-        bool is_blank = false;
-    };
-    std::vector<Made> made_;
-
-    // made_.size() where there is none.
-    size_t place_of(std::string_view name) const;
-    friend NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of,
-                                            const GetVariable& get);
+// The same from words that stand for what the tasks of a node differ in and for what the plan brings.
+enum Word : size_t {
+    kMasterAddr,
+    kMasterPort,
+    kCoordinator,  // "10.0.0.1:29001"
+    kCoordinatorPort,
+    kNodeAddr,
+    kRank,
+    kLocalRank,
+    kTensorRank,
+    kDataRank,
+    kPipelineRank,
+    kCpus,  // "" where they are not known
+    kWords
 };
-NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get);
+using TaskWords = std::array<std::string, kWords>;
+TaskWords words_of(const TaskFacts& facts, const NodePlan& plan);
+TaskEnvironment task_environment(const TaskFacts& facts, const TaskWords& words, const GetVariable& get);
 
 // The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
 // is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of

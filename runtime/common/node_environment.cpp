@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/node_environment.hpp"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace dp {
+namespace {
+
+// The names that write_world of task_environment.cpp sets. A user's own stand in the environment when the
+// step begins; what came after that is another plugin's, as pyxis brings it along from a container's image
+// and hooks: nobody's wish, and guessed.
+constexpr std::array<std::string_view, 9> kOfWorld = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",
+                                                      "RANK",        "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
+                                                      "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
+
+bool is_of_world(std::string_view name) {
+    return std::find(kOfWorld.begin(), kOfWorld.end(), name) != kOfWorld.end();
+}
+
+// ---- patterns: texts in which control characters stand for a task's words and then for its tiles' ----
+
+constexpr char kFirstHole = '\1', kLastHole = '\x1f';
+constexpr size_t kMostTiles = kLastHole - kFirstHole + 1 - kWords;
+
+std::string hole(size_t index) {
+    return std::string(1, static_cast<char>(kFirstHole + static_cast<char>(index)));
+}
+
+bool is_hole(char c) {
+    return c >= kFirstHole && c <= kLastHole;
+}
+
+// What each hole needs room for; a blank of tiles has the last of all.
+constexpr size_t kBlank = 16;
+constexpr size_t kBlankOfTiles = 64;  // lists of tiles may be longer in the tasks between first and last
+constexpr size_t kPort = 5;
+constexpr size_t kNumber = 10;
+constexpr size_t kRoom[kWords] = {INET6_ADDRSTRLEN,
+                                  kPort,
+                                  INET6_ADDRSTRLEN + 3 + kPort,
+                                  kPort,
+                                  INET6_ADDRSTRLEN,
+                                  kNumber,
+                                  kNumber,
+                                  kNumber,
+                                  kNumber,
+                                  kNumber,
+                                  kNumber};
+
+template <typename WordAt>
+std::string filled_in(const std::string& pattern, WordAt word_at) {
+    std::string text;
+    text.reserve(pattern.size() + 8 * kBlankOfTiles);
+    for (char c : pattern) {
+        if (is_hole(c))
+            text += word_at(static_cast<size_t>(c - kFirstHole));
+        else
+            text += c;
+    }
+    return text;
+}
+
+bool is_launchers(const std::string& name) {
+    return std::find(kLauncherVariables.begin(), kLauncherVariables.end(), name) != kLauncherVariables.end();
+}
+
+size_t count_of(char* const* environment) {
+    size_t count = 0;
+    while (environment && environment[count]) ++count;
+    return count;
+}
+
+}  // namespace
+
+NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get) {
+    TaskWords words;
+    for (size_t word = 0; word < kWords; ++word) words[word] = hole(word);
+    // The same in each task, mostly, so no blanks.
+    if (any.sizes.tensor == 1) words[kTensorRank] = "0";
+    if (any.sizes.pipeline == 1) words[kPipelineRank] = "0";
+
+    NodeEnvironment node;
+    std::array<size_t, kMostTiles> room_of_tiles{};
+    node.tiles_ = tiles_of(0);
+    if (node.tiles_.size() > kMostTiles) node.tiles_.clear();
+    const std::vector<TaskVariable> of_last = tiles_of(any.local_world_size - 1);
+    for (size_t i = 0; i < node.tiles_.size(); ++i) {
+        const size_t last = i < of_last.size() ? of_last[i].value.size() : 0;
+        room_of_tiles[i] = std::max({node.tiles_[i].value.size(), last, kBlankOfTiles});
+        node.tiles_[i].value = hole(kWords + i);
+    }
+    const auto room = [&](size_t index) {
+        return std::string(index < kWords ? kRoom[index] : room_of_tiles[index - kWords], ' ');
+    };
+
+    TaskFacts task = any;
+    task.tiles = node.tiles_;
+    const TaskEnvironment environment = task_environment(task, words, get);
+    node.has_patterns_ = environment.warnings.empty();
+    for (const EnvironmentChange& change : environment.changes) {
+        NodeEnvironment::Made made{change.name, change.value, get(change.name.c_str()), "", {}};
+        if (!change.value && !is_launchers(change.name)) node.has_patterns_ = false;
+        if (change.value && std::any_of(change.value->begin(), change.value->end(), is_hole)) {
+            made.pattern = *change.value;
+            made.now = std::string(std::max(filled_in(made.pattern, room).size(), kBlank), ' ');
+        }
+        node.made_.push_back(std::move(made));
+    }
+    for (const std::string& name : environment.kept)
+        node.kept_.push_back({name + "=" + get(name.c_str()).value_or(""), 0});
+    for (std::string_view name : kOfWorld) {
+        const bool is_made = node.place_of(name) < node.made_.size();
+        const auto of_user = get(std::string(name).c_str());
+        if (!is_made && of_user) node.made_.push_back({std::string(name), of_user, of_user, "", {}});
+    }
+    return node;
+}
+
+std::vector<EnvironmentChange> NodeEnvironment::changes() const {
+    std::vector<EnvironmentChange> all;
+    all.reserve(made_.size());
+    for (const Made& made : made_) all.push_back({made.name, made.now});
+    return all;
+}
+
+void NodeEnvironment::find_in(char** environment) {
+    const EnvironmentList list(environment);
+    const size_t nowhere = count_of(environment);
+    for (Made& made : made_)
+        if (made.now) made.found = {made.name + "=" + *made.now, list.place(made.name).value_or(nowhere)};
+    for (Found& kept : kept_)
+        kept.place = list.place(kept.text.substr(0, kept.text.find('='))).value_or(nowhere);
+}
+
+bool NodeEnvironment::fill(char* const* environment, const TaskFacts& facts, const NodePlan& plan) const {
+    const bool same_tiles =
+        std::equal(tiles_.begin(), tiles_.end(), facts.tiles.begin(), facts.tiles.end(),
+                   [](const TaskVariable& of_node, const TaskVariable& of_task) {
+                       return of_node.name == of_task.name && of_node.whose == of_task.whose;
+                   });
+    if (!has_patterns_ || !same_tiles || facts.cpus == 0) return false;
+    const size_t count = count_of(environment);
+    const auto is_there = [&](const Found& found) { return found.is_in(environment, count); };
+    if (!std::all_of(kept_.begin(), kept_.end(), is_there)) return false;
+
+    const TaskWords words = words_of(facts, plan);
+    const auto word_at = [&](size_t index) -> const std::string& {
+        return index < kWords ? words[index] : facts.tiles[index - kWords].value;
+    };
+    std::vector<std::string> values;
+    values.reserve(made_.size());
+    for (const Made& made : made_) {
+        if (made.now && !is_there(made.found)) return false;
+        if (made.pattern.empty()) continue;
+        values.push_back(filled_in(made.pattern, word_at));
+        if (values.back().size() > made.now->size()) return false;
+    }
+    auto value = values.begin();
+    for (const Made& made : made_) {
+        if (made.pattern.empty()) continue;
+        std::memcpy(environment[made.found.place] + made.name.size() + 1, value->c_str(), value->size() + 1);
+        ++value;
+    }
+    return true;
+}
+
+size_t NodeEnvironment::place_of(std::string_view name) const {
+    const auto found =
+        std::find_if(made_.begin(), made_.end(), [&](const Made& made) { return made.name == name; });
+    return static_cast<size_t>(found - made_.begin());
+}
+
+std::optional<std::string> NodeEnvironment::get(const char* name, const GetVariable& inherited) const {
+    auto there = inherited(name);
+    const size_t place = place_of(name);
+    const bool is_ours = place < made_.size() && (there == made_[place].now || is_of_world(name));
+    return is_ours ? made_[place].before : there;
+}
+
+std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<EnvironmentChange>& changes_of_task,
+                                                        const GetVariable& inherited) const {
+    std::vector<EnvironmentChange> left;
+    std::vector<char> is_decided(made_.size() + 1);
+    for (const auto& change : changes_of_task) {
+        is_decided[place_of(change.name)] = 1;
+        if (inherited(change.name.c_str()) != change.value) left.push_back(change);
+    }
+    for (size_t i = 0; i < made_.size(); ++i) {
+        if (is_decided[i]) continue;
+        const auto there = inherited(made_[i].name.c_str());
+        if (there != made_[i].before && (there == made_[i].now || is_of_world(made_[i].name)))
+            left.push_back({made_[i].name, made_[i].before});
+    }
+    return left;
+}
+
+std::vector<EnvironmentChange> NodeEnvironment::without_blanks(char* const* environment) const {
+    const size_t count = count_of(environment);
+    std::vector<EnvironmentChange> back;
+    for (const Made& made : made_)
+        if (!made.pattern.empty() && made.found.is_in(environment, count))
+            back.push_back({made.name, made.before});
+    return back;
+}
+
+}  // namespace dp

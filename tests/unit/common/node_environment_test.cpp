@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/node_environment.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "raw_environment.hpp"
+#include "some_task.hpp"
+
+namespace dp {
+namespace {
+
+std::vector<TaskVariable> no_tiles(uint32_t) {
+    return {};
+}
+
+TaskFacts task_of_node(uint32_t local, uint32_t cpus) {
+    TaskFacts task = rank_5_of_8();
+    task.local_rank = local;
+    task.rank = 4 + local;
+    task.cpus = cpus;
+    return task;
+}
+
+// And then what is left in each task comes out as if all had been made in the task.
+TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
+    const Variables befores[] = {
+        {},
+        {{"WORLD_SIZE", "4"}, {"NODE_RANK", "7"}, {"ROLE_NAME", "mine"}, {"PATH", "/bin"}},
+        {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29000"}, {"TORCHELASTIC_RUN_ID", ""}},
+        {{"DP_INJECTED", "WORLD_SIZE=16 NODE_RANK=3 NCCL_SOCKET_IFNAME=old"},
+         {"WORLD_SIZE", "16"},
+         {"NODE_RANK", "3"},
+         {"NCCL_SOCKET_IFNAME", "old"},
+         {"DP_NODES", "4"},
+         {kSecretVariable, "5ec7e7"}},
+    };
+    // Set by another plugin after the node's, before a task's.
+    const Variables others[] = {{}, {{"OMP_NUM_THREADS", "7"}, {"DP_NODES", "77"}}};
+    for (const bool torch_store : {false, true})
+        for (const bool with_interface : {false, true})
+            for (const Variables& before : befores)
+                for (const Variables& other : others) {
+                    TaskFacts any = task_of_node(0, 0);
+                    any.torch_store = torch_store;
+                    if (with_interface) any.interface = "hsn0";
+                    const NodeEnvironment node = node_environment(any, no_tiles, reading(before));
+                    EXPECT_GT(node.changes().size(), 20u);
+                    Variables inherited = before;
+                    change(inherited, node.changes());
+                    Variables without = before;
+                    for (const auto& [name, value] : other) inherited[name] = without[name] = value;
+                    for (uint32_t local = 0; local < 4; ++local) {
+                        TaskFacts task = task_of_node(local, local < 3 ? 2 : 0);
+                        task.torch_store = any.torch_store;
+                        task.interface = any.interface;
+                        const auto [expected, warnings] = task_with(without, task);
+                        const auto there = reading(inherited);
+                        const auto out = task_environment(
+                            task, kPlan, [&](const char* name) { return node.get(name, there); });
+                        const auto left = node.left_of(out.changes, there);
+                        // Set anew in each task: only what is too long for a blank.
+                        for (const auto& c : left) {
+                            const auto found = inherited.find(c.name);
+                            const bool has_room = found != inherited.end() && c.value &&
+                                                  c.value->size() <= found->second.size();
+                            EXPECT_TRUE(has_room || !c.value || !other.empty()) << c.name;
+                        }
+                        Variables env = inherited;
+                        change(env, left);
+                        EXPECT_EQ(env, expected);
+                        EXPECT_EQ(out.warnings, warnings);
+                    }
+                }
+}
+
+// As NVIDIA's pyxis does with a container's image and hooks: nobody's wish, and guessed.
+TEST(NodeEnvironment, WhatAnotherPluginBringsForTheWorldIsNotTheUsers) {
+    const Variables brought = {{"MASTER_ADDR", "node01"}, {"MASTER_PORT", "61007"},
+                               {"WORLD_SIZE", "8"},       {"RANK", "4"},
+                               {"LOCAL_RANK", "0"},       {"OMP_NUM_THREADS", "1"}};
+    const std::pair<Variables, std::string> befores[] = {{{}, "10.0.0.1"},
+                                                         {{{"MASTER_ADDR", "10.5.5.5"}}, "10.5.5.5"}};
+    for (const auto& [before, address] : befores) {
+        TaskFacts task = task_of_node(0, 2);
+        task.torch_store = true;
+        const NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+        Variables inherited = before;
+        change(inherited, node.changes());
+        for (const auto& [name, value] : brought) inherited[name] = value;
+        const auto there = reading(inherited);
+        const auto out =
+            task_environment(task, kPlan, [&](const char* name) { return node.get(name, there); });
+        Variables env = inherited;
+        change(env, node.left_of(out.changes, there));
+        EXPECT_EQ(env["MASTER_ADDR"], address);
+        EXPECT_EQ(env["MASTER_PORT"], "29000");
+        EXPECT_EQ(env["OMP_NUM_THREADS"], "1");
+        EXPECT_EQ(env["TORCHELASTIC_USE_AGENT_STORE"], before.empty() ? "True" : "False");
+        // About the user's own address, where there is one.
+        EXPECT_EQ(out.warnings.size(), before.size());
+    }
+}
+
+// Neither the node nor its tasks need to set anything anew, which costs Slurm much: see empty_slots.
+TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
+    std::vector<std::string> sent = {"PATH=/bin"};
+    for (const auto& slot : empty_slots(true)) sent.push_back(slot.name + "=" + *slot.value);
+    TaskFacts any = task_of_node(0, 0);
+    any.interface = "hsn0";
+    any.torch_store = true;
+    const Variables nothing;
+    const TilesOf tiles = [](uint32_t local) {
+        std::vector<TaskVariable> variables;
+        for (const char* name : {"DP_TILE_MASK", "DP_TILE_LIST", "DP_TILE_COUNT", "DP_TILES_PER_DEVICE",
+                                 "DP_TILE_DEVICE", "DP_TILE_NUMA", "ZE_AFFINITY_MASK",
+                                 "ZE_FLAT_DEVICE_HIERARCHY", "ZE_ENABLE_PCI_ID_DEVICE_ORDER"})
+            variables.push_back({name, std::to_string(local)});
+        return variables;
+    };
+    const NodeEnvironment node = node_environment(any, tiles, reading(nothing));
+    RawEnvironment environment(sent);
+    for (const auto& c : node.changes()) EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
+    NodePlan far = kPlan;
+    far.master_addr = far.node_addr = "2001:0db8:85a3:0000:0000:8a2e:0370:7334";
+    far.master_port = far.coordinator_port = 65535;
+    TaskFacts task = any;
+    task.cpus = 1024;
+    task.tiles = tiles(7);
+    for (const auto& c : task_environment(task, far, reading(nothing)).changes)
+        EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
+    const auto after = environment.entries();
+    EXPECT_NE(std::find(after.begin(), after.end(), "MASTER_ADDR=" + far.master_addr), after.end());
+}
+
+// As Slurm keeps it: the variables, and room for a node's.
+RawEnvironment with_slots(const Variables& variables) {
+    std::vector<std::string> texts;
+    for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
+    for (const auto& slot : empty_slots(true)) texts.push_back(slot.name + "=" + *slot.value);
+    return RawEnvironment(texts);
+}
+
+// Without the slots that nothing was written into.
+Variables variables_of(const RawEnvironment& environment) {
+    Variables found;
+    for (const std::string& entry : environment.entries())
+        if (const size_t equals = entry.find('='); equals != std::string::npos && !entry.starts_with(kSlot))
+            found.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    return found;
+}
+
+// A node's environment with what is made once, by the list or as Slurm does, and where it stands.
+RawEnvironment make_in(const Variables& before, NodeEnvironment& node) {
+    RawEnvironment environment = with_slots(before);
+    for (const auto& c : node.changes()) {
+        if (environment.write(c)) continue;
+        std::vector<std::string> texts = environment.entries();
+        std::erase_if(texts, [&](const std::string& text) { return text.starts_with(c.name + "="); });
+        if (c.value) texts.push_back(c.name + "=" + *c.value);
+        environment = RawEnvironment(texts);
+    }
+    node.find_in(environment.get());
+    return environment;
+}
+
+std::vector<TaskVariable> tiles_of(uint32_t local) {
+    return {{"DP_TILE_MASK", std::string(8, static_cast<char>('0' + local))},
+            {"ZE_AFFINITY_MASK", std::to_string(local) + ".0", TaskVariable::Whose::job}};
+}
+
+TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
+    const Variables befores[] = {
+        {},
+        {{"PATH", "/bin"}, {"OMP_NUM_THREADS", "3"}, {"SLURM_NTASKS_PER_NODE", "4"}, {"WORLD_SIZE", "8"}},
+        {{"TORCHELASTIC_RUN_ID", ""}, {"DP_RANK", "77"}, {"ZE_AFFINITY_MASK", "0.1"}},
+        {{"DP_INJECTED", "WORLD_SIZE=16 NODE_RANK=3"}, {"WORLD_SIZE", "16"}, {"NODE_RANK", "3"}},
+    };
+    for (const Variables& before : befores)
+        for (const bool v6 : {false, true})
+            for (const bool tiles : {false, true}) {
+                TaskFacts any = task_of_node(0, 0);
+                any.interface = "hsn0";
+                any.torch_store = v6;
+                NodeEnvironment node = node_environment(any, tiles ? tiles_of : no_tiles, reading(before));
+                const RawEnvironment inherited = make_in(before, node);
+                const NodePlan plan = v6 ? NodePlan{"fd00::1", 1, 65535, "fd00::2", ""} : kPlan;
+                for (uint32_t local = 0; local < 4; ++local) {
+                    TaskFacts task = task_of_node(local, 1 + local);
+                    task.interface = any.interface;
+                    task.torch_store = any.torch_store;
+                    if (tiles) task.tiles = tiles_of(local);
+                    RawEnvironment environment(inherited.entries());
+                    ASSERT_TRUE(node.fill(environment.get(), task, plan)) << before.size() << local;
+                    EXPECT_EQ(variables_of(environment), task_with(before, task, plan).first);
+                }
+            }
+}
+
+// Whatever another plugin has done to one of the names, and what else a blank cannot hold: nothing is
+// written.
+TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
+    const Variables before = {{"OMP_NUM_THREADS", "3"}, {"WORLD_SIZE", "8"}};
+    const TaskFacts task = task_of_node(1, 2);
+    NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+    const RawEnvironment inherited = make_in(before, node);
+    const std::vector<std::string> good = inherited.entries();
+    const auto is_filled = [&](const std::vector<std::string>& texts, const TaskFacts& facts,
+                               const NodePlan& plan) {
+        RawEnvironment environment(texts);
+        const bool filled = node.fill(environment.get(), facts, plan);
+        EXPECT_EQ(filled, environment.entries() != texts);
+        return filled;
+    };
+    EXPECT_TRUE(is_filled(good, task, kPlan));
+    size_t names = 0;
+    for (size_t i = 0; i < good.size(); ++i) {
+        if (good[i].starts_with(kSlot)) continue;
+        ++names;
+        std::vector<std::string> changed = good;
+        changed[i] += "x";
+        EXPECT_FALSE(is_filled(changed, task, kPlan)) << good[i];
+        changed = good;
+        changed.erase(changed.begin() + static_cast<std::ptrdiff_t>(i));
+        EXPECT_FALSE(is_filled(changed, task, kPlan)) << good[i];
+    }
+    EXPECT_GT(names, 40u);
+    NodePlan far = kPlan;
+    far.master_addr = std::string(200, '1');
+    EXPECT_FALSE(is_filled(good, task, far));
+    EXPECT_FALSE(is_filled(good, task_of_node(1, 0), kPlan)) << "its CPUs are not known";
+    TaskFacts with_tiles = task;
+    with_tiles.tiles = tiles_of(1);
+    EXPECT_FALSE(is_filled(good, with_tiles, kPlan)) << "of which the node knew nothing";
+    EXPECT_FALSE(NodeEnvironment().fill(RawEnvironment(good).get(), task, kPlan));
+}
+
+// Each task works it out for itself, and rank 0 says it.
+TEST(NodeEnvironment, IsNotFilledInWhereThereIsSomethingToSay) {
+    for (const Variables& before : {Variables{{"MASTER_ADDR", "10.9.9.9"}}, Variables{{"RANK", "3"}}}) {
+        const TaskFacts task = task_of_node(1, 2);
+        NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+        RawEnvironment environment = make_in(before, node);
+        EXPECT_EQ(task_with(before, task).second.size(), 1u);
+        EXPECT_FALSE(node.fill(environment.get(), task, kPlan));
+    }
+}
+
+TEST(NodeEnvironment, LeavesNoBlankBehind) {
+    const Variables before = {{"RANK", "of the user"}, {"MASTER_ADDR", "10.0.0.1"}, {"PATH", "/bin"}};
+    NodeEnvironment node = node_environment(task_of_node(0, 0), no_tiles, reading(before));
+    RawEnvironment environment = make_in(before, node);
+    EXPECT_EQ(variables_of(environment)["RANK"].find_first_not_of(' '), std::string::npos);
+    EXPECT_TRUE(environment.write({"LOCAL_RANK", "of another"}));
+    Variables there = variables_of(environment);
+    change(there, node.without_blanks(environment.get()));
+    EXPECT_EQ(there["RANK"], "of the user");
+    EXPECT_EQ(there["LOCAL_RANK"], "of another");
+    EXPECT_EQ(there["WORLD_SIZE"], "8");
+    EXPECT_FALSE(there.contains("MASTER_PORT"));
+    for (const auto& [name, value] : there)
+        EXPECT_NE(value.find_first_not_of(' '), std::string::npos) << name;
+}
+
+}  // namespace
+}  // namespace dp
