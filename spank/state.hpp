@@ -45,6 +45,7 @@ struct StepFacts {
     uint32_t world_size = 0;  // of all components
     uint32_t node_rank = 0;
     uint32_t cpus = 0;            // of the step on this node
+    uint32_t cpus_per_task = 0;   // as the user asked (--cpus-per-task); 0 where not
     std::vector<uint32_t> ranks;  // world ranks by local rank
     std::string node_list;
     std::string host;
@@ -88,8 +89,8 @@ struct State {
     std::optional<std::string> broker_failure;
     uint32_t forked = 0;
     uint32_t exited = 0;
-    ino_t mounts = 0;        // slurmstepd's mount namespace
-    bool signalled = false;  // a task ended by a signal: somebody ends the step
+    uint64_t root_mount = 0;  // slurmstepd's
+    bool signalled = false;   // a task ended by a signal: somebody ends the step
 };
 
 State& state();
@@ -99,6 +100,9 @@ inline constexpr std::chrono::milliseconds kLastLineTravels{300};
 
 // Of a task that is about to start; without its CPUs.
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
+
+// Which mount this process sees as its "/": in a container and in a mount namespace of its own another one.
+uint64_t root_mount();
 
 // ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----
 void allocator_post_options();

@@ -8,7 +8,6 @@ extern "C" {
 }
 
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -130,8 +129,7 @@ void end_step(const StepFacts& facts) {
 // Where another plugin (pyxis) has put this task into a container: slurmctld cannot be reached from there,
 // for munge's socket is outside.
 bool in_container(const State& s) {
-    struct stat mounts {};
-    return stat("/proc/self/ns/mnt", &mounts) != 0 || mounts.st_ino != s.mounts;
+    return root_mount() != s.root_mount;
 }
 
 uint32_t number_of(const GetVariable& get, const char* name, uint32_t otherwise) {
@@ -249,10 +247,8 @@ void task_init(spank_t spank) {
             if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
                 warnings.push_back(*warning);
     }
-    const auto asked =
-        parse_number<uint32_t>(environment_value(spank, "SLURM_CPUS_PER_TASK").value_or("")).value_or(0);
-    facts.cpus = cpus_of_task(asked, static_cast<uint32_t>(allowed_cpus().size()), s.facts.cpus,
-                              facts.local_world_size);
+    facts.cpus = cpus_of_task(s.facts.cpus_per_task, static_cast<uint32_t>(allowed_cpus().size()),
+                              s.facts.cpus, facts.local_world_size);
     if (!s.environment.fill(raw_environment(spank), facts, *plan)) {
         const TaskEnvironment environment = task_environment(facts, *plan, before);
         change_environment(spank, environment_list(spank),

@@ -13,7 +13,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <vector>
+#include <memory>
 
 #include "common/daemon_config.hpp"
 #include "common/errno_text.hpp"
@@ -96,7 +96,10 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
 
     static char name[] = "dp-rendezvousd";
     char* argv[] = {name, nullptr};
-    char* envp[] = {nullptr};
+    // Nettle would ask the processor for instructions that speed it up, with questions that take longer in a
+    // virtual machine than all its work here.
+    static char plain_nettle[] = "NETTLE_FAT_OVERRIDE=none";
+    char* envp[] = {plain_nettle, nullptr};
     // From the descriptor, not the path: the task may see other mounts than the plugin did in user_init.
     syscall(SYS_execveat, exec_fd, "", argv, envp, AT_EMPTY_PATH);
     give_up(launch, Launch::Step::exec);
@@ -128,15 +131,15 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
                             {node.coordinator.socket.get(), kFdCoordinator}};
     const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 3;
 
-    std::vector<char> stacks(2 * kStackBytes);
-    Launch launch{node.daemon_binary.get(),      stderr_fd,          handovers, count,
-                  stacks.data() + stacks.size(), Launch::Step::none, 0};
+    const auto stacks = std::make_unique_for_overwrite<char[]>(2 * kStackBytes);  // mostly never touched
+    Launch launch{node.daemon_binary.get(),       stderr_fd,          handovers, count,
+                  stacks.get() + 2 * kStackBytes, Launch::Step::none, 0};
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     const pid_t child =
-        clone(start_orphan, stacks.data() + kStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
+        clone(start_orphan, stacks.get() + kStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
     const int why = errno;
     sigprocmask(SIG_SETMASK, &before, nullptr);
     if (child < 0) return fail(std::string("cannot fork the daemon: ") + errno_text(why));
