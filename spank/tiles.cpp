@@ -95,10 +95,12 @@ TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get
     facts.step_count = s.tiles->step_count;
     facts.step_units = s.tiles->step_units;
     facts.step_names = s.tiles->step_names;
-    facts.gpu_binding = get("SLURMD_TRES_BIND").value_or("");  // from Slurm in the task alone
-    facts.task_names = facts.step_names;
-    if (const char* names = facts.inventory->vendor->slurm_variable)
-        facts.task_names = get(names).value_or("");
+    if (facts.inventory->layout.gres == "gpu") {                   // Slurm binds tasks to units of no other
+        facts.gpu_binding = get("SLURMD_TRES_BIND").value_or("");  // from Slurm in the task alone
+        facts.task_names = facts.step_names;
+        if (const char* names = facts.inventory->vendor->slurm_variable)
+            facts.task_names = get(names).value_or("");
+    }
     facts.ranks = s.facts.ranks;
     facts.local_rank = local_rank;
     facts.per_rank = s.settings.tiles.value_or(0);
