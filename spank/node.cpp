@@ -178,6 +178,7 @@ void take_up_step(spank_t spank, State& s) {
         if (auto shares = share_node(tile_facts(s, 0, get))) {
             s.tiles->near = near_of_shares(s.tiles->inventory, shares->shares);
             s.tiles->shares = std::move(*shares);
+            plan_tasks(s, get);
         }
     }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
@@ -186,6 +187,7 @@ void take_up_step(spank_t spank, State& s) {
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
         // As far as it can be known here; where it cannot, each task says why.
         const TilesOf tiles_of = [&](uint32_t local) {
+            if (s.tiles && !s.tiles->plans.empty()) return s.tiles->plans[local].variables;
             auto plan = s.tiles ? plan_of_task(s, tile_facts(s, local, get)) : fail("");
             if (!plan) return std::vector<TaskVariable>();
             // Slurm may still set its own for each task, and from these each task learns what it is bound to.

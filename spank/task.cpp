@@ -81,6 +81,12 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
 // Slurm has bound each task to tiles of its own, it is this task's.
 std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
     if (!s.tiles || s.failure) return std::nullopt;
+    auto planned = take_plan(s, local_rank, get);
+    if (!planned) {
+        s.failure = planned.error().message;
+        return std::nullopt;
+    }
+    if (*planned) return std::move(*planned);
     TileFacts facts = tile_facts(s, local_rank, get);
     facts.open_error = open_error;
     auto plan = plan_of_task(s, facts);

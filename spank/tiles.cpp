@@ -114,6 +114,32 @@ Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts) {
                                                         : plan_tiles(facts);
 }
 
+void plan_tasks(State& s, const GetVariable& get) {
+    NodeTiles& tiles = *s.tiles;
+    if (tiles.inventory.layout.gres == "gpu") return;  // of which Slurm may yet give each task its own
+    const GetVariable noting = [&](const char* name) {
+        std::pair<std::string, std::optional<std::string>> answer(name, get(name));
+        if (std::find(tiles.asked.begin(), tiles.asked.end(), answer) == tiles.asked.end())
+            tiles.asked.push_back(answer);
+        return answer.second;
+    };
+    for (uint32_t local = 0; local < s.facts.ranks.size(); ++local) {
+        auto plan = plan_rank(tile_facts(s, local, noting), *tiles.shares);
+        if (!plan) return tiles.plans.clear();
+        tiles.plans.push_back(std::move(*plan));
+    }
+}
+
+Try<std::optional<TilePlan>> take_plan(State& s, uint32_t local_rank, const GetVariable& get) {
+    NodeTiles& tiles = *s.tiles;
+    if (tiles.plans.empty()) return std::nullopt;
+    for (const auto& [name, value] : tiles.asked)
+        if (get(name.c_str()) != value) return std::nullopt;
+    auto may = require_access(tiles.inventory, tiles.shares->to_open, open_error);
+    if (!may) return tl::make_unexpected(may.error());
+    return std::move(tiles.plans[local_rank]);
+}
+
 int open_error(const std::string& file) {
     // The kernel asks the device cgroup here, too, and nothing is opened. Some devices (a MIG instance's
     // capability) nobody can write.

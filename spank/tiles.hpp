@@ -7,7 +7,9 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/environment.hpp"
@@ -30,6 +32,10 @@ struct NodeTiles {
     // Where it could be shared out once for all tasks, and the CPUs near each share.
     std::optional<NodeShares> shares;
     std::vector<std::vector<uint32_t>> near;
+    // And what each of them gets, by local rank, where a task cannot differ in more than the variables that
+    // were asked for; none otherwise (plan_tasks).
+    std::vector<TilePlan> plans;
+    std::vector<std::pair<std::string, std::optional<std::string>>> asked;
 };
 
 // In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
@@ -45,6 +51,12 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
 // In user_init any task is planned as if it might open every device.
 TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get);
 Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts);
+
+// In user_init, with `shares`: fills in `plans` where it can. 16 tasks would need 20 us each for it.
+void plan_tasks(State& s, const GetVariable& get);
+// In task_init: that of this task, or none where it has to be planned there. Fails where the task may not
+// open a device.
+Try<std::optional<TilePlan>> take_plan(State& s, uint32_t local_rank, const GetVariable& get);
 
 // In task_init: 0, or the errno with which this process could not open the file.
 int open_error(const std::string& file);

@@ -179,22 +179,6 @@ std::vector<NodeShares::Device> devices_to_open(const TileFacts& facts, const st
     return devices;
 }
 
-Try<void> require_access(const TileFacts& facts, const std::vector<NodeShares::Device>& devices) {
-    for (const auto& [number, rank] : devices) {
-        const std::string& file = facts.inventory->devices[number].file;
-        const int error = facts.open_error(file);
-        if (error == 0) continue;
-        return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
-                    std::to_string(number) + ": " + std::strerror(error) + "; " +
-                    (error == EPERM
-                         ? "Slurm's device cgroup keeps it from it: gres.conf and tiles.conf disagree"
-                     : error == ENOENT ? "correct files= in tiles.conf"
-                                       : "give the job's users access to it") +
-                    " (" + facts.inventory->source + ")");
-    }
-    return {};
-}
-
 std::vector<TaskVariable> variables_of(const TileView& view) {
     const TileInventory& inventory = view.inventory;
     VendorVariables vendors = inventory.vendor->variables(view);
@@ -239,8 +223,26 @@ Try<NodeShares> share_node(const TileFacts& facts) {
     return node;
 }
 
+Try<void> require_access(const TileInventory& inventory, const std::vector<NodeShares::Device>& devices,
+                         const std::function<int(const std::string& file)>& open_error) {
+    for (const auto& [number, rank] : devices) {
+        const std::string& file = inventory.devices[number].file;
+        const int error = open_error(file);
+        if (error == 0) continue;
+        return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
+                    std::to_string(number) + ": " + std::strerror(error) + "; " +
+                    (error == EPERM
+                         ? "Slurm's device cgroup keeps it from it: gres.conf and tiles.conf disagree"
+                     : error == ENOENT ? "correct files= in tiles.conf"
+                                       : "give the job's users access to it") +
+                    " (" + inventory.source + ")");
+    }
+    return {};
+}
+
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node) {
-    if (auto may = require_access(facts, node.to_open); !may) return tl::make_unexpected(may.error());
+    if (auto may = require_access(*facts.inventory, node.to_open, facts.open_error); !may)
+        return tl::make_unexpected(may.error());
     TilePlan plan;
     plan.own = node.shares[node.by_task ? 0 : facts.local_rank];
     plan.by_task = node.by_task;

@@ -73,6 +73,9 @@ Try<TilePlan> plan_tiles(const TileFacts& facts);
 // The same in two steps, of which a node needs the first once.
 Try<NodeShares> share_node(const TileFacts& facts);
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node);
+// Of plan_rank the part that only the task itself can tell. Fails where it may not open one of the devices.
+Try<void> require_access(const TileInventory& inventory, const std::vector<NodeShares::Device>& devices,
+                         const std::function<int(const std::string& file)>& open_error);
 
 // The CPUs near the devices of these tiles, ascending; none where one of them is near nothing in particular.
 // `cpus_of_numa` lists those of a NUMA node.
