@@ -33,14 +33,14 @@ Try<void> publish(int board, int ready_write, const Fields& fields) {
     return {};
 }
 
-Try<Fields> read_board(int board) {
+Try<std::string> read_board(int board) {
     std::string text;
     char chunk[1024];
     for (;;) {
         ssize_t n = pread(board, chunk, sizeof chunk, static_cast<off_t>(text.size()));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(std::string("cannot read the plan: ") + std::strerror(errno));
-        if (n == 0) return read_fields(text);
+        if (n == 0) return text;
         text.append(chunk, static_cast<size_t>(n));
     }
 }
@@ -82,16 +82,16 @@ Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds
         return fail(
             "this node's rendezvous daemon died before it had a plan: was it killed (the job's memory is "
             "used up?), or is its file damaged? install it again");
-    auto fields = read_board(board);
-    if (!fields) return tl::make_unexpected(fields.error());
-    if (std::string why = field(*fields, "failure"); !why.empty()) return fail(why);
+    const auto text = read_board(board);
+    if (!text) return tl::make_unexpected(text.error());
+    if (const auto why = field_of(*text, "failure"); !why.empty()) return fail(std::string(why));
     NodePlan plan;
-    plan.master_addr = field(*fields, "master_addr");
-    plan.node_addr = field(*fields, "node_addr");
-    plan.table = field(*fields, "table");
+    plan.master_addr = field_of(*text, "master_addr");
+    plan.node_addr = field_of(*text, "node_addr");
+    plan.table = field_of(*text, "table");
     std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
-    auto port = parse_number<uint16_t>(field(*fields, "master_port"));
-    auto coordinator = parse_number<uint16_t>(field(*fields, "coordinator_port"));
+    const auto port = parse_number<uint16_t>(field_of(*text, "master_port"));
+    const auto coordinator = parse_number<uint16_t>(field_of(*text, "coordinator_port"));
     if (!port || !coordinator || plan.master_addr.empty())
         return fail("this node's rendezvous daemon wrote a plan without an address");
     plan.master_port = *port;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/fields.hpp"
 
+#include <algorithm>
+
 #include "common/text.hpp"
 
 namespace dp {
@@ -31,6 +33,16 @@ Try<Fields> read_fields(std::string_view text) {
 std::string field(const Fields& fields, std::string_view name) {
     auto found = fields.find(name);
     return found == fields.end() ? std::string() : found->second;
+}
+
+std::string_view field_of(std::string_view text, std::string_view name) {
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        if (line.starts_with(name) && line.substr(name.size()).starts_with('='))
+            return line.substr(name.size() + 1);
+        text.remove_prefix(std::min(text.size(), line.size() + 1));
+    }
+    return {};
 }
 
 }  // namespace dp

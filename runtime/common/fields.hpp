@@ -23,4 +23,7 @@ Try<Fields> read_fields(std::string_view text);
 // The value, or "" where the name is missing.
 std::string field(const Fields& fields, std::string_view name);
 
+// The same of a text that write_fields made, for who needs few of them, fast.
+std::string_view field_of(std::string_view text, std::string_view name);
+
 }  // namespace dp

@@ -14,6 +14,7 @@
 #include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
+#include "common/fields.hpp"
 
 namespace dp {
 namespace {
@@ -88,6 +89,16 @@ TEST(DaemonConfig, GarbageIsRefused) {
         text.insert(at + std::string(name).size(), "x");
         EXPECT_FALSE(read_config(text)) << name;
     }
+}
+
+TEST(Fields, AreFoundInTheTextAsWell) {
+    const Fields fields = {{"a", "1"}, {"addr", "fd00::1=x"}, {"empty", ""}, {"z", "last"}};
+    const std::string text = write_fields(fields);
+    for (const auto& [name, value] : fields) EXPECT_EQ(field_of(text, name), value) << name;
+    for (const char* missing : {"", "add", "addre", "1", "last", "Z"})
+        EXPECT_EQ(field_of(text, missing), "") << missing;
+    EXPECT_EQ(field_of("a=1", "a"), "1") << "without a line's end";
+    EXPECT_EQ(field_of("", "a"), "");
 }
 
 TEST(Control, PacketsReadBack) {
