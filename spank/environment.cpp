@@ -27,12 +27,15 @@ EnvironmentList environment_list(spank_t spank) {
 }
 
 void change_environment(spank_t spank, EnvironmentList list, const std::vector<EnvironmentChange>& changes) {
-    for (const auto& change : changes) {
-        if (list.write(change)) continue;
-        if (change.value)
-            spank_setenv(spank, change.name.c_str(), change.value->c_str(), 1);
+    std::vector<const EnvironmentChange*> left;
+    for (const auto& change : changes)
+        if (!list.write(change)) left.push_back(&change);
+    // From here on Slurm moves what `list` points to.
+    for (const EnvironmentChange* change : left) {
+        if (change->value)
+            spank_setenv(spank, change->name.c_str(), change->value->c_str(), 1);
         else
-            spank_unsetenv(spank, change.name.c_str());
+            spank_unsetenv(spank, change->name.c_str());
     }
 }
 

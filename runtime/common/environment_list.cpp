@@ -54,7 +54,7 @@ size_t EnvironmentList::place_of(std::string_view name, uint32_t hash) const {
     return place;
 }
 
-// Made in each task, where every page that is written is one to copy: so it is small, and made in one pass.
+// Made in some tasks, where every page that is written is one to copy: so it is small, and made in one pass.
 EnvironmentList::EnvironmentList(char** environment) : environment_(environment) {
     size_t count = 0;
     while (environment && environment[count] && count < kMostEntries) ++count;

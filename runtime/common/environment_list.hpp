@@ -42,8 +42,7 @@ class EnvironmentList {
     std::optional<size_t> place(std::string_view name) const;
 
     // Over the variable of that name, where that is as long, or where there is none into a slot. False: there
-    // is no room, or the change is to unset it; nothing was written. Other names may then be set and unset by
-    // other means.
+    // is no room, or the change is to unset it; nothing was written.
     bool write(const EnvironmentChange& change);
 
  private:

@@ -10,15 +10,10 @@
 namespace dp {
 namespace {
 
-// The names that write_world of task_environment.cpp sets. A user's own stand in the environment when the
-// step begins; what came after that is another plugin's, as pyxis brings it along from a container's image
-// and hooks: nobody's wish, and guessed.
-constexpr std::array<std::string_view, 9> kOfWorld = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",
-                                                      "RANK",        "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
-                                                      "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
-
+// A user's own of these stand in the environment when the step begins; what came after that is another
+// plugin's, as pyxis brings it along from a container's image and hooks: nobody's wish, and guessed.
 bool is_of_world(std::string_view name) {
-    return std::find(kOfWorld.begin(), kOfWorld.end(), name) != kOfWorld.end();
+    return std::find(kNamesOfWorld.begin(), kNamesOfWorld.end(), name) != kNamesOfWorld.end();
 }
 
 // ---- patterns: texts in which control characters stand for a task's words and then for its tiles' ----
@@ -34,7 +29,7 @@ bool is_hole(char c) {
     return c >= kFirstHole && c <= kLastHole;
 }
 
-// What each hole needs room for; a blank of tiles has the last of all.
+// What each blank has room for at least, and how long the word of each hole may be.
 constexpr size_t kBlank = 16;
 constexpr size_t kBlankOfTiles = 64;  // lists of tiles may be longer in the tasks between first and last
 constexpr size_t kPort = 5;
@@ -50,6 +45,7 @@ constexpr size_t kRoom[kWords] = {INET6_ADDRSTRLEN,
                                   kNumber,
                                   kNumber,
                                   kNumber};
+static_assert(kRoom[kWords - 1] != 0, "one for each word");
 
 template <typename WordAt>
 std::string filled_in(const std::string& pattern, WordAt word_at) {
@@ -112,7 +108,7 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
     }
     for (const std::string& name : environment.kept)
         node.kept_.push_back({name + "=" + get(name.c_str()).value_or(""), 0});
-    for (std::string_view name : kOfWorld) {
+    for (std::string_view name : kNamesOfWorld) {
         const bool is_made = node.place_of(name) < node.made_.size();
         const auto of_user = get(std::string(name).c_str());
         if (!is_made && of_user) node.made_.push_back({std::string(name), of_user, of_user, "", {}});
@@ -128,6 +124,7 @@ std::vector<EnvironmentChange> NodeEnvironment::changes() const {
 }
 
 void NodeEnvironment::find_in(char** environment) {
+    if (made_.empty()) return;
     const EnvironmentList list(environment);
     const size_t nowhere = count_of(environment);
     for (Made& made : made_)
@@ -136,35 +133,54 @@ void NodeEnvironment::find_in(char** environment) {
         kept.place = list.place(kept.text.substr(0, kept.text.find('='))).value_or(nowhere);
 }
 
-bool NodeEnvironment::fill(char* const* environment, const TaskFacts& facts, const NodePlan& plan) const {
+// Finds them again: where they were, or, if other variables have gone since and they have moved, by name.
+class NodeEnvironment::Finder {
+ public:
+    explicit Finder(char** environment) : environment_(environment), count_(count_of(environment)) {}
+
+    // Null where it is not there as it was.
+    char* find(const Found& found) {
+        if (found.place < count_ && found.text == environment_[found.place]) return environment_[found.place];
+        if (!list_) list_.emplace(environment_);
+        const auto place = list_->place(found.text.substr(0, found.text.find('=')));
+        return place && found.text == environment_[*place] ? environment_[*place] : nullptr;
+    }
+
+ private:
+    char** environment_;
+    size_t count_;
+    std::optional<EnvironmentList> list_;
+};
+
+bool NodeEnvironment::fill(char** environment, const TaskFacts& facts, const NodePlan& plan) const {
     const bool same_tiles =
         std::equal(tiles_.begin(), tiles_.end(), facts.tiles.begin(), facts.tiles.end(),
                    [](const TaskVariable& of_node, const TaskVariable& of_task) {
                        return of_node.name == of_task.name && of_node.whose == of_task.whose;
                    });
     if (!has_patterns_ || !same_tiles || facts.cpus == 0) return false;
-    const size_t count = count_of(environment);
-    const auto is_there = [&](const Found& found) { return found.is_in(environment, count); };
-    if (!std::all_of(kept_.begin(), kept_.end(), is_there)) return false;
+    Finder finder(environment);
+    for (const Found& kept : kept_)
+        if (!finder.find(kept)) return false;
 
     const TaskWords words = words_of(facts, plan);
     const auto word_at = [&](size_t index) -> const std::string& {
         return index < kWords ? words[index] : facts.tiles[index - kWords].value;
     };
-    std::vector<std::string> values;
-    values.reserve(made_.size());
+    struct Blank {
+        char* begin;
+        std::string value;
+    };
+    std::vector<Blank> blanks;
+    blanks.reserve(made_.size());
     for (const Made& made : made_) {
-        if (made.now && !is_there(made.found)) return false;
+        char* const there = made.now ? finder.find(made.found) : nullptr;
+        if (made.now && !there) return false;
         if (made.pattern.empty()) continue;
-        values.push_back(filled_in(made.pattern, word_at));
-        if (values.back().size() > made.now->size()) return false;
+        blanks.push_back({there + made.name.size() + 1, filled_in(made.pattern, word_at)});
+        if (blanks.back().value.size() > made.now->size()) return false;
     }
-    auto value = values.begin();
-    for (const Made& made : made_) {
-        if (made.pattern.empty()) continue;
-        std::memcpy(environment[made.found.place] + made.name.size() + 1, value->c_str(), value->size() + 1);
-        ++value;
-    }
+    for (const Blank& blank : blanks) std::memcpy(blank.begin, blank.value.c_str(), blank.value.size() + 1);
     return true;
 }
 
@@ -198,12 +214,11 @@ std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<Enviro
     return left;
 }
 
-std::vector<EnvironmentChange> NodeEnvironment::without_blanks(char* const* environment) const {
-    const size_t count = count_of(environment);
+std::vector<EnvironmentChange> NodeEnvironment::without_blanks(char** environment) const {
+    Finder finder(environment);
     std::vector<EnvironmentChange> back;
     for (const Made& made : made_)
-        if (!made.pattern.empty() && made.found.is_in(environment, count))
-            back.push_back({made.name, made.before});
+        if (!made.pattern.empty() && finder.find(made.found)) back.push_back({made.name, made.before});
     return back;
 }
 

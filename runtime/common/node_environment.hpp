@@ -40,7 +40,7 @@ class NodeEnvironment {
     // In a task: writes its words into the blanks. False where its environment is not as the node left it, or
     // there is something to warn of, or a word is too long: then nothing is written, and the changes of
     // task_environment are to be made (get, left_of), which always comes out the same.
-    bool fill(char* const* environment, const TaskFacts& facts, const NodePlan& plan) const;
+    bool fill(char** environment, const TaskFacts& facts, const NodePlan& plan) const;
 
     // For task_environment in a task: what would be there without the node's changes.
     std::optional<std::string> get(const char* name, const GetVariable& inherited) const;
@@ -49,18 +49,16 @@ class NodeEnvironment {
     std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task,
                                            const GetVariable& inherited) const;
 
-    // What takes the blanks away again where find_in has found them, for the epilogs.
-    std::vector<EnvironmentChange> without_blanks(char* const* environment) const;
+    // What takes the blanks away again, for the epilogs.
+    std::vector<EnvironmentChange> without_blanks(char** environment) const;
 
  private:
     // A variable as it was found.
     struct Found {
         std::string text;  // NAME=VALUE
         size_t place = 0;
-        bool is_in(char* const* environment, size_t count) const {
-            return place < count && text == environment[place];
-        }
     };
+    class Finder;
     struct Made {
         std::string name;
         std::optional<std::string> now, before;

@@ -117,7 +117,7 @@ class Writer {
     std::string same_for_all_;
 };
 
-// env:// of PyTorch, and with it Megatron-LM, DeepSpeed, Accelerate, Composer.
+// kNamesOfWorld: env:// of PyTorch, and with it Megatron-LM, DeepSpeed, Accelerate, Composer.
 struct Master {
     std::string address;
     std::string port;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,6 +42,11 @@ struct TaskEnvironment {
     std::vector<std::string> kept;      // of names that the whole world shares: the user's that stay
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
 };
+
+// PyTorch's env://, which tell a task its world and where it stands.
+inline constexpr std::array<std::string_view, 9> kNamesOfWorld = {
+    "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",      "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+    "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
 
 // Names that the whole world shares (MASTER_ADDR, OMP_NUM_THREADS, ...) stay as the user set them; names of
 // one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <vector>
 
 #include "runtime/common/fd.hpp"
@@ -79,6 +80,20 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file) {
         if (got == 0) return hex_of(sha.digest());
         sha.update(piece.data(), static_cast<std::size_t>(got));
     }
+}
+
+Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored))
+        return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
+    const auto found = sha256_of_file(file);
+    if (!found) return tl::make_unexpected(found.error());
+    if (*found == expected) return {};
+    // What to do comes first: where ranks compare what they found, the end of a long line is cut.
+    return fail(
+        Fault::usage,
+        fmt::format("{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",
+                    file.string(), how, *found, expected));
 }
 
 }  // namespace dp::trainer

@@ -21,6 +21,9 @@ Result<void> write_file(const std::filesystem::path& file, std::string_view cont
 std::string sha256(std::string_view bytes);
 Result<std::string> sha256_of_file(const std::filesystem::path& file);
 
+// Refuses a file that is missing or another one; `how`: the command that brings the right one.
+Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how);
+
 }  // namespace dp::trainer
 
 #endif

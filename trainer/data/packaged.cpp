@@ -14,27 +14,19 @@ namespace dp::trainer {
 
 namespace fs = std::filesystem;
 
-Result<void> check_hash(const fs::path& file, std::string_view expected, std::string_view how) {
-    std::error_code ignored;
-    if (!fs::exists(file, ignored))
-        return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
-    const auto found = sha256_of_file(file);
-    if (!found) return tl::make_unexpected(found.error());
-    if (*found == expected) return {};
-    // What to do comes first: where ranks compare what they found, the end of a long line is cut.
-    return fail(
-        Fault::usage,
-        fmt::format("{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",
-                    file.string(), how, *found, expected));
-}
-
 Result<void> check_packaged(std::span<const fs::path> files, const KnownDirectory& known) {
     for (const fs::path& file : files) {
         std::error_code error;
         if (!fs::equivalent(file.parent_path(), known.path, error) || error) continue;
         const auto one = std::find_if(known.files.begin(), known.files.end(),
                                       [&](const DataFile& each) { return each.name == file.filename(); });
-        if (one == known.files.end()) continue;
+        if (one == known.files.end()) {
+            if (!fs::exists(file, error)) continue;  // whoever reads it says so
+            return fail(Fault::usage,
+                        fmt::format("{}: not a file of the package, and it would be read instead of one; "
+                                    "remove it",
+                                    file.string()));
+        }
         if (auto sound = check_hash(file, one->sha256, kReinstallFashionMnist); !sound) return sound;
     }
     return {};

@@ -41,9 +41,6 @@ struct KnownDirectory {
 // others are taken as they are.
 Result<void> check_packaged(std::span<const std::filesystem::path> files, const KnownDirectory& known);
 
-// Refuses a file that is missing or another one; `how`: the command that brings the right one.
-Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how);
-
 }  // namespace dp::trainer
 
 #endif

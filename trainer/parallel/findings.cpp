@@ -33,7 +33,11 @@ Result<void> compare(World& world, const std::string& what, const Result<std::st
     if (!mine) world.ask_for_the_word();
     const auto same = world.agree(what, mine ? *mine : mine.error().message, remedy);
     if (same && mine) return {};
-    if (!same && same.error().fault == Fault::world) return same;
+    if (!same && same.error().fault == Fault::world) {
+        if (mine) return same;
+        world.give_the_word_back();
+        return is_rank_0(world) ? same : tl::make_unexpected(mine.error());
+    }
 
     const auto speaker = world.who_has_the_word();
     if (mine && !speaker && is_rank_0(world)) complain(same.error().message);
@@ -60,9 +64,11 @@ Error refused_by_all(const Surroundings& here, const Error& why) {
     if (!here.in_step) return {why.fault, speaks_for_all(here) ? why.message : ""};
     // At once: a rank of other words may never come to where the ranks meet.
     if (speaks_for_all(here)) complain(why.message);
-    if (auto world = World::join())
-        (void)compare(*world, kFirstFinding, tl::make_unexpected(why), "give all ranks the same");
-    return {why.fault, ""};
+    const Error unsaid = {why.fault, speaks_for_all(here) ? "" : why.message};
+    auto world = World::join();
+    if (!world) return unsaid;
+    const auto found = compare(*world, kFirstFinding, tl::make_unexpected(why), "give all ranks the same");
+    return found.error().message.empty() ? Error{why.fault, ""} : unsaid;
 }
 
 }  // namespace dp::trainer

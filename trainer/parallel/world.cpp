@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/common/text.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/gloo.hpp"
 #include "trainer/parallel/node_communicator.hpp"
@@ -51,8 +52,8 @@ Result<void> World::compare(const std::string& group, const Fact& fact, Fault fa
 
 Result<void> World::agree(const std::string& what, const std::string& found, const std::string& remedy) {
     if (!context_) return {};
-    constexpr std::size_t kLongest = 256;  // bytes of a fact
-    return compare(kBeforeTraining, {what, found.substr(0, kLongest), DP_SAME, remedy}, Fault::usage);
+    constexpr std::size_t kLongest = 250;  // of a fact, which has to be valid UTF-8; a path may be anything
+    return compare(kBeforeTraining, {what, printable(found, kLongest), DP_SAME, remedy}, Fault::usage);
 }
 
 void World::ask_for_the_word() {
@@ -61,6 +62,10 @@ void World::ask_for_the_word() {
         (void)context_->set(kWord, mine);
     else
         (void)context_->compare_set(kWord, {}, mine);
+}
+
+void World::give_the_word_back() {
+    (void)context_->compare_set(kWord, std::to_string(context_->world().rank), {});
 }
 
 std::optional<std::uint32_t> World::who_has_the_word() {

@@ -46,6 +46,7 @@ class World {
     // afterwards: rank 0, or else the first.
     void ask_for_the_word();
     std::optional<std::uint32_t> who_has_the_word();
+    void give_the_word_back();  // if this rank has it: where the ranks never come to leave_together
     // Nobody has it any more. Every rank calls, and none goes on before all have called.
     void leave_together();
 

@@ -7,7 +7,7 @@
 
 #include <system_error>
 
-#include "trainer/data/packaged.hpp"
+#include "trainer/data/files.hpp"
 #include "trainer/prepare/program.hpp"
 
 namespace dp::trainer {

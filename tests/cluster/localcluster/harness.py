@@ -76,6 +76,8 @@ class TestCluster:
 
         cwd: a folder on the cluster (None: the current directory). env: added to the environment."""
         keywords = {"capture_output": True, "text": True, **keywords}
+        if keywords["text"]:
+            keywords.setdefault("errors", "replace")  # a path may be no text
         if "input" not in keywords:
             keywords.setdefault("stdin", subprocess.DEVNULL)
         done = subprocess.run(self._exec(command, user, cwd), env={**self.environment, **(env or {})}, timeout=timeout, check=False,

@@ -236,6 +236,22 @@ TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
     EXPECT_FALSE(NodeEnvironment().fill(RawEnvironment(good).get(), task, kPlan));
 }
 
+// As pyxis takes LANG away, which may have stood before them.
+TEST(NodeEnvironment, IsFoundAgainWhereItHasMoved) {
+    const Variables before = {{"LANG", "C.UTF-8"}, {"OMP_NUM_THREADS", "3"}, {"PATH", "/bin"}};
+    const TaskFacts task = task_of_node(1, 2);
+    NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+    std::vector<std::string> texts = make_in(before, node).entries();
+    std::erase(texts, "LANG=C.UTF-8");
+    RawEnvironment environment(texts);
+    EXPECT_GT(node.without_blanks(environment.get()).size(), 10u);
+    ASSERT_TRUE(node.fill(environment.get(), task, kPlan));
+    Variables expected = task_with(before, task).first;
+    expected.erase("LANG");
+    EXPECT_EQ(variables_of(environment), expected);
+    EXPECT_TRUE(node.without_blanks(environment.get()).empty());
+}
+
 // Each task works it out for itself, and rank 0 says it.
 TEST(NodeEnvironment, IsNotFilledInWhereThereIsSomethingToSay) {
     for (const Variables& before : {Variables{{"MASTER_ADDR", "10.9.9.9"}}, Variables{{"RANK", "3"}}}) {

@@ -20,6 +20,8 @@ TEST(TaskEnvironment, HasTheFieldsNames) {
         {"GROUP_WORLD_SIZE", "2"}};
     for (const auto& [name, value] : expected) EXPECT_EQ(env[name], value) << name;
     EXPECT_TRUE(warnings.empty());
+    ASSERT_EQ(expected.size(), kNamesOfWorld.size());
+    for (std::string_view name : kNamesOfWorld) EXPECT_TRUE(expected.contains(std::string(name))) << name;
 }
 
 TEST(TaskEnvironment, IsWhatLibdpReads) {

@@ -117,7 +117,8 @@ TEST(CheckPackaged, LooksOnlyAtFilesOfTheKnownDirectory) {
         const std::vector<std::filesystem::path> read{scratch / "known/a", scratch / file};
         return check_packaged(read, known);
     };
-    EXPECT_TRUE(check("known/c"));
+    EXPECT_THAT(refusal_of(check("known/c")), HasSubstr("known/c: not a file of the package, and it "));
+    EXPECT_TRUE(check("known/d")) << "which is not there, so that nobody reads it";
     EXPECT_TRUE(check("other/b"));
     EXPECT_TRUE(check("nowhere/b"));
     EXPECT_THAT(refusal_of(check("known/b")), HasSubstr("known/b: not the published file; "));
