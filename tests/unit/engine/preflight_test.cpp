@@ -122,5 +122,12 @@ TEST(Preflight, FailsTheMeetingForAllAndTheNextOneMayBeGood) {
     }
 }
 
+TEST(Fact, MayBeAnyBytes) {
+    wire::Arrive sent, come;
+    *sent.add_facts() = fact("the \xe9tat", "/tmp/\xfc");
+    ASSERT_TRUE(come.ParseFromString(sent.SerializeAsString()));
+    EXPECT_EQ(come.facts(0).value(), "/tmp/\xfc");
+}
+
 }  // namespace
 }  // namespace dp
