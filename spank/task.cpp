@@ -13,7 +13,6 @@ extern "C" {
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <thread>
 #include <utility>
 
@@ -77,29 +76,32 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     return c;
 }
 
-// This task's, where there are to be tiles. What fails is the node's failure, told by its first task; where
-// Slurm has bound each task to tiles of its own, it is this task's.
-std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
-    if (!s.tiles || s.failure) return std::nullopt;
-    auto planned = take_plan(s, local_rank, get);
-    if (!planned) {
-        s.failure = planned.error().message;
-        return std::nullopt;
+// This task's, in `s`; null where there are to be no tiles. What fails is the node's failure, told by its
+// first task; where Slurm has bound each task to tiles of its own, it is this task's.
+const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
+    if (!s.tiles || s.failure) return nullptr;
+    auto found = find_plan(s, local_rank, get);
+    if (!found) {
+        s.failure = found.error().message;
+        return nullptr;
     }
-    if (*planned) return std::move(*planned);
+    if (*found) return *found;
     TileFacts facts = tile_facts(s, local_rank, get);
     facts.open_error = open_error;
     auto plan = plan_of_task(s, facts);
-    if (plan) return std::move(*plan);
+    if (plan) {
+        s.tiles->own = std::move(*plan);
+        return &s.tiles->own;
+    }
     if (local_rank > 0 && is_bound_by_slurm(facts))
         slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), plan.error().message.c_str());
     s.failure = plan.error().message;
-    return std::nullopt;
+    return nullptr;
 }
 
 // For the daemon to show, by local rank. Where Slurm has bound each task to tiles of its own, those of the
 // first alone are known.
-std::vector<std::string> shown_tiles(const State& s, const std::optional<TilePlan>& plan) {
+std::vector<std::string> shown_tiles(const State& s, const TilePlan* plan) {
     if (!plan) return {};
     std::vector<std::string> shown(s.facts.ranks.size());
     if (plan->by_task || !s.tiles->shares) {
@@ -111,7 +113,7 @@ std::vector<std::string> shown_tiles(const State& s, const std::optional<TilePla
     return shown;
 }
 
-Try<void> start_daemon(State& s, const std::optional<TilePlan>& tiles) {
+Try<void> start_daemon(State& s, const TilePlan* tiles) {
     auto config = daemon_config(s, shown_tiles(s, tiles));
     if (!config) return tl::make_unexpected(config.error());
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
@@ -232,7 +234,7 @@ void task_init(spank_t spank) {
         s.facts.leader_job_id = number_of(inherited, "SLURM_JOB_ID", s.facts.job_id);
     }
     const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
-    auto tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
+    const TilePlan* const tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
     if (!s.failure && local == 0) {
         if (auto started = start_daemon(s, tiles); !started) s.failure = started.error().message;
     }
@@ -248,7 +250,7 @@ void task_init(spank_t spank) {
     TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
     std::vector<std::string> warnings;
     if (tiles) {
-        facts.tiles = std::move(tiles->variables);
+        facts.tiles = tiles->variables;
         if (s.tiles->says_where && !s.own_binding)
             if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
                 warnings.push_back(*warning);

@@ -130,14 +130,14 @@ void plan_tasks(State& s, const GetVariable& get) {
     }
 }
 
-Try<std::optional<TilePlan>> take_plan(State& s, uint32_t local_rank, const GetVariable& get) {
-    NodeTiles& tiles = *s.tiles;
-    if (tiles.plans.empty()) return std::nullopt;
+Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get) {
+    const NodeTiles& tiles = *s.tiles;
+    if (tiles.plans.empty()) return nullptr;
     for (const auto& [name, value] : tiles.asked)
-        if (get(name.c_str()) != value) return std::nullopt;
+        if (get(name.c_str()) != value) return nullptr;
     auto may = require_access(tiles.inventory, tiles.shares->to_open, open_error);
     if (!may) return tl::make_unexpected(may.error());
-    return std::move(tiles.plans[local_rank]);
+    return &tiles.plans[local_rank];
 }
 
 int open_error(const std::string& file) {

@@ -36,6 +36,8 @@ struct NodeTiles {
     // were asked for; none otherwise (plan_tasks).
     std::vector<TilePlan> plans;
     std::vector<std::pair<std::string, std::optional<std::string>>> asked;
+    // In a task that had to plan its own.
+    TilePlan own;
 };
 
 // In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
@@ -54,9 +56,9 @@ Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts);
 
 // In user_init, with `shares`: fills in `plans` where it can. 16 tasks would need 20 us each for it.
 void plan_tasks(State& s, const GetVariable& get);
-// In task_init: that of this task, or none where it has to be planned there. Fails where the task may not
-// open a device.
-Try<std::optional<TilePlan>> take_plan(State& s, uint32_t local_rank, const GetVariable& get);
+// In task_init: that of this task, or null where it has to be planned there. Fails where the task may not
+// open a device. In `s`, where it stays: a task that writes to what all have inherited copies the page.
+Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get);
 
 // In task_init: 0, or the errno with which this process could not open the file.
 int open_error(const std::string& file);

@@ -47,17 +47,26 @@ constexpr size_t kRoom[kWords] = {INET6_ADDRSTRLEN,
                                   kNumber};
 static_assert(kRoom[kWords - 1] != 0, "one for each word");
 
+// `word_at` yields the word of a hole by its index.
 template <typename WordAt>
-std::string filled_in(const std::string& pattern, WordAt word_at) {
-    std::string text;
-    text.reserve(pattern.size() + 8 * kBlankOfTiles);
+size_t filled_size(const std::string& pattern, WordAt word_at) {
+    size_t size = 0;
+    for (char c : pattern) size += is_hole(c) ? word_at(static_cast<size_t>(c - kFirstHole)).size() : 1;
+    return size;
+}
+
+// With a zero behind it.
+template <typename WordAt>
+void fill_in(const std::string& pattern, WordAt word_at, char* text) {
     for (char c : pattern) {
-        if (is_hole(c))
-            text += word_at(static_cast<size_t>(c - kFirstHole));
-        else
-            text += c;
+        if (is_hole(c)) {
+            const auto& word = word_at(static_cast<size_t>(c - kFirstHole));
+            text = std::copy(word.begin(), word.end(), text);
+        } else {
+            *text++ = c;
+        }
     }
-    return text;
+    *text = '\0';
 }
 
 bool is_launchers(const std::string& name) {
@@ -102,7 +111,7 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
         if (!change.value && !is_launchers(change.name)) node.has_patterns_ = false;
         if (change.value && std::any_of(change.value->begin(), change.value->end(), is_hole)) {
             made.pattern = *change.value;
-            made.now = std::string(std::max(filled_in(made.pattern, room).size(), kBlank), ' ');
+            made.now = std::string(std::max(filled_size(made.pattern, room), kBlank), ' ');
         }
         node.made_.push_back(std::move(made));
     }
@@ -167,20 +176,16 @@ bool NodeEnvironment::fill(char** environment, const TaskFacts& facts, const Nod
     const auto word_at = [&](size_t index) -> const std::string& {
         return index < kWords ? words[index] : facts.tiles[index - kWords].value;
     };
-    struct Blank {
-        char* begin;
-        std::string value;
-    };
-    std::vector<Blank> blanks;
+    std::vector<std::pair<const Made*, char*>> blanks;
     blanks.reserve(made_.size());
     for (const Made& made : made_) {
         char* const there = made.now ? finder.find(made.found) : nullptr;
         if (made.now && !there) return false;
         if (made.pattern.empty()) continue;
-        blanks.push_back({there + made.name.size() + 1, filled_in(made.pattern, word_at)});
-        if (blanks.back().value.size() > made.now->size()) return false;
+        if (filled_size(made.pattern, word_at) > made.now->size()) return false;
+        blanks.emplace_back(&made, there + made.name.size() + 1);
     }
-    for (const Blank& blank : blanks) std::memcpy(blank.begin, blank.value.c_str(), blank.value.size() + 1);
+    for (const auto& [made, blank] : blanks) fill_in(made->pattern, word_at, blank);
     return true;
 }
 

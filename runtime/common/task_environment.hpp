@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,13 +29,13 @@ struct TaskFacts {
     uint32_t nodes = 0;
     uint32_t generation = 0;
     uint32_t timeout_seconds = 0;
-    uint32_t cpus = 0;                // of this task; 0 where the launcher cannot tell
-    ModelParallel sizes;              // tensor x data x pipeline = world_size
-    bool torch_store = false;         // the broker serves PyTorch's store on MASTER_PORT
-    std::string interface;            // the chosen one (--dp-interface); "" where none was
-    std::string run;                  // names this step among all: "12.0"
-    std::string socket;               // DP_SOCKET
-    std::vector<TaskVariable> tiles;  // with --dp-tiles: those of its tiles (tiles/plan.hpp)
+    uint32_t cpus = 0;                    // of this task; 0 where the launcher cannot tell
+    ModelParallel sizes;                  // tensor x data x pipeline = world_size
+    bool torch_store = false;             // the broker serves PyTorch's store on MASTER_PORT
+    std::string interface;                // the chosen one (--dp-interface); "" where none was
+    std::string run;                      // names this step among all: "12.0"
+    std::string socket;                   // DP_SOCKET
+    std::span<const TaskVariable> tiles;  // with --dp-tiles: those of its tiles (tiles/plan.hpp); not owned
 };
 
 struct TaskEnvironment {

@@ -127,7 +127,8 @@ TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
     far.master_port = far.coordinator_port = 65535;
     TaskFacts task = any;
     task.cpus = 1024;
-    task.tiles = tiles(7);
+    const auto of_task = tiles(7);
+    task.tiles = of_task;
     for (const auto& c : task_environment(task, far, reading(nothing)).changes)
         EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
     const auto after = environment.entries();
@@ -190,7 +191,8 @@ TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
                     TaskFacts task = task_of_node(local, 1 + local);
                     task.interface = any.interface;
                     task.torch_store = any.torch_store;
-                    if (tiles) task.tiles = tiles_of(local);
+                    const auto of_task = tiles_of(local);
+                    if (tiles) task.tiles = of_task;
                     RawEnvironment environment(inherited.entries());
                     ASSERT_TRUE(node.fill(environment.get(), task, plan)) << before.size() << local;
                     EXPECT_EQ(variables_of(environment), task_with(before, task, plan).first);
@@ -231,7 +233,8 @@ TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
     EXPECT_FALSE(is_filled(good, task, far));
     EXPECT_FALSE(is_filled(good, task_of_node(1, 0), kPlan)) << "its CPUs are not known";
     TaskFacts with_tiles = task;
-    with_tiles.tiles = tiles_of(1);
+    const auto of_task = tiles_of(1);
+    with_tiles.tiles = of_task;
     EXPECT_FALSE(is_filled(good, with_tiles, kPlan)) << "of which the node knew nothing";
     EXPECT_FALSE(NodeEnvironment().fill(RawEnvironment(good).get(), task, kPlan));
 }
