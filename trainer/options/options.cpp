@@ -25,7 +25,8 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Nothing is scaled by the number of ranks: each takes --batch-size samples a step, and --lr stays as it "
     "is. The same\n"
-    "global batch (batch size x ranks) and the same seed give the same training for any number of ranks.\n\n"
+    "global batch (batch size x ranks) and the same seed give the same training for any number of ranks; but\n"
+    "unet2d's batch norm takes a rank's batch by itself, as PyTorch's does.\n\n"
     "The last line of the output is a summary in JSON. Exit codes: 0 trained, 1 the ranks' parameters\n"
     "differ or the loss is no number, 2 wrong options, data or checkpoint, 3 `prepare` could not fetch or\n"
     "write, 4 ranks missing or lost, 5 no such device or out of memory, 6 slower than --min-throughput or\n"

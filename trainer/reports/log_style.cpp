@@ -30,7 +30,7 @@ std::string megatron_line(const LogReport& report, const Schedule& schedule) {
 std::string samba_line(const Outcome& outcome) {
     return fmt::format(
         "inner train loop time : {} for {} epochs, number of global steps: {}, e2e samples_per_sec: {}",
-        outcome.train_seconds, outcome.schedule.epochs, outcome.schedule.total_steps,
+        outcome.train_seconds, outcome.schedule.epochs, outcome.schedule.total_steps - outcome.resumed,
         outcome.samples_per_second);
 }
 

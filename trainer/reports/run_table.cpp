@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <tuple>
 #include <type_traits>
 
 namespace dp::trainer {
@@ -38,7 +39,11 @@ std::optional<RunRecord> summary_in(const std::string& line) {
     const auto ranks = number_of<std::int64_t>(json, "world_size");
     const auto seconds = number_of<double>(json, "train_seconds");
     const auto rate = number_of<double>(json, "samples_per_second");
-    if (!ranks || *ranks < 1 || !seconds || !rate || !(*seconds > 0) || !(*rate > 0)) return std::nullopt;
+    const auto all_steps = number_of<std::int64_t>(json, "steps").value_or(0);
+    const auto resumed = number_of<std::int64_t>(json, "resumed_from_step").value_or(0);
+    const bool nothing_was_left = resumed > 0 && resumed == all_steps;
+    if (!ranks || *ranks < 1 || !seconds || !rate || !(*seconds > 0)) return std::nullopt;
+    if (nothing_was_left ? *rate != 0 : !(*rate > 0)) return std::nullopt;
     return RunRecord{"",
                      word_of(json, "model"),
                      word_of(json, "device"),
@@ -46,7 +51,7 @@ std::optional<RunRecord> summary_in(const std::string& line) {
                      *ranks,
                      number_of<std::int64_t>(json, "threads"),
                      number_of<std::int64_t>(json, "global_batch_size"),
-                     number_of<std::int64_t>(json, "steps").value_or(0),
+                     all_steps - resumed,
                      *seconds,
                      *rate,
                      number_of<double>(json, "final_loss"),
@@ -83,12 +88,17 @@ RunRecord mean_of(const std::vector<Instance>& instances) {
     return run;
 }
 
+bool has_trained(const RunRecord& run) {
+    return run.samples_per_second > 0;
+}
+
+// May itself not have trained, where none has.
 const RunRecord& baseline_of(const std::vector<const RunRecord*>& runs) {
-    const bool accelerated =
-        std::any_of(runs.begin(), runs.end(), [](auto* run) { return run->device != "cpu"; });
+    const bool accelerated = std::any_of(runs.begin(), runs.end(),
+                                         [](auto* run) { return has_trained(*run) && run->device != "cpu"; });
     return **std::min_element(runs.begin(), runs.end(), [&](auto* a, auto* b) {
         const auto order = [&](const RunRecord& run) {
-            return std::pair(accelerated && run.device == "cpu", run.ranks);
+            return std::tuple(!has_trained(run), accelerated && run.device == "cpu", run.ranks);
         };
         return order(*a) < order(*b);
     });
@@ -129,8 +139,9 @@ const std::vector<Column>& columns() {
          },
          "{:.1f}"},
         {"SAMPLES/S", "samples_per_second", false,
-         [](const RunRow& row) { return Json(row.run.samples_per_second); }, "{:.2f}"},
-        {"SPEED-UP", "speed_up", false, [](const RunRow& row) { return Json(row.speed_up); }, "{:.2f}"},
+         [](const RunRow& row) { return has_trained(row.run) ? Json(row.run.samples_per_second) : Json(); },
+         "{:.2f}"},
+        {"SPEED-UP", "speed_up", false, [](const RunRow& row) { return or_null(row.speed_up); }, "{:.2f}"},
         {"EFFICIENCY", "efficiency", false, [](const RunRow& row) { return or_null(row.efficiency); },
          "{:.2f}"},
         {"LOSS", "final_loss", false, [](const RunRow& row) { return or_null(row.run.loss); }, "{:.4g}"},
@@ -185,11 +196,11 @@ std::vector<RunRow> compare_runs(const std::vector<RunRecord>& runs) {
             if (run.model == model) same.push_back(&run);
         const RunRecord& baseline = baseline_of(same);
         for (const RunRecord* run : same) {
-            const double speed_up = run->samples_per_second / baseline.samples_per_second;
-            RunRow row{*run, baseline.name, speed_up, std::nullopt};
-            if (run->device == baseline.device)
+            RunRow row{*run, baseline.name, std::nullopt, std::nullopt};
+            if (has_trained(*run)) row.speed_up = run->samples_per_second / baseline.samples_per_second;
+            if (row.speed_up && run->device == baseline.device)
                 row.efficiency =
-                    speed_up * static_cast<double>(baseline.ranks) / static_cast<double>(run->ranks);
+                    *row.speed_up * static_cast<double>(baseline.ranks) / static_cast<double>(run->ranks);
             rows.push_back(std::move(row));
         }
     }

@@ -23,9 +23,9 @@ struct RunRecord {
     std::int64_t ranks = 1;
     std::optional<std::int64_t> threads;  // of a rank
     std::optional<std::int64_t> global_batch;
-    std::int64_t steps = 0;
-    double seconds = 0;  // of training
-    double samples_per_second = 0;
+    std::int64_t steps = 0;         // that this run made: where it went on from a checkpoint, the rest
+    double seconds = 0;             // of training
+    double samples_per_second = 0;  // 0: nothing was left to train
     std::optional<double> loss;
     std::optional<double> accuracy;
     std::string precision = {};
@@ -41,12 +41,12 @@ std::vector<RunRecord> find_runs(const std::string& name, std::istream& text);
 struct RunRow {
     RunRecord run;
     std::string baseline;              // the name of that run; of runs of the same model
-    double speed_up;                   // in samples/s, so that runs of different lengths can be compared
+    std::optional<double> speed_up;    // in samples/s, so that runs of different lengths can be compared
     std::optional<double> efficiency;  // speed-up a rank; of runs on the same kind of device
 };
 
-// The baseline is the run with the fewest ranks; of runs on accelerators, where there are such. Rows of a
-// model stand together, in the order in which they came.
+// The baseline is the run with the fewest ranks, of those that trained; of runs on accelerators, where there
+// are such. Rows of a model stand together, in the order in which they came.
 std::vector<RunRow> compare_runs(const std::vector<RunRecord>& runs);
 
 std::string text_table(const std::vector<RunRow>& rows);

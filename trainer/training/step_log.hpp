@@ -45,12 +45,27 @@ class StepLog {
     }
     double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_at_).count(); }
 
+    // While it lives, time that the interval's steps do not take: a test, a checkpoint.
+    class Aside;
+
  private:
     using Clock = std::chrono::steady_clock;
     std::int64_t every_;
     bool single_;
     StepCounts begun_;
     Clock::time_point begun_at_ = Clock::now();
+};
+
+class StepLog::Aside {
+ public:
+    explicit Aside(StepLog& log) : log_(log) {}
+    ~Aside() { log_.begun_at_ += Clock::now() - since_; }
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+ private:
+    StepLog& log_;
+    Clock::time_point since_ = Clock::now();
 };
 
 }  // namespace dp::trainer

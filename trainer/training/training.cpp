@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
@@ -103,6 +104,7 @@ class Run {
         const auto counted = static_cast<double>((steps - skipped) * schedule_.global_batch);
         const double seconds = seconds_since(start);
 
+        const StepLog::Aside aside(log_);
         const auto tested = evaluation_.test(ranks_);
         if (!tested) return tl::make_unexpected(tested.error());
         EpochReport report{number,  trained->loss / counted, tested->loss, std::nullopt,
@@ -161,8 +163,12 @@ class Run {
         if (is_told) {
             if (auto told = tell(place); !told) return told;
         }
-        return saving_ ? saving_->after_step(place.number, [&] { return progress(place.number); })
-                       : Result<void>();
+        if (!saving_) return {};
+        std::optional<StepLog::Aside> aside;
+        return saving_->after_step(place.number, [&] {
+            aside.emplace(log_);
+            return progress(place.number);
+        });
     }
 
     // After so many steps. Every rank calls.

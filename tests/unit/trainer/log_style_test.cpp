@@ -42,6 +42,18 @@ TEST(LogStyle, IsSambaNovasOfTheSn30Tutorial) {
               "'final_loss': 4.781678199768066}");
 }
 
+// Time by rate is the samples of the steps that were made: of a training that goes on, the rest.
+TEST(LogStyle, SambaNovasCountsTheStepsThatTheTimeIsOf) {
+    Outcome outcome{};
+    outcome.schedule = {100, 200, 2, 16};
+    outcome.resumed = 190;
+    outcome.train_seconds = 0.5;
+    outcome.samples_per_second = 320;
+    EXPECT_EQ(
+        samba_line(outcome),
+        "inner train loop time : 0.5 for 2 epochs, number of global steps: 10, e2e samples_per_sec: 320");
+}
+
 TEST(LogStyle, OnlyPytorchsAndMegatronsHaveLinesOfSteps) {
     EXPECT_TRUE(tells_steps(LogStyle::pytorch));
     EXPECT_TRUE(tells_steps(LogStyle::megatron));

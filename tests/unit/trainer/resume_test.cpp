@@ -4,9 +4,11 @@
 // ranks, within rounding on others.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "saved_training.hpp"
 
@@ -257,6 +259,45 @@ TEST(Resume, LogsGoOnAtTheSameSteps) {
     const auto& logs = whole[0].seen.logs;  // of 5, 10, …
     EXPECT_NEAR(rest[0].seen.logs[0].loss, logs[5].loss, 1e-9) << "of the steps 26 to 30";
     EXPECT_NEAR(rest[0].seen.logs[1].loss, (logs[6].loss + logs[7].loss) / 2, 1e-9);
+}
+
+// Of two epochs of 23 steps that are saved after every 10th: what a save and an epoch's end take is nobody's.
+TEST(Resume, TheTimeOfALoggedStepIsWithoutCheckpointsAndTests) {
+    using Clock = std::chrono::steady_clock;
+    const Scratch directory;
+    Settings settings = saved_settings(directory.path());
+    settings.epochs = 2;
+    settings.log_every = 23;
+    settings.checkpoints.every = 10;
+    const ModelInfo& info = *find_model("ffn");
+    std::chrono::duration<double> slept{}, whole{};
+    const auto sleep = [&] {
+        const auto from = Clock::now();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        slept += Clock::now() - from;
+    };
+    Seen seen;
+    int saves = 0, ends = 0;
+    seen.at_phase = [&](Phase phase) {
+        if (phase != Phase::checkpoint || seen.steps == 0 || seen.steps == 46) return;
+        ++saves;
+        sleep();
+    };
+    seen.at_epoch = [&] {
+        if (++ends == 1) sleep();
+    };
+    ThreadWorld(1).run([&](Communicator& alone) {
+        const auto device = open_cpu(1);
+        const auto model = info.make({});
+        const auto from = Clock::now();
+        const auto outcome = train(info, *model, pattern_set(), settings, *device, alone, seen);
+        whole = Clock::now() - from;
+        EXPECT_TRUE(outcome);
+    });
+    EXPECT_EQ(saves, 4);
+    ASSERT_EQ(seen.logs.size(), 2u);
+    const double told = 23 * (seen.logs[0].seconds_per_step + seen.logs[1].seconds_per_step);
+    EXPECT_LE(told, whole.count() - slept.count());
 }
 
 }  // namespace

@@ -39,12 +39,12 @@ TEST(RunTable, HasTheSpeedUpsOfTheCycloneTutorial) {
     const auto rows = compare_runs(kCyclone);
     ASSERT_EQ(rows.size(), 4u);
     for (const auto& row : rows) EXPECT_EQ(row.baseline, "gpu1");
-    EXPECT_NEAR(rows[0].speed_up, 0.382, 0.001);
+    EXPECT_NEAR(*rows[0].speed_up, 0.382, 0.001);
     EXPECT_EQ(rows[1].speed_up, 1);
-    EXPECT_NEAR(rows[2].speed_up, 1.747, 0.001);
+    EXPECT_NEAR(*rows[2].speed_up, 1.747, 0.001);
     // The tutorial cuts off: it has 2.86. Its 60000 images make no whole number of steps of 64, too.
-    EXPECT_NEAR(rows[3].speed_up, 73.48 / 25.61 * 59968 / 60000, 1e-9);
-    EXPECT_NEAR(rows[3].speed_up, 2.869, 0.002);
+    EXPECT_NEAR(*rows[3].speed_up, 73.48 / 25.61 * 59968 / 60000, 1e-9);
+    EXPECT_NEAR(*rows[3].speed_up, 2.869, 0.002);
     EXPECT_FALSE(rows[0].efficiency) << "a CPU is no part of a GPU";
     EXPECT_NEAR(*rows[3].efficiency, 0.717, 0.001);
 }
@@ -73,7 +73,7 @@ TEST(RunTable, RunsOfDifferentLengthsAreComparedByTheirRate) {
     runs[1].name = "shorter";
     runs[1].seconds /= 10;
     runs[1].steps /= 10;
-    EXPECT_NEAR(compare_runs(runs)[1].speed_up, 1, 1e-9);
+    EXPECT_NEAR(*compare_runs(runs)[1].speed_up, 1, 1e-9);
 }
 
 TEST(RunTable, InstancesAreAveragedAndNeverAddedUp) {
@@ -113,6 +113,30 @@ TEST(RunTable, FindsSummariesAmongOtherLines) {
     EXPECT_EQ(runs[0].loss, 0.25);
     EXPECT_EQ(runs[0].precision, "bf16");
     EXPECT_THAT(text_table(compare_runs(runs)), HasSubstr("DEVICE  PRECISION  NODES"));
+}
+
+// Its times are of the steps that were left. Where none were, it has no times, and is nothing to compare
+// with.
+TEST(RunTable, ARunThatWentOnHasTheStepsThatItMade) {
+    const auto summary = [](int ranks, int resumed, double rate, double seconds) {
+        return fmt::format(
+            R"({{"model":"ffn","device":"cpu","world_size":{},"steps":200,"samples_per_second":{},"train_seconds":{},"resumed_from_step":{}}})"
+            "\n",
+            ranks, rate, seconds, resumed);
+    };
+    const auto runs = found_in(summary(2, 190, 1000, 0.5) + summary(1, 200, 0, 0.001));
+    ASSERT_EQ(runs.size(), 2u);
+    EXPECT_EQ(runs[0].steps, 10);
+    EXPECT_EQ(runs[1].steps, 0);
+    const auto json = json_table(compare_runs(runs));
+    EXPECT_EQ(json[0]["step_ms"], 50);
+    EXPECT_EQ(json[0]["speed_up"], 1);
+    EXPECT_EQ(json[0]["baseline"], "log");
+    for (const char* key : {"step_ms", "samples_per_second", "speed_up", "efficiency"})
+        EXPECT_TRUE(json[1][key].is_null()) << key;
+    const auto nothing = json_table(compare_runs(found_in(summary(1, 200, 0, 0.001))));
+    EXPECT_TRUE(nothing[0]["speed_up"].is_null());
+    EXPECT_TRUE(found_in(summary(1, 190, 0, 0.001)).empty()) << "steps without samples";
 }
 
 TEST(RunTable, TheLinesOfInstancesBesideASummaryAreOfThatRun) {

@@ -37,6 +37,7 @@ struct Seen final : Observer {
     std::vector<Phase> phases;
     std::function<void(std::int64_t)> at_step;
     std::function<void(Phase)> at_phase;
+    std::function<void()> at_epoch;
 
     void on_phase(Phase phase) override {
         phases.push_back(phase);
@@ -47,7 +48,10 @@ struct Seen final : Observer {
         last_step = (epoch - 1) * schedule.steps_per_epoch + step;
         if (at_step) at_step(last_step);
     }
-    void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
+    void on_epoch(const EpochReport& report, const Schedule&) override {
+        reports.push_back(report);
+        if (at_epoch) at_epoch();
+    }
     void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
     void on_resume(const ResumeReport& report, const Schedule&) override {
         resumed = report.step;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace dp::trainer {
@@ -36,6 +38,24 @@ TEST(StepLog, KnowsWhatHasHappenedSinceItBegan) {
     EXPECT_EQ(second.skipped, 0);
     EXPECT_EQ(second.loss, 15);
     EXPECT_GE(log.seconds(), 0);
+}
+
+TEST(StepLog, LeavesOutWhatTheStepsHaveNotTaken) {
+    using Clock = std::chrono::steady_clock;
+    StepLog log(5, false);
+    const auto begun = Clock::now();
+    log.begin({});
+    Clock::time_point aside_from, aside_until;
+    {
+        const StepLog::Aside aside(log);
+        aside_from = Clock::now();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        aside_until = Clock::now();
+    }
+    const double seconds = log.seconds();
+    const std::chrono::duration<double> whole = Clock::now() - begun, left_out = aside_until - aside_from;
+    EXPECT_LE(seconds, whole.count() - left_out.count());
+    EXPECT_GE(seconds, 0);
 }
 
 }  // namespace
