@@ -45,13 +45,15 @@ std::string defaults_of(auto member) {
     return fmt::format("(default: {})", fmt::join(parts, ", "));
 }
 
-// One line for a person: what was wrong, and what to do.
-std::string refusal(const CLI::ParseError& error) {
+// One line for a person: what was wrong, and what to do. Of several words that nobody knows it is the first.
+std::string refusal(const CLI::ParseError& error, const CLI::App& app) {
     std::string what = error.what();
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {  // "--epochs: 1 required N missing"
         what = what.substr(0, what.find(':')) + " needs a value (a negative one is written --option=-1)";
     } else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-        what = "no such option or verb" + what.substr(std::min(what.rfind(':'), what.size()));
+        const auto unknown = app.remaining(true);
+        const bool is_behind_mark = unknown.size() > 1 && unknown.front() == "--";
+        what = "no such option or verb: " + unknown[is_behind_mark ? 1 : 0];
     }
     return fmt::format("trainer: {}; `trainer --help` lists the options\n", what.substr(0, what.find('\n')));
 }
@@ -297,7 +299,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         return parsed;
     } catch (const CLI::ParseError& error) {
         parsed.code = static_cast<int>(Fault::usage);
-        parsed.text = refusal(error);
+        parsed.text = refusal(error, app);
         return parsed;
     }
     options.verb = compile->parsed()    ? Verb::compile
