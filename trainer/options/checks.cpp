@@ -6,8 +6,20 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <string_view>
 
 namespace dp::trainer {
+namespace {
+
+// The number that the text is; none (NaN) where it is another text or not finite.
+double finite(std::string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+    return is_number ? value : std::nan("");
+}
+
+}  // namespace
 
 CLI::Validator whole(std::int64_t low, std::int64_t high) {
     return CLI::Validator(
@@ -24,12 +36,10 @@ CLI::Validator whole(std::int64_t low, std::int64_t high) {
 CLI::Validator number(double low, double high, const char* such_as) {
     return CLI::Validator(
         [=](std::string& text) -> std::string {
-            double value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool is_number = error == std::errc() && end == text.data() + text.size();
+            const double value = finite(text);
             // As it is computed with, in 32 bits: 0.99999999 is 1 there.
             const bool is_below = value < high && static_cast<float>(value) < static_cast<float>(high);
-            if (is_number && std::isfinite(value) && value >= low && is_below) return {};
+            if (value >= low && is_below) return {};
             return fmt::format("'{}' is not a number from {} to below {}, such as {}", text, low, high,
                                such_as);
         },
@@ -39,11 +49,22 @@ CLI::Validator number(double low, double high, const char* such_as) {
 CLI::Validator positive() {
     return CLI::Validator(
         [](std::string& text) -> std::string {
-            double value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool is_number = error == std::errc() && end == text.data() + text.size();
-            if (is_number && std::isfinite(value) && value > 0) return {};
+            if (const double value = finite(text); value > 0) return {};
             return fmt::format("'{}' is not a number above 0, such as 0.001", text);
+        },
+        "");
+}
+
+CLI::Validator positive_in_32_bits() {
+    return CLI::Validator(
+        [](std::string& text) -> std::string {
+            const double value = finite(text);
+            if (!(value > 0)) return fmt::format("'{}' is not a number above 0, such as 0.001", text);
+            const auto computed = static_cast<float>(value);
+            if (computed > 0 && std::isfinite(computed)) return {};
+            return fmt::format(
+                "'{}' is {} in 32 bits, with which it is computed; give a number such as 0.001", text,
+                computed > 0 ? "infinite" : "0");
         },
         "");
 }

@@ -21,6 +21,9 @@ CLI::Validator number(double low, double high, const char* such_as);
 // A number above 0.
 CLI::Validator positive();
 
+// The same of what is computed with in 32 bits: neither 0 nor infinite there.
+CLI::Validator positive_in_32_bits();
+
 // A size such as 1500000, 512MiB or 2G; units are powers of 1024, as Slurm's. The option gets it in bytes.
 CLI::Validator size_in_bytes();
 

@@ -62,7 +62,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
     app.add_option("--init-method-std,--init_method_std", options.initial_deviation,
                    "gpt: the standard deviation that weights begin with; of what is added to the residual "
                    "stream it is divided by the root of twice the layers (default: 0.02)")
-        ->check(positive())
+        ->check(positive_in_32_bits())
         ->type_name("X");
     app.add_option("--hidden-dropout,--hidden_dropout", options.hidden_dropout,
                    "gpt: the part of the embedding's and of the residual branches' numbers that is left out "

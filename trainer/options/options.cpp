@@ -143,7 +143,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         ->type_name("N");
     app.add_option("--lr", options.rate,
                    "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }))
-        ->check(positive())
+        ->check(positive_in_32_bits())
         ->type_name("X");
     one_of(app.add_option("--optimizer", optimizer, "how to update " + defaults_of([](const Defaults& d) {
                                                         return name_of(d.optimizer);
@@ -180,7 +180,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         ->type_name("X");
     app.add_option("--clip-grad", options.clip,
                    "the largest norm of all gradients together; such that are no numbers are skipped")
-        ->check(positive())
+        ->check(positive_in_32_bits())
         ->type_name("X");
     app.add_flag("--skip-bad-steps", options.skip_bad_steps,
                  "leave out steps whose gradients are no numbers, on all ranks alike");
