@@ -281,6 +281,12 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
             options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
         const ModelInfo* model = find_model(options.model.value_or("ffn"));
         refuse_foreign_constants(options.optimizing, options.optimizer.value_or(model->defaults.optimizer));
+        if (options.min_throughput && options.max_throughput &&
+            *options.min_throughput > *options.max_throughput)
+            throw CLI::ValidationError(
+                "--min-throughput",
+                fmt::format("{} is more than --max-throughput, which is {}: no run keeps both",
+                            *options.min_throughput, *options.max_throughput));
         // These verbs train nothing: in front of them stands nothing either.
         for (const CLI::App* verb : {prepare, generate, report}) {
             if (!verb->parsed()) continue;

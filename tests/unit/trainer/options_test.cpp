@@ -326,6 +326,8 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--clip-grad=0"}, "--clip-grad: '0' is not a number above 0"},
         {{"--accumulate=0"}, "--accumulate: '0' is not a whole number from 1"},
         {{"--min-throughput=fast"}, "--min-throughput: 'fast' is not a number above 0"},
+        {{"--min-throughput=10", "--max-throughput=5"},
+         "--min-throughput: 10 is more than --max-throughput, which is 5: no run keeps both; "},
         {{"--log-style=xml"}, "'xml' is not one of plain, pytorch, megatron, samba"},
         {{"--log-interval=0"}, "--log-interval: '0' is not a whole number from 1"},
         {{"--steps=0"}, "--steps: '0' is not a whole number"},
