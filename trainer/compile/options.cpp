@@ -10,16 +10,16 @@
 namespace dp::trainer {
 
 void add_cache_options(CLI::App& app, CacheOptions& options) {
-    app.add_option("--cache-dir,--cache_dir", options.directory,
+    app.add_option("--cache-dir", options.directory,
                    "where `compile` keeps what it made, and a run looks for it; none: nowhere (default: "
                    "$XDG_CACHE_HOME/slurm-dp, else ~/.cache/slurm-dp)")
         ->type_name("DIR");
-    app.add_flag("--no-cache,--no_cache", options.off, "look for nothing that `compile` made");
+    app.add_flag("--no-cache", options.off, "look for nothing that `compile` made");
 }
 
 void add_compile_options(CLI::App& verb, CacheOptions& options) {
     verb.add_flag("--force", options.force, "make it again where it is there and fits, too");
-    verb.add_option("--cache-limit,--cache_limit", options.limit,
+    verb.add_option("--cache-limit", options.limit,
                     "remove what was used longest ago until all that is kept takes no more than this "
                     "(default: 10GiB)")
         ->transform(size_in_bytes())

@@ -42,34 +42,33 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
                             std::int64_t most) {
         app.add_option(names, value, what)->check(whole(1, most))->type_name("N");
     };
-    one_of(app.add_option("--image-size,--image_size", options.image_size,
-                          "unet2d: pixels of a side (default: 256)"),
+    one_of(app.add_option("--image-size", options.image_size, "unet2d: pixels of a side (default: 256)"),
            {kImageSizes.begin(), kImageSizes.end()});
-    whole_number("--init-features,--init_features", options.features,
-                 "unet2d: channels of the first level (default: 32)", 1024);
-    one_of(app.add_option("--gpt-size,--gpt_size", options.gpt_size,
+    whole_number("--init-features", options.features, "unet2d: channels of the first level (default: 32)",
+                 1024);
+    one_of(app.add_option("--gpt-size", options.gpt_size,
                           "gpt: layers, hidden size, heads and sequence together (default: 10M)"),
            size_names());
-    whole_number("--num-layers,--num_layers", options.layers, "gpt: layers", 1024);
-    whole_number("--hidden-size,--hidden_size", options.hidden, "gpt: numbers of a token's vector", 65536);
-    whole_number("--num-attention-heads,--num_attention_heads", options.heads, "gpt: heads", 1024);
-    whole_number("--seq-length,--seq_length", options.sequence, "gpt: tokens of a sequence", 65536);
-    whole_number("--vocab-size,--vocab_size", options.vocabulary,
+    whole_number("--num-layers", options.layers, "gpt: layers", 1024);
+    whole_number("--hidden-size", options.hidden, "gpt: numbers of a token's vector", 65536);
+    whole_number("--num-attention-heads", options.heads, "gpt: heads", 1024);
+    whole_number("--seq-length", options.sequence, "gpt: tokens of a sequence", 65536);
+    whole_number("--vocab-size", options.vocabulary,
                  "gpt: tokens that there are (default: the data's, else 50257)", 65536);
     app.add_flag(
         "--recompute", options.recompute,
         "gpt: make a layer's activations again in the backward pass, instead of keeping all of them");
-    app.add_option("--init-method-std,--init_method_std", options.initial_deviation,
+    app.add_option("--init-method-std", options.initial_deviation,
                    "gpt: the standard deviation that weights begin with; of what is added to the residual "
                    "stream it is divided by the root of twice the layers (default: 0.02)")
         ->check(positive_in_32_bits())
         ->type_name("X");
-    app.add_option("--hidden-dropout,--hidden_dropout", options.hidden_dropout,
+    app.add_option("--hidden-dropout", options.hidden_dropout,
                    "gpt: the part of the embedding's and of the residual branches' numbers that is left out "
                    "in training (default: 0)")
         ->check(number(0, 1, "0.1"))
         ->type_name("X");
-    app.add_option("--attention-dropout,--attention_dropout", options.attention_dropout,
+    app.add_option("--attention-dropout", options.attention_dropout,
                    "gpt: the part of attention's weights that is left out in training (default: 0)")
         ->check(number(0, 1, "0.1"))
         ->type_name("X");

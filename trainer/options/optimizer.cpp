@@ -12,26 +12,24 @@ void add_optimizer_options(CLI::App& app, OptimizerOptions& options) {
     const auto said = [](const char* what, double value) {
         return fmt::format("{} (default: {})", what, value);
     };
-    app.add_option("--adam-beta1,--adam_beta1", options.beta1,
+    app.add_option("--adam-beta1", options.beta1,
                    said("adam: how much of the mean gradient stays from step to step", defaults.beta1))
         ->check(number(0, 1, "0.9"))
         ->type_name("X");
-    app.add_option("--adam-beta2,--adam_beta2", options.beta2,
-                   said("adam: the same of the mean square", defaults.beta2))
+    app.add_option("--adam-beta2", options.beta2, said("adam: the same of the mean square", defaults.beta2))
         ->check(number(0, 1, "0.95"))
         ->type_name("X");
     // Less would be 0 in 32 bits, and a gradient of 0 divided by it no number.
-    app.add_option("--adam-eps,--adam_eps", options.epsilon,
+    app.add_option("--adam-eps", options.epsilon,
                    said("adam: added to the root of the mean square", defaults.epsilon))
         ->check(number(1e-30, 1e9, "1e-8"))
         ->type_name("X");
-    app.add_option("--sgd-momentum,--sgd_momentum", options.momentum,
+    app.add_option("--sgd-momentum", options.momentum,
                    said("sgd: how much of the last update stays", defaults.momentum))
         ->check(number(0, 1, "0.9"))
         ->type_name("X");
     app.add_flag(
-        "--shard-optimizer,--shard_optimizer,--use-distributed-optimizer,--use_distributed_optimizer",
-        options.shard,
+        "--shard-optimizer,--use-distributed-optimizer", options.shard,
         "share the optimizer's state out among the ranks (ZeRO's first stage): less memory, the same "
         "parameters to the bit");
 }

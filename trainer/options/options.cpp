@@ -10,6 +10,7 @@
 
 #include "trainer/options/checks.hpp"
 #include "trainer/options/verbs.hpp"
+#include "trainer/options/words.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -56,31 +57,6 @@ std::string refusal(const CLI::ParseError& error, const CLI::App& app) {
         what = "no such option or verb: " + unknown[is_behind_mark ? 1 : 0];
     }
     return fmt::format("trainer: {}; `trainer --help` lists the options\n", what.substr(0, what.find('\n')));
-}
-
-// What a script's variable that is not set leaves. CLI11 would take the next word for the value of "--json=",
-// and a --checkpoint-dir that is nowhere would save nothing.
-std::optional<std::string> empty_word(const std::vector<std::string>& words) {
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        const std::string& word = words[i];
-        const bool is_option = word.starts_with("--");
-        if (is_option && word.find('=') == word.size() - 1) return word.substr(0, word.size() - 1);
-        if (!word.empty()) continue;
-        const bool is_value = i > 0 && words[i - 1].starts_with("--");
-        return is_value ? words[i - 1] : i + 1 == words.size() ? "the last word" : "a word";
-    }
-    return std::nullopt;
-}
-
-// Only a text may begin with nothing; that is what it does without the option, too.
-std::vector<std::string> without_empty_prompt(std::vector<std::string> words) {
-    std::erase(words, "--prompt=");
-    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-        if (words[i] != "--prompt" || !words[i + 1].empty()) continue;
-        const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
-        words.erase(at, at + 2);
-    }
-    return words;
 }
 
 }  // namespace
@@ -137,7 +113,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                    "passes over the training set " + defaults_of([](const Defaults& d) { return d.epochs; }))
         ->check(whole(1, 1'000'000))
         ->type_name("N");
-    app.add_option("--batch-size,--batch_size", options.batch,
+    app.add_option("--batch-size", options.batch,
                    "samples a rank takes in a step " + defaults_of([](const Defaults& d) { return d.batch; }))
         ->check(whole(1, 1'000'000))
         ->type_name("N");
@@ -165,7 +141,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
                    "learning rate at the end of --lr-decay-iters, where it is not constant (default: 0)")
         ->check(number(0, 1e9, "1e-5"))
         ->type_name("X");
-    app.add_option("--lr-decay-iters,--lr_decay_iters", options.decay_steps,
+    app.add_option("--lr-decay-iters", options.decay_steps,
                    "steps of the learning rate's warm-up and fall (default: those of the training)")
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
@@ -204,12 +180,12 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         {"auto", "cpu", "cuda"});
     // expected(0, 1): a bare --data-parallel, as the SN10 tutorial writes it, means on.
     auto* parallel_option =
-        one_of(app.add_option("--data-parallel,--data_parallel", parallel,
+        one_of(app.add_option("--data-parallel", parallel,
                               "auto: where there are several ranks; on: insist; off: each rank trains alone "
                               "(default: auto)"),
                {"auto", "on", "off"})
             ->expected(0, 1);
-    auto* directory = app.add_option("--data-dir,--data_dir", options.data_directory,
+    auto* directory = app.add_option("--data-dir", options.data_directory,
                                      fmt::format("where the idx files of Fashion-MNIST are (default: {})",
                                                  kFashionMnistDirectory.string()))
                           ->type_name("DIR");
@@ -218,31 +194,30 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
     std::string style = "plain";
-    one_of(app.add_option("--log-style,--log_style", style,
+    one_of(app.add_option("--log-style", style,
                           "print as PyTorch's examples, Megatron-LM or SambaNova's programs do, too "
                           "(default: plain)"),
            {"plain", "pytorch", "megatron", "samba"});
-    app.add_option("--log-interval,--log_interval", options.log_every,
+    app.add_option("--log-interval", options.log_every,
                    "steps from one line of pytorch, megatron, --metrics or --tensorboard to the next "
                    "(default: 100)")
         ->check(whole(1, 1'000'000'000))
         ->type_name("N");
-    app.add_option("--min-throughput,--min_throughput", options.min_throughput,
+    app.add_option("--min-throughput", options.min_throughput,
                    "samples/s of all ranks together (of gpt tokens/s), below which the run fails when it is "
                    "over")
         ->check(positive())
         ->type_name("X");
-    app.add_option("--max-throughput,--max_throughput", options.max_throughput,
+    app.add_option("--max-throughput", options.max_throughput,
                    "the same, above which it does: something was left out")
         ->check(positive())
         ->type_name("X");
     auto* checkpoints =
         app.add_option(
-               "--checkpoint-dir,--checkpoint_dir", options.checkpoints.directory,
+               "--checkpoint-dir", options.checkpoints.directory,
                "save the training there at its end and on SIGUSR1 or SIGTERM, and go on from what is saved")
             ->type_name("DIR");
-    app.add_option("--save-interval,--save_interval", options.checkpoints.every,
-                   "also save it after each N optimizer steps")
+    app.add_option("--save-interval", options.checkpoints.every, "also save it after each N optimizer steps")
         ->check(whole(1, 1'000'000'000))
         ->type_name("N")
         ->needs(checkpoints);
@@ -264,19 +239,21 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
     app.add_option("--tensorboard,--tensorboard-dir", options.tensorboard,
                    "write the same into this directory for TensorBoard")
         ->type_name("DIR");
-    app.add_option("--memory-limit,--memory_limit", options.memory_limit,
+    app.add_option("--memory-limit", options.memory_limit,
                    "let the device have no more memory than this, such as 2GiB: what would a smaller one do?")
         ->transform(size_in_bytes())
         ->type_name("SIZE");
     add_cache_options(app, options.cache);
-    app.add_option("--dump-parameters,--dump_parameters", options.dump,
+    app.add_option("--dump-parameters", options.dump,
                    "write rank 0's final parameters to this file: 32-bit floats, one after another")
         ->type_name("FILE");
 
     Parsed parsed;
     try {
         // CLI11 takes the words from the back of the vector.
-        app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+        auto known = with_dashes(words, app);
+        std::reverse(known.begin(), known.end());
+        app.parse(std::move(known));
         if (!optimizer.empty())
             options.optimizer = optimizer == "adam" ? Optimization::adam : Optimization::sgd;
         const ModelInfo* model = find_model(options.model.value_or("ffn"));

@@ -14,11 +14,10 @@
 namespace dp::trainer {
 
 void add_generate_options(CLI::App& verb, GenerateOptions& options) {
-    verb.add_option("--checkpoint-dir,--checkpoint_dir", options.checkpoint_directory,
-                    "where gpt's checkpoints are")
+    verb.add_option("--checkpoint-dir", options.checkpoint_directory, "where gpt's checkpoints are")
         ->required()
         ->type_name("DIR");
-    verb.add_option("--data-dir,--data_dir", options.data_directory,
+    verb.add_option("--data-dir", options.data_directory,
                     "the directory of `trainer prepare` that it was trained on: its tokenizer")
         ->required()
         ->type_name("DIR");
@@ -31,7 +30,7 @@ void add_generate_options(CLI::App& verb, GenerateOptions& options) {
                     "below 1 likelier tokens are taken more often; 0: always the likeliest (default: 1)")
         ->check(number(0, 1000, "0.8"))
         ->type_name("X");
-    verb.add_option("--top-k,--top_k", options.top_k, "take one of the N likeliest only (default: of all)")
+    verb.add_option("--top-k", options.top_k, "take one of the N likeliest only (default: of all)")
         ->check(whole(1, 65536))
         ->type_name("N");
     verb.add_option("--seed", options.seed, "the same text again for the same seed (default: 1)")

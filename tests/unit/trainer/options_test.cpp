@@ -265,6 +265,30 @@ TEST(Options, TheCacheIsWhereTheySayOrNowhere) {
     EXPECT_FALSE(cache_directory(options({"--cache_dir=/c", "--no_cache"}).cache));
 }
 
+// Computed with in 64 bits.
+TEST(Options, AThroughputMayBeWhatHasNo32Bits) {
+    EXPECT_EQ(options({"--min-throughput=1e-60", "--max-throughput=1e60"}).max_throughput, 1e60);
+    EXPECT_EQ(options({"--min-throughput=5", "--max-throughput=5"}).min_throughput, 5);
+}
+
+// As the seeds' scripts write them, each one; what is said of an option stays as it is.
+TEST(Options, AnyOptionIsTakenWithUnderscores) {
+    EXPECT_EQ(options({"--weight_decay", "0.1"}).weight_decay, 0.1);
+    EXPECT_EQ(options({"--weight_decay=0.2"}).weight_decay, 0.2);
+    EXPECT_EQ(options({"--lr_decay_style=cosine", "--min_lr=1e-5"}).rate_shape, RateShape::cosine);
+    EXPECT_TRUE(options({"--use_distributed_optimizer", "--skip_bad_steps"}).skip_bad_steps);
+    EXPECT_EQ(options({"info", "--ranks_per_node=2"}).info_ranks_per_node, 2);
+    EXPECT_EQ(options({"--data_dir=a_b=c_d"}).data_directory, "a_b=c_d");
+    EXPECT_EQ(options({"--json", "a_b"}).json, "a_b");
+    EXPECT_EQ(options({"--json", "--data_dir"}).json, "--data_dir");
+    EXPECT_EQ(options({"--bf16", "--data_dir", "a_b"}).data_directory, "a_b");
+    const Options said =
+        options({"generate", "--checkpoint_dir=c", "--data_dir", "d_e", "--prompt", "--top_k", "--top_k=3"});
+    EXPECT_EQ(said.generate.prompt, "--top_k");
+    EXPECT_EQ(said.generate.top_k, 3);
+    EXPECT_EQ(options({"report", "--", "--top_k"}).report.files.front(), "--top_k");
+}
+
 TEST(Options, UnderscoresAndVerbsAfterOptionsAreTaken) {
     EXPECT_EQ(options({"--batch_size", "16"}).batch, 16);
     EXPECT_EQ(options({"--data_dir=/x"}).data_directory, "/x");
