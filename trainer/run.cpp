@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "runtime/common/model_parallel.hpp"
 #include "trainer/checkpoint/stop.hpp"
@@ -81,6 +82,9 @@ class Watching final : public Observer {
     Watching(Report& report, World& world) : report_(report), world_(world) {}
     // From now on it is told of logs and epochs, too.
     void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
+    // Called before the first step.
+    void at_begin(std::function<Result<void>()> open) { open_ = std::move(open); }
+    Result<void> on_begin() override { return open_ ? open_() : Result<void>(); }
     void on_phase(Phase phase) override { world_.phase(kind_of(phase)); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
@@ -103,6 +107,7 @@ class Watching final : public Observer {
     Report& report_;
     World& world_;
     std::vector<std::unique_ptr<Observer>> also_;
+    std::function<Result<void>()> open_;
 };
 
 // The last line, and the same in a file where that was asked for. It is printed also where the file cannot be
@@ -122,6 +127,14 @@ Result<void> within_throughput(const Throughput& throughput, const Options& opti
     const auto problem = throughput_problem(throughput, options.min_throughput, options.max_throughput);
     if (problem) return fail(Fault::throughput, decision.speaks ? *problem : "");
     return {};
+}
+
+// By the process that speaks. Leaves nothing.
+Result<void> outputs_can_be_written(const Options& options) {
+    return can_be_written("--json", options.json)
+        .and_then([&] { return can_be_written("--dump-parameters", options.dump); })
+        .and_then([&] { return can_be_written("--metrics", options.metrics); })
+        .and_then([&] { return can_hold_files("--tensorboard", options.tensorboard); });
 }
 
 // --metrics and --tensorboard, for the process that speaks.
@@ -265,9 +278,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     facts.has_checkpoints = has_checkpoints;
     if (info.data == DataSet::tokens) facts.tokens_per_sample = model->targets_per_sample();
     if (world->facts() != nullptr) facts.nodes = world->facts()->nodes;
-    // What is written at the end is tried now: a training may take days.
-    Result<void> writable = decision->speaks ? can_be_written(options.json) : Result<void>();
-    if (decision->speaks && writable) writable = can_be_written(options.dump);
+    // What is written later is tried now: a training may take days, and may yet be refused.
+    auto writable = decision->speaks ? outputs_can_be_written(options) : Result<void>();
     writable = all_or_none(writable, device, **communicator);
     if (!writable) return writable;
     if (options.verb == Verb::measure) {
@@ -280,10 +292,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         return within_throughput(throughput_of(samples_per_second(*measured), facts.tokens_per_sample),
                                  options, *decision);
     }
-    auto metrics =
-        decision->speaks ? open_metrics(options, facts, *model, settings, watching) : Result<void>();
-    metrics = all_or_none(metrics, device, **communicator);
-    if (!metrics) return metrics;
+    if (decision->speaks)
+        watching.at_begin([&] { return open_metrics(options, facts, *model, settings, watching); });
     // Made by find_subject(), so it can be made.
     const auto left_out = steps_left_out(settings, *make_schedule(settings, data->train.count, ranks));
     if (left_out) report.line(*left_out);

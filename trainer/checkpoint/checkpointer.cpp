@@ -108,10 +108,13 @@ Result<void> Checkpointer::prepare_directory() {
         written = fail(Fault::usage, fmt::format("--checkpoint-dir {}: not there on {}; it must be on a file "
                                                  "system that all nodes share",
                                                  directory.string(), host()));
-    if (!written) written.error().fault = Fault::usage;
+    else if (!written)
+        written = fail(Fault::usage,
+                       fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));
     auto done = together(written);
     if (done) done = together(is_first() ? check_presence(directory, communicator_.size()) : Result<void>{});
     fs::remove(here, error);
+    if (!done) (void)together({});  // so that rank 0 finds the directory empty, if it has made it
     return done;
 }
 

@@ -45,13 +45,15 @@ std::string for_people(const std::string& words) {
 
 }  // namespace
 
-Claim::Claim(fs::path directory, Fd locked)
-    : directory_(std::move(directory)), words_(new_words()), locked_(std::move(locked)) {}
+Claim::Claim(fs::path directory, std::string words, Fd locked, MadeDirectories made)
+    : directory_(std::move(directory)),
+      words_(std::move(words)),
+      locked_(std::move(locked)),
+      made_(std::move(made)) {}
 
 Result<std::unique_ptr<Claim>> Claim::make(const fs::path& directory) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error)
+    MadeDirectories made;
+    if (const std::error_code error = made.make(directory))
         return fail(Fault::usage, fmt::format("--checkpoint-dir {}: cannot make it: {}", directory.string(),
                                               error.message()));
     Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -60,17 +62,22 @@ Result<std::unique_ptr<Claim>> Claim::make(const fs::path& directory) {
                     fmt::format("--checkpoint-dir {}: another training saves itself there now; wait for its "
                                 "end, or give another directory",
                                 directory.string()));
-    std::unique_ptr<Claim> claim(new Claim(directory, std::move(opened)));
-    if (auto written = write_durably(directory / kClaimFile, claim->words_); !written) {
-        fs::remove(directory / kClaimFile, error);
-        return fail(Fault::usage, written.error().message);
+    std::string words = new_words();
+    if (auto written = write_durably(directory / kClaimFile, words); !written) {
+        std::error_code ignored;
+        fs::remove(directory / kClaimFile, ignored);
+        return fail(Fault::usage,
+                    fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));
     }
-    return claim;
+    return std::unique_ptr<Claim>(new Claim(directory, std::move(words), std::move(opened), std::move(made)));
 }
 
 Claim::~Claim() {
     std::error_code ignored;
-    if (check()) fs::remove(directory_ / kClaimFile, ignored);
+    if (check())
+        fs::remove(directory_ / kClaimFile, ignored);
+    else
+        made_.keep();  // for the other training
 }
 
 Result<void> Claim::check() const {

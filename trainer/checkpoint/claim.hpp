@@ -16,6 +16,7 @@
 #include <string>
 
 #include "runtime/common/fd.hpp"
+#include "trainer/made_directories.hpp"
 #include "trainer/result.hpp"
 
 namespace dp::trainer {
@@ -26,7 +27,7 @@ class Claim {
  public:
     // Makes the directory where it is missing. An error where another training has it.
     static Result<std::unique_ptr<Claim>> make(const std::filesystem::path& directory);
-    // Leaves nothing of it in the directory.
+    // Leaves nothing of it in the directory, and no directory that it has made and nothing was saved in.
     ~Claim();
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
@@ -38,8 +39,9 @@ class Claim {
     std::filesystem::path directory_;
     std::string words_;  // what the file says while the directory is this training's
     Fd locked_;          // empty where the directory cannot be locked
+    MadeDirectories made_;
 
-    Claim(std::filesystem::path directory, Fd locked);
+    Claim(std::filesystem::path directory, std::string words, Fd locked, MadeDirectories made);
 };
 
 }  // namespace dp::trainer

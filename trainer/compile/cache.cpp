@@ -101,9 +101,9 @@ Lookup Cache::find(const CacheKey& key) const {
     return {std::move(*entry), ""};
 }
 
-Result<void> Cache::open_for_writing() const {
-    std::error_code error;
-    fs::create_directories(directory_, error);
+Result<MadeDirectories> Cache::open_for_writing() const {
+    MadeDirectories directories;
+    std::error_code error = directories.make(directory_);
     if (error) return tl::make_unexpected(cannot_write(directory_, "cannot make it: " + error.message()));
     const auto now = fs::file_time_type::clock::now();
     for_each_file(directory_, [&](const fs::path& file) {
@@ -115,7 +115,7 @@ Result<void> Cache::open_for_writing() const {
     const auto made = write_durably(trial, "trial");
     fs::remove(trial, error);
     if (!made) return tl::make_unexpected(cannot_write(directory_, made.error().message));
-    return {};
+    return directories;
 }
 
 Result<void> Cache::put(const CacheKey& key, const nlohmann::json& content,

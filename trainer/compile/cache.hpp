@@ -13,6 +13,7 @@
 
 #include "trainer/compile/entry.hpp"
 #include "trainer/compile/key.hpp"
+#include "trainer/made_directories.hpp"
 #include "trainer/result.hpp"
 
 namespace dp::trainer {
@@ -32,8 +33,9 @@ class Cache {
     Lookup find(const CacheKey& key) const;
 
     // Makes the directory where it is missing, removes what writers that died have left, and tries whether
-    // an entry could be written. The error says all.
-    Result<void> open_for_writing() const;
+    // an entry could be written. The error says all. A directory that was made goes with what is returned,
+    // where nothing has been put there until then.
+    Result<MadeDirectories> open_for_writing() const;
     // Takes the place of the entry that was there.
     Result<void> put(const CacheKey& key, const nlohmann::json& content, std::span<const Block> blocks) const;
     // Of all entries.

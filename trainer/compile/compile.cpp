@@ -139,7 +139,8 @@ Result<void> compile(const Options& options, Clock::time_point started) {
         return fail(Fault::usage,
                     "`trainer compile` has nowhere to keep what it makes; give --cache-dir DIR");
     const bool speaks = speaks_for_all(here);
-    if (auto writable = speaks ? can_be_written(options.json) : Result<void>(); !writable) return writable;
+    if (auto writable = speaks ? can_be_written("--json", options.json) : Result<void>(); !writable)
+        return writable;
     const auto say = [&](const std::string& line) {
         if (speaks) fmt::print("{}\n", line);
     };
@@ -154,7 +155,8 @@ Result<void> compile(const Options& options, Clock::time_point started) {
     const auto shape = shape_of(options.shape, info.name, vocabulary);
     if (!shape) return tl::make_unexpected(shape.error());
     const Cache cache(*directory);
-    if (auto ready = cache.open_for_writing(); !ready) return ready;
+    const auto opened_cache = cache.open_for_writing();
+    if (!opened_cache) return tl::make_unexpected(opened_cache.error());
     const std::string build = build_of_this_program();
     const DataRequest request = data_request(options, info, *shape);
     const CacheKey from_data = data_key(request, build);

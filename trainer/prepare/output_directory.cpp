@@ -29,18 +29,6 @@ tl::unexpected<Error> problem(const fs::path& path, const std::string& why) {
 constexpr int kMostTries = 10;
 constexpr auto kPause = std::chrono::milliseconds(50);
 
-// The new ones are added to `made`.
-std::error_code make_directories(const fs::path& path, std::vector<fs::path>& made) {
-    std::error_code error;
-    std::vector<fs::path> missing;
-    for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path())
-        missing.push_back(at);
-    error.clear();
-    for (; !error && !missing.empty(); missing.pop_back())
-        if (fs::create_directory(missing.back(), error)) made.push_back(missing.back());
-    return error;
-}
-
 // Whether what was opened still stands at `path`: who had it before may have removed it.
 bool is_at(const Fd& opened, const fs::path& path) {
     struct stat mine {
@@ -55,7 +43,7 @@ Result<OutputDirectory> OutputDirectory::open(const fs::path& path) {
     OutputDirectory output;
     const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
     for (int tries = 0; tries < kMostTries; ++tries) {
-        const auto error = make_directories(path, output.made_);
+        const auto error = output.made_.make(path);
         if (error && error != std::errc::no_such_file_or_directory)
             return problem(path, fmt::format("cannot make it: {}", error.message()));
         output.lock_.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -76,20 +64,6 @@ Result<OutputDirectory> OutputDirectory::open(const fs::path& path) {
         if (is_at(output.lock_, path)) return output;
     }
     return problem(path, "cannot make it: No such file or directory");
-}
-
-OutputDirectory::~OutputDirectory() {
-    // Another process may have come to one of the upper ones and made its output there: of what it gives up
-    // on, too, nothing is left.
-    int tries = 0;
-    while (!made_.empty()) {
-        std::error_code error;
-        fs::remove(made_.back(), error);
-        if (error == std::errc::directory_not_empty && ++tries < kMostTries)
-            std::this_thread::sleep_for(kPause);
-        else
-            made_.pop_back();
-    }
 }
 
 }  // namespace dp::trainer

@@ -6,9 +6,9 @@
 #define TRAINER_PREPARE_OUTPUT_DIRECTORY_HPP
 
 #include <filesystem>
-#include <vector>
 
 #include "runtime/common/fd.hpp"
+#include "trainer/made_directories.hpp"
 #include "trainer/result.hpp"
 
 namespace dp::trainer {
@@ -21,16 +21,14 @@ class OutputDirectory {
 
     OutputDirectory(OutputDirectory&&) = default;
     OutputDirectory& operator=(OutputDirectory&&) = delete;
-    // Removes again the directories that open() made, as far as they are empty.
-    ~OutputDirectory();
 
     // It is filled.
-    void keep() { made_.clear(); }
+    void keep() { made_.keep(); }
 
  private:
     OutputDirectory() = default;
     Fd lock_;
-    std::vector<std::filesystem::path> made_;  // the outermost first
+    MadeDirectories made_;  // removed before the lock is
 };
 
 }  // namespace dp::trainer

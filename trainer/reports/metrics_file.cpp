@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <optional>
+#include <system_error>
 
 #include "trainer/standard_streams.hpp"
 
@@ -30,6 +32,16 @@ std::string text_of(const nlohmann::ordered_json& json) {
 bool ends_in_mid_line(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
     return in.seekg(-1, std::ios::end) && in.get() != '\n';
+}
+
+// What was written; the file had so many bytes, or was not there. Not of a pipe or a device.
+void take_back(const std::filesystem::path& file, std::optional<std::uintmax_t> bytes) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored)) return;
+    if (bytes)
+        std::filesystem::resize_file(file, *bytes, ignored);
+    else
+        std::filesystem::remove(file, ignored);
 }
 
 }  // namespace
@@ -70,15 +82,21 @@ std::string epoch_metrics(const std::string& run, double time, const EpochReport
 
 Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::filesystem::path& file, std::string run,
                                                        const nlohmann::ordered_json& facts) {
+    std::error_code none;
+    const auto before = std::filesystem::file_size(file, none);
     const bool cut = ends_in_mid_line(file);
     std::ofstream out(file, std::ios::app);
     nlohmann::ordered_json start{{"event", "start"}, {"run", run}, {"time", time_now()}};
     start.update(facts);
     if (cut) out << '\n';
     out << text_of(start) << std::endl;
-    if (!out)
+    if (!out) {
+        const int why = errno;
+        out.close();
+        take_back(file, none ? std::nullopt : std::optional(before));
         return fail(Fault::usage, fmt::format("--metrics: {} cannot be written: {}; give another file",
-                                              file.string(), std::strerror(errno)));
+                                              file.string(), std::strerror(why)));
+    }
     return std::unique_ptr<MetricsFile>(new MetricsFile(file, std::move(out), std::move(run)));
 }
 

@@ -25,7 +25,8 @@ std::string epoch_metrics(const std::string& run, double time, const EpochReport
 
 class MetricsFile final : public Observer {
  public:
-    // Begins with a line of `facts` about the run. A file that cannot be written is the user's to mend.
+    // Begins with a line of `facts` about the run. A file that cannot be written is the user's to mend, and
+    // stays as it was.
     static Result<std::unique_ptr<MetricsFile>> open(const std::filesystem::path& file, std::string run,
                                                      const nlohmann::ordered_json& facts);
 

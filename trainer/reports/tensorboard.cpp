@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "reports/tensorboard.pb.h"
+#include "trainer/made_directories.hpp"
 #include "trainer/reports/metrics_file.hpp"
 #include "trainer/standard_streams.hpp"
 
@@ -79,8 +80,8 @@ std::vector<Scalar> epoch_scalars(const EpochReport& report) {
 
 Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const std::filesystem::path& directory, double flops,
                                                        std::int64_t world) {
-    std::error_code ignored;  // writing the file tells
-    std::filesystem::create_directories(directory, ignored);
+    MadeDirectories made;
+    (void)made.make(directory);  // writing the file tells
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
     // TensorBoard takes files with "tfevents" in their name, in the order of their names.
@@ -92,10 +93,15 @@ Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const std::filesystem::pa
     first.set_wall_time(now);
     first.set_file_version("brain.Event:2");
     out << tfrecord(first.SerializeAsString()) << std::flush;
-    if (!out)
+    if (!out) {
+        const int why = errno;
+        std::error_code ignored;
+        std::filesystem::remove(file, ignored);
         return fail(Fault::usage,
                     fmt::format("--tensorboard: {} cannot be written: {}; give another directory",
-                                file.string(), std::strerror(errno)));
+                                file.string(), std::strerror(why)));
+    }
+    made.keep();
     return std::unique_ptr<TensorBoard>(new TensorBoard(file, std::move(out), flops, world));
 }
 

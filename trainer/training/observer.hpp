@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "trainer/result.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/step_log.hpp"
 
@@ -59,6 +60,8 @@ enum class Phase { idle, compute, load, communication, checkpoint };
 class Observer {
  public:
     virtual ~Observer() = default;
+    // Before the first step, when all else has been found good. Where it fails on a rank, none begins.
+    virtual Result<void> on_begin() { return {}; }
     virtual void on_phase(Phase) {}                                                             // from now on
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}

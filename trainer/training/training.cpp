@@ -224,6 +224,8 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     Outcome outcome{};
     outcome.schedule = *schedule;
     if (auto restored = run.restore(); !restored) return tl::make_unexpected(restored.error());
+    if (auto begun = all_or_none(observer.on_begin(), device, communicator); !begun)
+        return tl::make_unexpected(begun.error());
     for (std::int64_t number = run.first_epoch(); number <= schedule->epochs; ++number) {
         auto report = run.epoch(number);
         if (!report) return tl::make_unexpected(report.error());

@@ -126,8 +126,11 @@ TEST(Cache, FindsWhatWasPutThereAndOfTheSameMakingAlone) {
     const Cache cache(scratch / "new/cache");
     EXPECT_FALSE(cache.find(key()).entry);
     EXPECT_EQ(cache.find(key()).why_not, "") << "where there is nothing, nothing is to be said";
-    ASSERT_TRUE(cache.open_for_writing());
-    ASSERT_TRUE(cache.put(key(), {{"n", 1}}, {}));
+    {
+        const auto opened = cache.open_for_writing();
+        ASSERT_TRUE(opened);
+        ASSERT_TRUE(cache.put(key(), {{"n", 1}}, {}));
+    }
     ASSERT_TRUE(cache.find(key()).entry);
     EXPECT_EQ(cache.find(key()).entry->content(), (Json{{"n", 1}}));
     EXPECT_GT(cache.bytes(), 0);

@@ -3,15 +3,14 @@
 // Checkpoints on the disk: which there are after a training, that nothing destroys a good one, and the one
 // line that each damaged or foreign one gets.
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <limits>
 
 #include "saved_training.hpp"
+#include "small_files.hpp"
 #include "trainer/checkpoint/durable.hpp"
 #include "trainer/sha256.hpp"
 
@@ -125,26 +124,6 @@ TEST(Checkpoints, WhatADeadTrainingLeftUnfinishedIsPassedOverAndGoesAway) {
     EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010", "step-000000030"));
     EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(30, 10));
 }
-
-// Files of this process can be no larger; what would be is EFBIG instead of a signal.
-class SmallFiles {
- public:
-    explicit SmallFiles(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-        getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~SmallFiles() {
-        setrlimit(RLIMIT_FSIZE, &before_);
-        std::signal(SIGXFSZ, handler_);
-    }
-    SmallFiles(const SmallFiles&) = delete;
-    SmallFiles& operator=(const SmallFiles&) = delete;
-
- private:
-    void (*handler_)(int);
-    rlimit before_{};
-};
 
 TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
     const Scratch directory;

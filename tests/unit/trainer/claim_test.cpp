@@ -93,5 +93,19 @@ TEST(Claim, IsNotLostWithTheDirectory) {
     EXPECT_TRUE((*claim)->check());
 }
 
+// A mistyped --checkpoint-dir, say.
+TEST(Claim, LeavesNoDirectoryThatItMadeForNothing) {
+    const Scratch scratch;
+    Settings settings = saved_settings(scratch / "a/b");
+    settings.checkpoints.resume = Resume::must;
+    for (const std::int64_t world : {1, 2}) {
+        EXPECT_THAT(the_error(train_saved(world, settings)).message, HasSubstr("asks for one"));
+        EXPECT_TRUE(fs::is_empty(scratch.path())) << world << " ranks";
+    }
+    settings.checkpoints.resume = Resume::automatic;
+    outcome_of(train_saved(2, settings));
+    EXPECT_THAT(names_in(scratch / "a/b"), ElementsAre("step-000000069"));
+}
+
 }  // namespace
 }  // namespace dp::trainer

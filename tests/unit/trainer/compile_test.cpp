@@ -56,7 +56,8 @@ void write_images(const Scratch& scratch) {
 void store(const Cache& cache, const DataRequest& request, const std::string& build = "b1") {
     const auto data = load_all(request);
     ASSERT_TRUE(data) << data.error().message;
-    ASSERT_TRUE(cache.open_for_writing());
+    const auto opened = cache.open_for_writing();
+    ASSERT_TRUE(opened);
     ASSERT_TRUE(store_data(cache, data_key(request, build), request, *data, 0.25));
 }
 

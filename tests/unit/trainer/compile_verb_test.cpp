@@ -172,6 +172,14 @@ TEST_F(CompileVerb, WithoutAPlaceToWriteItIsRefusedAndARunDoesWithout) {
     EXPECT_TRUE(another);
 }
 
+TEST_F(CompileVerb, LeavesNoDirectoryWhereItIsRefused) {
+    std::filesystem::resize_file(scratch_ / "train-images-idx3-ubyte", 100);
+    EXPECT_FALSE(
+        compile(options({"compile", "--model=ffn", "--cache-dir=" + (scratch_ / "new/cache").string()}),
+                std::chrono::steady_clock::now()));
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "new"));
+}
+
 // Names are bytes, and JSON is UTF-8.
 TEST_F(CompileVerb, ADirectoryOfAnyNameIsTrainedFrom) {
     const std::filesystem::path data = scratch_ /

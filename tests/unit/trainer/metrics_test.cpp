@@ -15,6 +15,7 @@
 
 #include "devices.hpp"
 #include "scratch.hpp"
+#include "small_files.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -101,6 +102,20 @@ TEST(Metrics, AFileThatCannotBeWrittenIsTheUsersToMend) {
         EXPECT_EQ(opened.error().fault, Fault::usage);
         EXPECT_THAT(opened.error().message, HasSubstr(file));
     }
+}
+
+TEST(Metrics, WhereThereIsNoRoomTheFileIsAsItWas) {
+    const Scratch directory;
+    directory.write("old", "{\"event\":\"start\"}\n");
+    {
+        const SmallFiles full(30);
+        for (const char* file : {"new", "old"}) {
+            const auto opened = MetricsFile::open(directory / file, "run", {{"model", "ffn"}});
+            EXPECT_THAT(refusal_of(opened), HasSubstr("cannot be written: File too large"));
+        }
+    }
+    EXPECT_FALSE(std::filesystem::exists(directory / "new"));
+    EXPECT_EQ(contents_of(directory / "old"), "{\"event\":\"start\"}\n");
 }
 
 TEST(Metrics, ARunIsNamedByItsJobAndHowOftenThatWasStarted) {

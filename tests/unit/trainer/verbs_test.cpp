@@ -3,8 +3,11 @@
 // `trainer run` and `trainer info` called as main.cpp calls them: what they print.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <utility>
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
@@ -88,6 +91,65 @@ TEST(RunVerb, PrintsTheSummaryAlsoWhereAFileHasNoRoom) {
         ASSERT_FALSE(done) << file;
         EXPECT_THAT(done.error().message, HasSubstr("/dev/full: cannot write: No space left on device"));
     }
+}
+
+// What lies in a directory, with sizes.
+std::vector<std::string> listing_of(const Scratch& directory) {
+    std::vector<std::string> names;
+    for (const auto& one : std::filesystem::recursive_directory_iterator(directory.path()))
+        names.push_back(one.path().string() +
+                        (one.is_regular_file() ? " " + std::to_string(one.file_size()) : ""));
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+TEST(RunVerb, LeavesNothingWhereItIsRefused) {
+    const Scratch directory;
+    const auto at = [&](const char* option, const char* name) {
+        return option + (directory / name).string();
+    };
+    const auto run_of = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words{"--model=linear", "--steps=1", "--device=cpu", "--no-cache"};
+        words.insert(words.end(), more.begin(), more.end());
+        const Parsed parsed = parse_options(words);
+        EXPECT_TRUE(parsed.options) << parsed.text;
+        ::testing::internal::CaptureStdout();
+        const auto done = run(*parsed.options, std::chrono::steady_clock::now());
+        ::testing::internal::GetCapturedStdout();
+        return done;
+    };
+    ASSERT_TRUE(run_of({at("--checkpoint-dir=", "saved")}));
+    const auto before = listing_of(directory);
+    const std::string metrics = at("--metrics=", "m"), board = at("--tensorboard=", "t/b"),
+                      saved = at("--checkpoint-dir=", "saved");
+    const std::pair<std::vector<std::string>, std::string> refused[] = {
+        {{metrics, "--tensorboard=/proc/x"}, "--tensorboard: /proc/x cannot be written: "},
+        {{metrics, "--tensorboard=/dev/null"}, "--tensorboard: /dev/null cannot be written: "},
+        {{board, "--metrics=/nonexistent/m"}, "--metrics: /nonexistent/m cannot be written: "},
+        {{board, metrics, "--json=/nonexistent/x"}, "--json: /nonexistent/x cannot be written: "},
+        {{board, "--dump-parameters=/nonexistent/x"},
+         "--dump-parameters: /nonexistent/x cannot be written: "},
+        {{metrics, board, saved, "--resume=never"}, "--resume=never asks for none"},
+        {{metrics, board, saved, "--seed=5"}, "was made with the seed 1; give --seed=1"},
+        {{metrics, board, at("--checkpoint-dir=", "d1/d2/d3"), "--resume=must"},
+         "--resume=must asks for one"},
+        {{metrics, at("--checkpoint-dir=", "d1/d2"), "--tensorboard=/proc/x"}, "--tensorboard: "},
+        {{metrics, "--checkpoint-dir=/proc/x"}, "--checkpoint-dir /proc/x: "},
+        {{metrics, "--checkpoint-dir=/proc"}, "--checkpoint-dir /proc: /proc/.training: cannot write: "},
+        // Refused as late as it can be: there is no room for its first line.
+        {{at("--checkpoint-dir=", "d1/d2"), "--metrics=/dev/full"},
+         "--metrics: /dev/full cannot be written: "},
+    };
+    for (const auto& [words, says] : refused) {
+        const auto done = run_of(words);
+        ASSERT_FALSE(done) << says;
+        EXPECT_EQ(done.error().fault, Fault::usage) << says;
+        EXPECT_THAT(done.error().message, HasSubstr(says));
+        EXPECT_EQ(listing_of(directory), before) << says;
+    }
+    ASSERT_TRUE(run_of({metrics, board, at("--checkpoint-dir=", "d1/d2"), "--log-interval=1"}));
+    EXPECT_THAT(contents_of(directory / "m"), HasSubstr("\"event\":\"step\""));
+    EXPECT_TRUE(std::filesystem::exists(directory / "d1/d2/step-000000001/DONE"));
 }
 
 TEST(InfoVerb, HasTheNumbersOfTheModel) {
