@@ -227,13 +227,13 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     watching.on_phase(Phase::load);
     // All before the mesh: what cannot work is refused in one line, not in a time-out.
     auto subject = find_subject(options, info, settings, *world);
-    const auto contents = subject.map([](const Subject& found) { return text_of(found.data); });
+    auto opened = subject ? open_device(options.device, here.gpu, threads_for(here))
+                          : tl::make_unexpected(subject.error());
+    const auto contents = opened.map([&](const OpenedDevice&) { return text_of(subject->data); });
     if (auto same = found_by_all(*world, "the data", contents, "give the same data on all nodes"); !same)
         return same;
     const ModelShape* const shape = &subject->shape;
     const Dataset* const data = &subject->data;
-    auto opened = open_device(options.device, here.gpu, threads_for(here));
-    if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) report.line(*opened->note);
     Device& device = *opened->device;
     if (options.memory_limit) device.memory().set_limit(*options.memory_limit);

@@ -214,6 +214,13 @@ def test_bad_input_is_one_line_before_any_rank_trains(cluster, spoilt, good, bad
     assert_refused_in_one_line(cluster, complaint, [TRAINER, "--steps=1", *good.split(), bad])
 
 
+def test_a_gpu_that_is_not_there_is_missed_in_one_line(cluster):
+    done = cluster.run([*FOUR_RANKS, TRAINER, "--model=linear", "--steps=1", "--device=cuda"], timeout=60)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trainer: ")]
+    assert len(lines) == 1 and re.match("trainer: rank 0 on node01: .*--device=", lines[0]), done.stderr
+    assert done.returncode == 5, done.stderr
+
+
 def test_bad_data_of_one_node_is_one_line_too(cluster, spoilt):
     train = f"[ $NODE_RANK = 0 ] && data=tokens || data=changed; exec {TRAINER} {GPT} --steps=1 --data-dir=$data"
     complaint = "rank 3 on node02: changed/train_000000.bin: not as `trainer prepare` wrote it; remove the directory, and make it again "
