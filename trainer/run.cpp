@@ -313,6 +313,8 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
         // Each instance prints it, as there; it is the same in all.
         print_if_possible(stdout, samba_line(*outcome) + "\n");
         std::fflush(stdout);
+        // So that the summary is behind them all. A rank that is lost only now has nothing left to do.
+        (void)all_or_none({}, device, **communicator);
         report.line(samba_summary(*outcome));
     }
 

@@ -14,6 +14,7 @@ from localcluster.harness import BUILD, until
 from localcluster.names import CHECKOUT
 from test_trainer_verbs import write_images
 
+DPCTL = os.path.join(BUILD, "bin/dpctl")
 TRAINER = os.path.join(BUILD, "bin/trainer")
 FOUR_RANKS = ["srun", "-N2", "-n4", "--dp-world=auto"]
 GPT = "--model=gpt --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq-length=16 --batch-size=1 --data-dir=tokens"
@@ -80,6 +81,13 @@ def test_it_prints_what_the_tutorials_print(cluster):
     samba = cluster.run([*world, "--log-style=samba"], timeout=60, check=True).stdout
     lines = re.findall(r"(?m)^inner train loop time : .*$", samba)
     assert len(lines) == 4 and samba.count("'training_sequences_per_second'") == 1
+
+
+def test_each_rank_has_printed_its_line_before_the_summary_comes(cluster):
+    """Without srun, which has a pipe for each rank: what ends in one file is there in the order in which it was written."""
+    for _ in range(10):
+        done = cluster.run([DPCTL, "launch", "-n", "4", "--", TRAINER, "--model=linear", "--steps=5", "--log-style=samba"], timeout=60, check=True)
+        assert done.stdout.count("inner train loop time : ") == 4 and summary(done)["world_size"] == 4
 
 
 def test_a_throughput_out_of_its_limits_has_an_exit_code_and_one_line(cluster):
