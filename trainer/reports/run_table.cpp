@@ -51,12 +51,13 @@ std::optional<RunRecord> summary_in(const std::string& line) {
                      *ranks,
                      number_of<std::int64_t>(json, "threads"),
                      number_of<std::int64_t>(json, "global_batch_size"),
-                     all_steps - resumed,
+                     all_steps,
                      *seconds,
                      *rate,
                      number_of<double>(json, "final_loss"),
                      number_of<double>(json, "test_accuracy"),
-                     word_of(json, "precision")};
+                     word_of(json, "precision"),
+                     resumed};
 }
 
 struct Instance {
@@ -130,12 +131,14 @@ const std::vector<Column>& columns() {
         {"BATCH", "global_batch_size", false, [](const RunRow& row) { return or_null(row.run.global_batch); },
          ""},
         {"STEPS", "steps", false, [](const RunRow& row) { return Json(row.run.steps); }, ""},
+        {"FROM", "resumed_from_step", false,
+         [](const RunRow& row) { return row.run.resumed > 0 ? Json(row.run.resumed) : Json(); }, ""},
         {"SECONDS", "train_seconds", false, [](const RunRow& row) { return Json(row.run.seconds); },
          "{:.2f}"},
         {"MS/STEP", "step_ms", false,
          [](const RunRow& row) {
-             return row.run.steps > 0 ? Json(row.run.seconds * 1e3 / static_cast<double>(row.run.steps))
-                                      : Json();
+             const std::int64_t made = row.run.steps - row.run.resumed;
+             return made > 0 ? Json(row.run.seconds * 1e3 / static_cast<double>(made)) : Json();
          },
          "{:.1f}"},
         {"SAMPLES/S", "samples_per_second", false,

@@ -23,12 +23,13 @@ struct RunRecord {
     std::int64_t ranks = 1;
     std::optional<std::int64_t> threads;  // of a rank
     std::optional<std::int64_t> global_batch;
-    std::int64_t steps = 0;         // that this run made: where it went on from a checkpoint, the rest
+    std::int64_t steps = 0;
     double seconds = 0;             // of training
     double samples_per_second = 0;  // 0: nothing was left to train
     std::optional<double> loss;
     std::optional<double> accuracy;
     std::string precision = {};
+    std::int64_t resumed = 0;  // of the steps, those that had been made before it went on from a checkpoint
 };
 
 // All runs in a file of --json, in a log that ends with the summary, or in a job's output with several. Where
