@@ -260,18 +260,26 @@ class Cpu : public Device {
         });
     }
 
-    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                    const Tensor& running, const Tensor& saved, const Tensor& y) override {
-        if (!failure_) cpu::batch_norm(norm, x, w, b, running, saved, y);
+    void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) override {
+        if (!failure_) cpu::batch_norm_sums(norm, x, sums);
+    }
+    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                    const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
+                    const Tensor& y) override {
+        if (!failure_) cpu::batch_norm(norm, x, sums, rows, w, b, running, saved, y);
     }
     void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
                               const Tensor& running, const Tensor& y) override {
         if (!failure_) cpu::batch_norm_inference(norm, x, w, b, running, y);
     }
-    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                             const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                             const Tensor& db) override {
-        if (!failure_) cpu::batch_norm_backward(norm, x, y, w, saved, dy, dx, dw, db);
+    void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
+                                  const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& sums,
+                                  const Tensor& dw, const Tensor& db) override {
+        if (!failure_) cpu::batch_norm_backward_sums(norm, x, y, saved, dy, dx, sums, dw, db);
+    }
+    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
+                             const Tensor& sums, std::int64_t rows, const Tensor& dx) override {
+        if (!failure_) cpu::batch_norm_backward(norm, x, w, saved, sums, rows, dx);
     }
 
     void max_pool(ImageShape shape, const Tensor& x, const Tensor& y, const Tensor& picked) override {

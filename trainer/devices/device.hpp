@@ -253,16 +253,26 @@ class Device {
     virtual void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) = 0;  // y[channel] += b
     virtual void sum_channels(ImageShape shape, const Tensor& dy,
                               const Tensor& db) = 0;  // db = Σ dy[channel]
-    // w, b [channels]; running and saved [2, channels]: means, then variances, and means, then factors. While
-    // training the statistics are the batch's, and the running ones follow them; y may not be x.
-    virtual void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                            const Tensor& running, const Tensor& saved, const Tensor& y) = 0;
+    // Batch norm has two halves in each direction, so that a batch may have its rows on several ranks: the
+    // sums of each rank's rows, f64 [2, channels], are added up between them. `rows`: of the whole batch.
+    // w, b [channels]; running and saved [2, channels]: means, then variances, and means, then factors.
+    virtual void batch_norm_sums(const BatchNorm& norm, const Tensor& x,
+                                 const Tensor& sums) = 0;  // Σ x, Σ x²
+    // The running statistics follow the batch's, if these are numbers; y may not be x.
+    virtual void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                            const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
+                            const Tensor& y) = 0;
     virtual void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w,
                                       const Tensor& b, const Tensor& running, const Tensor& y) = 0;
-    virtual void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                                     const Tensor& saved, const Tensor& dy, const Tensor& dx,
-                                     const Tensor& dw,
-                                     const Tensor& db) = 0;  // dx may be dy
+    // dx = dy, or zero where ReLU held y at zero; dx may be dy. The sums are Σ dx and Σ dx x̂, as are db and
+    // dw, which stay those of x's rows.
+    virtual void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
+                                          const Tensor& saved, const Tensor& dy, const Tensor& dx,
+                                          const Tensor& sums, const Tensor& dw, const Tensor& db) = 0;
+    // dx becomes the gradient of x.
+    virtual void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w,
+                                     const Tensor& saved, const Tensor& sums, std::int64_t rows,
+                                     const Tensor& dx) = 0;
     // The largest of each 2 x 2 numbers; an odd last line or column is left out. `picked`, u8 like y: which
     // of the four it was, the first of equals.
     virtual void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) = 0;

@@ -7,11 +7,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "trainer/devices/device.hpp"
 #include "trainer/parameters.hpp"
@@ -30,6 +32,16 @@ struct Batch {
     BatchDraw draw = {};
 };
 
+// What layers that look at the whole batch of a step (batch norm) ask of the ranks that have its other rows.
+struct WholeBatch {
+    std::int64_t ranks = 1;  // with as many rows each
+    // In place, of an f64 tensor of the device, over all of them: they call it in the same order. Empty where
+    // there is one.
+    std::function<void(const Tensor&)> add_up;
+
+    std::int64_t rows(const Tensor& mine) const { return ranks * mine.rows(); }
+};
+
 class Model {
  public:
     virtual ~Model() = default;
@@ -39,6 +51,9 @@ class Model {
 
     ParameterSet& parameters() { return parameters_; }
     const ParameterSet& parameters() const { return parameters_; }
+
+    // Until then a rank's batch is the whole one.
+    void set_whole_batch(WholeBatch whole) { whole_batch_ = std::move(whole); }
 
     // Allocates everything for batches of up to `rows` samples. `type`: of the numbers that flow through it
     // and of a batch's features that are no tokens; f32 or bf16.
@@ -65,6 +80,7 @@ class Model {
 
  protected:
     ParameterSet parameters_;
+    WholeBatch whole_batch_;
 };
 
 enum class Optimization { sgd, adam };

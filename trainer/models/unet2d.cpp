@@ -2,7 +2,8 @@
 //
 // unet2d: a U-Net (Ronneberger et al. 2015) with batch norm, as Buda et al. 2019 use it: four levels down and
 // up, each of two 3x3 convolutions, with 32 channels on the first (7,763,041 parameters). Three channels in,
-// one logit a pixel out; the loss is one minus Dice's coefficient of each image.
+// one logit a pixel out; the loss is one minus Dice's coefficient of each image. The statistics of its norms
+// are those of all ranks' batches together, so that a batch teaches the same on any number of ranks.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -21,9 +22,10 @@ constexpr int kLevels = 4;
 // ReLU(batch norm(x * w)).
 class ConvolutionNormLayer {
  public:
-    ConvolutionNormLayer(ParameterSet& parameters, const std::string& name, ImageShape x,
-                         std::int64_t outputs)
+    ConvolutionNormLayer(ParameterSet& parameters, const WholeBatch& whole, const std::string& name,
+                         ImageShape x, std::int64_t outputs)
         : parameters_(&parameters),
+          whole_(&whole),
           shape_{x, outputs, 3, 1},
           norm_{shape_.y(), true},
           kernel_(&parameters.add(name + ".weight", {outputs, x.channels, 3, 3},
@@ -38,6 +40,7 @@ class ConvolutionNormLayer {
         y_ = device.make(type, {rows, outputs()});
         dy_ = device.make(type, {rows, outputs()});
         saved_ = device.make(Type::f32, {2, shape_.outputs});
+        sums_ = device.make(Type::f64, {2, shape_.outputs});
     }
 
     // `trains`: with the batch's statistics, not the running ones.
@@ -45,7 +48,10 @@ class ConvolutionNormLayer {
         const Tensor convolved = convolved_.first_rows(x.rows()), y = output(x.rows());
         device_->convolve(shape_, x, kernel_->working, {}, Activation::none, convolved);
         if (trains) {
-            device_->batch_norm(norm_, convolved, weight_->value, bias_->value, running_->value, saved_, y);
+            device_->batch_norm_sums(norm_, convolved, sums_);
+            add_up_sums();
+            device_->batch_norm(norm_, convolved, sums_, whole_->rows(x), weight_->value, bias_->value,
+                                running_->value, saved_, y);
         } else {
             device_->batch_norm_inference(norm_, convolved, weight_->value, bias_->value, running_->value, y);
         }
@@ -54,9 +60,11 @@ class ConvolutionNormLayer {
     Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
     Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
     void backward(const Tensor& x, const Tensor& dx) {
-        const Tensor dy = gradient(x.rows());
-        device_->batch_norm_backward(norm_, convolved_.first_rows(x.rows()), output(x.rows()), weight_->value,
-                                     saved_, dy, dy, weight_->gradient, bias_->gradient);
+        const Tensor dy = gradient(x.rows()), convolved = convolved_.first_rows(x.rows());
+        device_->batch_norm_backward_sums(norm_, convolved, output(x.rows()), saved_, dy, dy, sums_,
+                                          weight_->gradient, bias_->gradient);
+        add_up_sums();
+        device_->batch_norm_backward(norm_, convolved, weight_->value, saved_, sums_, whole_->rows(x), dy);
         device_->convolve_backward_parameters(shape_, dy, x, kernel_->gradient, {});
         parameters_->completed(*kernel_);
         if (dx) device_->convolve_backward_input(shape_, dy, kernel_->working, dx);
@@ -76,12 +84,17 @@ class ConvolutionNormLayer {
 
  private:
     const ParameterSet* parameters_;
+    const WholeBatch* whole_;
     Convolution shape_;
     BatchNorm norm_;
     Parameter *kernel_, *weight_, *bias_;
     Buffer* running_;
     Device* device_ = nullptr;
-    Tensor convolved_, y_, dy_, saved_;
+    Tensor convolved_, y_, dy_, saved_, sums_;
+
+    void add_up_sums() const {
+        if (whole_->ranks > 1) whole_->add_up(sums_);
+    }
 
     // Means of 0 and variances of 1.
     static std::vector<float> beginning(std::int64_t channels) {
@@ -94,9 +107,10 @@ class ConvolutionNormLayer {
 // Two of them.
 class DoubleLayer {
  public:
-    DoubleLayer(ParameterSet& parameters, const std::string& name, ImageShape x, std::int64_t outputs)
-        : first_(parameters, name + "conv1", x, outputs),
-          second_(parameters, name + "conv2", first_.shape(), outputs) {}
+    DoubleLayer(ParameterSet& parameters, const WholeBatch& whole, const std::string& name, ImageShape x,
+                std::int64_t outputs)
+        : first_(parameters, whole, name + "conv1", x, outputs),
+          second_(parameters, whole, name + "conv2", first_.shape(), outputs) {}
 
     void place(Device& device, std::int64_t rows, Type type) {
         first_.place(device, rows, type);
@@ -194,19 +208,20 @@ class Unet2d final : public Model {
         features_ = shape.features;
         std::vector<DoubleLayer> down;
         for (int level = 0; level < kLevels; ++level) {
-            down.emplace_back(parameters_, "enc" + std::to_string(level + 1), x, shape.features << level);
+            down.emplace_back(parameters_, whole_batch_, "enc" + std::to_string(level + 1), x,
+                              shape.features << level);
             x = down.back().shape();
             x.height /= 2;
             x.width /= 2;
         }
-        bottom_.emplace(parameters_, "bottleneck", x, shape.features << kLevels);
+        bottom_.emplace(parameters_, whole_batch_, "bottleneck", x, shape.features << kLevels);
         x = bottom_->shape();
         for (int level = kLevels; level-- > 0;) {
             const std::string number = std::to_string(level + 1);
             UpLayer up(parameters_, "upconv" + number, x);
             ImageShape both = up.shape();
             both.channels *= 2;
-            DoubleLayer merged(parameters_, "dec" + number, both, shape.features << level);
+            DoubleLayer merged(parameters_, whole_batch_, "dec" + number, both, shape.features << level);
             x = merged.shape();
             const auto& encoder = down[static_cast<std::size_t>(level)];
             levels_.push_front({encoder, MaxPoolLayer(encoder.shape()), up, merged, {}, {}});

@@ -26,9 +26,7 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Nothing is scaled by the number of ranks: each takes --batch-size samples a step, and --lr stays as it "
     "is. The same\n"
-    "global batch (batch size x ranks) and the same seed give the same training for any number of ranks; "
-    "but\n"
-    "unet2d's batch norm takes a rank's batch by itself, as PyTorch's does.\n\n"
+    "global batch (batch size x ranks) and the same seed give the same training for any number of ranks.\n\n"
     "An option may have underscores for its dashes: --batch_size.\n\n"
     "The last line of rank 0's output is a summary in JSON (srun may put a line of another rank behind it).\n"
     "Exit codes: 0 trained, 1 the ranks' parameters differ or the loss is no number, 2 wrong options, data\n"

@@ -34,7 +34,7 @@ class Communicator {
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
     // The same as a sum, but it may go on while the caller computes: nobody touches the tensor before
-    // finish_sums(), and there is no all_reduce() between. Every rank starts the same ones in the same order.
+    // finish_sums(). Every rank starts the same ones in the same order, also among what it reduces between.
     virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several, together where that is cheaper than one after the other.
     virtual Result<void> start_sums(std::span<const Tensor> tensors) {

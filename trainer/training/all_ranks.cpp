@@ -20,7 +20,17 @@ AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Obs
       device_(device),
       communicator_(communicator),
       observer_(observer),
-      sums_(device.make(Type::f64, {2})) {}
+      sums_(device.make(Type::f64, {2})) {
+    if (communicator.size() == 1) return;
+    model.set_whole_batch({communicator.size(), [this](const Tensor& sums) {
+                               if (whole_batches_)
+                                   whole_batches_ = communicator_.all_reduce(sums, Reduction::sum);
+                           }});
+}
+
+AllRanks::~AllRanks() {
+    model_.set_whole_batch({});
+}
 
 Result<Metrics> AllRanks::total(const Metrics& here) {
     set_metrics(device_, here, sums_);
@@ -31,15 +41,6 @@ Result<Metrics> AllRanks::total(const Metrics& here) {
     if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
     const auto targets = static_cast<double>(model_.targets_per_sample());
     return Metrics{all.loss / targets, all.correct / targets};
-}
-
-Result<void> AllRanks::average_buffers() {
-    const Tensor& buffers = model_.parameters().buffers();
-    if (!buffers) return {};
-    observer_.on_phase(Phase::communication);
-    if (auto done = communicator_.all_reduce(buffers, Reduction::sum); !done) return done;
-    device_.scale(buffers, 1.0f / static_cast<float>(communicator_.size()));
-    return {};
 }
 
 tl::unexpected<Error> AllRanks::fail(std::string message) const {

@@ -28,12 +28,14 @@ class AllRanks {
  public:
     // Of a model that is placed. All must outlive this.
     AllRanks(Model& model, Device& device, Communicator& communicator, Observer& observer);
+    ~AllRanks();
+    AllRanks(const AllRanks&) = delete;  // the model points to it
+    AllRanks& operator=(const AllRanks&) = delete;
 
     // The sums of all ranks, a target. Every rank calls with its own.
     Result<Metrics> total(const Metrics& here);
-    // Every rank then has the mean of all ranks' running statistics: they test the same model. Every rank
-    // calls.
-    Result<void> average_buffers();
+    // Whether all sums that the model's layers have asked for since the training began were made.
+    const Result<void>& whole_batches() const { return whole_batches_; }
     // What all see in the same numbers, and stop at: one of them says it.
     tl::unexpected<Error> fail(std::string message) const;
 
@@ -43,6 +45,7 @@ class AllRanks {
     Communicator& communicator_;
     Observer& observer_;
     Tensor sums_;
+    Result<void> whole_batches_;
 };
 
 }  // namespace dp::trainer

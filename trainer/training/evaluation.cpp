@@ -31,7 +31,6 @@ Evaluation::Evaluation(Model& model, const Samples& test, const Settings& settin
       metrics_(device.make(Type::f64, {2})) {}
 
 Result<Metrics> Evaluation::test(AllRanks& ranks) {
-    if (auto averaged = ranks.average_buffers(); !averaged) return tl::make_unexpected(averaged.error());
     device_.zero(metrics_);
     for (std::int64_t first = 0; first < shard_.count; first += batch_) {
         const std::int64_t rows = std::min(batch_, shard_.count - first);

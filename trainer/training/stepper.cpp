@@ -52,6 +52,7 @@ Stepper::Stepper(Model& model, const Samples& train, const Settings& settings, c
 
 Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const AllRanks& ranks) {
     if (auto made = make_gradients(indices, number); !made) return made;
+    if (!ranks.whole_batches()) return ranks.whole_batches();
     if (guard_) {
         const auto verdict = guard_->look(gradients_, optimizer_->part());
         if (!verdict) return tl::make_unexpected(verdict.error());

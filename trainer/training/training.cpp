@@ -173,8 +173,6 @@ class Run {
 
     // After so many steps. Every rank calls.
     Result<Progress> progress(std::int64_t step) {
-        // As at the end of an epoch; the ranks' mean, which is what they test, goes on the same.
-        if (auto averaged = ranks_.average_buffers(); !averaged) return tl::make_unexpected(averaged.error());
         const Metrics epoch = stepper_.metrics();
         return Progress{
             step,       stepper_.skipped(), stepper_.skipped() - skipped_before_, stepper_.bad_in_a_row(),

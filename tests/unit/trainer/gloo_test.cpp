@@ -98,6 +98,30 @@ TEST(GlooCommunicator, HasSumsOfDoublesAndMaximaOfIntegers) {
     });
 }
 
+// As batch norm does during the backward pass; each rank is as far as it happens to be.
+TEST(GlooCommunicator, AddsUpSmallTensorsWhileALargeSumGoesOn) {
+    constexpr std::int64_t kLarge = 1 << 20;
+    constexpr int kSize = 3, kSmall = 50;
+    run_world(kSize, [&](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        const std::vector<Tensor> large{device->make(Type::f32, {kLarge}), device->make(Type::f32, {kLarge})};
+        for (const Tensor& tensor : large) {
+            std::fill_n(tensor.data<float>(), kLarge, static_cast<float>(ranks.rank()));
+            ASSERT_TRUE(ranks.start_sum(tensor));
+        }
+        for (int i = 0; i < kSmall; ++i) {
+            const std::vector<double> mine{1.0 * i, static_cast<double>(ranks.rank())};
+            const Tensor small = device->copy_of<double>(Type::f64, {2}, mine);
+            const auto done = ranks.all_reduce(small, Reduction::sum);
+            ASSERT_TRUE(done) << done.error().message;
+            EXPECT_EQ(device->values_of<double>(small), (std::vector<double>{3.0 * i, 3}));
+        }
+        ASSERT_TRUE(ranks.finish_sums());
+        for (const Tensor& tensor : large)
+            EXPECT_EQ(std::count(tensor.data<float>(), tensor.data<float>() + kLarge, 3.0f), kLarge);
+    });
+}
+
 TEST(GlooCommunicator, GathersUnevenPartsInPlaceInWorldsOfAnySize) {
     for (int size : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
         run_world(size, [&](Communicator& ranks) {

@@ -12,7 +12,23 @@ namespace {
 
 constexpr double kTolerance = 3e-6;
 
-class ImageOperationsTest : public OnEachDeviceInEachPrecision {};
+class ImageOperationsTest : public OnEachDeviceInEachPrecision {
+ protected:
+    // Both halves, of a batch that is all here.
+    void norm_forward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
+                      const Tensor& running, const Tensor& saved, const Tensor& y) {
+        const Tensor sums = device().make(Type::f64, {2, norm.x.channels});
+        device().batch_norm_sums(norm, x, sums);
+        device().batch_norm(norm, x, sums, x.rows(), w, b, running, saved, y);
+    }
+    void norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
+                       const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
+                       const Tensor& db) {
+        const Tensor sums = device().make(Type::f64, {2, norm.x.channels});
+        device().batch_norm_backward_sums(norm, x, y, saved, dy, dx, sums, dw, db);
+        device().batch_norm_backward(norm, x, w, saved, sums, x.rows(), dx);
+    }
+};
 
 struct Normed {
     std::vector<double> y, means, variances;  // the variances unbiased
@@ -52,10 +68,10 @@ TEST_P(ImageOperationsTest, BatchNormOfLargeImagesAndItsGradientsAreTheFormulas)
                  running = floats({2, kChannels}, {0, 0, 1, 1}), saved = floats({2, kChannels}),
                  y = flowing({kRows, kColumns}), dx = flowing({kRows, kColumns}), dw = floats({kChannels}),
                  db = floats({kChannels}), sums = floats({kChannels});
-    device().batch_norm(norm, tx, tw, tb, running, saved, y);
+    norm_forward(norm, tx, tw, tb, running, saved, y);
     const Normed expected = batch_norm(widened(x), widened(w), widened(b), kRows, kPlane, false);
     expect_tensor(y, expected.y, kTolerance, "y");
-    device().batch_norm_backward(norm, tx, y, tw, saved, tdy, dx, dw, db);
+    norm_backward(norm, tx, y, tw, saved, tdy, dx, dw, db);
     device().sum_channels(norm.x, tdy, sums);
 
     constexpr double kCount = kRows * kPlane;
@@ -83,6 +99,90 @@ TEST_P(ImageOperationsTest, BatchNormOfLargeImagesAndItsGradientsAreTheFormulas)
     expect_close(values(sums), gradients, 1e-4, "sums of channels");
 }
 
+// Two ranks, one of which has fewer rows than the other, norm as one that has them all: the sums that they
+// tell each other are all that they need. Far from zero, where squares are large and variances small.
+TEST_P(ImageOperationsTest, BatchNormOfRowsInTwoPlacesIsThatOfAllOfThem) {
+    constexpr std::int64_t kRows = 5, kFirst = 2, kChannels = 3, kColumns = kChannels * 6 * 7;
+    const BatchNorm norm{{kChannels, 6, 7}, true};
+    const float offset = type() == Type::f32 ? 100.0f : 0.0f;
+    const auto x = numbers(kRows * kColumns, 1, offset - 1, offset + 1), dy = numbers(kRows * kColumns, 2);
+    const auto w = random_values(kChannels, 3, 0.5f, 2), b = random_values(kChannels, 4);
+    const Tensor tw = floats({kChannels}, w), tb = floats({kChannels}, b);
+    const auto statistics = [&] { return floats({2, kChannels}, {0, 0, 0, 1, 1, 1}); };
+    const Tensor running = statistics(), saved = floats({2, kChannels}), dw = floats({kChannels}),
+                 db = floats({kChannels});
+    const Tensor tx = flowing({kRows, kColumns}, x), y = flowing({kRows, kColumns}),
+                 dx = flowing({kRows, kColumns});
+    norm_forward(norm, tx, tw, tb, running, saved, y);
+    norm_backward(norm, tx, y, tw, saved, flowing({kRows, kColumns}, dy), dx, dw, db);
+
+    struct Part {
+        Tensor x, dy, running, saved, y, dx, sums, dw, db;
+    };
+    std::vector<Part> parts;
+    const auto rows_of = [&](const std::vector<float>& all, std::int64_t first, std::int64_t rows) {
+        const auto from = all.begin() + first * kColumns;
+        return flowing({rows, kColumns}, std::vector<float>(from, from + rows * kColumns));
+    };
+    const auto add_up = [&] {
+        auto total = device().values_of<double>(parts[0].sums);
+        const auto second = device().values_of<double>(parts[1].sums);
+        for (std::size_t i = 0; i < total.size(); ++i) total[i] += second[i];
+        for (const Part& part : parts) device().upload(total.data(), part.sums);
+    };
+    for (const auto& [first, rows] :
+         {std::pair{std::int64_t{0}, kFirst}, std::pair{kFirst, kRows - kFirst}}) {
+        parts.push_back({rows_of(x, first, rows), rows_of(dy, first, rows), statistics(),
+                         floats({2, kChannels}), flowing({rows, kColumns}), flowing({rows, kColumns}),
+                         device().make(Type::f64, {2, kChannels}), floats({kChannels}), floats({kChannels})});
+        device().batch_norm_sums(norm, parts.back().x, parts.back().sums);
+    }
+    add_up();
+    for (const Part& part : parts)
+        device().batch_norm(norm, part.x, part.sums, kRows, tw, tb, part.running, part.saved, part.y);
+    for (const Part& part : parts)
+        device().batch_norm_backward_sums(norm, part.x, part.y, part.saved, part.dy, part.dx, part.sums,
+                                          part.dw, part.db);
+    add_up();
+    for (const Part& part : parts)
+        device().batch_norm_backward(norm, part.x, tw, part.saved, part.sums, kRows, part.dx);
+
+    const auto joined = [&](const Tensor& first, const Tensor& second) {
+        auto all = widened(values(first));
+        for (const float value : values(second)) all.push_back(static_cast<double>(value));
+        return all;
+    };
+    const auto added = [&](const Tensor& first, const Tensor& second) {
+        auto all = widened(values(first));
+        const auto more = values(second);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] += static_cast<double>(more[i]);
+        return all;
+    };
+    expect_tensor(y, joined(parts[0].y, parts[1].y), kTolerance, "y");
+    expect_tensor(dx, joined(parts[0].dx, parts[1].dx), kTolerance, "dx");
+    expect_close(values(dw), added(parts[0].dw, parts[1].dw), 1e-4, "dw");
+    expect_close(values(db), added(parts[0].db, parts[1].db), 1e-4, "db");
+    for (const Part& part : parts) {
+        expect_close(values(part.running), widened(values(running)), 1e-6, "running statistics");
+        expect_close(values(part.saved), widened(values(saved)), 1e-6, "statistics of the batch");
+    }
+}
+
+// A step that is skipped must not be all that the tests ever see.
+TEST_P(ImageOperationsTest, RunningStatisticsDoNotFollowABatchThatIsNoNumber) {
+    const BatchNorm norm{{2, 1, 2}, false};
+    const float no_number = std::numeric_limits<float>::quiet_NaN();
+    const Tensor running = floats({2, 2}, {0.5f, 0.25f, 2, 3}), saved = floats({2, 2}), y = flowing({1, 4});
+    norm_forward(norm, flowing({1, 4}, {1, no_number, 1, 3}), floats({2}, {1, 1}), floats({2}, {0, 0}),
+                 running, saved, y);
+    EXPECT_TRUE(std::isnan(values(y)[0]));
+    const auto after = values(running);
+    EXPECT_EQ(after[0], 0.5f);
+    EXPECT_EQ(after[2], 2);
+    EXPECT_FLOAT_EQ(after[1], 0.9f * 0.25f + 0.1f * 2);
+    EXPECT_FLOAT_EQ(after[3], 0.9f * 3 + 0.1f * 2);
+}
+
 TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
     constexpr std::int64_t kRows = 3, kPlane = 4 * 5;
     for (const bool relu : {false, true}) {
@@ -95,7 +195,7 @@ TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
             const Tensor tx = flowing({kRows, channels * kPlane}, x), tw = floats({channels}, w);
             const Tensor tb = floats({channels}, b), running = floats({2, channels}, before);
             const Tensor saved = floats({2, channels}), y = flowing({kRows, channels * kPlane});
-            device().batch_norm(norm, tx, tw, tb, running, saved, y);
+            norm_forward(norm, tx, tw, tb, running, saved, y);
             const auto reference = [&](const auto& at, const auto& weights, const auto& biases) {
                 return batch_norm(at, weights, biases, kRows, kPlane, relu);
             };
@@ -111,7 +211,7 @@ TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
 
             const Tensor dx = flowing({kRows, channels * kPlane}, dy), dw = floats({channels}),
                          db = floats({channels});
-            device().batch_norm_backward(norm, tx, y, tw, saved, dx, dx, dw, db);
+            norm_backward(norm, tx, y, tw, saved, dx, dx, dw, db);
             const auto loss = [&](const auto& at, const auto& weights, const auto& biases) {
                 return weighted_sum(reference(at, weights, biases).y, dy);
             };

@@ -207,7 +207,7 @@ TEST(NodeTraining, EachRankCountsItsShareAsTheEstimateSays) {
 
 // ---- checkpoints
 
-// The names and hashes of the files of the one checkpoint there, if the model has no running statistics.
+// The names and hashes of the files of the one checkpoint there.
 std::vector<std::string> files_of_checkpoint(const Scratch& directory) {
     const auto steps = checkpoints_in(directory.path());
     EXPECT_EQ(steps.size(), 1u);
@@ -220,7 +220,6 @@ std::vector<std::string> files_of_checkpoint(const Scratch& directory) {
 
 TEST(NodeTraining, WritesTheSameCheckpoint) {
     for (const Kind& kind : kinds_of_training()) {
-        if (kind.name == "batch norm") continue;
         const Scratch apart, together;
         Settings saving = kind.settings;
         saving.checkpoints.directory = apart.path();

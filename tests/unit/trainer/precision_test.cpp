@@ -161,10 +161,9 @@ TEST(Determinism, OfSeveralRanksAndThreadsOnTheCpu) {
     }
 }
 
-// Batch norm looks at a rank's part of a batch, so unet2d is left out, as in fp32.
 TEST(Bf16Training, WorldsOfAnySizeAgree) {
-    for (const char* name : {"linear", "ffn", "cnn", "gpt"}) {
-        const ModelInfo& info = *find_model(name);
+    for (const ModelInfo& info : kModels) {
+        const std::string_view name = info.name;
         Settings settings = settings_of(Precision::bf16, 10);
         settings.optimizer = Optimization::sgd;
         settings.rate.rate = info.name == "linear" ? 1e-4 : 0.01;

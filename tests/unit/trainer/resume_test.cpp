@@ -146,26 +146,35 @@ TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
     EXPECT_THAT(error.message, HasSubstr("step 10: for 10 steps in a row"));
 }
 
-// What batch norm has gathered is no parameter, and without it the tests would begin anew.
-TEST(Resume, KeepsTheRunningStatisticsOfBatchNorm) {
+// Batch norm looks at all ranks' batches together. What it has gathered is no parameter, and without it the
+// tests would begin anew.
+TEST(Resume, BatchNormGoesOnAsOnAnyNumberOfRanks) {
     ModelShape shape;
     shape.image_size = 16;
     shape.features = 2;
     const Dataset data = bright_pixels(40, 16);
     Settings settings;
-    settings.epochs = 2;
-    settings.batch = 4;  // 10 steps
-    for (const std::int64_t rest : {1, 2}) {
-        const Scratch whole_directory, directory;
-        settings.checkpoints.directory = whole_directory.path();
-        const auto whole = train_saved(rest, settings, {}, data, "unet2d", shape);
-        settings.checkpoints.directory = directory.path();
-        EXPECT_EQ(the_error(train_saved(2, settings, 12, data, "unet2d", shape)).fault, Fault::stopped);
-        const auto ranks = train_saved(rest, settings, {}, data, "unet2d", shape);
-        EXPECT_GE(outcome_of(ranks).resumed, 12);
-        const double tolerance = rest == 2 ? 1e-6 : 0.02;  // batch norm sees a rank's part of the batch
-        EXPECT_NEAR(outcome_of(ranks).last.test_loss, outcome_of(whole).last.test_loss,
-                    tolerance * outcome_of(whole).last.test_loss);
+    settings.epochs = 3;
+    settings.batch = 4;  // 10 steps in each
+    const Scratch whole_directory;
+    settings.checkpoints.directory = whole_directory.path();
+    const auto whole = train_saved(1, settings, {}, data, "unet2d", shape);
+    for (const std::int64_t first : {1, 2, 4}) {
+        for (const std::int64_t rest : {1, 2, 4}) {
+            const Scratch directory;
+            settings.checkpoints.directory = directory.path();
+            EXPECT_EQ(the_error(train_saved(first, settings, 12, data, "unet2d", shape)).fault,
+                      Fault::stopped);
+            const auto ranks = train_saved(rest, settings, {}, data, "unet2d", shape);
+            EXPECT_GE(outcome_of(ranks).resumed, 12);
+            for (std::size_t epoch : {1u, 2u}) {
+                const EpochReport &right = whole[0].seen.reports.at(epoch),
+                                  &report = ranks[0].seen.reports.at(epoch - 1);
+                EXPECT_NEAR(report.loss, right.loss, 2e-5 * right.loss) << first << " to " << rest;
+                EXPECT_NEAR(report.test_loss, right.test_loss, 2e-5 * right.test_loss)
+                    << first << " to " << rest;
+            }
+        }
     }
 }
 

@@ -43,13 +43,13 @@ struct Trained {
 // Trains with `world` threads as ranks; `disturb` wraps each rank's communicator.
 template <typename Disturb>
 Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings, std::int64_t world,
-                   Disturb disturb) {
+                   Disturb disturb, const ModelShape& shape = {}) {
     Trained trained;
     std::mutex mutex;
     settings.batch /= world;
     ThreadWorld(world).run([&](Communicator& ranks) {
         const auto device = open_cpu(1);
-        const auto model = info.make({});
+        const auto model = info.make(shape);
         Silent silent;
         auto disturbed = disturb(ranks);
         const auto outcome = train(info, *model, data, settings, *device, disturbed, silent);
@@ -103,11 +103,12 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
     return std::sqrt(difference / norm);
 }
 
-void expect_worlds_agree(const ModelInfo& info, const Dataset& data, Settings settings) {
-    const Outcome alone = train_with(info, data, settings, 1, undisturbed()).outcome;
+void expect_worlds_agree(const ModelInfo& info, const Dataset& data, Settings settings,
+                         const ModelShape& shape = {}) {
+    const Outcome alone = train_with(info, data, settings, 1, undisturbed(), shape).outcome;
     EXPECT_EQ(alone.schedule.total_steps, *settings.max_steps);
     for (std::int64_t world : {2, 4, 8}) {
-        const Trained many = train_with(info, data, settings, world, undisturbed());
+        const Trained many = train_with(info, data, settings, world, undisturbed(), shape);
         EXPECT_EQ(many.ranks_that_saw_equal, world);
         EXPECT_EQ(many.outcome.schedule.global_batch, alone.schedule.global_batch);
         ASSERT_EQ(many.outcome.parameters.size(), alone.parameters.size());
@@ -120,7 +121,7 @@ void expect_worlds_agree(const ModelInfo& info, const Dataset& data, Settings se
     }
     // The comparison can tell: another seed is far away.
     settings.seed += 1;
-    const Outcome other = train_with(info, data, settings, 1, undisturbed()).outcome;
+    const Outcome other = train_with(info, data, settings, 1, undisturbed(), shape).outcome;
     EXPECT_GT(relative_difference(alone.parameters, other.parameters), 1e-2);
 }
 
@@ -147,6 +148,51 @@ TEST(Training, CnnIsTheSameForEveryWorldSize) {
     data.train = patterns(200, 2);
     data.test = patterns(40, 3);
     expect_worlds_agree(*find_model("cnn"), data, settings);
+}
+
+// Its batch norm looks at the whole batch, wherever the rows are.
+TEST(Training, Unet2dIsTheSameForEveryWorldSize) {
+    ModelShape shape;
+    shape.image_size = 16;
+    shape.features = 4;
+    Settings settings;
+    settings.batch = 16;
+    settings.max_steps = 5;
+    settings.optimizer =
+        Optimization::sgd;  // what comes before a norm has no gradient, and Adam divides by it
+    settings.rate.rate = 0.05;
+    expect_worlds_agree(*find_model("unet2d"), bright_pixels(80, 16), settings, shape);
+}
+
+// One of two ranks: what all ranks add up breaks off.
+class CutOff final : public Communicator {
+ public:
+    std::string_view name() const override { return "cut off"; }
+    std::int64_t rank() const override { return 0; }
+    std::int64_t size() const override { return 2; }
+    Result<void> all_reduce(const Tensor& tensor, Reduction) override {
+        if (tensor.type() == Type::f64) return fail(Fault::world, "another rank has died");
+        return {};
+    }
+    Result<void> all_gather(const Tensor&) override { return {}; }
+};
+
+TEST(Training, EndsWithTheStepWhoseWholeBatchCouldNotBeAddedUp) {
+    ModelShape shape;
+    shape.image_size = 16;
+    shape.features = 2;
+    Settings settings;
+    settings.batch = 4;
+    const ModelInfo& info = *find_model("unet2d");
+    const auto device = open_cpu(1);
+    const auto model = info.make(shape);
+    CutOff world;
+    Silent silent;
+    const auto outcome = train(info, *model, bright_pixels(40, 16), settings, *device, world, silent);
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().fault, Fault::world);
+    EXPECT_EQ(outcome.error().message, "another rank has died");
+    EXPECT_EQ(silent.steps, 0);
 }
 
 TEST(Training, LinearIsTheSameForEveryWorldSize) {

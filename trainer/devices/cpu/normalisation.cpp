@@ -24,10 +24,33 @@ DP_WIDE_VECTORS double squares_around(const float* x, std::int64_t count, float 
     return total;
 }
 
+// Two sums over the same numbers.
 struct Sums {
-    double gradient = 0;  // Σ dy
-    double product = 0;   // Σ dy x̂
+    double first = 0, second = 0;
+
+    void operator+=(const Sums& more) {
+        first += more.first;
+        second += more.second;
+    }
 };
+
+// Σ x and Σ x², the latter by way of the squares around the mean of each run, which float32 can add up.
+DP_WIDE_VECTORS Sums moments_of(const float* x, std::int64_t count) {
+    Sums total;
+    for (std::int64_t from = 0; from < count; from += kRun) {
+        const std::int64_t end = std::min(count, from + kRun);
+        float sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t i = from; i < end; ++i) sum += x[i];
+        const auto length = static_cast<double>(end - from), all = static_cast<double>(sum);
+        const auto middle = static_cast<float>(all / length);
+#pragma omp simd reduction(+ : squares)
+        for (std::int64_t i = from; i < end; ++i) squares += (x[i] - middle) * (x[i] - middle);
+        const auto mean = static_cast<double>(middle);
+        total += {all, static_cast<double>(squares) + mean * (2 * all - length * mean)};
+    }
+    return total;
+}
 
 DP_WIDE_VECTORS void layer_norm_row(const float* x, const float* w, const float* b, std::int64_t columns,
                                     float mean, float scale, float* y) {
@@ -68,7 +91,7 @@ DP_WIDE_VECTORS void scale_plane(const float* x, std::int64_t count, float facto
     }
 }
 
-// dx becomes dy, or zero where ReLU held y at zero.
+// dx becomes dy, or zero where ReLU held y at zero; Σ dx and Σ dx x̂.
 DP_WIDE_VECTORS Sums mask_and_sum(const float* x, const float* y, const float* dy, std::int64_t count,
                                   float mean, float scale, bool relu, float* dx) {
     Sums total;
@@ -82,8 +105,7 @@ DP_WIDE_VECTORS Sums mask_and_sum(const float* x, const float* y, const float* d
             gradient += here;
             product += here * ((x[i] - mean) * scale);
         }
-        total.gradient += static_cast<double>(gradient);
-        total.product += static_cast<double>(product);
+        total += {static_cast<double>(gradient), static_cast<double>(product)};
     }
     return total;
 }
@@ -97,12 +119,10 @@ DP_WIDE_VECTORS void finish_gradient(const float* x, std::int64_t count, float m
 // The planes of a channel lie `step` numbers apart, one a sample.
 struct Planes {
     explicit Planes(const BatchNorm& norm, std::int64_t samples)
-        : rows(samples),
-          numbers(norm.x.height * norm.x.width),
-          step(norm.x.numbers()),
-          count(static_cast<double>(rows * numbers)) {}
+        : rows(samples), numbers(norm.x.height * norm.x.width), step(norm.x.numbers()) {}
     std::int64_t rows, numbers, step;
-    double count;
+    // Of a channel, in so many samples.
+    double count(std::int64_t samples) const { return static_cast<double>(samples * numbers); }
     std::int64_t at(std::int64_t channel, std::int64_t row) const { return row * step + channel * numbers; }
 };
 
@@ -157,27 +177,42 @@ void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, 
     });
 }
 
-void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& running, const Tensor& saved, const Tensor& y) {
+void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) {
     const Planes planes(norm, x.rows());
     const std::int64_t channels = norm.x.channels;
     for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t c = first; c < last; ++c) {
-            double sum = 0, squares = 0;
+            Sums total;
             for (std::int64_t r = 0; r < planes.rows; ++r)
-                sum += sum_of(x.data<float>() + planes.at(c, r), planes.numbers);
-            const auto mean = static_cast<float>(sum / planes.count);
-            for (std::int64_t r = 0; r < planes.rows; ++r)
-                squares += squares_around(x.data<float>() + planes.at(c, r), planes.numbers, mean);
-            const double variance = squares / planes.count;
-            const auto scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
+                total += moments_of(x.data<float>() + planes.at(c, r), planes.numbers);
+            sums.data<double>()[c] = total.first;
+            sums.data<double>()[channels + c] = total.second;
+        }
+    });
+}
+
+void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
+                const Tensor& y) {
+    const Planes planes(norm, x.rows());
+    const std::int64_t channels = norm.x.channels;
+    const double count = planes.count(rows);
+    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t c = first; c < last; ++c) {
+            const double middle = sums.data<double>()[c] / count;
+            const double variance =
+                std::max(sums.data<double>()[channels + c] / count - middle * middle, 0.0);
+            const auto mean = static_cast<float>(middle),
+                       scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
             saved.data<float>()[c] = mean;
             saved.data<float>()[channels + c] = scale;
-            // PyTorch's running variance is the unbiased one.
-            const double unbiased = squares / std::max(planes.count - 1, 1.0);
-            float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;
-            *running_mean += kNormMomentum * (mean - *running_mean);
-            *running_variance += kNormMomentum * (static_cast<float>(unbiased) - *running_variance);
+            if (std::isfinite(variance)) {
+                // PyTorch's running variance is the unbiased one.
+                const auto unbiased = static_cast<float>(variance * count / std::max(count - 1, 1.0));
+                float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;
+                *running_mean += kNormMomentum * (mean - *running_mean);
+                *running_variance += kNormMomentum * (unbiased - *running_variance);
+            }
             const float factor = w.data<float>()[c] * scale, shift = b.data<float>()[c] - mean * factor;
             for (std::int64_t r = 0; r < planes.rows; ++r) {
                 const std::int64_t at = planes.at(c, r);
@@ -206,27 +241,38 @@ void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& 
     });
 }
 
-void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                         const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                         const Tensor& db) {
+void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& saved,
+                              const Tensor& dy, const Tensor& dx, const Tensor& sums, const Tensor& dw,
+                              const Tensor& db) {
     const Planes planes(norm, x.rows());
     const std::int64_t channels = norm.x.channels;
     for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t c = first; c < last; ++c) {
             const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
-            Sums sums;
+            Sums total;
             for (std::int64_t r = 0; r < planes.rows; ++r) {
                 const std::int64_t at = planes.at(c, r);
-                const Sums part =
-                    mask_and_sum(x.data<float>() + at, y.data<float>() + at, dy.data<float>() + at,
-                                 planes.numbers, mean, scale, norm.relu, dx.data<float>() + at);
-                sums.gradient += part.gradient;
-                sums.product += part.product;
+                total += mask_and_sum(x.data<float>() + at, y.data<float>() + at, dy.data<float>() + at,
+                                      planes.numbers, mean, scale, norm.relu, dx.data<float>() + at);
             }
-            dw.data<float>()[c] = static_cast<float>(sums.product);
-            db.data<float>()[c] = static_cast<float>(sums.gradient);
-            const auto gradient = static_cast<float>(sums.gradient / planes.count);
-            const auto product = static_cast<float>(sums.product / planes.count);
+            sums.data<double>()[c] = total.first;
+            sums.data<double>()[channels + c] = total.second;
+            db.data<float>()[c] = static_cast<float>(total.first);
+            dw.data<float>()[c] = static_cast<float>(total.second);
+        }
+    });
+}
+
+void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
+                         const Tensor& sums, std::int64_t rows, const Tensor& dx) {
+    const Planes planes(norm, x.rows());
+    const std::int64_t channels = norm.x.channels;
+    const double count = planes.count(rows);
+    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t c = first; c < last; ++c) {
+            const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
+            const auto gradient = static_cast<float>(sums.data<double>()[c] / count),
+                       product = static_cast<float>(sums.data<double>()[channels + c] / count);
             for (std::int64_t r = 0; r < planes.rows; ++r) {
                 const std::int64_t at = planes.at(c, r);
                 finish_gradient(x.data<float>() + at, planes.numbers, mean, scale, w.data<float>()[c] * scale,

@@ -225,22 +225,32 @@ class WithBfloat16 final : public Base {
         Call call(scratch_);
         Base::sum_channels(shape, call.read(dy), db);
     }
-    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                    const Tensor& running, const Tensor& saved, const Tensor& y) override {
+    void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) override {
         Call call(scratch_);
-        Base::batch_norm(norm, call.read(x), w, b, running, saved, call.write(y));
+        Base::batch_norm_sums(norm, call.read(x), sums);
+    }
+    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                    const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
+                    const Tensor& y) override {
+        Call call(scratch_);
+        Base::batch_norm(norm, call.read(x), sums, rows, w, b, running, saved, call.write(y));
     }
     void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
                               const Tensor& running, const Tensor& y) override {
         Call call(scratch_);
         Base::batch_norm_inference(norm, call.read(x), w, b, running, call.write(y));
     }
-    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                             const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                             const Tensor& db) override {
+    void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
+                                  const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& sums,
+                                  const Tensor& dw, const Tensor& db) override {
         Call call(scratch_);
-        Base::batch_norm_backward(norm, call.read(x), call.read(y), w, saved, call.read(dy), call.write(dx),
-                                  dw, db);
+        Base::batch_norm_backward_sums(norm, call.read(x), call.read(y), saved, call.read(dy), call.write(dx),
+                                       sums, dw, db);
+    }
+    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
+                             const Tensor& sums, std::int64_t rows, const Tensor& dx) override {
+        Call call(scratch_);
+        Base::batch_norm_backward(norm, call.read(x), w, saved, sums, rows, call.update(dx));
     }
     void max_pool(ImageShape shape, const Tensor& x, const Tensor& y, const Tensor& picked) override {
         Call call(scratch_);

@@ -307,10 +307,17 @@ void CudaDevice::sum_channels(ImageShape shape, const Tensor& dy, const Tensor& 
     queued("summing channels");
 }
 
-void CudaDevice::batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                            const Tensor& running, const Tensor& saved, const Tensor& y) {
+void CudaDevice::batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) {
     if (failure_.failed()) return;
-    kernels::batch_norm(norm, x, w, b, running, saved, y, *workspace_, stream_);
+    kernels::batch_norm_sums(norm, x, sums, *workspace_, stream_);
+    queued("the sums of batch norm");
+}
+
+void CudaDevice::batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                            const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
+                            const Tensor& y) {
+    if (failure_.failed()) return;
+    kernels::batch_norm(norm, x, sums, rows, w, b, running, saved, y, stream_);
     queued("batch norm");
 }
 
@@ -321,11 +328,19 @@ void CudaDevice::batch_norm_inference(const BatchNorm& norm, const Tensor& x, co
     queued("batch norm with running statistics");
 }
 
-void CudaDevice::batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                                     const Tensor& saved, const Tensor& dy, const Tensor& dx,
-                                     const Tensor& dw, const Tensor& db) {
+void CudaDevice::batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
+                                          const Tensor& saved, const Tensor& dy, const Tensor& dx,
+                                          const Tensor& sums, const Tensor& dw, const Tensor& db) {
     if (failure_.failed()) return;
-    kernels::batch_norm_backward(norm, x, y, w, saved, dy, dx, dw, db, *workspace_, stream_);
+    kernels::batch_norm_backward_sums(norm, x, y, saved, dy, dx, sums, dw, db, *workspace_, stream_);
+    queued("the sums of batch norm's gradient");
+}
+
+void CudaDevice::batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w,
+                                     const Tensor& saved, const Tensor& sums, std::int64_t rows,
+                                     const Tensor& dx) {
+    if (failure_.failed()) return;
+    kernels::batch_norm_backward(norm, x, w, saved, sums, rows, dx, stream_);
     queued("the gradient of batch norm");
 }
 

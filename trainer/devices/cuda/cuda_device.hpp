@@ -67,13 +67,17 @@ class CudaDevice final : public Device {
                                       const Tensor& dw, const Tensor& db) override;
     void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) override;
     void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) override;
-    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                    const Tensor& running, const Tensor& saved, const Tensor& y) override;
+    void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) override;
+    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                    const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
+                    const Tensor& y) override;
     void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
                               const Tensor& running, const Tensor& y) override;
-    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                             const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                             const Tensor& db) override;
+    void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
+                                  const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& sums,
+                                  const Tensor& dw, const Tensor& db) override;
+    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
+                             const Tensor& sums, std::int64_t rows, const Tensor& dx) override;
     void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) override;
     void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
                            const Tensor& dx) override;

@@ -38,12 +38,14 @@ __device__ void store_part(double* parts, double thread_sum) {
     const double sum = block_sum(thread_sum);
     if (threadIdx.x == 0) parts[static_cast<std::int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
 }
+__device__ double sum_of_parts(const double* all, std::int64_t channel, int parts) {
+    double sum = 0;
+    for (int part = 0; part < parts; ++part) sum += all[channel * parts + part];
+    return sum;
+}
 // The sum of this block's channel, in every thread.
 __device__ double channel_sum(const double* parts) {
-    double sum = 0;
-    for (unsigned part = 0; part < gridDim.y; ++part)
-        sum += parts[static_cast<std::int64_t>(blockIdx.x) * gridDim.y + part];
-    return sum;
+    return sum_of_parts(parts, blockIdx.x, static_cast<int>(gridDim.y));
 }
 // Whether this thread writes what there is once for a channel.
 __device__ bool is_first_of_channel() {
@@ -58,11 +60,8 @@ __global__ void sum_channels_kernel(ImageShape shape, std::int64_t rows, const T
 }
 
 __global__ void add_channel_parts_kernel(const double* sums, std::int64_t channels, int parts, float* db) {
-    for (std::int64_t c = first_item(); c < channels; c += stride()) {
-        double sum = 0;
-        for (int part = 0; part < parts; ++part) sum += sums[c * parts + part];
-        db[c] = static_cast<float>(sum);
-    }
+    for (std::int64_t c = first_item(); c < channels; c += stride())
+        db[c] = static_cast<float>(sum_of_parts(sums, c, parts));
 }
 
 template <typename T>
@@ -73,7 +72,7 @@ __device__ void scale_channel(const Channel& at, const T* x, float factor, float
     });
 }
 
-// Batch norm reads a number three times, in three kernels, and writes it once. Its second:
+// Σ (x - mean)², the mean being that of the numbers that `sums` adds up.
 template <typename T>
 __global__ void channel_squares_kernel(ImageShape shape, std::int64_t rows, const T* x, const double* sums,
                                        double* squares) {
@@ -87,23 +86,37 @@ __global__ void channel_squares_kernel(ImageShape shape, std::int64_t rows, cons
     store_part(squares, sum);
 }
 
+// moments [2, channels]: Σ x and Σ x² of `count` numbers, of what the two kernels above have left.
+__global__ void add_moments_kernel(const double* sums, const double* squares, std::int64_t channels,
+                                   int parts, double count, double* moments) {
+    for (std::int64_t c = first_item(); c < channels; c += stride()) {
+        const double sum = sum_of_parts(sums, c, parts);
+        const auto mean = static_cast<double>(static_cast<float>(sum / count));
+        moments[c] = sum;
+        moments[channels + c] = sum_of_parts(squares, c, parts) + mean * (2 * sum - count * mean);
+    }
+}
+
+// `count`: numbers of a channel in the whole batch, whose moments these are.
 template <typename T>
-__global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
-                                  const float* b, const double* sums, const double* squares, float* running,
-                                  float* saved, T* y) {
-    const Channel at(norm.x, rows);
+__global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x, const double* moments,
+                                  double count, const float* w, const float* b, float* running, float* saved,
+                                  T* y) {
     const std::int64_t c = blockIdx.x, channels = norm.x.channels;
-    const double count = at.count(), square = channel_sum(squares);
-    const auto mean = static_cast<float>(channel_sum(sums) / count);
-    const auto scale = static_cast<float>(rsqrt(square / count + static_cast<double>(kNormEpsilon)));
+    const double middle = moments[c] / count, difference = moments[channels + c] / count - middle * middle,
+                 variance = difference < 0 ? 0 : difference;  // also where it is no number
+    const auto mean = static_cast<float>(middle);
+    const auto scale = static_cast<float>(rsqrt(variance + static_cast<double>(kNormEpsilon)));
     if (is_first_of_channel()) {
         saved[c] = mean;
         saved[channels + c] = scale;
-        const auto unbiased = static_cast<float>(square / fmax(count - 1, 1.0));
-        running[c] += kNormMomentum * (mean - running[c]);
-        running[channels + c] += kNormMomentum * (unbiased - running[channels + c]);
+        if (isfinite(variance)) {
+            const auto unbiased = static_cast<float>(variance * count / fmax(count - 1, 1.0));
+            running[c] += kNormMomentum * (mean - running[c]);
+            running[channels + c] += kNormMomentum * (unbiased - running[channels + c]);
+        }
     }
-    scale_channel(at, x, w[c] * scale, b[c] - mean * w[c] * scale, norm.relu, y);
+    scale_channel(Channel(norm.x, rows), x, w[c] * scale, b[c] - mean * w[c] * scale, norm.relu, y);
 }
 
 template <typename T>
@@ -114,12 +127,11 @@ __global__ void batch_norm_inference_kernel(BatchNorm norm, std::int64_t rows, c
     scale_channel(Channel(norm.x, rows), x, factor, b[c] - running[c] * factor, norm.relu, y);
 }
 
-// The gradient reads six numbers and writes two for each, in two kernels. The first leaves in dx what comes
-// through ReLU.
+// Leaves in dx what comes through ReLU.
 template <typename T>
-__global__ void batch_norm_sums_kernel(BatchNorm norm, std::int64_t rows, const T* x, const T* y,
-                                       const float* saved, const T* dy, T* dx, double* gradients,
-                                       double* products) {
+__global__ void batch_norm_backward_sums_kernel(BatchNorm norm, std::int64_t rows, const T* x, const T* y,
+                                                const float* saved, const T* dy, T* dx, double* gradients,
+                                                double* products) {
     const std::int64_t c = blockIdx.x;
     const float mean = saved[c], scale = saved[norm.x.channels + c];
     double gradient = 0, product = 0;
@@ -133,22 +145,28 @@ __global__ void batch_norm_sums_kernel(BatchNorm norm, std::int64_t rows, const 
     store_part(products, product);
 }
 
+// Of what that has left: sums [2, channels].
+__global__ void add_gradient_parts_kernel(const double* gradients, const double* products,
+                                          std::int64_t channels, int parts, double* sums, float* dw,
+                                          float* db) {
+    for (std::int64_t c = first_item(); c < channels; c += stride()) {
+        const double gradient = sum_of_parts(gradients, c, parts), product = sum_of_parts(products, c, parts);
+        sums[c] = gradient;
+        sums[channels + c] = product;
+        db[c] = static_cast<float>(gradient);
+        dw[c] = static_cast<float>(product);
+    }
+}
+
 template <typename T>
 __global__ void batch_norm_backward_kernel(BatchNorm norm, std::int64_t rows, const T* x, const float* w,
-                                           const float* saved, const double* gradients,
-                                           const double* products, T* dx, float* dw, float* db) {
-    const Channel at(norm.x, rows);
-    const std::int64_t c = blockIdx.x;
-    const float mean = saved[c], scale = saved[norm.x.channels + c];
-    const double gradient = channel_sum(gradients), product = channel_sum(products);
-    if (is_first_of_channel()) {
-        dw[c] = static_cast<float>(product);
-        db[c] = static_cast<float>(gradient);
-    }
-    const auto mean_gradient = static_cast<float>(gradient / at.count()),
-               mean_product = static_cast<float>(product / at.count());
+                                           const float* saved, const double* sums, double count, T* dx) {
+    const std::int64_t c = blockIdx.x, channels = norm.x.channels;
+    const float mean = saved[c], scale = saved[channels + c];
+    const auto mean_gradient = static_cast<float>(sums[c] / count),
+               mean_product = static_cast<float>(sums[channels + c] / count);
     const float factor = w[c] * scale;
-    at.each([&](std::int64_t i) {
+    Channel(norm.x, rows).each([&](std::int64_t i) {
         const float change = mean_gradient + (read(x[i]) - mean) * scale * mean_product;
         write(dx[i], factor * (read(dx[i]) - change));
     });
@@ -175,6 +193,10 @@ dim3 blocks_of(ImageShape shape) {
     return {static_cast<unsigned>(shape.channels), static_cast<unsigned>(parts)};
 }
 
+double numbers_of_channel(const BatchNorm& norm, std::int64_t rows) {
+    return static_cast<double>(rows * norm.x.height * norm.x.width);
+}
+
 }  // namespace
 
 void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, Workspace& workspace,
@@ -190,21 +212,33 @@ void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, Workspac
            static_cast<int>(blocks.y), db.data<float>());
 }
 
-void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& running, const Tensor& saved, const Tensor& y, Workspace& workspace,
-                cudaStream_t stream) {
+// Three kernels: the mean has to be known before the squares.
+void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums, Workspace& workspace,
+                     cudaStream_t stream) {
     const dim3 blocks = blocks_of(norm.x);
-    const std::int64_t parts = norm.x.channels * blocks.y;
-    auto* sums = workspace.take<double>(2 * parts);
-    if (sums == nullptr) return;
-    auto* squares = sums + parts;
+    const std::int64_t channels = norm.x.channels, parts = channels * blocks.y;
+    auto* part_sums = workspace.take<double>(2 * parts);
+    if (part_sums == nullptr) return;
+    auto* part_squares = part_sums + parts;
     with_number(x.type(), [&](auto number) {
         using T = decltype(number);
         const T* in = x.data<T>();
-        launch(sum_channels_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, sums);
-        launch(channel_squares_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, sums, squares);
-        launch(batch_norm_kernel<T>, blocks, kThreads, stream, norm, x.rows(), in, w.data<float>(),
-               b.data<float>(), sums, squares, running.data<float>(), saved.data<float>(), y.data<T>());
+        launch(sum_channels_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, part_sums);
+        launch(channel_squares_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, part_sums,
+               part_squares);
+    });
+    launch(add_moments_kernel, blocks_for(channels), kThreads, stream, part_sums, part_squares, channels,
+           static_cast<int>(blocks.y), numbers_of_channel(norm, x.rows()), sums.data<double>());
+}
+
+void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
+                const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved, const Tensor& y,
+                cudaStream_t stream) {
+    with_number(x.type(), [&](auto number) {
+        using T = decltype(number);
+        launch(batch_norm_kernel<T>, blocks_of(norm.x), kThreads, stream, norm, x.rows(), x.data<T>(),
+               sums.data<double>(), numbers_of_channel(norm, rows), w.data<float>(), b.data<float>(),
+               running.data<float>(), saved.data<float>(), y.data<T>());
     });
 }
 
@@ -217,21 +251,30 @@ void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& 
     });
 }
 
-void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& w,
-                         const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& dw,
-                         const Tensor& db, Workspace& workspace, cudaStream_t stream) {
+void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& saved,
+                              const Tensor& dy, const Tensor& dx, const Tensor& sums, const Tensor& dw,
+                              const Tensor& db, Workspace& workspace, cudaStream_t stream) {
     const dim3 blocks = blocks_of(norm.x);
-    const std::int64_t parts = norm.x.channels * blocks.y;
+    const std::int64_t channels = norm.x.channels, parts = channels * blocks.y;
     auto* gradients = workspace.take<double>(2 * parts);
     if (gradients == nullptr) return;
     auto* products = gradients + parts;
-    with_number(x.type(), [&](auto number) {
+    with_number(dx.type(), [&](auto number) {
         using T = decltype(number);
-        launch(batch_norm_sums_kernel<T>, blocks, kThreads, stream, norm, x.rows(), x.data<T>(), y.data<T>(),
-               saved.data<float>(), dy.data<T>(), dx.data<T>(), gradients, products);
-        launch(batch_norm_backward_kernel<T>, blocks, kThreads, stream, norm, x.rows(), x.data<T>(),
-               w.data<float>(), saved.data<float>(), gradients, products, dx.data<T>(), dw.data<float>(),
-               db.data<float>());
+        launch(batch_norm_backward_sums_kernel<T>, blocks, kThreads, stream, norm, x.rows(), x.data<T>(),
+               y.data<T>(), saved.data<float>(), dy.data<T>(), dx.data<T>(), gradients, products);
+    });
+    launch(add_gradient_parts_kernel, blocks_for(channels), kThreads, stream, gradients, products, channels,
+           static_cast<int>(blocks.y), sums.data<double>(), dw.data<float>(), db.data<float>());
+}
+
+void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
+                         const Tensor& sums, std::int64_t rows, const Tensor& dx, cudaStream_t stream) {
+    with_number(dx.type(), [&](auto number) {
+        using T = decltype(number);
+        launch(batch_norm_backward_kernel<T>, blocks_of(norm.x), kThreads, stream, norm, x.rows(),
+               x.data<T>(), w.data<float>(), saved.data<float>(), sums.data<double>(),
+               numbers_of_channel(norm, rows), dx.data<T>());
     });
 }
 
