@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the ranks that have the same slice of a sum, one of each node, add it up over Gloo.
-// node_communicator.cpp calls it, parallel/world.cpp connects it.
+// How ranks that are each other's like, one of each node, add up what their nodes have, over Gloo.
+// node_communicator.cpp calls it, parallel/world.cpp makes the meshes.
 #ifndef TRAINER_PARALLEL_BETWEEN_NODES_HPP
 #define TRAINER_PARALLEL_BETWEEN_NODES_HPP
 
@@ -16,12 +16,15 @@
 
 namespace dp::trainer {
 
-// In place, a tensor of f32. Every rank calls, in the same order; all have the same bits then.
-using SliceSum = std::function<Result<void>(const Tensor& slice)>;
+// In place. Every rank of a mesh calls, in the same order; all have the same bits then. The mesh has no other
+// use.
+using SumBetween = std::function<Result<void>(const Tensor& numbers)>;
 
-// Between the ranks of a mesh, which has no other use from now on. `index`: which slices they have, the same
-// on all of them.
-Result<SliceSum> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std::int64_t index);
+// Of slices of any length, f32. `index`: which slices they have, the same on all of them.
+Result<SumBetween> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std::int64_t index);
+
+// Of few numbers, f64: what a socket takes without being read, at most.
+Result<SumBetween> sum_few_between_nodes(std::shared_ptr<::gloo::Context> mesh);
 
 }  // namespace dp::trainer
 

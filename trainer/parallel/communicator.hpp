@@ -29,6 +29,9 @@ class Communicator {
     // for: f32, f64 or i64. The result has the same bits on every rank.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
+    // A sum of few f64 numbers that is asked for often, also while those of start_sum() go on.
+    virtual Result<void> sum_few(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
+
     // In place, of any type: a rank brings its part of the tensor (partition.hpp) and then has those of all.
     // Every rank calls, in the same order as the others; no sum goes on meanwhile.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;

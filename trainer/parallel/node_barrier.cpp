@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/parallel/node_barrier.hpp"
 
+#include <fmt/format.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -64,6 +65,22 @@ NodeBarrier::Outcome NodeBarrier::wait(std::chrono::milliseconds patience) {
 void NodeBarrier::break_off() {
     shared_.state.fetch_or(kBroken);
     wake_all(shared_.state);
+}
+
+Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience) {
+    switch (barrier.wait(patience)) {
+        case NodeBarrier::Outcome::passed:
+            return {};
+        case NodeBarrier::Outcome::broken:
+            return fail(Fault::world,
+                        "a sum or an update in this node's memory broke off: another rank has died or "
+                        "its node is cut off, see the lines before this one");
+        default:
+            return fail(Fault::world,
+                        fmt::format("a sum or an update in this node's memory waited {} minutes "
+                                    "for another rank of this node; see what it does",
+                                    patience.count() / 60000));
+    }
 }
 
 }  // namespace dp::trainer

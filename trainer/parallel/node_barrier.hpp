@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "trainer/result.hpp"
+
 namespace dp::trainer {
 
 // The part in shared memory, of zeros at the beginning. No locks: a rank may be killed at any instruction.
@@ -39,6 +41,9 @@ class NodeBarrier {
     const std::uint32_t ranks_;
     std::uint32_t passed_;
 };
+
+// The same, with what came between in words.
+Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience);
 
 }  // namespace dp::trainer
 

@@ -13,6 +13,7 @@
 
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/background.hpp"
+#include "trainer/parallel/few_sums.hpp"
 #include "trainer/parallel/neighbours.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
@@ -25,8 +26,9 @@ namespace {
 class NodeCommunicator final : public Communicator {
  public:
     // `sum_between`: over this rank and its like on the other nodes; empty where there are none.
-    NodeCommunicator(std::unique_ptr<Communicator> world, SliceSum sum_between, const NodePlace& place,
-                     Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
+    // `few`: nullopt where only the world can add up few numbers.
+    NodeCommunicator(std::unique_ptr<Communicator> world, SumBetween sum_between, std::optional<FewSums> few,
+                     const NodePlace& place, Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
                      std::chrono::milliseconds patience)
         : world_(std::move(world)),
           sum_between_(std::move(sum_between)),
@@ -34,14 +36,15 @@ class NodeCommunicator final : public Communicator {
           patience_(patience),
           memory_(std::move(memory)),
           barrier_(memory_->barrier(), static_cast<std::uint32_t>(place.neighbours.size())),
+          few_(std::move(few)),
           neighbours_(std::move(neighbours)) {}
     // A sum that still goes on has nobody left who asks for it.
-    ~NodeCommunicator() override { barrier_.break_off(); }
+    ~NodeCommunicator() override { break_off(); }
 
     // Ends its waits with an error as soon as a neighbour is gone, or the world is being ended.
     Result<void> watch(const NodeSetting& setting) {
-        if (setting.on_end) ending_ = setting.on_end([this] { barrier_.break_off(); });
-        return neighbours_.watch([this] { barrier_.break_off(); });
+        if (setting.on_end) ending_ = setting.on_end([this] { break_off(); });
+        return neighbours_.watch([this] { break_off(); });
     }
 
     std::string_view name() const override { return "node-memory"; }
@@ -50,6 +53,10 @@ class NodeCommunicator final : public Communicator {
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         return world_->all_reduce(tensor, reduction);
+    }
+    Result<void> sum_few(const Tensor& tensor) override {
+        return few_ && FewSums::takes(tensor) ? broken_off_unless(few_->sum(tensor))
+                                              : world_->sum_few(tensor);
     }
     Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
 
@@ -82,15 +89,16 @@ class NodeCommunicator final : public Communicator {
     }
 
     std::optional<NodeShare> node_share() const override { return share_; }
-    Result<void> meet_on_node() override { return broken_off_unless(meet()); }
+    Result<void> meet_on_node() override { return broken_off_unless(meet(barrier_, patience_)); }
 
  private:
     std::unique_ptr<Communicator> world_;
-    SliceSum sum_between_;
+    SumBetween sum_between_;
     NodeShare share_;
     std::chrono::milliseconds patience_;
     std::shared_ptr<NodeMemory> memory_;
     NodeBarrier barrier_;
+    std::optional<FewSums> few_;
     bool is_summing_ = false;
     // These end before what they use, the last first.
     Background background_;
@@ -103,15 +111,19 @@ class NodeCommunicator final : public Communicator {
         return memory_->find(tensor.data<std::byte>(), tensor.bytes());
     }
 
+    void break_off() {
+        barrier_.break_off();
+        if (few_) few_->break_off();
+    }
     // The neighbours need not wait until this process has ended.
     Result<void> broken_off_unless(Result<void> done) {
-        if (!done) barrier_.break_off();
+        if (!done) break_off();
         return done;
     }
 
     Result<void> sum(const std::vector<NodeMemory::Part>& parts) {
         memory_->announce(parts.front());
-        if (auto all = meet(); !all) return all;  // the numbers of all are there
+        if (auto all = meet(barrier_, patience_); !all) return all;  // the numbers of all are there
         if (!memory_->all_announced(parts.front()))
             return fail(Fault::world,
                         "the ranks of this node reduce different tensors: a mistake in the trainer");
@@ -147,22 +159,6 @@ class NodeCommunicator final : public Communicator {
         if (auto summed = sum_between_(all); !summed) return summed;
         copy_each(true);
         return {};
-    }
-
-    Result<void> meet() {
-        switch (barrier_.wait(patience_)) {
-            case NodeBarrier::Outcome::passed:
-                return {};
-            case NodeBarrier::Outcome::broken:
-                return fail(Fault::world,
-                            "a sum or an update in this node's memory broke off: another rank has died or "
-                            "its node is cut off, see the lines before this one");
-            default:
-                return fail(Fault::world,
-                            fmt::format("a sum or an update in this node's memory waited {} minutes for "
-                                        "another rank of this node; see what it does",
-                                        patience_.count() / 60000));
-        }
     }
 };
 
@@ -242,14 +238,23 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
         if (!failure->empty()) return SharedNodes{std::move(world), *failure};
     }
 
-    SliceSum sum_between;
+    SumBetween sum_between;
+    FewSums::Connect connect_few;
     if (place.nodes > 1 && !place.counterparts.empty()) {
-        auto connected = setting.connect(place.counterparts, place.index);
+        auto mesh = setting.connect("between-nodes", place.counterparts);
+        if (!mesh) return tl::make_unexpected(mesh.error());
+        auto connected = sum_between_nodes(std::move(*mesh), place.index);
         if (!connected) return tl::make_unexpected(connected.error());
         sum_between = std::move(*connected);
+        connect_few = [connect = setting.connect, ranks = place.counterparts] {
+            return connect("few-between-nodes", ranks).and_then(sum_few_between_nodes);
+        };
     }
+    std::optional<FewSums> few;
+    if (place.nodes * place.fewest == world->size())  // then each rank has its like on all nodes
+        few.emplace(meeting.memory(), place.fewest, setting.patience, std::move(connect_few));
     auto made =
-        std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), place,
+        std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), std::move(few), place,
                                            meeting.take_neighbours(), meeting.memory(), setting.patience);
     if (auto watched = made->watch(setting); !watched) return tl::make_unexpected(watched.error());
     device.set_shared_memory(

@@ -24,8 +24,11 @@ namespace dp::trainer {
 // What it needs of the world. The tests have one of threads.
 struct NodeSetting {
     std::int64_t node = 0;  // this rank's; a number that its neighbours have, too, and no other rank
-    // Connects these ranks of the world, one of each node, which all call. `index`: which slices they have.
-    std::function<Result<SliceSum>(std::vector<std::uint32_t> ranks, std::int64_t index)> connect;
+    // Connects these ranks of the world, one of each node, which all call; a new mesh for each name. As long
+    // as there is a communicator.
+    std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name,
+                                                           std::vector<std::uint32_t> ranks)>
+        connect;
     // Calls what it is given, once the world is being ended, for as long as its result lives. May be empty.
     std::function<std::shared_ptr<void>(std::function<void()>)> on_end;
     std::string unwanted;  // why this rank does not want to share memory; "" where it does

@@ -100,10 +100,6 @@ NodeMemory::Header& NodeMemory::header(std::size_t rank) const {
     return *reinterpret_cast<Header*>(headers_[rank].begin());
 }
 
-SharedBarrier& NodeMemory::barrier() {
-    return header(0).barrier;
-}
-
 std::shared_ptr<void> NodeMemory::allocate(std::size_t bytes) {
     const std::size_t pages = whole_pages(bytes);
     if (!grow(files_[me_]->get(), end_, pages)) return nullptr;

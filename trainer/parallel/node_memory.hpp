@@ -49,8 +49,16 @@ class NodeMemory {
     // The others' files by index; the place `me` is empty. To be called once.
     Result<void> add_others(std::vector<Fd> files, std::size_t me);
 
+    std::size_t ranks() const { return files_.size(); }
+    std::size_t me() const { return me_; }
+
     // The node's, in the memory of the first rank.
-    SharedBarrier& barrier();
+    SharedBarrier& barrier() { return header(0).barrier; }
+
+    // For few_sums.hpp: a barrier of its own, and of each rank two places for so many numbers.
+    static constexpr std::int64_t kFew = 2048;
+    SharedBarrier& few_barrier() { return header(0).few_barrier; }
+    double* few(std::size_t rank, unsigned turn) const { return header(rank).few[turn]; }
 
     // So many zeros; null where there is no memory. Every rank allocates as much in the same order, which
     // makes the places the same.
@@ -78,11 +86,12 @@ class NodeMemory {
  private:
     // What each rank's file begins with.
     struct Header {
-        SharedBarrier barrier;
+        SharedBarrier barrier, few_barrier;
         // The last two, in turns: who is ahead may announce the next one while others look at this one.
         struct {
             std::atomic<std::uint64_t> offset, bytes;
         } announced[2];
+        alignas(64) double few[2][kFew];
     };
     // What was allocated at one time, in the memories of all.
     struct Block {

@@ -106,10 +106,11 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
                                                           Device& device) {
     NodeSetting setting;
     setting.node = context_->world().node_rank;
-    setting.connect = [this](std::vector<std::uint32_t> ranks, std::int64_t index) -> Result<SliceSum> {
-        auto mesh = gloo_mesh(*context_, {"trainer/between-nodes", std::move(ranks)});
+    setting.connect = [this](const std::string& name,
+                             std::vector<std::uint32_t> ranks) -> Result<std::shared_ptr<::gloo::Context>> {
+        auto mesh = gloo_mesh(*context_, {"trainer/" + name, std::move(ranks)});
         if (!mesh) return from(mesh.error());
-        return sum_between_nodes(std::move(*mesh), index);
+        return std::move(*mesh);
     };
     // Like Gloo's, waits for a rank that is stopped or cut off end with the step.
     setting.on_end = [this](std::function<void()> end) -> std::shared_ptr<void> {

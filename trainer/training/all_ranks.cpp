@@ -23,8 +23,7 @@ AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Obs
       sums_(device.make(Type::f64, {2})) {
     if (communicator.size() == 1) return;
     model.set_whole_batch({communicator.size(), [this](const Tensor& sums) {
-                               if (whole_batches_)
-                                   whole_batches_ = communicator_.all_reduce(sums, Reduction::sum);
+                               if (whole_batches_) whole_batches_ = communicator_.sum_few(sums);
                            }});
 }
 

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -134,6 +136,68 @@ TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
             EXPECT_EQ(gradients.data<float>()[0], 3);
         }
     });
+}
+
+// On nodes with as many ranks each by a way of its own, on others through the world.
+TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
+             {0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 1}}) {
+        const auto ranks = static_cast<std::int64_t>(nodes.size());
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared);
+            const Tensor large = device->make_to_sum(Type::f32, {1 << 20});
+            fill(large, rank, 0);
+            ASSERT_TRUE(shared->communicator->start_sum(large));
+            for (const std::int64_t count : {1, 2, 64, 2048, 2049, 7}) {
+                for (std::int64_t round = 0; round < 20; ++round) {
+                    std::vector<double> mine, expected;
+                    for (std::int64_t i = 0; i < count; ++i) {
+                        mine.push_back(static_cast<double>((rank + 1) * (i + 1) + round) / 3);
+                        expected.push_back(
+                            static_cast<double>(ranks * (ranks + 1) / 2 * (i + 1) + ranks * round) / 3);
+                    }
+                    const Tensor few = device->copy_of<double>(Type::f64, {count}, mine);
+                    const auto done = shared->communicator->sum_few(few);
+                    ASSERT_TRUE(done) << done.error().message;
+                    const auto values = device->values_of<double>(few);
+                    for (std::size_t i = 0; i < values.size(); ++i)
+                        ASSERT_NEAR(values[i], expected[i], 1e-12 * expected[i]) << count << ", " << round;
+                    const std::vector bits{std::bit_cast<std::int64_t>(values.back()),
+                                           -std::bit_cast<std::int64_t>(values.back())};
+                    const Tensor most = device->copy_of<std::int64_t>(Type::i64, {2}, bits);
+                    ASSERT_TRUE(shared->communicator->all_reduce(most, Reduction::max));
+                    EXPECT_EQ(device->values_of<std::int64_t>(most), bits) << "the same bits on all";
+                }
+            }
+            ASSERT_TRUE(shared->communicator->finish_sums());
+            EXPECT_EQ(wrong_sums(shared->communicator->sum_of(large), static_cast<int>(nodes.size()), 0), 0);
+            ASSERT_TRUE(shared->communicator->meet_on_node()) << "before the first frees it";
+        });
+    }
+}
+
+TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfFewNumbersWithAnError) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{0, 0, 0}, {0, 0, 1, 1}}) {
+        std::atomic<int> told = 0;
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared);
+            const Tensor few = device->make(Type::f64, {10});
+            ASSERT_TRUE(shared->communicator->sum_few(few));
+            if (rank == 1) return;  // its connections close
+            const auto done = shared->communicator->sum_few(few);
+            ASSERT_FALSE(done);
+            EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
+                << done.error().message;
+            EXPECT_FALSE(shared->communicator->sum_few(few)) << "and it stays so";
+            EXPECT_FALSE(shared->communicator->meet_on_node());
+            ++told;
+        });
+        EXPECT_EQ(told, static_cast<int>(nodes.size()) - 1) << ::testing::PrintToString(nodes);
+    }
 }
 
 TEST(NodeCommunicatorTest, EachKnowsItsShareOfItsNode) {

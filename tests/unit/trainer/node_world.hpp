@@ -42,13 +42,13 @@ inline std::shared_ptr<::gloo::Context> connect(::gloo::rendezvous::Store& store
 inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const std::vector<int>& nodes,
                                       int rank, Device& device, NodeSetting setting = {}) {
     setting.node = nodes[static_cast<std::size_t>(rank)];
-    setting.connect = [&store, rank](const std::vector<std::uint32_t>& ranks,
-                                     std::int64_t index) -> Result<SliceSum> {
-        std::string name = "between";
+    setting.connect =
+        [&store, rank](const std::string& what,
+                       const std::vector<std::uint32_t>& ranks) -> Result<std::shared_ptr<::gloo::Context>> {
+        std::string name = what;
         for (const auto member : ranks) name += "-" + std::to_string(member);
         const auto place = std::find(ranks.begin(), ranks.end(), static_cast<std::uint32_t>(rank));
-        return sum_between_nodes(connect(store, name, static_cast<int>(place - ranks.begin()), ranks.size()),
-                                 index);
+        return connect(store, name, static_cast<int>(place - ranks.begin()), ranks.size());
     };
     return share_nodes(make_gloo(connect(store, "world", rank, nodes.size())), device, setting);
 }
