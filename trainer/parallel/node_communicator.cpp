@@ -251,8 +251,7 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
         };
     }
     std::optional<FewSums> few;
-    if (place.nodes * place.fewest == world->size())  // then each rank has its like on all nodes
-        few.emplace(meeting.memory(), place.fewest, setting.patience, std::move(connect_few));
+    if (place.is_even) few.emplace(meeting.memory(), place.fewest, setting.patience, std::move(connect_few));
     auto made =
         std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), std::move(few), place,
                                            meeting.take_neighbours(), meeting.memory(), setting.patience);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 
 namespace dp::trainer {
@@ -10,10 +11,25 @@ namespace {
 
 constexpr std::int64_t kLine = 64 / sizeof(float);
 
+// The ranks of each node, ascending.
+using RanksOfNodes = std::map<std::int64_t, std::vector<std::uint32_t>>;
+
+bool is_even(const RanksOfNodes& nodes) {
+    std::vector<std::vector<std::uint32_t>> in_order;
+    for (const auto& node : nodes) in_order.push_back(node.second);
+    std::sort(in_order.begin(), in_order.end());  // by their first ranks
+    for (std::size_t i = 1; i < in_order.size(); ++i) {
+        const auto &one = in_order[i - 1], &next = in_order[i];
+        if (one.size() != next.size()) return false;
+        if (!std::equal(one.begin(), one.end(), next.begin(), std::less<>())) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t rank) {
-    std::map<std::int64_t, std::vector<std::uint32_t>> nodes;
+    RanksOfNodes nodes;
     for (std::size_t i = 0; i < node_of_rank.size(); ++i)
         nodes[node_of_rank[i]].push_back(static_cast<std::uint32_t>(i));
 
@@ -28,6 +44,7 @@ NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t r
         place.fewest = std::min(place.fewest, ranks);
         place.has_neighbours_anywhere = place.has_neighbours_anywhere || ranks > 1;
     }
+    place.is_even = is_even(nodes);
     if (place.index >= place.fewest) return place;
     for (const auto& node : nodes)
         place.counterparts.push_back(node.second[static_cast<std::size_t>(place.index)]);

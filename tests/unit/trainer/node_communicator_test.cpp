@@ -138,10 +138,10 @@ TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
     });
 }
 
-// On nodes with as many ranks each by a way of its own, on others through the world.
+// Where nodes are even by a way of its own, elsewhere through the world.
 TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
     for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
-             {0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 1}}) {
+             {0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 2, 2}, {0, 1, 2, 0, 2, 1}, {0, 0, 0, 1}}) {
         const auto ranks = static_cast<std::int64_t>(nodes.size());
         as_threads(nodes.size(), [&](auto& store, int rank) {
             const auto device = open_cpu(1);

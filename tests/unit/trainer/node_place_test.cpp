@@ -50,6 +50,26 @@ TEST(PlaceAmong, FindsNeighboursAndCounterparts) {
     EXPECT_EQ(place_among(std::vector<std::int64_t>{3, 5, 3}, 0).nodes, 2);
 }
 
+TEST(PlaceAmong, IsEvenWhereEachRankHasItsLikeOnAllNodesInOneOrder) {
+    struct Case {
+        std::vector<std::int64_t> nodes;
+        bool is_even;
+    };
+    for (const auto& [nodes, is_even] : std::vector<Case>{{{0}, true},
+                                                          {{0, 0, 0}, true},
+                                                          {{0, 0, 1, 1, 2, 2}, true},
+                                                          {{2, 2, 1, 1, 0, 0}, true},
+                                                          {{0, 1, 2, 0, 1, 2}, true},
+                                                          {{0, 1, 2}, true},
+                                                          {{0, 0, 1}, false},
+                                                          {{0, 1, 1}, false},
+                                                          {{0, 1, 2, 0, 2, 1}, false},
+                                                          {{0, 1, 1, 0}, false}})
+        for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+            EXPECT_EQ(place_among(nodes, static_cast<std::int64_t>(rank)).is_even, is_even)
+                << ::testing::PrintToString(nodes);
+}
+
 TEST(SlicesOf, ASliceIsWorthARank) {
     struct Case {
         std::int64_t numbers, ranks, slices;
