@@ -283,6 +283,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     writable = all_or_none(writable, device, **communicator);
     if (!writable) return writable;
     if (options.verb == Verb::measure) {
+        if (const auto line = not_written_by_measuring(options)) report.line(*line);
         auto measured = measure(info, *model, *data, settings, options.measure, device, **communicator);
         if (!measured) return tl::make_unexpected(with_advice(measured.error(), device, memory_case));
         facts.memory_peak = device.memory().peak();

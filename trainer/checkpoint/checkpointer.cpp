@@ -174,7 +174,7 @@ Result<std::optional<Restored>> Checkpointer::restore() {
     if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
     // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
     if (is_first()) keep_newest(plan_.directory, plan_.keep);
-    return Restored{progress, manifest->precision, manifest->stopped_by};
+    return Restored{progress, manifest->precision, manifest->samples_at_once, manifest->stopped_by};
 }
 
 // ---- save
@@ -209,6 +209,7 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
     if (!facts) return tl::make_unexpected(facts.error());
     Manifest manifest{now_.training, data_source_, progress, {}, {}};
     manifest.precision = now_.precision;
+    manifest.samples_at_once = now_.samples_at_once;
     manifest.stopped_by = stopped_by;
     for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.elements()});
     bool all_finite = true;

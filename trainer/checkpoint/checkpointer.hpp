@@ -30,8 +30,9 @@ namespace dp::trainer {
 // What was found in a checkpoint, besides the vectors.
 struct Restored {
     Progress progress;
-    std::string precision;   // of the training that wrote it
-    std::string stopped_by;  // the signal that it ended with; "": none
+    std::string precision;         // of the training that wrote it
+    std::int64_t samples_at_once;  // by it; 0: it does not say
+    std::string stopped_by;        // the signal that it ended with; "": none
 };
 
 class Checkpointer {

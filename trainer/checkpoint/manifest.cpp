@@ -125,6 +125,7 @@ std::string text_of(const Manifest& manifest) {
         {"skipped_in_epoch", progress.skipped_in_epoch},
         {"bad_in_a_row", progress.bad_in_a_row},
     };
+    if (manifest.samples_at_once != 0) json["samples_at_once"] = manifest.samples_at_once;
     if (!manifest.stopped_by.empty()) json["stopped_by"] = manifest.stopped_by;
     json["parameters"] = json_of(training.parameters);
     json["buffers"] = json_of(training.buffers);
@@ -152,6 +153,7 @@ Result<Manifest> manifest_of(std::string_view text) {
         training.shape = json.at("shape").get<std::map<std::string, std::int64_t>>();
         training.optimizer = json.at("optimizer").get<std::string>();
         manifest.precision = json.value("precision", "fp32");  // older ones do not say it
+        manifest.samples_at_once = json.value("samples_at_once", std::int64_t{0});
         manifest.stopped_by = json.value("stopped_by", "");
         training.seed = json.at("seed").get<std::uint64_t>();
         training.samples = count_of(json, "samples");

@@ -83,6 +83,9 @@ struct Manifest {
     std::vector<StoredShard> shards;  // by rank
     // Of the training, for people: the numbers are f32 in any, and a training in another goes on from them.
     std::string precision = "fp32";
+    // Of a model that looks at whole batches, for people: samples that all ranks together took at once; else
+    // 0.
+    std::int64_t samples_at_once = 0;
     // The signal that the training ended with, "SIGTERM"; "": with none. For people, too: where Slurm ends
     // srun together with the ranks, nobody hears what these say.
     std::string stopped_by = {};
@@ -100,7 +103,8 @@ struct Continuation {
     std::vector<std::string> vectors;  // that it needs
     std::int64_t total_steps;
     std::int64_t world, batch, accumulate;  // for the advice
-    std::string precision = "fp32";         // for the manifest
+    std::string precision = "fp32";         // this and the next for the manifest
+    std::int64_t samples_at_once = 0;
 };
 
 // An error says what does not fit, and what to give instead.

@@ -31,7 +31,8 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
             world,
             settings.batch,
             settings.accumulate,
-            std::string(name_of(settings.precision))};
+            std::string(name_of(settings.precision)),
+            model.looks_at_whole_batch() ? settings.batch * world : 0};
 }
 
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
@@ -55,6 +56,7 @@ Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optim
                Observer& observer)
     : plan_(settings.checkpoints),
       precision_(settings.precision),
+      samples_at_once_(settings.batch * communicator.size()),
       schedule_(schedule),
       observer_(observer),
       speaks_(communicator.rank() == 0),
@@ -68,9 +70,10 @@ Result<std::optional<Progress>> Saving::restore() {
     const auto restored = checkpointer_.restore();
     if (!restored) return tl::make_unexpected(restored.error());
     if (*restored) {
-        const std::int64_t step = (*restored)->progress.step;
+        const Restored& found = **restored;
+        const std::int64_t step = found.progress.step;
         observer_.on_resume({step, checkpointer_.path_of(step), std::string(name_of(precision_)),
-                             (*restored)->precision, (*restored)->stopped_by},
+                             found.precision, found.stopped_by, samples_at_once_, found.samples_at_once},
                             schedule_);
     }
     observer_.on_phase(Phase::compute);

@@ -45,6 +45,7 @@ class Saving {
  private:
     const CheckpointPlan& plan_;
     Precision precision_;
+    std::int64_t samples_at_once_;
     const Schedule& schedule_;
     Observer& observer_;
     bool speaks_;  // rank 0: one line is enough

@@ -52,6 +52,7 @@ class Model {
     ParameterSet& parameters() { return parameters_; }
     const ParameterSet& parameters() const { return parameters_; }
 
+    virtual bool looks_at_whole_batch() const { return false; }
     // Until then a rank's batch is the whole one.
     void set_whole_batch(WholeBatch whole) { whole_batch_ = std::move(whole); }
 

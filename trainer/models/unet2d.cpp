@@ -277,6 +277,8 @@ class Unet2d final : public Model {
         }
     }
 
+    bool looks_at_whole_batch() const override { return true; }
+
     std::map<std::string, std::int64_t> shape() const override {
         return {{"image_size", image_.width}, {"init_features", features_}};
     }

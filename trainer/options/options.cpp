@@ -344,6 +344,17 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
                     directory, advice)};
 }
 
+std::optional<std::string> not_written_by_measuring(const Options& options) {
+    std::vector<std::string_view> asked;
+    if (!options.checkpoints.directory.empty()) asked.emplace_back("--checkpoint-dir");
+    if (options.metrics) asked.emplace_back("--metrics");
+    if (options.tensorboard) asked.emplace_back("--tensorboard");
+    if (options.dump) asked.emplace_back("--dump-parameters");
+    if (asked.empty()) return std::nullopt;
+    return fmt::format("measure-performance makes one step again and again: it saves nothing for {}",
+                       fmt::join(asked, ", "));
+}
+
 DataRequest data_request(const Options& options, const ModelInfo& info, const ModelShape& shape) {
     return {.set = info.data,
             .directory = options.data_directory,

@@ -100,6 +100,9 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there);
 // Pure: the model's defaults with what the user said on top.
 Settings settings_for(const Options& options, const ModelInfo& info);
 
+// Pure: of a measurement, the sentence that says what it does not write although that was asked for.
+std::optional<std::string> not_written_by_measuring(const Options& options);
+
 // Pure: the data set that it trains on.
 DataRequest data_request(const Options& options, const ModelInfo& info, const ModelShape& shape);
 

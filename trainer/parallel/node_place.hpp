@@ -25,7 +25,7 @@ struct NodePlace {
     bool has_neighbours_anywhere = false;  // a node has more than one rank
     // Each rank of the world has its like on all nodes, and of each index they are on the nodes in the same
     // order: what they add up in that order, each for itself, has the same bits for all.
-    bool is_even = true;
+    bool is_even = false;
 };
 
 // `node_of_rank`: any number that is the same for the ranks of a node.

@@ -94,8 +94,16 @@ std::string resume_line(const ResumeReport& report, std::int64_t steps) {
             : fmt::format(" in {}, and the rest is made in {}", report.saved_precision, report.precision);
     const std::string stopped =
         report.stopped_by.empty() ? "" : fmt::format("; {} had stopped it there", report.stopped_by);
-    return fmt::format("going on from {}: {} of {} steps are made{}{}", report.path.string(), report.step,
-                       steps, other, stopped);
+    const bool is_same =
+        report.saved_samples_at_once == 0 || report.saved_samples_at_once == report.samples_at_once;
+    const std::string batches =
+        is_same ? ""
+                : fmt::format(
+                      "; batch norm saw {} samples at once and sees {} from now on, and so learns a "
+                      "little differently (keep ranks x --batch-size)",
+                      report.saved_samples_at_once, report.samples_at_once);
+    return fmt::format("going on from {}: {} of {} steps are made{}{}{}", report.path.string(), report.step,
+                       steps, other, stopped, batches);
 }
 
 Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {

@@ -21,10 +21,11 @@ AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Obs
       communicator_(communicator),
       observer_(observer),
       sums_(device.make(Type::f64, {2})) {
-    if (communicator.size() == 1) return;
-    model.set_whole_batch({communicator.size(), [this](const Tensor& sums) {
-                               if (whole_batches_) whole_batches_ = communicator_.sum_few(sums);
-                           }});
+    if (communicator.size() == 1 || !model.looks_at_whole_batch()) return;
+    model.set_whole_batch({communicator.size(), [this](const Tensor& sums) { add_up(sums); }});
+    // What the first one takes longer, for connections, is no part of a step, in which ranks may be far
+    // apart.
+    add_up(sums_);
 }
 
 AllRanks::~AllRanks() {
@@ -40,6 +41,13 @@ Result<Metrics> AllRanks::total(const Metrics& here) {
     if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
     const auto targets = static_cast<double>(model_.targets_per_sample());
     return Metrics{all.loss / targets, all.correct / targets};
+}
+
+void AllRanks::add_up(const Tensor& sums) {
+    if (!whole_batches_) return;
+    observer_.on_phase(Phase::communication);
+    whole_batches_ = communicator_.sum_few(sums);
+    observer_.on_phase(Phase::compute);
 }
 
 tl::unexpected<Error> AllRanks::fail(std::string message) const {

@@ -46,6 +46,8 @@ class AllRanks {
     Observer& observer_;
     Tensor sums_;
     Result<void> whole_batches_;
+
+    void add_up(const Tensor& sums);  // for the model's layers
 };
 
 }  // namespace dp::trainer

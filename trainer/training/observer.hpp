@@ -42,6 +42,8 @@ struct ResumeReport {
     std::filesystem::path path;
     std::string precision, saved_precision;  // from now on, and until then
     std::string stopped_by = {};             // the signal that ended it there; "": none
+    // All ranks together, from now on and until then; the latter 0 where it makes no difference.
+    std::int64_t samples_at_once = 0, saved_samples_at_once = 0;
 };
 
 struct CheckpointReport {

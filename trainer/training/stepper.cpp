@@ -51,8 +51,7 @@ Stepper::Stepper(Model& model, const Samples& train, const Settings& settings, c
 }
 
 Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const AllRanks& ranks) {
-    if (auto made = make_gradients(indices, number); !made) return made;
-    if (!ranks.whole_batches()) return ranks.whole_batches();
+    if (auto made = make_gradients(indices, number, ranks); !made) return made;
     if (guard_) {
         const auto verdict = guard_->look(gradients_, optimizer_->part());
         if (!verdict) return tl::make_unexpected(verdict.error());
@@ -77,7 +76,7 @@ Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const All
 }
 
 // Those of all batches and ranks, into gradients_.
-Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number) {
+Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number, const AllRanks& ranks) {
     const bool sums = settings_.accumulate > 1;
     if (guard_) device_.zero(metrics_);
     if (sums) device_.zero(sum_);
@@ -87,7 +86,7 @@ Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number)
         observer_.on_phase(Phase::load);
         Batch batch = samples_.gather(indices.view(part * settings_.batch, {settings_.batch}));
         batch.draw = {Random(settings_.seed, stream).bits(),
-                      (communicator_.rank() * settings_.accumulate + part) * settings_.batch};
+                      (part * communicator_.size() + communicator_.rank()) * settings_.batch};
         observer_.on_phase(Phase::compute);
         // Each rank's gradient is its part of the mean over the global batch: their sum is that mean. Those
         // of the last batch are reduced while they are made.
@@ -95,6 +94,7 @@ Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number)
         if (is_last) reducer_.begin(sums ? sum_ : Tensor{});
         model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics_);
         if (sums && !is_last) device_.add(model_.parameters().gradients(), sum_);
+        if (!ranks.whole_batches()) return ranks.whole_batches();
     }
     observer_.on_phase(Phase::communication);
     const auto gradients = reducer_.finish();

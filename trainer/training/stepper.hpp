@@ -67,7 +67,7 @@ class Stepper {
     std::optional<GradientNorm> norm_;  // for the log, where there is no guard that knows it
     std::int64_t skipped_ = 0;
 
-    Result<void> make_gradients(const Tensor& indices, std::int64_t number);
+    Result<void> make_gradients(const Tensor& indices, std::int64_t number, const AllRanks& ranks);
     Result<void> share_values();
     Result<void> gather_values();
 };

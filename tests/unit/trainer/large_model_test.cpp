@@ -36,7 +36,9 @@ class LargeModelTest : public OnEachDevice {
             double squares = 0;
             for (float value : gradient) squares += static_cast<double>(value) * static_cast<double>(value);
             const double norm = std::sqrt(squares);
-            if (norm < 2e-3) continue;  // lost in the rounding of float32
+            // Of steps of 0.001 the losses, of some samples together, would differ by 4e-6 at most: that is
+            // lost in the rounding of float32.
+            if (norm < 2e-3) continue;
             ++checked;
             const auto kept = device().values_of<float>(parameter.value);
             const double step = std::min(1e-4 / norm, furthest);

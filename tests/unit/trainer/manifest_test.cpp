@@ -25,6 +25,7 @@ Manifest manifest() {
                     {{"num_layers", 6}}};
     one.precision = "bf16";
     one.stopped_by = "SIGTERM";
+    one.samples_at_once = 8;
     one.data_source = "some \"data\" in Köln";
     one.progress = {31, 4, 2, 1, 0, 0};
     one.vectors = {{"values", 128}, {"m", 128}, {"buffers", 7}};
@@ -53,6 +54,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->data_source, there.data_source);
     EXPECT_EQ(back->precision, "bf16");
     EXPECT_EQ(back->stopped_by, "SIGTERM");
+    EXPECT_EQ(back->samples_at_once, 8);
     EXPECT_EQ(back->progress.step, 31);
     EXPECT_EQ(back->progress.skipped, 4);
     EXPECT_EQ(back->progress.skipped_in_epoch, 2);
@@ -71,10 +73,12 @@ TEST(Manifest, OfAnOlderTrainerIsOfFp32) {
     auto json = nlohmann::json::parse(text_of(manifest()));
     json.erase("precision");
     json.erase("stopped_by");
+    json.erase("samples_at_once");
     const auto back = manifest_of(json.dump());
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(back->precision, "fp32");
     EXPECT_EQ(back->stopped_by, "");
+    EXPECT_EQ(back->samples_at_once, 0);
 }
 
 TEST(Manifest, OfATrainingThatNoSignalStoppedNamesNone) {

@@ -252,6 +252,13 @@ TEST(Options, WhatAVerbTakesOfItsOwnArrives) {
     EXPECT_TRUE(reporting.report.csv);
 }
 
+TEST(Options, AMeasurementSaysWhatItDoesNotWrite) {
+    EXPECT_EQ(not_written_by_measuring(options({"measure-performance", "--json=here"})), std::nullopt);
+    EXPECT_EQ(not_written_by_measuring(options({"measure-performance", "--metrics=m", "--checkpoint-dir=c"})),
+              "measure-performance makes one step again and again: it saves nothing for --checkpoint-dir, "
+              "--metrics");
+}
+
 TEST(Options, ASizeIsTakenInBytesOrWithAUnit) {
     EXPECT_FALSE(options({}).memory_limit);
     EXPECT_EQ(options({"--memory-limit=1000"}).memory_limit, 1000);

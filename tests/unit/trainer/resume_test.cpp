@@ -167,6 +167,8 @@ TEST(Resume, BatchNormGoesOnAsOnAnyNumberOfRanks) {
                       Fault::stopped);
             const auto ranks = train_saved(rest, settings, {}, data, "unet2d", shape);
             EXPECT_GE(outcome_of(ranks).resumed, 12);
+            EXPECT_EQ(ranks[0].seen.resumed_from->samples_at_once, 4);
+            EXPECT_EQ(ranks[0].seen.resumed_from->saved_samples_at_once, 4);
             for (std::size_t epoch : {1u, 2u}) {
                 const EpochReport &right = whole[0].seen.reports.at(epoch),
                                   &report = ranks[0].seen.reports.at(epoch - 1);

@@ -30,14 +30,15 @@ class Silent final : public Observer {
     void on_step(std::int64_t, std::int64_t, const Schedule&) override { ++steps; }
     void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
     void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
-    std::int64_t steps = 0;
+    void on_phase(Phase phase) override { communications += phase == Phase::communication ? 1 : 0; }
+    std::int64_t steps = 0, communications = 0;
     std::vector<EpochReport> reports;
     std::vector<LogReport> logs;
 };
 
 struct Trained {
     Outcome outcome;
-    std::int64_t ranks_that_saw_equal = 0;
+    std::int64_t ranks_that_saw_equal = 0, communications = 0;
 };
 
 // Trains with `world` threads as ranks; `disturb` wraps each rank's communicator.
@@ -57,7 +58,9 @@ Trained train_with(const ModelInfo& info, const Dataset& data, Settings settings
         ASSERT_TRUE(outcome) << outcome.error().message;
         EXPECT_EQ(silent.steps, outcome->schedule.total_steps);
         trained.ranks_that_saw_equal += outcome->equal_on_all_ranks ? 1 : 0;
-        if (ranks.rank() == 0) trained.outcome = *outcome;
+        if (ranks.rank() != 0) return;
+        trained.outcome = *outcome;
+        trained.communications = silent.communications;
     });
     return trained;
 }
@@ -161,7 +164,19 @@ TEST(Training, Unet2dIsTheSameForEveryWorldSize) {
     settings.optimizer =
         Optimization::sgd;  // what comes before a norm has no gradient, and Adam divides by it
     settings.rate.rate = 0.05;
-    expect_worlds_agree(*find_model("unet2d"), bright_pixels(80, 16), settings, shape);
+    const Dataset data = bright_pixels(80, 16);
+    expect_worlds_agree(*find_model("unet2d"), data, settings, shape);
+
+    // What is waited for in 18 norms, forwards and backwards, is not work.
+    const auto communications = [&](std::int64_t world) {
+        return train_with(*find_model("unet2d"), data, settings, world, undisturbed(), shape).communications;
+    };
+    EXPECT_EQ(communications(2) - communications(1), 5 * 2 * 18 + 1) << "and once to begin with";
+
+    // In two parts a step, each of which all ranks take at once.
+    settings.accumulate = 2;
+    settings.batch /= 2;
+    expect_worlds_agree(*find_model("unet2d"), data, settings, shape);
 }
 
 // One of two ranks: what all ranks add up breaks off.

@@ -206,9 +206,9 @@ void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std:
                        scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
             saved.data<float>()[c] = mean;
             saved.data<float>()[channels + c] = scale;
-            if (std::isfinite(variance)) {
-                // PyTorch's running variance is the unbiased one.
-                const auto unbiased = static_cast<float>(variance * count / std::max(count - 1, 1.0));
+            // PyTorch's running variance is the unbiased one.
+            const auto unbiased = static_cast<float>(variance * count / std::max(count - 1, 1.0));
+            if (std::isfinite(mean) && std::isfinite(unbiased)) {
                 float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;
                 *running_mean += kNormMomentum * (mean - *running_mean);
                 *running_variance += kNormMomentum * (unbiased - *running_variance);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where few channels are large, several blocks work on each: one kernel writes the sums of their parts, and
-// the blocks of the next add these up, always in the same order. T is the type of what flows through the
-// model.
+// the next adds these up, always in the same order. T is the type of what flows through the model.
 #include "trainer/devices/cuda/image_kernels.hpp"
 
 #include <algorithm>
@@ -110,8 +109,8 @@ __global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x,
     if (is_first_of_channel()) {
         saved[c] = mean;
         saved[channels + c] = scale;
-        if (isfinite(variance)) {
-            const auto unbiased = static_cast<float>(variance * count / fmax(count - 1, 1.0));
+        const auto unbiased = static_cast<float>(variance * count / fmax(count - 1, 1.0));
+        if (isfinite(mean) && isfinite(unbiased)) {
             running[c] += kNormMomentum * (mean - running[c]);
             running[channels + c] += kNormMomentum * (unbiased - running[channels + c]);
         }
