@@ -15,7 +15,7 @@ from allocation import Allocation
 from localcluster.harness import TestCluster
 from localcluster.names import Cluster
 from measuring import difference, interleaved, machine, summary, table, verdict
-from programs import warn_if_busy
+from programs import built, require, warn_if_busy
 
 FEWEST = 30  # rounds, for a verdict
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds
@@ -29,7 +29,7 @@ CASES = {
     "--mpi=pmi2": (False, ["--mpi=pmi2"]),
     "--mpi=pmix": (False, ["--mpi=pmix"]),
 }
-# What no target is about; they take longest.
+# What no target is about.
 SELDOM = {"no plugin, again", "--mpi=pmi2", "--mpi=pmix"}
 TILES = {
     "no plugin": (False, []),
@@ -43,20 +43,30 @@ class Shape(NamedTuple):
     tasks_per_node: int
     cases: dict
     targets: list  # (case, against, in what, at most)
+    seldom: set  # cases
+    rounds: int = 300
+    program: str = "true"
     salloc: tuple = ()  # words
     tiles_conf: str = ""
 
 
-MASKS = [("--dp-tiles=4", "--dp-world=auto", "ms", 5)]
-SN30 = (("--gres=tile:64",), "nodes=node[01-32] vendor=sambanova gres=tile devices=8 tiles-per-device=8\n")
 SHAPES = {
-    "4": Shape(4, 4, CASES, [("plugin, no option", "no plugin", "percent", 2), ("--dp-world=auto", "plugin, no option", "ms", 15)]),
-    "32": Shape(32, 4, CASES, [("--dp-world=auto", "plugin, no option", "percent", 10)]),
-    # A node is the seed's SN30: 64 tiles, 4 for each of 16 ranks. Real nodes work at the same time, so what 32 of them add to a launch is
-    # nearer to what 2 add here than to what 32 add that share this machine's CPUs.
-    "tiles": Shape(32, 16, TILES, MASKS, *SN30),
-    "tiles2": Shape(2, 16, TILES, MASKS, *SN30),
+    "4": Shape(4, 4, CASES, [("plugin, no option", "no plugin", "percent", 2), ("--dp-world=auto", "plugin, no option", "ms", 15)], SELDOM),
+    "32": Shape(32, 4, CASES, [("--dp-world=auto", "plugin, no option", "percent", 10)], SELDOM),
 }
+
+
+def masks(nodes, rounds):
+    """What they cost, on nodes like the seed's SN30: 64 tiles, 4 for each of 16 ranks.
+
+    Real nodes work at the same time, so what 32 of them add to a launch is nearer to what 2 add here than to what 32 add that share this
+    machine's CPUs. There, 5 ms are half a percent of a step that 512 tasks keep the CPUs busy with: hence so many rounds, and a program for
+    which nothing is loaded."""
+    return Shape(nodes, 16, TILES, [("--dp-tiles=4", "--dp-world=auto", "ms", 5)], {"no plugin"}, rounds, built("bench-nothing"),
+                 ("--gres=tile:64",), "nodes=node[01-32] vendor=sambanova gres=tile devices=8 tiles-per-device=8\n")
+
+
+SHAPES |= {"tiles": masks(nodes=32, rounds=2000), "tiles2": masks(nodes=2, rounds=400)}
 
 
 class Once(NamedTuple):
@@ -148,14 +158,14 @@ def measure(shape, rounds):
             plugin, words = shape.cases[case]
             plugstack.set(plugin)
             before = cpu_seconds()
-            allocation.start(*step, *words, "true")
+            allocation.start(*step, *words, shape.program)
             return Once(allocation.finish(), cpu_seconds() - before)
 
         def progress(done, of):
             if done and (done % 50 == 0 or done == of):
                 print(f"launch of {nodes} x {shape.tasks_per_node} tasks: round {done} of {of}", file=sys.stderr, flush=True)
 
-        found = interleaved(shape.cases, rounds, run_once, progress, seldom=SELDOM)
+        found = interleaved(shape.cases, rounds, run_once, progress, seldom=shape.seldom)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
@@ -176,36 +186,40 @@ def report(shape, times, cpu_times):
         row = [case, str(len(values) - values.count(None)), f"{s['median'] * 1e3:.1f} ms", f"{s['p90'] * 1e3:.1f} ms"]
         if case != "no plugin":
             d = found["differences"][case] = difference(values, base)
-            row += [f"{d['median'] * 1e3:+.1f} ms", f"{d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}", f"{d['percent']:+.1f}"]
+            row += [f"{d['estimate'] * 1e3:+.1f} ms", f"{d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}", f"{d['percent']:+.1f}"]
         row += [""] * (rows[0].index("CPU time") - len(row)) + [f"{summary(cpu_times[case])['median'] * 1e3:.0f} ms"]
         if case != "no plugin":
             d = difference(cpu_times[case], cpu_times["no plugin"])
-            row += [f"{d['median'] * 1e3:+.0f} ms", f"{d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f}"]
+            row += [f"{d['estimate'] * 1e3:+.0f} ms", f"{d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f}"]
         rows.append(row + [""] * (len(rows[0]) - len(row)))
-    print(f"\nsrun -N{shape.nodes} -n{shape.nodes * shape.tasks_per_node} true, {len(base)} rounds; differences are medians of pairs\n\n{table(rows)}\n")
+    print(f"\nsrun -N{shape.nodes} -n{shape.nodes * shape.tasks_per_node} {os.path.basename(shape.program)}, "
+          f"{len(base)} rounds; differences are of pairs (Hodges and Lehmann)\n\n{table(rows)}\n")
     for case, against, unit, limit in shape.targets:
         d = difference(times[case], times[against])
-        text = verdict(d, "percent", limit) if unit == "percent" else verdict(d, "median", limit / 1e3)
+        text = verdict(d, "percent", limit) if unit == "percent" else verdict(d, "estimate", limit / 1e3)
         if len(base) < FEWEST:
             text = "too few rounds"
-        value = (f"{d['median'] * 1e3:+.1f} ms ({d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}), "
+        value = (f"{d['estimate'] * 1e3:+.1f} ms ({d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}), "
                  f"{d['percent']:+.1f} % ({d['percent_low']:+.1f} to {d['percent_high']:+.1f})")
         found["targets"].append({"case": case, "against": against, "unit": unit, "limit": limit, "difference": d, "verdict": text})
         print(f"{case} against {against}: {value}; at most {limit} {'ms' if unit == 'ms' else '%'}: {text}")
         d = difference(cpu_times[case], cpu_times[against])
-        print(f"    in CPU time of all {os.cpu_count()} CPUs: {d['median'] * 1e3:+.0f} ms ({d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f})")
+        print(f"    in CPU time of all {os.cpu_count()} CPUs: {d['estimate'] * 1e3:+.0f} ms ({d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f})")
     return found
 
 
 def run(options):
-    result = {"part": "launch", "rounds": options.rounds, "machine": machine(), "shapes": {}}
+    result = {"part": "launch", "machine": machine(), "shapes": {}}
     warn_if_busy(result["machine"])
-    for name in options.shapes or SHAPES:
+    names = options.shapes or SHAPES
+    if any(os.path.isabs(SHAPES[name].program) for name in names):
+        require(built("bench-nothing"))
+    for name in names:
         shape = SHAPES[name]
-        found = measure(shape, options.rounds)
+        found = measure(shape, options.rounds or shape.rounds)
         times, cpu_times = field(found, "seconds"), field(found, "cpu_seconds")
-        result["shapes"][name] = {"nodes": shape.nodes, "tasks_per_node": shape.tasks_per_node, "seconds": times, "cpu_seconds": cpu_times,
-                                  **report(shape, times, cpu_times)}
+        result["shapes"][name] = {"nodes": shape.nodes, "tasks_per_node": shape.tasks_per_node, "program": os.path.basename(shape.program),
+                                  "seconds": times, "cpu_seconds": cpu_times, **report(shape, times, cpu_times)}
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)
