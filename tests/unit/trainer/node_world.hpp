@@ -27,6 +27,7 @@
 
 namespace dp::trainer {
 
+// Comes back when all are connected: who left before would close on one that is not.
 inline std::shared_ptr<::gloo::Context> connect(::gloo::rendezvous::Store& store, const std::string& name,
                                                 int rank, std::size_t size) {
     ::gloo::rendezvous::PrefixStore named(name, store);
@@ -35,6 +36,11 @@ inline std::shared_ptr<::gloo::Context> connect(::gloo::rendezvous::Store& store
     auto device = ::gloo::transport::tcp::CreateDevice(attributes);
     auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, static_cast<int>(size));
     mesh->connectFullMesh(named, device);
+    std::vector<std::string> connected;
+    for (std::size_t other = 0; other < size; ++other)
+        connected.push_back("connected-" + std::to_string(other));
+    named.set(connected[static_cast<std::size_t>(rank)], {1});
+    named.wait(connected, mesh->getTimeout());
     return mesh;
 }
 
