@@ -33,9 +33,9 @@ inline int get_step(uint32_t job_id, uint32_t step_id, job_step_info_response_ms
     id.job_id = job_id;
     id.step_id = step_id;
     id.step_het_comp = NO_VAL;
-    return slurm_get_job_steps(&id, steps, SHOW_ALL);
+    return slurm_get_job_steps(&id, steps, SHOW_ALL | SHOW_LOCAL);
 #else
-    return slurm_get_job_steps(0, job_id, step_id, steps, SHOW_ALL);
+    return slurm_get_job_steps(0, job_id, step_id, steps, SHOW_ALL | SHOW_LOCAL);
 #endif
 }
 

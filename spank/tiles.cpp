@@ -32,7 +32,7 @@ tl::unexpected<Failure> cannot_ask(const char* what) {
 
 Try<std::string> gres_of_job(uint32_t job_id) {
     job_info_msg_t* jobs = nullptr;
-    if (slurm_load_job(&jobs, job_id, SHOW_DETAIL) != SLURM_SUCCESS) return cannot_ask("job");
+    if (slurm_load_job(&jobs, job_id, SHOW_DETAIL | SHOW_LOCAL) != SLURM_SUCCESS) return cannot_ask("job");
     std::vector<NodeGres> nodes;
     Try<void> read;
     for (uint32_t i = 0; i < jobs->record_count && read; ++i) {
