@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/hostlist.hpp"
 
+#include <algorithm>
+#include <limits>
+
 #include "common/text.hpp"
 
 namespace dp {
@@ -13,52 +16,6 @@ std::string padded(uint64_t number, size_t width) {
 
 Failure malformed(std::string_view list, const char* why) {
     return {"malformed list \"" + printable(list) + "\": " + why};
-}
-
-// The numbers of one bracket, "01-03,7", as text with their leading zeros.
-Try<std::vector<std::string>> expand_bracket(std::string_view body, std::string_view list) {
-    std::vector<std::string> out;
-    for (std::string_view part : split(body, ',')) {
-        size_t dash = part.find('-');
-        std::string_view first_text = part.substr(0, dash);
-        std::string_view last_text = dash == std::string_view::npos ? first_text : part.substr(dash + 1);
-        auto first = parse_number<uint64_t>(first_text);
-        auto last = parse_number<uint64_t>(last_text);
-        if (!first || !last) return tl::make_unexpected(malformed(list, "a bracket holds no number"));
-        if (*last < *first) return tl::make_unexpected(malformed(list, "a range runs backwards"));
-        if (*last - *first >= kMaxHosts || out.size() + (*last - *first) >= kMaxHosts)
-            return tl::make_unexpected(malformed(list, "it names too many hosts"));
-        for (uint64_t n = *first; n <= *last; ++n) out.push_back(padded(n, first_text.size()));
-    }
-    if (out.empty()) return tl::make_unexpected(malformed(list, "a bracket is empty"));
-    return out;
-}
-
-// One comma-separated part of the list, with any number of brackets.
-Try<std::vector<std::string>> expand_name(std::string_view name, std::string_view list) {
-    std::vector<std::string> out{""};
-    while (!name.empty()) {
-        size_t open = name.find('[');
-        std::string_view literal = name.substr(0, open);
-        if (literal.find(']') != std::string_view::npos)
-            return tl::make_unexpected(malformed(list, "a bracket closes that never opened"));
-        for (auto& host : out) host += literal;
-        if (open == std::string_view::npos) return out;
-        size_t close = name.find(']', open);
-        if (close == std::string_view::npos)
-            return tl::make_unexpected(malformed(list, "a bracket never closes"));
-        auto numbers = expand_bracket(name.substr(open + 1, close - open - 1), list);
-        if (!numbers) return tl::make_unexpected(numbers.error());
-        if (out.size() * numbers->size() > kMaxHosts)
-            return tl::make_unexpected(malformed(list, "it names too many hosts"));
-        std::vector<std::string> product;
-        product.reserve(out.size() * numbers->size());
-        for (const auto& host : out)
-            for (const auto& number : *numbers) product.push_back(host + number);
-        out = std::move(product);
-        name.remove_prefix(close + 1);
-    }
-    return out;
 }
 
 // A host name as prefix and trailing number.
@@ -82,8 +39,88 @@ bool follows(const Numbered& a, const Numbered& b) {
 
 }  // namespace
 
-Try<std::vector<std::string>> expand_hostlist(std::string_view list) {
-    std::vector<std::string> out;
+size_t Hostlist::Piece::numbers() const {
+    size_t count = 0;
+    for (const Range& range : ranges) count += range.last - range.first + 1;
+    return count;
+}
+
+std::string Hostlist::Piece::number(size_t index) const {
+    for (const Range& range : ranges) {
+        const uint64_t count = range.last - range.first + 1;
+        if (index < count) return padded(range.first + index, range.digits);
+        index -= count;
+    }
+    return {};
+}
+
+// The numbers of one bracket, "01-03,7".
+Try<std::vector<Hostlist::Range>> Hostlist::read_bracket(std::string_view body, std::string_view list) {
+    std::vector<Range> ranges;
+    uint64_t numbers = 0;
+    for (std::string_view part : split(body, ',')) {
+        const size_t dash = part.find('-');
+        const std::string_view first_text = part.substr(0, dash);
+        const auto first = parse_number<uint64_t>(first_text);
+        const auto last =
+            dash == std::string_view::npos ? first : parse_number<uint64_t>(part.substr(dash + 1));
+        if (!first || !last) return tl::make_unexpected(malformed(list, "a bracket holds no number"));
+        if (*last < *first) return tl::make_unexpected(malformed(list, "a range runs backwards"));
+        if (*last - *first >= kMaxHosts || numbers + (*last - *first) >= kMaxHosts)
+            return tl::make_unexpected(malformed(list, "it names too many hosts"));
+        numbers += *last - *first + 1;
+        ranges.push_back({*first, *last, first_text.size()});
+    }
+    if (ranges.empty()) return tl::make_unexpected(malformed(list, "a bracket is empty"));
+    return ranges;
+}
+
+// One comma-separated part of the list, with any number of brackets.
+Try<Hostlist::Name> Hostlist::read_name(std::string_view name, std::string_view list) {
+    Name pieces;
+    size_t hosts = 1;
+    while (!name.empty()) {
+        const size_t open = name.find('[');
+        const std::string_view word = name.substr(0, open);
+        if (word.find(']') != std::string_view::npos)
+            return tl::make_unexpected(malformed(list, "a bracket closes that never opened"));
+        pieces.push_back({word, {}});
+        if (open == std::string_view::npos) break;
+        const size_t close = name.find(']', open);
+        if (close == std::string_view::npos)
+            return tl::make_unexpected(malformed(list, "a bracket never closes"));
+        auto ranges = read_bracket(name.substr(open + 1, close - open - 1), list);
+        if (!ranges) return tl::make_unexpected(ranges.error());
+        pieces.back().ranges = std::move(*ranges);
+        hosts *= pieces.back().numbers();
+        if (hosts > kMaxHosts) return tl::make_unexpected(malformed(list, "it names too many hosts"));
+        name.remove_prefix(close + 1);
+    }
+    return pieces;
+}
+
+size_t Hostlist::hosts_of(const Name& name) {
+    size_t hosts = 1;
+    for (const Piece& piece : name)
+        if (!piece.ranges.empty()) hosts *= piece.numbers();
+    return hosts;
+}
+
+std::string Hostlist::host_of(const Name& name, size_t index) {
+    std::string host;
+    size_t left = hosts_of(name);
+    for (const Piece& piece : name) {
+        host += piece.word;
+        if (piece.ranges.empty()) break;
+        left /= piece.numbers();
+        host += piece.number(index / left);
+        index %= left;
+    }
+    return host;
+}
+
+Try<Hostlist> Hostlist::read(std::string_view list) {
+    Hostlist read;
     size_t start = 0;
     int depth = 0;
     for (size_t i = 0; i <= list.size(); ++i) {
@@ -96,14 +133,125 @@ Try<std::vector<std::string>> expand_hostlist(std::string_view list) {
             if (list.empty()) break;
             return tl::make_unexpected(malformed(list, "a name is empty"));
         }
-        auto hosts = expand_name(list.substr(start, i - start), list);
-        if (!hosts) return hosts;
-        if (out.size() + hosts->size() > kMaxHosts)
-            return tl::make_unexpected(malformed(list, "it names too many hosts"));
-        out.insert(out.end(), hosts->begin(), hosts->end());
+        auto name = read_name(list.substr(start, i - start), list);
+        if (!name) return tl::make_unexpected(name.error());
+        read.size_ += hosts_of(*name);
+        if (read.size_ > kMaxHosts) return tl::make_unexpected(malformed(list, "it names too many hosts"));
+        read.names_.push_back(std::move(*name));
         start = i + 1;
     }
-    return out;
+    return read;
+}
+
+bool Hostlist::matches(std::span<const Piece> pieces, std::string_view host) {
+    if (pieces.empty()) return host.empty();
+    const Piece& piece = pieces.front();
+    if (!host.starts_with(piece.word)) return false;
+    host.remove_prefix(piece.word.size());
+    if (piece.ranges.empty()) return host.empty();
+    // Digits may follow the bracket, too: "n[1-2]0".
+    for (size_t size = 1; size <= host.size(); ++size) {
+        const auto number = parse_number<uint64_t>(host.substr(0, size));
+        if (!number) return false;
+        const bool is_there = std::any_of(piece.ranges.begin(), piece.ranges.end(), [&](const Range& range) {
+            return *number >= range.first && *number <= range.last &&
+                   (size == range.digits || (size > range.digits && host.front() != '0'));
+        });
+        if (is_there && matches(pieces.subspan(1), host.substr(size))) return true;
+    }
+    return false;
+}
+
+bool Hostlist::has(std::string_view host) const {
+    return std::any_of(names_.begin(), names_.end(), [&](const Name& name) { return matches(name, host); });
+}
+
+std::optional<std::string> Hostlist::common_number(const Piece& a, const Piece& b) {
+    constexpr size_t kMostDigits = std::numeric_limits<uint64_t>::digits10 + 1;
+    for (const Range& one : a.ranges)
+        for (const Range& two : b.ranges) {
+            uint64_t first = std::max(one.first, two.first);
+            const uint64_t last = std::min(one.last, two.last);
+            const size_t digits = std::max(one.digits, two.digits);
+            if (one.digits != two.digits) {
+                // "8" is not "08", but from "10" on both are written the same.
+                if (digits > kMostDigits) continue;
+                uint64_t smallest = 1;
+                for (size_t i = 1; i < digits; ++i) smallest *= 10;
+                first = std::max(first, smallest);
+            }
+            if (first <= last) return padded(first, digits);
+        }
+    return std::nullopt;
+}
+
+std::optional<std::string> Hostlist::common_host(const Name& a, const Name& b) {
+    if (!a.front().word.starts_with(b.front().word) && !b.front().word.starts_with(a.front().word))
+        return std::nullopt;
+    // Nearly all that a site writes: "gpu[01-64]", "gpu[01-64]-ib".
+    const auto is_plain = [](const Name& name) {
+        return name.size() == 1 || (name.size() == 2 && name[1].ranges.empty());
+    };
+    if (is_plain(a) && is_plain(b) && a.front().word == b.front().word && !a.front().ranges.empty() &&
+        !b.front().ranges.empty()) {
+        const std::string_view behind = a.size() == 2 ? a[1].word : std::string_view();
+        const std::string_view behind_other = b.size() == 2 ? b[1].word : std::string_view();
+        // Where digits follow a bracket, it is not plain where the number ends.
+        const auto has_digit = [](std::string_view word) {
+            return !word.empty() && word[0] >= '0' && word[0] <= '9';
+        };
+        if (!has_digit(behind) && !has_digit(behind_other)) {
+            if (behind != behind_other) return std::nullopt;
+            auto number = common_number(a.front(), b.front());
+            if (!number) return std::nullopt;
+            return std::string(a.front().word).append(*number).append(behind);
+        }
+    }
+    const bool a_is_shorter = hosts_of(a) <= hosts_of(b);
+    const Name& shorter = a_is_shorter ? a : b;
+    const size_t count = hosts_of(shorter);
+    for (size_t i = 0; i < count; ++i)
+        if (auto host = host_of(shorter, i); matches(a_is_shorter ? b : a, host)) return host;
+    return std::nullopt;
+}
+
+std::optional<std::string> Hostlist::common_host(const Hostlist& other) const {
+    constexpr size_t kMostPairs = 1024;
+    if (names_.size() * other.names_.size() > kMostPairs) {
+        // Names written out one by one.
+        std::vector<std::string> theirs = other.all();
+        std::sort(theirs.begin(), theirs.end());
+        for (auto& host : all())
+            if (std::binary_search(theirs.begin(), theirs.end(), host)) return std::move(host);
+        return std::nullopt;
+    }
+    for (const Name& name : names_)
+        for (const Name& others : other.names_)
+            if (auto host = common_host(name, others)) return host;
+    return std::nullopt;
+}
+
+std::optional<std::string> Hostlist::at(size_t index) const {
+    for (const Name& name : names_) {
+        const size_t hosts = hosts_of(name);
+        if (index < hosts) return host_of(name, index);
+        index -= hosts;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string> Hostlist::all() const {
+    std::vector<std::string> hosts;
+    hosts.reserve(size_);
+    for (const Name& name : names_) {
+        const size_t count = hosts_of(name);
+        for (size_t i = 0; i < count; ++i) hosts.push_back(host_of(name, i));
+    }
+    return hosts;
+}
+
+Try<std::vector<std::string>> expand_hostlist(std::string_view list) {
+    return Hostlist::read(list).map([](const Hostlist& read) { return read.all(); });
 }
 
 std::string compress_hostlist(std::span<const std::string> hosts) {

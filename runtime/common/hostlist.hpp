@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,7 +19,50 @@ namespace dp {
 // wrote. More than any cluster has, and soon made.
 inline constexpr size_t kMaxHosts = 1 << 17;
 
-// The hosts of a list in order. Several brackets in one name expand like nested loops, the last one fastest.
+// A list that was read, and not expanded: each node of a step asks for one host of it, of thousands. Refers
+// to the text it was read from.
+class Hostlist {
+ public:
+    static Try<Hostlist> read(std::string_view list);
+
+    // How many hosts: kMaxHosts at most.
+    size_t size() const { return size_; }
+    bool has(std::string_view host) const;
+    // nullopt from size() on.
+    std::optional<std::string> at(size_t index) const;
+    // One of the hosts that both lists have; nullopt where there is none.
+    std::optional<std::string> common_host(const Hostlist& other) const;
+    // In order. Several brackets in one name expand like nested loops, the last one fastest.
+    std::vector<std::string> all() const;
+
+ private:
+    // Of one bracket, "01-03": numbers of at least so many digits.
+    struct Range {
+        uint64_t first, last;
+        size_t digits;
+    };
+    // What stands before a bracket, and the bracket; none behind a name's last word.
+    struct Piece {
+        std::string_view word;
+        std::vector<Range> ranges;
+        size_t numbers() const;
+        std::string number(size_t index) const;
+    };
+    using Name = std::vector<Piece>;
+
+    static Try<Name> read_name(std::string_view name, std::string_view list);
+    static Try<std::vector<Range>> read_bracket(std::string_view body, std::string_view list);
+    static size_t hosts_of(const Name& name);
+    static std::string host_of(const Name& name, size_t index);
+    static std::optional<std::string> common_number(const Piece& a, const Piece& b);
+    static std::optional<std::string> common_host(const Name& a, const Name& b);
+    static bool matches(std::span<const Piece> pieces, std::string_view host);
+
+    std::vector<Name> names_;
+    size_t size_ = 0;
+};
+
+// Hostlist::all.
 Try<std::vector<std::string>> expand_hostlist(std::string_view list);
 
 // A short form of the names, neighbours with equal prefixes folded: node01 node02 node03 -> "node[01-03]".

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "common/hostlist.hpp"
@@ -15,7 +15,26 @@ namespace {
 
 constexpr std::array<std::string_view, 9> kKeys = {
     "nodes", "vendor", "devices", "tiles-per-device", "gres", "tiles-per-unit", "numa", "cpus", "files"};
-using Words = std::map<std::string_view, std::string_view>;
+
+// NAME=VALUE, of one line.
+class Words {
+ public:
+    // False where the name is there already.
+    bool add(std::string_view name, std::string_view value) {
+        if (find(name)) return false;
+        words_.emplace_back(name, value);
+        return true;
+    }
+    bool empty() const { return words_.empty(); }
+    std::optional<std::string_view> find(std::string_view name) const {
+        for (const auto& [there, value] : words_)
+            if (there == name) return value;
+        return std::nullopt;
+    }
+
+ private:
+    std::vector<std::pair<std::string_view, std::string_view>> words_;
+};
 
 Try<Words> read_words(std::string_view line) {
     Words words;
@@ -32,20 +51,19 @@ Try<Words> read_words(std::string_view line) {
             for (std::string_view key : kKeys) known += (known.empty() ? "" : ", ") + std::string(key) + "=";
             return fail("\"" + printable(word, 60) + "\" is not understood; there are " + known);
         }
-        if (!words.emplace(name, word.substr(equals + 1)).second)
+        if (!words.add(name, word.substr(equals + 1)))
             return fail(std::string(name) + "= stands there twice");
     }
     return words;
 }
 
 std::string_view value_of(const Words& words, std::string_view name) {
-    const auto found = words.find(name);
-    return found == words.end() ? std::string_view() : found->second;
+    return words.find(name).value_or("");
 }
 
 // A number from 1 to kMaxTiles; `otherwise` where the word is not there and 0 is not given for it.
 Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t otherwise) {
-    const bool given = words.contains(name);
+    const bool given = words.find(name).has_value();
     if (!given && otherwise > 0) return otherwise;
     const auto number = parse_number<uint32_t>(value_of(words, name));
     if (!number || *number == 0 || *number > kMaxTiles)
@@ -75,7 +93,7 @@ tl::unexpected<Failure> not_for_each(std::string_view name, size_t found, uint32
 
 Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
     std::vector<TileDevice> devices(count);
-    if (words.contains("numa")) {
+    if (words.find("numa")) {
         const auto parts = split(value_of(words, "numa"), ',');
         if (parts.size() != count) return not_for_each("numa", parts.size(), count);
         for (size_t i = 0; i < count; ++i) {
@@ -84,7 +102,7 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
                 return fail("numa: \"" + printable(parts[i], 40) + "\" is no number of a NUMA node");
         }
     }
-    if (words.contains("cpus")) {
+    if (words.find("cpus")) {
         const auto parts = split(value_of(words, "cpus"), '/');
         if (parts.size() != count) return not_for_each("cpus", parts.size(), count);
         for (size_t i = 0; i < count; ++i) {
@@ -93,7 +111,7 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
             devices[i].cpus = std::move(*cpus);
         }
     }
-    if (words.contains("files")) {
+    if (words.find("files")) {
         auto files = expand_hostlist(value_of(words, "files"));
         if (!files) return fail("files: " + files.error().message);
         if (files->size() != count) return not_for_each("files", files->size(), count);
@@ -109,15 +127,21 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
     return devices;
 }
 
+std::string names_of_vendors() {
+    std::string names;
+    for (const Vendor* vendor : kVendors)
+        names += (names.empty() ? "" : vendor == kVendors.back() ? " or " : ", ") + std::string(vendor->name);
+    return names;
+}
+
 Try<TileInventory> read_inventory(const Words& words) {
     TileInventory inventory;
     const std::string_view name = value_of(words, "vendor");
-    std::string known;
-    for (const Vendor* vendor : kVendors) {
-        if (vendor->name == name) inventory.vendor = vendor;
-        known += (known.empty() ? "" : vendor == kVendors.back() ? " or " : ", ") + std::string(vendor->name);
-    }
-    if (!inventory.vendor) return fail("vendor=" + printable(name, 40) + ": give " + known);
+    const auto vendor =
+        std::find_if(kVendors.begin(), kVendors.end(), [&](const Vendor* v) { return v->name == name; });
+    if (vendor == kVendors.end())
+        return fail("vendor=" + printable(name, 40) + ": give " + names_of_vendors());
+    inventory.vendor = *vendor;
     const auto devices = number_of(words, "devices", 0);
     if (!devices) return tl::make_unexpected(devices.error());
     const auto per_device = number_of(words, "tiles-per-device", 1);
@@ -152,34 +176,45 @@ Try<TileInventory> read_inventory(const Words& words) {
     return inventory;
 }
 
+// A line's nodes.
+struct Nodes {
+    size_t line = 0;
+    Hostlist list;
+};
+
+Try<Hostlist> read_nodes(const Words& words) {
+    auto nodes = Hostlist::read(value_of(words, "nodes"));
+    if (!nodes) return fail("nodes: " + nodes.error().message);
+    if (nodes->size() == 0) return fail("nodes= is missing: give the nodes that have these tiles");
+    return nodes;
+}
+
 }  // namespace
 
 Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const std::string& path,
                                                   std::string_view node) {
+    std::vector<Nodes> named;
     std::optional<TileInventory> found;
-    std::map<std::string, size_t> line_of;  // node: where it stands
     size_t number = 0;
-    for (std::string_view line : split(text, '\n')) {
+    for (std::string_view part : split(text, '\n')) {
         ++number;
-        const std::string where = path + " line " + std::to_string(number);
-        const auto words = read_words(line.substr(0, line.find('#')));
-        if (!words) return fail(where + ": " + words.error().message);
+        const auto where = [&] { return path + " line " + std::to_string(number); };
+        const auto words = read_words(part.substr(0, part.find('#')));
+        if (!words) return fail(where() + ": " + words.error().message);
         if (words->empty()) continue;
-        auto nodes = expand_hostlist(value_of(*words, "nodes"));
-        if (!nodes) return fail(where + ": nodes: " + nodes.error().message);
-        if (nodes->empty()) return fail(where + ": nodes= is missing: give the nodes that have these tiles");
+        auto nodes = read_nodes(*words);
+        if (!nodes) return fail(where() + ": " + nodes.error().message);
         auto inventory = read_inventory(*words);
-        if (!inventory) return fail(where + ": " + inventory.error().message);
-        for (auto& name : *nodes) {
-            const bool wanted = name == node;
-            const auto [before, fresh] = line_of.emplace(std::move(name), number);
-            if (!fresh)
-                return fail(where + ": " + printable(before->first, 60) + " stands in line " +
-                            std::to_string(before->second) + " already");
-            if (!wanted) continue;
+        if (!inventory) return fail(where() + ": " + inventory.error().message);
+        for (const Nodes& before : named)
+            if (const auto twice = before.list.common_host(*nodes))
+                return fail(where() + ": " + printable(*twice, 60) + " stands in line " +
+                            std::to_string(before.line) + " already");
+        if (nodes->has(node)) {
             found = std::move(*inventory);
-            found->source = where;
+            found->source = where();
         }
+        named.push_back({number, std::move(*nodes)});
     }
     return found;
 }

@@ -146,12 +146,11 @@ std::string write_job_gres(const std::vector<NodeGres>& nodes) {
 Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node) {
     for (std::string_view part : split(job_gres, ';')) {
         const size_t equals = part.find('=');
-        auto nodes = expand_hostlist(part.substr(0, equals));
+        const auto nodes = Hostlist::read(part.substr(0, equals));
         if (!nodes || equals == std::string_view::npos)
             return fail("srun's plugin says of the job's gres \"" + printable(part) +
                         "\", which is no NODES=GRES");
-        if (std::find(nodes->begin(), nodes->end(), node) != nodes->end())
-            return std::string(part.substr(equals + 1));
+        if (nodes->has(node)) return std::string(part.substr(equals + 1));
     }
     return std::string();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Node lists: whatever expands can be compressed, and expands to the same hosts again.
+// Node lists: whatever expands can be compressed, and expands to the same hosts again; each is found
+// without expanding.
 #include "common/hostlist.hpp"
 
 #include "target.hpp"
@@ -12,6 +13,14 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         return 0;
     }
     dp::fuzz::must(hosts->size() <= dp::kMaxHosts, "no more hosts than the limit");
+    const auto list = dp::Hostlist::read(dp::fuzz::text_of(data, size));
+    dp::fuzz::must(list && list->size() == hosts->size(), "as many hosts as were counted");
+    for (size_t i = 0; i < hosts->size(); i += 1 + hosts->size() / 16) {
+        dp::fuzz::must(list->at(i) == (*hosts)[i], "each at its place");
+        dp::fuzz::must(list->has((*hosts)[i]), "each is there");
+    }
+    dp::fuzz::must(list->common_host(*list).has_value() != hosts->empty(),
+                   "a list has its hosts in common with itself");
     if (hosts->empty()) return 0;
     const auto again = dp::expand_hostlist(dp::compress_hostlist(*hosts));
     dp::fuzz::must(again && *again == *hosts, "compressed and expanded it is the same list");

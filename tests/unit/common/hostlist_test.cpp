@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace dp {
 namespace {
 
@@ -24,12 +26,90 @@ TEST(Hostlist, ExpandsWhatSlurmWrites) {
         {"r[1-2]n[1-2]", {"r1n1", "r1n2", "r2n1", "r2n2"}},
         {"rack[1-2]-ib", {"rack1-ib", "rack2-ib"}},
         {"node[098-101]", {"node098", "node099", "node100", "node101"}},
+        {"n[1-2]0", {"n10", "n20"}},
+        {"n[9-11][1-2]", {"n91", "n92", "n101", "n102", "n111", "n112"}},
+        {"n[2,1,1]", {"n2", "n1", "n1"}},
     };
     for (const auto& c : cases) {
         auto hosts = expand_hostlist(c.list);
         ASSERT_TRUE(hosts) << c.list << ": " << hosts.error().message;
         EXPECT_EQ(*hosts, c.hosts) << c.list;
+        // One by one, too.
+        const auto list = Hostlist::read(c.list);
+        ASSERT_TRUE(list);
+        EXPECT_EQ(list->size(), c.hosts.size()) << c.list;
+        EXPECT_EQ(list->at(c.hosts.size()), std::nullopt) << c.list;
+        for (size_t i = 0; i < c.hosts.size(); ++i) {
+            EXPECT_EQ(list->at(i), c.hosts[i]) << c.list;
+            EXPECT_TRUE(list->has(c.hosts[i])) << c.list << " has " << c.hosts[i];
+        }
     }
+}
+
+TEST(Hostlist, HasNoOthers) {
+    const std::pair<const char*, Names> cases[] = {
+        {"", {"", "a"}},
+        {"node1", {"", "node", "node10", "node11", "ode1"}},
+        {"gpu[01-03,07]", {"gpu1", "gpu001", "gpu04", "gpu", "gpu011", "gpu01x", "gpu99999999999999999999"}},
+        {"n[8-11]", {"n08", "n7", "n12", "n011", "n+9", "n-9", "n 9"}},
+        {"r[1-2]n[1-2]", {"r1", "r1n", "r1n3", "r3n1", "r1n1n1", "r11n1"}},
+        {"n[1-2]0", {"n1", "n2", "n30", "n100", "n12"}},
+        {"n[9-11][1-2]", {"n9", "n93", "n12", "n121", "n1011"}},
+    };
+    for (const auto& [text, others] : cases) {
+        const auto list = Hostlist::read(text);
+        ASSERT_TRUE(list);
+        for (const auto& other : others) EXPECT_FALSE(list->has(other)) << text << " has " << other;
+    }
+}
+
+// By the numbers where that can be told from them, else host by host: compared with all of both lists.
+TEST(Hostlist, ListsMayHaveAHostInCommon) {
+    std::string written_out = "node1";
+    for (int i = 3; i < 200; i += 2) written_out += ",node" + std::to_string(i);
+    const std::string lists[] = {
+        "",
+        written_out,
+        "node[150,152],node151",
+        "node[2,4,6],node2,node4,node6,node8,node12,node14,node16,node18,node20,node22,node24",
+        "node1",
+        "node10",
+        "node[1-9]",
+        "node[01-32]",
+        "node[33-64]",
+        "node[8-11]",
+        "node[008-011]",
+        "node[099-101]",
+        "node[98-99]",
+        "node[100-105]",
+        "node[01-03,30-35],login",
+        "node[01-03]-ib",
+        "node[3-4]-ib,login",
+        "node[1-2]0",
+        "node[1-3]1",
+        "node1[0-9]",
+        "node[1,2][0-5]",
+        "n[1-2]",
+        "nod[1-2],node",
+        "node[18446744073709551614-18446744073709551615]",
+        "node[00000000000000000000001]"};
+    for (const std::string& one : lists)
+        for (const std::string& two : lists) {
+            const auto a = Hostlist::read(one);
+            const auto b = Hostlist::read(two);
+            ASSERT_TRUE(a && b) << one << " " << two;
+            const Names of_a = a->all();
+            const Names of_b = b->all();
+            const bool expected =
+                std::find_first_of(of_a.begin(), of_a.end(), of_b.begin(), of_b.end()) != of_a.end();
+            const auto common = a->common_host(*b);
+            EXPECT_EQ(common.has_value(), expected)
+                << one << " and " << two << ": " << common.value_or("none");
+            if (common) {
+                EXPECT_TRUE(std::count(of_a.begin(), of_a.end(), *common)) << *common << " is not in " << one;
+                EXPECT_TRUE(std::count(of_b.begin(), of_b.end(), *common)) << *common << " is not in " << two;
+            }
+        }
 }
 
 TEST(Hostlist, RefusesWhatIsNoList) {
