@@ -33,10 +33,15 @@ namespace {
 // Batch, interactive and extern steps have numbers from here on (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
 
+std::optional<std::string> host_at(const std::string& node_list, size_t place) {
+    const auto hosts = Hostlist::read(node_list);
+    return hosts ? hosts->at(place) : std::nullopt;
+}
+
 std::string host_name(const StepFacts& facts, const GetVariable& get) {
-    auto hosts = expand_hostlist(facts.node_list);
     // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
-    if (hosts && !facts.heterogeneous && facts.node_rank < hosts->size()) return (*hosts)[facts.node_rank];
+    if (!facts.heterogeneous)
+        if (auto host = host_at(facts.node_list, facts.node_rank)) return *host;
     if (auto name = get("SLURMD_NODENAME"); name && !name->empty()) return *name;
     char name[256] = {};
     gethostname(name, sizeof name - 1);
@@ -96,9 +101,7 @@ Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
         return f;
     }
     f.rank_zero_host = text(kRankZeroHostVariable);
-    if (f.rank_zero_host.empty())
-        if (auto hosts = expand_hostlist(f.node_list); hosts && !hosts->empty())
-            f.rank_zero_host = hosts->front();
+    if (f.rank_zero_host.empty()) f.rank_zero_host = host_at(f.node_list, 0).value_or("");
     f.port_seed = {f.job_id, f.step_id, f.restart, text("SLURM_STEP_RESV_PORTS")};
     return f;
 }
@@ -189,11 +192,7 @@ void take_up_step(spank_t spank, State& s) {
         const TilesOf tiles_of = [&](uint32_t local) {
             if (s.tiles && !s.tiles->plans.empty()) return s.tiles->plans[local].variables;
             auto plan = s.tiles ? plan_of_task(s, tile_facts(s, local, get)) : fail("");
-            if (!plan) return std::vector<TaskVariable>();
-            // Slurm may still set its own for each task, and from these each task learns what it is bound to.
-            std::erase_if(plan->variables,
-                          [](const TaskVariable& v) { return v.whose == TaskVariable::Whose::slurm; });
-            return plan->variables;
+            return plan ? std::move(plan->variables) : std::vector<TaskVariable>();
         };
         s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), tiles_of, get);
         change_environment(spank, std::move(variables), s.environment.changes());

@@ -257,7 +257,10 @@ void task_init(spank_t spank) {
     }
     facts.cpus = cpus_of_task(s.facts.cpus_per_task, static_cast<uint32_t>(allowed_cpus().size()),
                               s.facts.cpus, facts.local_world_size);
-    if (!s.environment.fill(raw_environment(spank), facts, *plan)) {
+    if (const auto left = s.environment.fill(raw_environment(spank), facts, *plan)) {
+        // One or two at most, for which a list is not worth its while.
+        change_environment(spank, EnvironmentList(nullptr), *left);
+    } else {
         const TaskEnvironment environment = task_environment(facts, *plan, before);
         change_environment(spank, environment_list(spank),
                            s.environment.left_of(environment.changes, inherited));

@@ -13,7 +13,7 @@ std::vector<EnvironmentChange> empty_slots(bool tiles) {
         size_t size;
     } const kinds[] = {
         {34, 40},
-        {tiles ? 22 : 10, 96},  // addresses, lists of tiles
+        {tiles ? 19 : 10, 96},  // addresses, lists of tiles
         {1, 1500},              // DP_INJECTED
     };
     std::vector<EnvironmentChange> slots;

@@ -29,6 +29,21 @@ bool is_hole(char c) {
     return c >= kFirstHole && c <= kLastHole;
 }
 
+bool is_set_by_slurm(const TaskVariable& variable) {
+    return variable.whose == TaskVariable::Whose::slurm;
+}
+
+std::vector<TaskVariable> of_node(std::vector<TaskVariable> variables) {
+    std::erase_if(variables, is_set_by_slurm);
+    return variables;
+}
+
+// Whether a task's variable is the node's, and its value can be written.
+bool fits(const TaskVariable& of_node, const TaskVariable& of_task) {
+    return of_node.name == of_task.name && of_node.whose == of_task.whose &&
+           (is_hole(of_node.value[0]) || of_node.value == of_task.value);
+}
+
 // What each blank has room for at least, and how long the word of each hole may be.
 constexpr size_t kBlank = 16;
 constexpr size_t kBlankOfTiles = 64;  // lists of tiles may be longer in the tasks between first and last
@@ -90,10 +105,11 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
 
     NodeEnvironment node;
     std::array<size_t, kMostTiles> room_of_tiles{};
-    node.tiles_ = tiles_of(0);
+    node.tiles_ = of_node(tiles_of(0));
     if (node.tiles_.size() > kMostTiles) node.tiles_.clear();
-    const std::vector<TaskVariable> of_last = tiles_of(any.local_world_size - 1);
+    const std::vector<TaskVariable> of_last = of_node(tiles_of(any.local_world_size - 1));
     for (size_t i = 0; i < node.tiles_.size(); ++i) {
+        if (i < of_last.size() && of_last[i] == node.tiles_[i]) continue;  // the same in each task, mostly
         const size_t last = i < of_last.size() ? of_last[i].value.size() : 0;
         room_of_tiles[i] = std::max({node.tiles_[i].value.size(), last, kBlankOfTiles});
         node.tiles_[i].value = hole(kWords + i);
@@ -161,32 +177,41 @@ class NodeEnvironment::Finder {
     std::optional<EnvironmentList> list_;
 };
 
-bool NodeEnvironment::fill(char** environment, const TaskFacts& facts, const NodePlan& plan) const {
-    const bool same_tiles =
-        std::equal(tiles_.begin(), tiles_.end(), facts.tiles.begin(), facts.tiles.end(),
-                   [](const TaskVariable& of_node, const TaskVariable& of_task) {
-                       return of_node.name == of_task.name && of_node.whose == of_task.whose;
-                   });
-    if (!has_patterns_ || !same_tiles || facts.cpus == 0) return false;
+std::optional<std::vector<EnvironmentChange>> NodeEnvironment::fill(char** environment,
+                                                                    const TaskFacts& facts,
+                                                                    const NodePlan& plan) const {
+    if (!has_patterns_ || facts.cpus == 0) return std::nullopt;
+    std::array<const TaskVariable*, kMostTiles> tiles{};
+    size_t found_tiles = 0;
+    std::vector<EnvironmentChange> left;
+    for (const TaskVariable& variable : facts.tiles) {
+        if (is_set_by_slurm(variable)) {
+            left.push_back({variable.name, variable.value});
+        } else {
+            if (found_tiles == tiles_.size() || !fits(tiles_[found_tiles], variable)) return std::nullopt;
+            tiles[found_tiles++] = &variable;
+        }
+    }
+    if (found_tiles < tiles_.size()) return std::nullopt;
     Finder finder(environment);
     for (const Found& kept : kept_)
-        if (!finder.find(kept)) return false;
+        if (!finder.find(kept)) return std::nullopt;
 
     const TaskWords words = words_of(facts, plan);
     const auto word_at = [&](size_t index) -> const std::string& {
-        return index < kWords ? words[index] : facts.tiles[index - kWords].value;
+        return index < kWords ? words[index] : tiles[index - kWords]->value;
     };
     std::vector<std::pair<const Made*, char*>> blanks;
     blanks.reserve(made_.size());
     for (const Made& made : made_) {
         char* const there = made.now ? finder.find(made.found) : nullptr;
-        if (made.now && !there) return false;
+        if (made.now && !there) return std::nullopt;
         if (made.pattern.empty()) continue;
-        if (filled_size(made.pattern, word_at) > made.now->size()) return false;
+        if (filled_size(made.pattern, word_at) > made.now->size()) return std::nullopt;
         blanks.emplace_back(&made, there + made.name.size() + 1);
     }
     for (const auto& [made, blank] : blanks) fill_in(made->pattern, word_at, blank);
-    return true;
+    return left;
 }
 
 size_t NodeEnvironment::place_of(std::string_view name) const {

@@ -22,7 +22,8 @@
 namespace dp {
 
 // `any` may be any task of the node, whatever its `cpus` and `tiles`; `tiles_of` yields the `tiles` of any by
-// their local rank; `get` reads the node's environment.
+// their local rank; `get` reads the node's environment. Variables that Slurm, too, sets for each task are
+// left to the tasks.
 using TilesOf = std::function<std::vector<TaskVariable>(uint32_t local_rank)>;
 class NodeEnvironment;
 NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get);
@@ -37,10 +38,12 @@ class NodeEnvironment {
     // Once that is done and no other name will be taken out: remembers where they stand.
     void find_in(char** environment);
 
-    // In a task: writes its words into the blanks. False where its environment is not as the node left it, or
-    // there is something to warn of, or a word is too long: then nothing is written, and the changes of
-    // task_environment are to be made (get, left_of), which always comes out the same.
-    bool fill(char** environment, const TaskFacts& facts, const NodePlan& plan) const;
+    // In a task: writes its words into the blanks, and yields what is left to change. nullopt where its
+    // environment is not as the node left it, or there is something to warn of, or a word is too long: then
+    // nothing is written, and the changes of task_environment are to be made (get, left_of), which always
+    // comes out the same.
+    std::optional<std::vector<EnvironmentChange>> fill(char** environment, const TaskFacts& facts,
+                                                       const NodePlan& plan) const;
 
     // For task_environment in a task: what would be there without the node's changes.
     std::optional<std::string> get(const char* name, const GetVariable& inherited) const;
@@ -67,7 +70,7 @@ class NodeEnvironment {
     };
     std::vector<Made> made_;
     std::vector<Found> kept_;          // the user's, which a task's environment was made with
-    std::vector<TaskVariable> tiles_;  // whose values the patterns have last
+    std::vector<TaskVariable> tiles_;  // a hole of the patterns for a value, or the one that all tasks have
     bool has_patterns_ = false;        // of all that a task would change
 
     // made_.size() where there is none.

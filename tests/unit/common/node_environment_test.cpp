@@ -168,6 +168,7 @@ RawEnvironment make_in(const Variables& before, NodeEnvironment& node) {
 
 std::vector<TaskVariable> tiles_of(uint32_t local) {
     return {{"DP_TILE_MASK", std::string(8, static_cast<char>('0' + local))},
+            {"DP_TILE_COUNT", "1"},  // the same in each
             {"ZE_AFFINITY_MASK", std::to_string(local) + ".0", TaskVariable::Whose::job}};
 }
 
@@ -194,10 +195,39 @@ TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
                     const auto of_task = tiles_of(local);
                     if (tiles) task.tiles = of_task;
                     RawEnvironment environment(inherited.entries());
-                    ASSERT_TRUE(node.fill(environment.get(), task, plan)) << before.size() << local;
+                    const auto left = node.fill(environment.get(), task, plan);
+                    ASSERT_TRUE(left) << before.size() << local;
+                    EXPECT_TRUE(left->empty());
                     EXPECT_EQ(variables_of(environment), task_with(before, task, plan).first);
                 }
             }
+}
+
+// A GPU's: Slurm gives each task one of its own, after the node's have been made.
+TEST(NodeEnvironment, LeavesToTheTaskWhatSlurmSetsForEach) {
+    const TilesOf gpus = [](uint32_t local) {
+        const std::string number = std::to_string(local);
+        return std::vector<TaskVariable>{{"DP_TILE_MASK", "0x" + number},
+                                         {"DP_TILE_COUNT", "1"},
+                                         {"CUDA_VISIBLE_DEVICES", number, TaskVariable::Whose::slurm},
+                                         {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", TaskVariable::Whose::job}};
+    };
+    const Variables before = {{"PATH", "/bin"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}};
+    NodeEnvironment node = node_environment(task_of_node(0, 0), gpus, reading(before));
+    const RawEnvironment inherited = make_in(before, node);
+    EXPECT_EQ(variables_of(inherited).at("CUDA_VISIBLE_DEVICES"), "0,1,2,3");
+    for (uint32_t local = 0; local < 4; ++local) {
+        TaskFacts task = task_of_node(local, 2);
+        const auto of_task = gpus(local);
+        task.tiles = of_task;
+        RawEnvironment environment(inherited.entries());
+        const auto left = node.fill(environment.get(), task, kPlan);
+        ASSERT_TRUE(left);
+        Variables there = variables_of(environment);
+        EXPECT_EQ(there.at("CUDA_VISIBLE_DEVICES"), "0,1,2,3");
+        change(there, *left);
+        EXPECT_EQ(there, task_with(before, task).first);
+    }
 }
 
 // Whatever another plugin has done to one of the names, and what else a blank cannot hold: nothing is
@@ -211,7 +241,7 @@ TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
     const auto is_filled = [&](const std::vector<std::string>& texts, const TaskFacts& facts,
                                const NodePlan& plan) {
         RawEnvironment environment(texts);
-        const bool filled = node.fill(environment.get(), facts, plan);
+        const bool filled = node.fill(environment.get(), facts, plan).has_value();
         EXPECT_EQ(filled, environment.entries() != texts);
         return filled;
     };
@@ -236,6 +266,15 @@ TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
     const auto of_task = tiles_of(1);
     with_tiles.tiles = of_task;
     EXPECT_FALSE(is_filled(good, with_tiles, kPlan)) << "of which the node knew nothing";
+    with_tiles.tiles = {};
+    NodeEnvironment of_tiles = node_environment(task_of_node(0, 0), tiles_of, reading(before));
+    RawEnvironment theirs = make_in(before, of_tiles);
+    auto other_count = of_task;
+    other_count[1].value = "2";
+    with_tiles.tiles = other_count;
+    EXPECT_FALSE(of_tiles.fill(theirs.get(), with_tiles, kPlan)) << "which was to be the same in each";
+    with_tiles.tiles = of_task;
+    EXPECT_TRUE(of_tiles.fill(theirs.get(), with_tiles, kPlan));
     EXPECT_FALSE(NodeEnvironment().fill(RawEnvironment(good).get(), task, kPlan));
 }
 
