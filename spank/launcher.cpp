@@ -81,22 +81,10 @@ bool is_set(const char* name) {
     return value && *value;
 }
 
-// Inside a job the question what that owns can be asked while srun asks for the step.
-void ask_for_gres_of_own_job() {
-    State& s = state();
-    const auto job_id = parse_number<uint32_t>(get_environment("SLURM_JOB_ID").value_or(""));
-    if (!job_id || s.asked_about_job) return;
-    auto asked = ChildWork::start([&] { return gres_of_job(*job_id); });
-    if (!asked) return;
-    s.asked_about_job = job_id;
-    s.gres_of_job = std::move(*asked);
-}
-
-// Leaves for the nodes what they need to know of the step's tiles.
+// Leaves for the nodes what they need to know of the step's tiles. A process of its own that asked slurmctld
+// while srun asks it for the step would cost more than it saves: all pages of srun are copied on write then.
 Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
-    Try<std::string> job = fail("not asked yet");
-    if (state().asked_about_job == job_id) job = state().gres_of_job.finish();
-    if (!job) job = gres_of_job(job_id);
+    const auto job = gres_of_job(job_id);
     if (!job) return tl::make_unexpected(job.error());
     set_environment(kGresVariable, *job);
     if (is_set("SLURM_GRES") || is_given(kGresOptions, words_of_program)) {
@@ -188,7 +176,6 @@ void launcher_post_options() {
         text.append(" ").append(kOwnBinding);
     set_environment(kStepVariable, text);
     s.active = true;
-    if (s.settings.tiles) ask_for_gres_of_own_job();
 }
 
 void launcher_step_created(spank_t spank) {

@@ -17,7 +17,6 @@ extern "C" {
 #include <string>
 #include <vector>
 
-#include "child_work.hpp"
 #include "common/interfaces.hpp"
 #include "common/node_environment.hpp"
 #include "common/node_setup.hpp"
@@ -65,9 +64,6 @@ struct State {
     // In srun: how many components of a heterogeneous step have been read, and the step's secret.
     uint32_t components = 0;
     std::string secret;
-    // With --dp-tiles, inside a job.
-    std::optional<uint32_t> asked_about_job;
-    ChildWork gres_of_job;
 
     // In slurmstepd, from init_post_opt and user_init on; copied into every task by fork.
     bool active = false;
