@@ -99,12 +99,16 @@ const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable&
     return nullptr;
 }
 
-// For the daemon to show, by local rank. Where Slurm has bound each task to tiles of its own, those of the
-// first alone are known.
+// Slurm has bound each task to tiles of its own.
+bool is_known_to_task_alone(const State& s, const TilePlan& plan) {
+    return plan.by_task || !s.tiles->shares;
+}
+
+// For the daemon to show, by local rank; "" where that task will tell it.
 std::vector<std::string> shown_tiles(const State& s, const TilePlan* plan) {
     if (!plan) return {};
     std::vector<std::string> shown(s.facts.ranks.size());
-    if (plan->by_task || !s.tiles->shares) {
+    if (is_known_to_task_alone(s, *plan)) {
         shown.front() = compress_ranks(plan->own);
         return shown;
     }
@@ -240,6 +244,9 @@ void task_init(spank_t spank) {
     }
     if (local == 0) said_by_daemon = std::move(s.node.control_daemon);
     drop_daemon_ends(s.node);
+    if (tiles && local > 0 && is_known_to_task_alone(s, *tiles))
+        send_control(s.node.control_launcher.get(), {ControlEvent::Kind::tiles, static_cast<uint32_t>(local),
+                                                     0, compress_ranks(tiles->own)});
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
     s.node.control_launcher.reset();
     if (s.failure) refuse(*s.failure);

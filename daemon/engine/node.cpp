@@ -301,7 +301,10 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     }
     if (event.local_rank >= config_.ranks.size()) return take();
     const uint32_t rank = config_.ranks[event.local_rank];
-    if (event.kind == ControlEvent::Kind::task) {
+    if (event.kind == ControlEvent::Kind::tiles) {
+        if (event.local_rank < config_.tiles_for_table.size())
+            config_.tiles_for_table[event.local_rank] = event.tiles;
+    } else if (event.kind == ControlEvent::Kind::task) {
         rank_event(rank, [&](wire::RankEvent& e) {
             e.set_started(event.value);
             e.set_at_ms(now.count());

@@ -47,7 +47,8 @@ struct NodeConfig {
     std::string broker_addresses;              // the ones that are tried, for a message
     bool report_failures = false;              // without the broker the ranks of this node go on
     std::vector<std::string> addresses;        // of this node, numeric
-    std::vector<std::string> tiles_for_table;  // of each rank, "12-15"; none where no table is asked for
+    std::vector<std::string> tiles_for_table;  // of each rank, "12-15", or "" (ControlEvent::Kind::tiles may
+                                               // tell); none where no table is asked for
     std::string launcher;                      // what started this node's part: slurmstepd, dpctl
     bool with_broker = false;                  // the broker is in this very process
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/daemon.hpp"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -29,6 +31,9 @@ constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGV
                                         SIGXCPU, SIGXFSZ, SIGTTIN, SIGTTOU, SIGIO,     SIGPWR};
 
 constexpr size_t kAddressesShown = 4;
+
+// How long a table waits for tasks that have to tell their tiles themselves.
+constexpr Time kTilesCome{1000};
 
 // By the kernel's coarse clock, some milliseconds behind, libevent would wake for each timer several times
 // before it takes it for due.
@@ -133,6 +138,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
       task_by_local_(config_.ranks.size(), 0) {
     watch_signals();
     watch_control();
+    if (config_.want_table) wait_for_tiles();
     look_timer_.after(kLookEvery);
     if (config_.broker) {
         broker_.emplace(broker_config(config_), now());
@@ -211,7 +217,7 @@ void Daemon::watch_control() {
 
 void Daemon::read_control_packets() {
     for (;;) {
-        char packet[128];
+        char packet[kMaxControl];
         ssize_t n = recv(kFdControl, packet, sizeof packet, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -226,11 +232,25 @@ void Daemon::read_control_packets() {
             pid_t& task = task_by_local_[event->local_rank];
             if (event->kind == ControlEvent::Kind::task) tasks_.insert(task = event->value);
             if (event->kind == ControlEvent::Kind::exit) tasks_.erase(task);
+            if (event->kind == ControlEvent::Kind::tiles && event->local_rank < config_.tiles.size())
+                config_.tiles[event->local_rank] = event->tiles;
         }
         perform(node_.on_control(*event, now()));
         // A relay leaves when its Leave is with the kernel (perform); a broker that takes nothing is not
         // waited for.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeavePatience);
+    }
+}
+
+// For the table, of which the plan has one, once. The tasks that tell theirs were forked with the one that
+// has started this daemon.
+void Daemon::wait_for_tiles() {
+    const Time until = now() + kTilesCome;
+    const auto is_missing = [](const std::string& tiles) { return tiles.empty(); };
+    while (std::any_of(config_.tiles.begin(), config_.tiles.end(), is_missing) && now() < until) {
+        pollfd entry{kFdControl, POLLIN, 0};
+        if (poll(&entry, 1, static_cast<int>((until - now()).count())) > 0) read_control_packets();
+        if (entry.revents & POLLHUP) return;
     }
 }
 

@@ -80,6 +80,7 @@ class Daemon {
     void watch_signals();
     void watch_control();
     void read_control_packets();
+    void wait_for_tiles();
 
     void perform(const NodeActions& actions);
     void perform(const BrokerActions& actions);

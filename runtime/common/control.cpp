@@ -41,6 +41,8 @@ bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
 
 std::string write_control(const ControlEvent& event) {
     if (event.kind == ControlEvent::Kind::end) return "end";
+    if (event.kind == ControlEvent::Kind::tiles)
+        return "tiles " + std::to_string(event.local_rank) + " " + event.tiles;
     return std::string(event.kind == ControlEvent::Kind::task ? "task " : "exit ") +
            std::to_string(event.local_rank) + " " + std::to_string(event.value);
 }
@@ -55,11 +57,15 @@ Try<ControlEvent> read_control(std::string_view packet) {
             return ControlEvent{words[0] == "task" ? ControlEvent::Kind::task : ControlEvent::Kind::exit,
                                 *local, *value};
     }
+    if (words.size() == 3 && words[0] == "tiles" && !words[2].empty())
+        if (auto local = parse_number<uint32_t>(words[1]))
+            return ControlEvent{ControlEvent::Kind::tiles, *local, 0, std::string(words[2])};
     return fail("an unknown control packet: \"" + printable(packet, 60) + "\"");
 }
 
 void send_control(int fd, const ControlEvent& event) {
-    std::string packet = write_control(event);
+    const std::string packet = write_control(event);
+    if (packet.size() > kMaxControl) return;
     // A launcher must neither wait for its helper nor die of it.
     while (send(fd, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
     }

@@ -5,6 +5,9 @@
 // at its end perhaps that ranks are left.
 //
 //   task LOCAL PID        a rank's process was started
+//   tiles LOCAL LIST      which tiles Slurm has bound it to ("3" or "0-1"); from the rank's task itself,
+//   before it
+//                         becomes its program: nobody else knows
 //   exit LOCAL STATUS     it ended; STATUS as in waitpid(2)
 //   end                   the last local rank has ended: leave
 //
@@ -25,11 +28,15 @@
 namespace dp {
 
 struct ControlEvent {
-    enum class Kind { task, exit, end } kind;
+    enum class Kind { task, tiles, exit, end } kind;
     uint32_t local_rank = 0;
-    int value = 0;  // pid or wait status
+    int value = 0;           // pid or wait status
+    std::string tiles = {};  // not empty where they are told
     bool operator==(const ControlEvent&) const = default;
 };
+
+// No packet is longer; a list of tiles that does not fit is not told.
+inline constexpr size_t kMaxControl = 512;
 
 std::string write_control(const ControlEvent& event);
 Try<ControlEvent> read_control(std::string_view packet);

@@ -118,6 +118,12 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
             found = shown(cluster.run(["srun", "-N1", "-n4", *options, "--dp-tiles=auto", "sh", "-c", SHOW]))
             assert sorted(task["open"] for task in found) == list("0123")
             assert all(task["DP_TILE_LIST"] == task["open"] and task["CUDA_VISIBLE_DEVICES"] == "0" for task in found)
+        # The table has them of all ranks, though each task alone knows its own.
+        done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "--dp-dry-run", "true"], check=True)
+        assert [line.split()[4:6] for line in done.stdout.splitlines()[2:]] == [[str(n), hex(1 << n)] for n in (0, 1, 2, 3)] * 2, done.stdout
+        look = f'case $RANK in 0) sleep 1; {DPCTL} top --once --csv;; *) sleep 3;; esac'
+        done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "sh", "-c", look], check=True)
+        assert [row["tile"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["0", "1", "2", "3"] * 2, done.stdout
         # Slurm calls the GPUs of each task 0 and 1.
         found = shown(cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=2", "--dp-tiles=1", "sh", "-c", SHOW]))
         assert [(task["DP_TILE_LIST"], task["open"]) for task in found] == [("0", "01"), ("2", "23")]
