@@ -29,6 +29,24 @@ wire::Request set(const std::string& key, const std::string& value) {
     return r;
 }
 
+// Slurm may have bound each task to tiles that nobody else knows.
+TEST(Plan, HasForItsTableTheTilesThatTasksTell) {
+    NodeConfig config;
+    config.ranks = {4, 5};
+    config.world_size = 6;
+    config.tiles_for_table = {"0", ""};
+    Node node(config, Time(0));
+    const auto tell = [&](uint32_t local) {
+        return node.on_control({ControlEvent::Kind::tiles, local, 0, "6-7"}, Time(1));
+    };
+    EXPECT_TRUE(tell(1).to_broker.empty());
+    EXPECT_TRUE(tell(2).to_broker.empty()) << "there is no such rank";
+    const NodeActions joined = node.on_joined("10.0.0.2", Time(2));
+    ASSERT_FALSE(joined.to_broker.empty());
+    const auto& tiles = joined.to_broker.front().join().tiles();
+    EXPECT_EQ(std::vector<std::string>(tiles.begin(), tiles.end()), (std::vector<std::string>{"0", "6-7"}));
+}
+
 TEST(Plan, OtherNodesGoAheadAndRankZerosNodeWaitsForAll) {
     Simulation s(3, 2);
     s.join(0);
