@@ -81,6 +81,7 @@ struct State {
     // (slurmd treats it as the node's fault), so it is kept until task_init, whose failure only fails the
     // step.
     std::optional<std::string> failure;
+    bool failure_told = false;  // in a task: another one of the node has told it
     // The same about the broker's ports, in a heterogeneous step: a failure only where the broker will be.
     std::optional<std::string> broker_failure;
     uint32_t forked = 0;

@@ -77,7 +77,8 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
 }
 
 // This task's, in `s`; null where there are to be no tiles. What fails is the node's failure, told by its
-// first task; where Slurm has bound each task to tiles of its own, it is this task's.
+// first task; where Slurm has bound each task to tiles of its own, it is this task's, and told by the first
+// that has one: as a rule all have the same.
 const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
     if (!s.tiles || s.failure) return nullptr;
     auto found = find_plan(s, local_rank, get);
@@ -93,8 +94,11 @@ const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable&
         s.tiles->own = std::move(*plan);
         return &s.tiles->own;
     }
-    if (local_rank > 0 && is_bound_by_slurm(facts))
-        slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), plan.error().message.c_str());
+    if (is_bound_by_slurm(facts)) {
+        s.failure_told = !s.tiles->failure_told.is_first();
+        if (local_rank > 0 && !s.failure_told)
+            slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), plan.error().message.c_str());
+    }
     s.failure = plan.error().message;
     return nullptr;
 }
@@ -204,7 +208,7 @@ void task_init(spank_t spank) {
     // plugstack.conf says `optional`: the program would run outside of every world.
     auto refuse = [&](const std::string& why) {
         if (local == 0) {
-            slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
+            if (!s.failure_told) slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
             if (!in_container(s)) {
                 announce_daemon(said_by_daemon.get());  // so slurmstepd leaves that to this task
                 end_step(s.facts);

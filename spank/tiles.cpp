@@ -6,11 +6,13 @@ extern "C" {
 #include <slurm/slurm_errno.h>
 }
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
@@ -29,6 +31,14 @@ tl::unexpected<Failure> cannot_ask(const char* what) {
 }
 
 }  // namespace
+
+OnceANode OnceANode::shared_by_tasks() {
+    OnceANode once;
+    void* const memory =
+        mmap(nullptr, sizeof(std::atomic_flag), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) once.flag_ = new (memory) std::atomic_flag();
+    return once;
+}
 
 Try<std::string> gres_of_job(uint32_t job_id) {
     job_info_msg_t* jobs = nullptr;
@@ -85,6 +95,7 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
     tiles.step_units = get("SLURM_STEP_GPUS").value_or("");
     if (const char* names = tiles.inventory.vendor->slurm_variable)
         tiles.step_names = get(names).value_or("");
+    if (gres == "gpu") tiles.failure_told = OnceANode::shared_by_tasks();
     return tiles;
 }
 

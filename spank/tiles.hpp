@@ -7,6 +7,7 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,17 @@ extern "C" {
 namespace dp::plugin {
 
 struct State;
+
+// Something that one of a node's tasks is to do, whichever comes first. Made before they are forked; without
+// memory for it each of them is the first.
+class OnceANode {
+ public:
+    static OnceANode shared_by_tasks();
+    bool is_first() const { return !flag_ || !flag_->test_and_set(); }
+
+ private:
+    std::atomic_flag* flag_ = nullptr;  // lives as long as slurmstepd and its tasks
+};
 
 // What a node knows before its tasks are forked.
 struct NodeTiles {
@@ -36,8 +48,9 @@ struct NodeTiles {
     // were asked for; none otherwise (plan_tasks).
     std::vector<TilePlan> plans;
     std::vector<std::pair<std::string, std::optional<std::string>>> asked;
-    // In a task that had to plan its own.
+    // In a task that had to plan its own, and whether one of the node has said why it cannot.
     TilePlan own;
+    OnceANode failure_told;
 };
 
 // In srun, for its nodes, one question to slurmctld each: what the job was given of their gres

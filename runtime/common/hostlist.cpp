@@ -185,49 +185,56 @@ std::optional<std::string> Hostlist::common_number(const Piece& a, const Piece& 
     return std::nullopt;
 }
 
-std::optional<std::string> Hostlist::common_host(const Name& a, const Name& b) {
-    if (!a.front().word.starts_with(b.front().word) && !b.front().word.starts_with(a.front().word))
-        return std::nullopt;
-    // Nearly all that a site writes: "gpu[01-64]", "gpu[01-64]-ib".
-    const auto is_plain = [](const Name& name) {
-        return name.size() == 1 || (name.size() == 2 && name[1].ranges.empty());
-    };
-    if (is_plain(a) && is_plain(b) && a.front().word == b.front().word && !a.front().ranges.empty() &&
-        !b.front().ranges.empty()) {
-        const std::string_view behind = a.size() == 2 ? a[1].word : std::string_view();
-        const std::string_view behind_other = b.size() == 2 ? b[1].word : std::string_view();
-        // Where digits follow a bracket, it is not plain where the number ends.
-        const auto has_digit = [](std::string_view word) {
-            return !word.empty() && word[0] >= '0' && word[0] <= '9';
-        };
-        if (!has_digit(behind) && !has_digit(behind_other)) {
-            if (behind != behind_other) return std::nullopt;
-            auto number = common_number(a.front(), b.front());
-            if (!number) return std::nullopt;
-            return std::string(a.front().word).append(*number).append(behind);
-        }
-    }
-    const bool a_is_shorter = hosts_of(a) <= hosts_of(b);
-    const Name& shorter = a_is_shorter ? a : b;
-    const size_t count = hosts_of(shorter);
-    for (size_t i = 0; i < count; ++i)
-        if (auto host = host_of(shorter, i); matches(a_is_shorter ? b : a, host)) return host;
-    return std::nullopt;
+bool Hostlist::is_plain(const Name& name) {
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const std::string_view word = name.front().word;
+    if (name.front().ranges.empty()) return true;
+    if (std::any_of(word.begin(), word.end(), is_digit)) return false;
+    return name.size() == 1 ||
+           (name.size() == 2 && name[1].ranges.empty() && !is_digit(name[1].word.front()));
 }
 
-std::optional<std::string> Hostlist::common_host(const Hostlist& other) const {
-    constexpr size_t kMostPairs = 1024;
-    if (names_.size() * other.names_.size() > kMostPairs) {
-        // Names written out one by one.
-        std::vector<std::string> theirs = other.all();
-        std::sort(theirs.begin(), theirs.end());
-        for (auto& host : all())
-            if (std::binary_search(theirs.begin(), theirs.end(), host)) return std::move(host);
+std::optional<std::string> Hostlist::common_host(const Name& a, const Name& b) {
+    const Piece& one = a.front();
+    const Piece& two = b.front();
+    if (one.ranges.empty()) return matches(b, one.word) ? std::optional(std::string(one.word)) : std::nullopt;
+    if (two.ranges.empty()) return matches(a, two.word) ? std::optional(std::string(two.word)) : std::nullopt;
+    // Of both the number is the first in their hosts' names.
+    const auto behind = [](const Name& name) { return name.size() == 2 ? name[1].word : std::string_view(); };
+    if (one.word != two.word || behind(a) != behind(b)) return std::nullopt;
+    const auto number = common_number(one, two);
+    if (!number) return std::nullopt;
+    return std::string(one.word).append(*number).append(behind(a));
+}
+
+std::optional<Hostlist::Shared> Hostlist::shared_host(std::span<const Hostlist> lists) {
+    // So many pairs of names are compared while a host would be made and sorted in.
+    constexpr size_t kPairsAHost = 16;
+    size_t names = 0;
+    size_t hosts = 0;
+    bool are_plain = true;
+    for (const Hostlist& list : lists) {
+        names += list.names_.size();
+        hosts += list.size_;
+        are_plain &= std::all_of(list.names_.begin(), list.names_.end(), is_plain);
+    }
+    if (lists.size() < 2) return std::nullopt;
+    if (are_plain && names * names <= kPairsAHost * hosts) {
+        for (size_t second = 1; second < lists.size(); ++second)
+            for (size_t first = 0; first < second; ++first)
+                for (const Name& a : lists[first].names_)
+                    for (const Name& b : lists[second].names_)
+                        if (auto host = common_host(a, b)) return Shared{std::move(*host), first, second};
         return std::nullopt;
     }
-    for (const Name& name : names_)
-        for (const Name& others : other.names_)
-            if (auto host = common_host(name, others)) return host;
+    std::vector<std::pair<std::string, size_t>> all;
+    all.reserve(hosts);
+    for (size_t list = 0; list < lists.size(); ++list)
+        for (auto& host : lists[list].all()) all.emplace_back(std::move(host), list);
+    std::sort(all.begin(), all.end());
+    for (size_t i = 1; i < all.size(); ++i)
+        if (all[i].first == all[i - 1].first && all[i].second != all[i - 1].second)
+            return Shared{std::move(all[i].first), all[i - 1].second, all[i].second};
     return std::nullopt;
 }
 

@@ -30,8 +30,13 @@ class Hostlist {
     bool has(std::string_view host) const;
     // nullopt from size() on.
     std::optional<std::string> at(size_t index) const;
-    // One of the hosts that both lists have; nullopt where there is none.
-    std::optional<std::string> common_host(const Hostlist& other) const;
+    // A host that two of the lists have, and which two, the lower first; nullopt where there is none.
+    // Brackets are compared by their numbers where that is less work than to expand all.
+    struct Shared {
+        std::string host;
+        size_t first, second;
+    };
+    static std::optional<Shared> shared_host(std::span<const Hostlist> lists);
     // In order. Several brackets in one name expand like nested loops, the last one fastest.
     std::vector<std::string> all() const;
 
@@ -55,7 +60,9 @@ class Hostlist {
     static size_t hosts_of(const Name& name);
     static std::string host_of(const Name& name, size_t index);
     static std::optional<std::string> common_number(const Piece& a, const Piece& b);
-    static std::optional<std::string> common_host(const Name& a, const Name& b);
+    // At most one bracket, and nothing beside it that its digits could be taken for.
+    static bool is_plain(const Name& name);
+    static std::optional<std::string> common_host(const Name& a, const Name& b);  // of plain ones
     static bool matches(std::span<const Piece> pieces, std::string_view host);
 
     std::vector<Name> names_;

@@ -247,8 +247,13 @@ std::vector<EnvironmentChange> NodeEnvironment::left_of(const std::vector<Enviro
 std::vector<EnvironmentChange> NodeEnvironment::without_blanks(char** environment) const {
     Finder finder(environment);
     std::vector<EnvironmentChange> back;
-    for (const Made& made : made_)
-        if (!made.pattern.empty() && finder.find(made.found)) back.push_back({made.name, made.before});
+    for (const Made& made : made_) {
+        const bool is_of_tiles = std::any_of(tiles_.begin(), tiles_.end(), [&](const TaskVariable& variable) {
+            return variable.name == made.name;
+        });
+        if ((!made.pattern.empty() || is_of_tiles) && finder.find(made.found))
+            back.push_back({made.name, made.before});
+    }
     return back;
 }
 

@@ -52,7 +52,8 @@ class NodeEnvironment {
     std::vector<EnvironmentChange> left_of(const std::vector<EnvironmentChange>& changes_of_task,
                                            const GetVariable& inherited) const;
 
-    // What takes the blanks away again, for the epilogs.
+    // What takes the blanks away again, for the epilogs, and all that is said of tiles: in a task it may be
+    // other ones.
     std::vector<EnvironmentChange> without_blanks(char** environment) const;
 
  private:

@@ -176,12 +176,6 @@ Try<TileInventory> read_inventory(const Words& words) {
     return inventory;
 }
 
-// A line's nodes.
-struct Nodes {
-    size_t line = 0;
-    Hostlist list;
-};
-
 Try<Hostlist> read_nodes(const Words& words) {
     auto nodes = Hostlist::read(value_of(words, "nodes"));
     if (!nodes) return fail("nodes: " + nodes.error().message);
@@ -193,29 +187,30 @@ Try<Hostlist> read_nodes(const Words& words) {
 
 Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const std::string& path,
                                                   std::string_view node) {
-    std::vector<Nodes> named;
+    std::vector<Hostlist> nodes_of;
+    std::vector<size_t> line_of;
     std::optional<TileInventory> found;
     size_t number = 0;
-    for (std::string_view part : split(text, '\n')) {
+    const auto where = [&](size_t line) { return path + " line " + std::to_string(line); };
+    for (std::string_view line : split(text, '\n')) {
         ++number;
-        const auto where = [&] { return path + " line " + std::to_string(number); };
-        const auto words = read_words(part.substr(0, part.find('#')));
-        if (!words) return fail(where() + ": " + words.error().message);
+        const auto words = read_words(line.substr(0, line.find('#')));
+        if (!words) return fail(where(number) + ": " + words.error().message);
         if (words->empty()) continue;
         auto nodes = read_nodes(*words);
-        if (!nodes) return fail(where() + ": " + nodes.error().message);
+        if (!nodes) return fail(where(number) + ": " + nodes.error().message);
         auto inventory = read_inventory(*words);
-        if (!inventory) return fail(where() + ": " + inventory.error().message);
-        for (const Nodes& before : named)
-            if (const auto twice = before.list.common_host(*nodes))
-                return fail(where() + ": " + printable(*twice, 60) + " stands in line " +
-                            std::to_string(before.line) + " already");
+        if (!inventory) return fail(where(number) + ": " + inventory.error().message);
         if (nodes->has(node)) {
             found = std::move(*inventory);
-            found->source = where();
+            found->source = where(number);
         }
-        named.push_back({number, std::move(*nodes)});
+        nodes_of.push_back(std::move(*nodes));
+        line_of.push_back(number);
     }
+    if (const auto twice = Hostlist::shared_host(nodes_of))
+        return fail(where(line_of[twice->second]) + ": " + printable(twice->host, 60) + " stands in line " +
+                    std::to_string(line_of[twice->first]) + " already");
     return found;
 }
 

@@ -63,7 +63,10 @@ Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const T
     return units;
 }
 
-// How Slurm binds each task to GPUs: "per_task:1"; "" where it does not.
+constexpr std::string_view kNoBinding = "none";
+
+// How Slurm binds each task to GPUs: "per_task:1", or kNoBinding where the user wants none; "" where nobody
+// says.
 std::string_view binding_of_gpus(const TileFacts& facts) {
     constexpr std::string_view kGres = "gres/";  // since 23.11
     constexpr std::string_view kGpu = "gpu:";
@@ -77,7 +80,7 @@ std::string_view binding_of_gpus(const TileFacts& facts) {
         // In front of it may stand how talkative Slurm is to be.
         for (std::string_view word : {"verbose,", "v,"})
             if (part.starts_with(word)) part.remove_prefix(word.size());
-        return part == "none" ? std::string_view() : part;
+        return part;
     }
     return {};
 }
@@ -200,15 +203,24 @@ std::vector<TaskVariable> variables_of(const TileView& view) {
 }  // namespace
 
 bool is_bound_by_slurm(const TileFacts& facts) {
-    return facts.inventory->layout.gres == "gpu" &&
-           (!binding_of_gpus(facts).empty() || facts.task_names != facts.step_names);
+    if (facts.inventory->layout.gres != "gpu") return false;
+    const std::string_view binding = binding_of_gpus(facts);
+    // Then Slurm takes the names away from the task, which may open what the step may.
+    if (binding == kNoBinding) return false;
+    return !binding.empty() || facts.task_names != facts.step_names;
 }
 
 Try<NodeShares> share_node(const TileFacts& facts) {
     const TileLayout& layout = facts.inventory->layout;
     auto owned = owned_units(facts);
     if (!owned) return tl::make_unexpected(owned.error());
-    auto shares = share_tiles(tiles_of(owned->units, layout.tiles_per_unit), layout.tiles_per_device,
+    const Tiles tiles = tiles_of(owned->units, layout.tiles_per_unit);
+    if (owned->by_task && facts.per_rank > tiles.size())
+        return fail("--dp-tiles=" + std::to_string(facts.per_rank) + " asks for " +
+                    plural(facts.per_rank, "tile") + " a rank, and Slurm has bound rank " +
+                    std::to_string(facts.ranks[facts.local_rank]) + " to " + plural(tiles.size(), "tile") +
+                    "; have it bind each to more (--gpus-per-task), or leave that to --dp-tiles alone");
+    auto shares = share_tiles(tiles, layout.tiles_per_device,
                               owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank);
     if (!shares) return tl::make_unexpected(shares.error());
     NodeShares node;

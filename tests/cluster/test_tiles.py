@@ -130,7 +130,14 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
         for options in ("-n4 --gres=gpu:2 --gpu-bind=single:2", "-n2 --gres=gpu:2 --gpu-bind=map_gpu:0,0", "-n4 --gpus=2 --ntasks-per-gpu=2"):
             done = cluster.run(f"srun -N1 {options} --dp-tiles=1 echo ran")
             assert done.returncode != 0 and "ran" not in done.stdout
-            assert "Slurm binds the tasks to GPUs itself" in done.stderr, done.stderr
+            assert done.stderr.count("Slurm binds the tasks to GPUs itself") == 1, done.stderr
+        done = cluster.run(["srun", "-N1", "-n4", "--gpus-per-task=1", "--dp-tiles=2", "echo", "ran"])
+        assert done.returncode != 0 and "ran" not in done.stdout
+        assert re.search(r"--dp-tiles=2 asks for 2 tiles a rank, and Slurm has bound rank \d to 1 tile; ", done.stderr), done.stderr
+        assert done.stderr.count("slurm-dp:") == 1, done.stderr
+        # Asked not to, it binds nobody.
+        found = shown(cluster.run(["srun", "-N1", "-n2", "--gres=gpu:4", "--gpu-bind=none", "--dp-tiles=1", "sh", "-c", SHOW], check=True))
+        assert [(task["DP_TILE_LIST"], task["CUDA_VISIBLE_DEVICES"], task["open"]) for task in found] == [("0", "0,1", "0123"), ("1", "0,1", "0123")]
     with tiles_conf(cluster, GPUS.replace(" files=/dev/gpu[0-3]", "")):
         done = cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=1", "--dp-tiles=auto", "echo", "ran"])
         assert done.returncode != 0 and "ran" not in done.stdout

@@ -102,12 +102,36 @@ TEST(Hostlist, ListsMayHaveAHostInCommon) {
             const Names of_b = b->all();
             const bool expected =
                 std::find_first_of(of_a.begin(), of_a.end(), of_b.begin(), of_b.end()) != of_a.end();
-            const auto common = a->common_host(*b);
-            EXPECT_EQ(common.has_value(), expected)
-                << one << " and " << two << ": " << common.value_or("none");
-            if (common) {
-                EXPECT_TRUE(std::count(of_a.begin(), of_a.end(), *common)) << *common << " is not in " << one;
-                EXPECT_TRUE(std::count(of_b.begin(), of_b.end(), *common)) << *common << " is not in " << two;
+            const Hostlist both[] = {*a, *b};
+            const auto shared = Hostlist::shared_host(both);
+            EXPECT_EQ(shared.has_value(), expected) << one << " and " << two;
+            if (shared) {
+                EXPECT_EQ(std::pair(shared->first, shared->second), std::pair(size_t{0}, size_t{1}));
+                EXPECT_TRUE(std::count(of_a.begin(), of_a.end(), shared->host))
+                    << shared->host << " is not in " << one;
+                EXPECT_TRUE(std::count(of_b.begin(), of_b.end(), shared->host))
+                    << shared->host << " is not in " << two;
+            }
+        }
+}
+
+// Whether they are written out or in brackets, of many lists.
+TEST(Hostlist, TheTwoListsWithTheSameHostAreNamed) {
+    for (const bool written_out : {false, true})
+        for (const bool twice : {false, true}) {
+            std::vector<std::string> texts;
+            for (int i = 0; i < 40; ++i) {
+                const std::string rack = {static_cast<char>('a' + i / 10), static_cast<char>('a' + i % 10)};
+                texts.push_back(written_out ? "node" + std::to_string(i) : "node-" + rack + "[1-100]");
+            }
+            if (twice) texts[33] = texts[7] + ",other";
+            std::vector<Hostlist> lists;
+            for (const auto& text : texts) lists.push_back(*Hostlist::read(text));
+            const auto shared = Hostlist::shared_host(lists);
+            ASSERT_EQ(shared.has_value(), twice);
+            if (twice) {
+                EXPECT_EQ(shared->first, 7u);
+                EXPECT_EQ(shared->second, 33u);
             }
         }
 }

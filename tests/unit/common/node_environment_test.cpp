@@ -321,5 +321,27 @@ TEST(NodeEnvironment, LeavesNoBlankBehind) {
         EXPECT_NE(value.find_first_not_of(' '), std::string::npos) << name;
 }
 
+// Slurm may bind the tasks to other ones than the node took them for.
+TEST(NodeEnvironment, TellsAnEpilogNothingOfTiles) {
+    for (const Variables& before :
+         {Variables{}, Variables{{"ZE_AFFINITY_MASK", "1.0"}, {"DP_TILE_COUNT", "7"}}})
+        for (const uint32_t ranks : {1, 4}) {
+            TaskFacts any = task_of_node(0, 0);
+            any.local_world_size = ranks;
+            NodeEnvironment node = node_environment(any, tiles_of, reading(before));
+            RawEnvironment environment = make_in(before, node);
+            Variables there = variables_of(environment);
+            EXPECT_EQ(there.at("DP_TILE_COUNT"), "1");
+            change(there, node.without_blanks(environment.get()));
+            for (const auto& variable : tiles_of(0)) {
+                const auto found = before.find(variable.name);
+                EXPECT_EQ(there.contains(variable.name), found != before.end()) << variable.name;
+                if (found != before.end()) {
+                    EXPECT_EQ(there.at(variable.name), found->second);
+                }
+            }
+        }
+}
+
 }  // namespace
 }  // namespace dp

@@ -158,7 +158,7 @@ TEST(TilePlan, WhereSlurmHasBoundEachTask) {
     EXPECT_EQ(value_of(*plan, "CUDA_VISIBLE_DEVICES"), "1");
     // More than it was bound to.
     facts.per_rank = 2;
-    EXPECT_NE(plan_tiles(facts).error().message.find("owns 1 tile"), std::string::npos);
+    EXPECT_NE(plan_tiles(facts).error().message.find("to 1 tile"), std::string::npos);
     // Nobody knows the files, so nobody knows which it is.
     const TileInventory unknown = inventory("vendor=nvidia devices=4");
     facts.inventory = &unknown;
@@ -180,10 +180,23 @@ TEST(TilePlan, WhereSlurmGivesTwoTasksTheSameThereIsNone) {
         EXPECT_NE(plan.error().message.find("leave out --gpu-bind"), std::string::npos)
             << plan.error().message;
     }
-    facts.gpu_binding = "gpu:none";
-    facts.task_names = "0,1";
+}
+
+// Slurm sets no CUDA_VISIBLE_DEVICES then; the device cgroup is the step's.
+TEST(TilePlan, WhereTheUserWantsNoBindingTheStepsAreSharedOut) {
+    TileFacts facts{&kFourGpus, {}, "1,3", "0,1", ""};
     facts.ranks = ranks_from(0, 2);
-    EXPECT_EQ(plan_tiles(facts).error().message.find("leave out"), std::string::npos);
+    facts.local_rank = 1;
+    facts.open_error = only({"/dev/gpu1", "/dev/gpu3"});
+    for (const char* binding : {"gpu:none", "gpu:verbose,none", "gres/gpu:none"}) {
+        facts.gpu_binding = binding;
+        const auto plan = plan_tiles(facts);
+        ASSERT_TRUE(plan) << binding << ": " << plan.error().message;
+        EXPECT_EQ(plan->own, Tiles{3});
+        EXPECT_FALSE(plan->by_task);
+        EXPECT_EQ(value_of(*plan, "CUDA_VISIBLE_DEVICES"), "0,1");
+        EXPECT_EQ(value_of(*plan, "DP_TILE_DEVICE"), "1");
+    }
 }
 
 TEST(TilePlan, ATaskThatSlurmBoundCallsItsOwnAsTheStepDoes) {
