@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dpctl top`: what the ranks of the whole step do with their time, on any of its nodes."""
+import concurrent.futures
+import contextlib
 import csv
 import io
 import json
@@ -8,19 +10,24 @@ import signal
 import time
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 
 RANK = os.path.join(BUILD, "tests/rank")
 DPCTL = os.path.join(BUILD, "bin/dpctl")
+TOLD_TO_END = "/home/alice/told-to-end"
 AS_ALICE = ["setpriv", "--reuid=alice", "--regid=alice", "--clear-groups"]
 
 
 class Step:
-    """Four ranks on two nodes; rank 0 computes and loads, 1 is idle, 2 communicates and writes checkpoints, 3 says nothing."""
+    """Four ranks on two nodes, until they are told to end; rank 0 computes and loads, 1 is idle, 2 communicates and writes checkpoints,
+    3 says nothing."""
 
-    def __init__(self, cluster, seconds):
+    def __init__(self, cluster):
         self.cluster = cluster
-        self.srun = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "phases", str(seconds)])
+        self._told = cluster.host_path(TOLD_TO_END)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._told)
+        self.srun = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "phases", TOLD_TO_END])
         assert all(" met" in self.srun.stdout.readline() for _ in range(4))
         self.job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
         time.sleep(0.3)  # until their first phase
@@ -28,7 +35,12 @@ class Step:
     def top(self, *words, node="node02", user="alice"):
         return self.cluster.run(["srun", "--overlap", f"--jobid={self.job}", "-N1", "-n1", "-w", node, DPCTL, "top", *words], user=user)
 
+    def end(self):
+        with open(self._told, "w", encoding="ascii"):
+            pass
+
     def ends_well(self):
+        self.end()
         code = self.srun.wait(timeout=90)
         out, err = self.srun.stdout.read(), self.srun.stderr.read()
         assert code == 0 and out.count(" done\n") == 4 and err == "", (code, out, err)
@@ -38,8 +50,8 @@ class Step:
 def step(cluster):
     made = []
 
-    def start(seconds):
-        made.append(Step(cluster, seconds))
+    def start():
+        made.append(Step(cluster))
         return made[-1]
 
     yield start
@@ -52,7 +64,7 @@ def step(cluster):
 
 
 def test_every_node_tells_what_all_ranks_do(step):
-    running = step(12)
+    running = step()
     for node in ("node01", "node02"):
         done = running.top("--once", "--json", node=node)
         assert done.returncode == 0 and done.stderr == "", done
@@ -77,7 +89,7 @@ def test_every_node_tells_what_all_ranks_do(step):
 
 
 def test_tables_for_machines_come_at_their_pace_and_leave_out_who_was_idle(step):
-    running = step(8)
+    running = step()
     done = running.top("--csv", "--count", "3", "-i", "0.3", "--skip-idle")
     assert done.returncode == 0, done
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
@@ -88,12 +100,12 @@ def test_tables_for_machines_come_at_their_pace_and_leave_out_who_was_idle(step)
 
 
 def test_a_silent_node_is_named_and_nobody_waits_for_it(cluster, step):
-    running = step(8)
+    running = step()
     daemon = next(p["pid"] for p in cluster.processes(["node02"]) if p["command"].startswith("dp-rendezvousd"))
     os.kill(daemon, signal.SIGSTOP)
     try:
         asked = time.monotonic()
-        done = running.top("--once", node="node01")
+        done = cluster.node("node01", [*AS_ALICE, DPCTL, "top", "--once", f"{running.job}.0"])
         assert time.monotonic() - asked < 6
     finally:
         os.kill(daemon, signal.SIGCONT)
@@ -101,21 +113,33 @@ def test_a_silent_node_is_named_and_nobody_waits_for_it(cluster, step):
     last = done.stdout.splitlines()[-1]
     assert last.startswith("node02 (ranks 2-3): ") and ("no answer" in last or "silent for" in last), done.stdout
     assert "node01" in done.stdout.splitlines()[2]
+    running.end()
     running.srun.wait(timeout=90)
 
 
 def test_it_ends_well_with_the_step(cluster, step):
-    running = step(5)
-    done = cluster.node("node02", [*AS_ALICE, DPCTL, "top", "-i", "0.5", f"{running.job}.0"])
-    assert done.returncode == 0, done
-    assert done.stdout.count("step ") >= 2
+    running = step()
+    tables = "/home/alice/tables"
+
+    def shown():
+        with open(cluster.host_path(tables), encoding="utf-8") as text:
+            return text.read().count("step ")
+
+    cluster.run(["touch", tables], check=True)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        looking = pool.submit(cluster.node, "node02", [*AS_ALICE, "sh", "-c", f"{DPCTL} top -i 0.5 {running.job}.0 >{tables}"])
+        until(lambda: shown() >= 2 or looking.done(), 45, "dpctl top shows no second table")
+        running.end()
+        done = looking.result()
+    assert done.returncode == 0 and shown() >= 2, done
     assert done.stderr.startswith(f"dpctl: step {running.job}.0 has ended: ") and done.stderr.count("\n") == 1, done.stderr
     running.ends_well()
 
 
 def test_somebody_else_is_told_nothing(cluster, step):
-    running = step(4)
+    running = step()
     for command in ([DPCTL, "top", "--once"], ["setpriv", "--reuid=bob", "--regid=bob", "--clear-groups", DPCTL, "top", "--once"]):
         done = cluster.node("node02", command)
         assert done.returncode == 1 and "there is no step of yours with a world on this node" in done.stderr, done
+    running.end()
     running.srun.wait(timeout=90)  # it may have mentioned the strangers

@@ -10,9 +10,9 @@
 //   rank store              each operation of the store, checked
 //   rank meet SECONDS       barrier, "met", then sleeps
 //   rank train SECONDS      barrier, "met", a barrier every 50 ms for SECONDS, "trained"
-//   rank phases SECONDS     "met", then for SECONDS rank 0 computes and loads, rank 1 is idle, rank 2
-//   communicates
-//                           and writes checkpoints, and the others do not say what they do; "done"
+//   rank phases FILE        "met", then until FILE is there (10 minutes at most) rank 0 computes and loads,
+//                           rank 1 is idle, rank 2 communicates and writes checkpoints, and the others do not
+//                           say what they do; "done"
 //   rank fill MEGABYTES     so many values of a megabyte into the store, by rank 0
 //   rank late RANK SECONDS  that rank sleeps before it says hello; the others meet
 //   rank full               opens files until no descriptor is left, then the world
@@ -149,7 +149,7 @@ int train(dp::Context& context, unsigned seconds) {
     return 0;
 }
 
-int phases(dp::Context& context, unsigned seconds) {
+int phases(dp::Context& context, const std::string& until) {
     if (const int code = meet(context, 0); code != 0) return code;
     struct Share {
         dp_phase_kind phase;
@@ -160,7 +160,8 @@ int phases(dp::Context& context, unsigned seconds) {
         {{DP_PHASE_IDLE, 40}},
         {{DP_PHASE_COMMUNICATION, 20}, {DP_PHASE_CHECKPOINT, 20}}};
     const auto rank = context.world().rank;
-    for (unsigned round = 0; round < seconds * 25; ++round) {
+    constexpr unsigned kMostRounds = 10 * 60 * 25;
+    for (unsigned round = 0; round < kMostRounds && access(until.c_str(), F_OK) != 0; ++round) {
         if (rank >= shares.size()) {
             usleep(40000);
             continue;
@@ -197,7 +198,7 @@ int main(int argc, char** argv) {
     if (verb == "groups") return groups(*context);
     if (verb == "store") return store(*context);
     if (verb == "meet") return meet(*context, number);
-    if (verb == "phases") return phases(*context, number);
+    if (verb == "phases") return phases(*context, first);
     if (verb == "fill") return fill(*context, number);
     if (verb == "train") return train(*context, number);
     if (verb == "late") return meet(*context, 0);
