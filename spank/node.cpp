@@ -178,10 +178,11 @@ void take_up_step(spank_t spank, State& s) {
         }
         s.tiles = std::move(*tiles);
         // Where it cannot be done, each task says why.
-        if (auto shares = share_node(tile_facts(s, 0, get))) {
+        TileFacts any = tile_facts(s, 0, get);
+        if (auto shares = share_node(any)) {
             s.tiles->near = near_of_shares(s.tiles->inventory, shares->shares);
             s.tiles->shares = std::move(*shares);
-            plan_tasks(s, get);
+            plan_tasks(*s.tiles, std::move(any));
         }
     }
     auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
@@ -189,12 +190,8 @@ void take_up_step(spank_t spank, State& s) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
         // As far as it can be known here; where it cannot, each task says why.
-        const TilesOf tiles_of = [&](uint32_t local) {
-            if (s.tiles && !s.tiles->plans.empty()) return s.tiles->plans[local].variables;
-            auto plan = s.tiles ? plan_of_task(s, tile_facts(s, local, get)) : fail("");
-            return plan ? std::move(plan->variables) : std::vector<TaskVariable>();
-        };
-        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0), tiles_of, get);
+        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0),
+                                         s.tiles ? s.tiles->of_tasks() : TilesOfTasks{}, get);
         change_environment(spank, std::move(variables), s.environment.changes());
         return;
     }

@@ -125,17 +125,26 @@ Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts) {
                                                         : plan_tiles(facts);
 }
 
-void plan_tasks(State& s, const GetVariable& get) {
-    NodeTiles& tiles = *s.tiles;
-    if (tiles.inventory.layout.gres == "gpu") return;  // of which Slurm may yet give each task its own
-    const GetVariable noting = [&](const char* name) {
+TilesOfTasks NodeTiles::of_tasks() const {
+    TilesOfTasks of_tasks;
+    of_tasks.settled = settled;
+    of_tasks.variables.reserve(plans.size());
+    for (const TilePlan& plan : plans) of_tasks.variables.emplace_back(plan.variables);
+    return of_tasks;
+}
+
+void plan_tasks(NodeTiles& tiles, TileFacts facts) {
+    tiles.settled = tiles.inventory.layout.gres != "gpu";  // of which Slurm may yet give each task its own
+    const GetVariable get = std::move(facts.get);
+    facts.get = [&](const char* name) {
         std::pair<std::string, std::optional<std::string>> answer(name, get(name));
         if (std::find(tiles.asked.begin(), tiles.asked.end(), answer) == tiles.asked.end())
             tiles.asked.push_back(answer);
         return answer.second;
     };
-    for (uint32_t local = 0; local < s.facts.ranks.size(); ++local) {
-        auto plan = plan_rank(tile_facts(s, local, noting), *tiles.shares);
+    tiles.plans.reserve(facts.ranks.size());
+    for (facts.local_rank = 0; facts.local_rank < facts.ranks.size(); ++facts.local_rank) {
+        auto plan = plan_rank(facts, *tiles.shares);
         if (!plan) return tiles.plans.clear();
         tiles.plans.push_back(std::move(*plan));
     }
@@ -143,7 +152,7 @@ void plan_tasks(State& s, const GetVariable& get) {
 
 Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get) {
     const NodeTiles& tiles = *s.tiles;
-    if (tiles.plans.empty()) return nullptr;
+    if (!tiles.settled || tiles.plans.empty()) return nullptr;
     for (const auto& [name, value] : tiles.asked)
         if (get(name.c_str()) != value) return nullptr;
     // Every task comes by here: what has nothing to do is not even called, which would cost a fault of a

@@ -14,6 +14,7 @@ extern "C" {
 #include <vector>
 
 #include "common/environment.hpp"
+#include "common/node_environment.hpp"
 #include "common/result.hpp"
 #include "tiles/inventory.hpp"
 #include "tiles/plan.hpp"
@@ -44,10 +45,13 @@ struct NodeTiles {
     // Where it could be shared out once for all tasks, and the CPUs near each share.
     std::optional<NodeShares> shares;
     std::vector<std::vector<uint32_t>> near;
-    // And what each of them gets, by local rank, where a task cannot differ in more than the variables that
-    // were asked for; none otherwise (plan_tasks).
+    // And what each of them gets, by local rank, as far as the node can tell; none where it fails for one
+    // (plan_tasks). `settled`: a task cannot differ in more than the variables that were asked for.
     std::vector<TilePlan> plans;
+    bool settled = false;
     std::vector<std::pair<std::string, std::optional<std::string>>> asked;
+
+    TilesOfTasks of_tasks() const;
     // In a task that had to plan its own, and whether one of the node has said why it cannot.
     TilePlan own;
     OnceANode failure_told;
@@ -67,8 +71,9 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
 TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get);
 Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts);
 
-// In user_init, with `shares`: fills in `plans` where it can. 16 tasks would need 20 us each for it.
-void plan_tasks(State& s, const GetVariable& get);
+// In user_init, with `shares`: fills in `plans` where it can. 16 tasks would need 20 us each for it. `facts`
+// are one task's.
+void plan_tasks(NodeTiles& tiles, TileFacts facts);
 // In task_init: that of this task, or null where it has to be planned there. Fails where the task may not
 // open a device. In `s`, where it stays: a task that writes to what all have inherited copies the page.
 Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get);

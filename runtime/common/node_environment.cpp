@@ -33,11 +33,6 @@ bool is_set_by_slurm(const TaskVariable& variable) {
     return variable.whose == TaskVariable::Whose::slurm;
 }
 
-std::vector<TaskVariable> of_node(std::vector<TaskVariable> variables) {
-    std::erase_if(variables, is_set_by_slurm);
-    return variables;
-}
-
 // Whether a task's variable is the node's, and its value can be written.
 bool fits(const TaskVariable& of_node, const TaskVariable& of_task) {
     return of_node.name == of_task.name && of_node.whose == of_task.whose &&
@@ -46,7 +41,7 @@ bool fits(const TaskVariable& of_node, const TaskVariable& of_task) {
 
 // What each blank has room for at least, and how long the word of each hole may be.
 constexpr size_t kBlank = 16;
-constexpr size_t kBlankOfTiles = 64;  // lists of tiles may be longer in the tasks between first and last
+constexpr size_t kBlankOfTiles = 64;  // where tasks may have other tiles, and longer lists of them
 constexpr size_t kPort = 5;
 constexpr size_t kNumber = 10;
 constexpr size_t kRoom[kWords] = {INET6_ADDRSTRLEN,
@@ -96,7 +91,7 @@ size_t count_of(char* const* environment) {
 
 }  // namespace
 
-NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get) {
+NodeEnvironment node_environment(const TaskFacts& any, const TilesOfTasks& tiles, const GetVariable& get) {
     TaskWords words;
     for (size_t word = 0; word < kWords; ++word) words[word] = hole(word);
     // The same in each task, mostly, so no blanks.
@@ -105,14 +100,22 @@ NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, 
 
     NodeEnvironment node;
     std::array<size_t, kMostTiles> room_of_tiles{};
-    node.tiles_ = of_node(tiles_of(0));
-    if (node.tiles_.size() > kMostTiles) node.tiles_.clear();
-    const std::vector<TaskVariable> of_last = of_node(tiles_of(any.local_world_size - 1));
-    for (size_t i = 0; i < node.tiles_.size(); ++i) {
-        if (i < of_last.size() && of_last[i] == node.tiles_[i]) continue;  // the same in each task, mostly
-        const size_t last = i < of_last.size() ? of_last[i].value.size() : 0;
-        room_of_tiles[i] = std::max({node.tiles_[i].value.size(), last, kBlankOfTiles});
-        node.tiles_[i].value = hole(kWords + i);
+    std::span<const TaskVariable> of_first;
+    if (!tiles.variables.empty() && tiles.variables.front().size() <= kMostTiles)
+        of_first = tiles.variables.front();
+    for (size_t place = 0; place < of_first.size(); ++place) {
+        if (is_set_by_slurm(of_first[place])) continue;
+        size_t room = tiles.settled ? 0 : kBlankOfTiles;
+        bool is_same_in_all = true;
+        for (const auto& task : tiles.variables) {
+            is_same_in_all &= place < task.size() && task[place] == of_first[place];
+            if (place < task.size()) room = std::max(room, task[place].value.size());
+        }
+        const size_t index = node.tiles_.size();
+        node.tiles_.push_back(of_first[place]);
+        if (is_same_in_all) continue;
+        node.tiles_[index].value = hole(kWords + index);
+        room_of_tiles[index] = room;
     }
     const auto room = [&](size_t index) {
         return std::string(index < kWords ? kRoom[index] : room_of_tiles[index - kWords], ' ');

@@ -7,8 +7,8 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +21,16 @@
 
 namespace dp {
 
-// `any` may be any task of the node, whatever its `cpus` and `tiles`; `tiles_of` yields the `tiles` of any by
-// their local rank; `get` reads the node's environment. Variables that Slurm, too, sets for each task are
-// left to the tasks.
-using TilesOf = std::function<std::vector<TaskVariable>(uint32_t local_rank)>;
+// What the node's tasks are told of their tiles, by local rank; none without tiles. Not owned.
+struct TilesOfTasks {
+    std::vector<std::span<const TaskVariable>> variables = {};
+    bool settled = true;  // a task will be told just that; else perhaps of other tiles
+};
+
+// `any` may be any task of the node, whatever its `cpus` and `tiles`; `get` reads the node's environment.
+// Variables that Slurm, too, sets for each task are left to the tasks.
 class NodeEnvironment;
-NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of, const GetVariable& get);
+NodeEnvironment node_environment(const TaskFacts& any, const TilesOfTasks& tiles, const GetVariable& get);
 
 // `inherited` below reads what a task has inherited. What another plugin has set since is not the node's;
 // nor, for the names of the world and of its ranks, the user's.
@@ -76,7 +80,7 @@ class NodeEnvironment {
 
     // made_.size() where there is none.
     size_t place_of(std::string_view name) const;
-    friend NodeEnvironment node_environment(const TaskFacts& any, const TilesOf& tiles_of,
+    friend NodeEnvironment node_environment(const TaskFacts& any, const TilesOfTasks& tiles,
                                             const GetVariable& get);
 };
 

@@ -86,14 +86,15 @@ class Writer {
 
     void remove(const char* name) { out_.changes.push_back({name, std::nullopt}); }
 
+    void remove_unless_set(const char* name) {
+        if (!is_set(name) && get_(name)) remove(name);
+    }
+
     // An outer step's variable that this one does not set would speak of the wrong step.
     TaskEnvironment finish() {
-        for (const auto& outer : outer_) {
-            const bool set_again =
-                std::any_of(out_.changes.begin(), out_.changes.end(),
-                            [&](const EnvironmentChange& c) { return c.name == outer.first; });
-            if (!set_again && get_(outer.first.c_str()) == outer.second) remove(outer.first.c_str());
-        }
+        for (const auto& outer : outer_)
+            if (!is_set(outer.first) && get_(outer.first.c_str()) == outer.second)
+                remove(outer.first.c_str());
         if (!contradictions_.empty())
             out_.warnings.push_back(
                 contradictions_ +
@@ -108,6 +109,11 @@ class Writer {
     }
 
  private:
+    bool is_set(std::string_view name) const {
+        return std::any_of(out_.changes.begin(), out_.changes.end(),
+                           [&](const EnvironmentChange& c) { return c.name == name; });
+    }
+
     const GetVariable& get_;
     std::map<std::string, std::string, std::less<>> outer_;
     TaskEnvironment out_;
@@ -206,10 +212,12 @@ void write_tiles(Writer& w, const TaskFacts& facts) {
                 w.own(name, variable.value, true);
                 break;
             case TaskVariable::Whose::slurm:
+            case TaskVariable::Whose::ours:
                 w.set(name, variable.value);
                 break;
         }
     }
+    for (const char* name : kNamesOfTiles) w.remove_unless_set(name);
 }
 
 }  // namespace

@@ -49,6 +49,10 @@ inline constexpr std::array<std::string_view, 9> kNamesOfWorld = {
     "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",      "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
     "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
 
+// Ours alone (TaskVariable::Whose::ours): a step without tiles has none of them, whatever an outer one had.
+inline constexpr std::array<const char*, 6> kNamesOfTiles = {
+    "DP_TILE_MASK", "DP_TILE_LIST", "DP_TILE_COUNT", "DP_TILES_PER_DEVICE", "DP_TILE_DEVICE", "DP_TILE_NUMA"};
+
 // Names that the whole world shares (MASTER_ADDR, OMP_NUM_THREADS, ...) stay as the user set them; names of
 // one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it
 // stands in DP_INJECTED, as NAME=VALUE and separated by spaces.

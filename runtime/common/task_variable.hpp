@@ -11,7 +11,8 @@ struct TaskVariable {
     enum class Whose {
         task,   // each task's own: ours, whatever stood there; a warning where the user had set it
         slurm,  // the same, but Slurm sets it as well, so that what stood there says nothing of the user
-        job     // the user's is kept
+        job,    // the user's is kept
+        ours    // a name that nobody else has (kNamesOfTiles): whatever stood there, without a word
     };
     std::string name;
     std::string value;

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "common/hostlist.hpp"
+#include "common/task_environment.hpp"
 #include "common/text.hpp"
 
 namespace dp {
@@ -185,18 +187,22 @@ std::vector<NodeShares::Device> devices_to_open(const TileFacts& facts, const st
 std::vector<TaskVariable> variables_of(const TileView& view) {
     const TileInventory& inventory = view.inventory;
     VendorVariables vendors = inventory.vendor->variables(view);
-    std::vector<std::string> list;
-    for (uint32_t tile : view.own) list.push_back(std::to_string(tile));
-    std::vector<TaskVariable> out = {
-        {"DP_TILE_MASK", tile_mask(view.own)},
-        {"DP_TILE_LIST", join(list)},
-        {"DP_TILE_COUNT", std::to_string(view.own.size())},
-        {"DP_TILES_PER_DEVICE", std::to_string(inventory.layout.tiles_per_device)},
-        {"DP_TILE_DEVICE", std::to_string(vendors.device)}};
-    const auto devices = inventory.devices_of(view.own);
-    if (!devices.empty() && inventory.devices[devices.front()].numa)
-        out.push_back({"DP_TILE_NUMA", std::to_string(*inventory.devices[devices.front()].numa)});
-    out.insert(out.end(), vendors.variables.begin(), vendors.variables.end());
+    std::string list;
+    for (uint32_t tile : view.own) list.append(list.empty() ? "" : ",").append(std::to_string(tile));
+    std::vector<TaskVariable> out;
+    out.reserve(kNamesOfTiles.size() + vendors.variables.size());
+    const auto add = [&](const char* name, std::string value) {
+        out.push_back({name, std::move(value), TaskVariable::Whose::ours});
+    };
+    add("DP_TILE_MASK", tile_mask(view.own));
+    add("DP_TILE_LIST", std::move(list));
+    add("DP_TILE_COUNT", std::to_string(view.own.size()));
+    add("DP_TILES_PER_DEVICE", std::to_string(inventory.layout.tiles_per_device));
+    add("DP_TILE_DEVICE", std::to_string(vendors.device));
+    if (const auto devices = inventory.devices_of(view.own); !devices.empty())
+        if (const auto numa = inventory.devices[devices.front()].numa)
+            add("DP_TILE_NUMA", std::to_string(*numa));
+    std::move(vendors.variables.begin(), vendors.variables.end(), std::back_inserter(out));
     return out;
 }
 

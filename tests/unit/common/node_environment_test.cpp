@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "raw_environment.hpp"
 #include "some_task.hpp"
@@ -11,9 +12,20 @@
 namespace dp {
 namespace {
 
-std::vector<TaskVariable> no_tiles(uint32_t) {
-    return {};
-}
+const TilesOfTasks kNoTiles;
+
+// What each of so many tasks is told.
+class Told {
+ public:
+    Told(uint32_t tasks, const std::function<std::vector<TaskVariable>(uint32_t local)>& of_task) {
+        for (uint32_t local = 0; local < tasks; ++local) variables_.push_back(of_task(local));
+    }
+    TilesOfTasks settled(bool are = true) const { return {{variables_.begin(), variables_.end()}, are}; }
+    const std::vector<TaskVariable>& operator[](uint32_t local) const { return variables_[local]; }
+
+ private:
+    std::vector<std::vector<TaskVariable>> variables_;
+};
 
 TaskFacts task_of_node(uint32_t local, uint32_t cpus) {
     TaskFacts task = rank_5_of_8();
@@ -45,7 +57,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                     TaskFacts any = task_of_node(0, 0);
                     any.torch_store = torch_store;
                     if (with_interface) any.interface = "hsn0";
-                    const NodeEnvironment node = node_environment(any, no_tiles, reading(before));
+                    const NodeEnvironment node = node_environment(any, kNoTiles, reading(before));
                     EXPECT_GT(node.changes().size(), 20u);
                     Variables inherited = before;
                     change(inherited, node.changes());
@@ -85,7 +97,7 @@ TEST(NodeEnvironment, WhatAnotherPluginBringsForTheWorldIsNotTheUsers) {
     for (const auto& [before, address] : befores) {
         TaskFacts task = task_of_node(0, 2);
         task.torch_store = true;
-        const NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+        const NodeEnvironment node = node_environment(task, kNoTiles, reading(before));
         Variables inherited = before;
         change(inherited, node.changes());
         for (const auto& [name, value] : brought) inherited[name] = value;
@@ -111,15 +123,15 @@ TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
     any.interface = "hsn0";
     any.torch_store = true;
     const Variables nothing;
-    const TilesOf tiles = [](uint32_t local) {
+    const Told tiles(8, [](uint32_t local) {
         std::vector<TaskVariable> variables;
         for (const char* name : {"DP_TILE_MASK", "DP_TILE_LIST", "DP_TILE_COUNT", "DP_TILES_PER_DEVICE",
                                  "DP_TILE_DEVICE", "DP_TILE_NUMA", "ZE_AFFINITY_MASK",
                                  "ZE_FLAT_DEVICE_HIERARCHY", "ZE_ENABLE_PCI_ID_DEVICE_ORDER"})
             variables.push_back({name, std::to_string(local)});
         return variables;
-    };
-    const NodeEnvironment node = node_environment(any, tiles, reading(nothing));
+    });
+    const NodeEnvironment node = node_environment(any, tiles.settled(false), reading(nothing));
     RawEnvironment environment(sent);
     for (const auto& c : node.changes()) EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
     NodePlan far = kPlan;
@@ -127,8 +139,7 @@ TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
     far.master_port = far.coordinator_port = 65535;
     TaskFacts task = any;
     task.cpus = 1024;
-    const auto of_task = tiles(7);
-    task.tiles = of_task;
+    task.tiles = tiles[7];
     for (const auto& c : task_environment(task, far, reading(nothing)).changes)
         EXPECT_TRUE(!c.value || environment.write(c)) << c.name;
     const auto after = environment.entries();
@@ -167,8 +178,8 @@ RawEnvironment make_in(const Variables& before, NodeEnvironment& node) {
 }
 
 std::vector<TaskVariable> tiles_of(uint32_t local) {
-    return {{"DP_TILE_MASK", std::string(8, static_cast<char>('0' + local))},
-            {"DP_TILE_COUNT", "1"},  // the same in each
+    return {{"DP_TILE_MASK", std::string(8, static_cast<char>('0' + local)), TaskVariable::Whose::ours},
+            {"DP_TILE_COUNT", "1", TaskVariable::Whose::ours},  // the same in each
             {"ZE_AFFINITY_MASK", std::to_string(local) + ".0", TaskVariable::Whose::job}};
 }
 
@@ -179,21 +190,22 @@ TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
         {{"TORCHELASTIC_RUN_ID", ""}, {"DP_RANK", "77"}, {"ZE_AFFINITY_MASK", "0.1"}},
         {{"DP_INJECTED", "WORLD_SIZE=16 NODE_RANK=3"}, {"WORLD_SIZE", "16"}, {"NODE_RANK", "3"}},
     };
+    const Told told(4, tiles_of);
     for (const Variables& before : befores)
         for (const bool v6 : {false, true})
             for (const bool tiles : {false, true}) {
                 TaskFacts any = task_of_node(0, 0);
                 any.interface = "hsn0";
                 any.torch_store = v6;
-                NodeEnvironment node = node_environment(any, tiles ? tiles_of : no_tiles, reading(before));
+                NodeEnvironment node =
+                    node_environment(any, tiles ? told.settled() : kNoTiles, reading(before));
                 const RawEnvironment inherited = make_in(before, node);
                 const NodePlan plan = v6 ? NodePlan{"fd00::1", 1, 65535, "fd00::2", ""} : kPlan;
                 for (uint32_t local = 0; local < 4; ++local) {
                     TaskFacts task = task_of_node(local, 1 + local);
                     task.interface = any.interface;
                     task.torch_store = any.torch_store;
-                    const auto of_task = tiles_of(local);
-                    if (tiles) task.tiles = of_task;
+                    if (tiles) task.tiles = told[local];
                     RawEnvironment environment(inherited.entries());
                     const auto left = node.fill(environment.get(), task, plan);
                     ASSERT_TRUE(left) << before.size() << local;
@@ -205,21 +217,20 @@ TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
 
 // A GPU's: Slurm gives each task one of its own, after the node's have been made.
 TEST(NodeEnvironment, LeavesToTheTaskWhatSlurmSetsForEach) {
-    const TilesOf gpus = [](uint32_t local) {
+    const Told gpus(4, [](uint32_t local) {
         const std::string number = std::to_string(local);
         return std::vector<TaskVariable>{{"DP_TILE_MASK", "0x" + number},
                                          {"DP_TILE_COUNT", "1"},
                                          {"CUDA_VISIBLE_DEVICES", number, TaskVariable::Whose::slurm},
                                          {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", TaskVariable::Whose::job}};
-    };
+    });
     const Variables before = {{"PATH", "/bin"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}};
-    NodeEnvironment node = node_environment(task_of_node(0, 0), gpus, reading(before));
+    NodeEnvironment node = node_environment(task_of_node(0, 0), gpus.settled(false), reading(before));
     const RawEnvironment inherited = make_in(before, node);
     EXPECT_EQ(variables_of(inherited).at("CUDA_VISIBLE_DEVICES"), "0,1,2,3");
     for (uint32_t local = 0; local < 4; ++local) {
         TaskFacts task = task_of_node(local, 2);
-        const auto of_task = gpus(local);
-        task.tiles = of_task;
+        task.tiles = gpus[local];
         RawEnvironment environment(inherited.entries());
         const auto left = node.fill(environment.get(), task, kPlan);
         ASSERT_TRUE(left);
@@ -230,12 +241,38 @@ TEST(NodeEnvironment, LeavesToTheTaskWhatSlurmSetsForEach) {
     }
 }
 
+// The longest need not be the first task's or the last's; where tasks may have others there is more room.
+TEST(NodeEnvironment, HasRoomForTheTilesOfEachTask) {
+    const std::string lists[] = {"9", "60,61,62,63,64", "7", "8"};
+    const Told told(4, [&](uint32_t local) {
+        return std::vector<TaskVariable>{{"DP_TILE_LIST", "listed " + lists[local]}};
+    });
+    const Variables before = {{"PATH", "/bin"}};
+    for (const bool settled : {true, false}) {
+        NodeEnvironment node = node_environment(task_of_node(0, 0), told.settled(settled), reading(before));
+        const RawEnvironment inherited = make_in(before, node);
+        EXPECT_EQ(variables_of(inherited).at("DP_TILE_LIST"), std::string(settled ? 21 : 64, ' '));
+        for (uint32_t local = 0; local < 4; ++local) {
+            TaskFacts task = task_of_node(local, 2);
+            task.tiles = told[local];
+            RawEnvironment environment(inherited.entries());
+            ASSERT_TRUE(node.fill(environment.get(), task, kPlan));
+            EXPECT_EQ(variables_of(environment).at("DP_TILE_LIST"), "listed " + lists[local]);
+        }
+        TaskFacts task = task_of_node(1, 2);
+        const std::vector<TaskVariable> longer = {{"DP_TILE_LIST", "listed 60,61,62,63,64,65"}};
+        task.tiles = longer;
+        RawEnvironment environment(inherited.entries());
+        EXPECT_EQ(node.fill(environment.get(), task, kPlan).has_value(), !settled);
+    }
+}
+
 // Whatever another plugin has done to one of the names, and what else a blank cannot hold: nothing is
 // written.
 TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
     const Variables before = {{"OMP_NUM_THREADS", "3"}, {"WORLD_SIZE", "8"}};
     const TaskFacts task = task_of_node(1, 2);
-    NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+    NodeEnvironment node = node_environment(task, kNoTiles, reading(before));
     const RawEnvironment inherited = make_in(before, node);
     const std::vector<std::string> good = inherited.entries();
     const auto is_filled = [&](const std::vector<std::string>& texts, const TaskFacts& facts,
@@ -267,7 +304,8 @@ TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
     with_tiles.tiles = of_task;
     EXPECT_FALSE(is_filled(good, with_tiles, kPlan)) << "of which the node knew nothing";
     with_tiles.tiles = {};
-    NodeEnvironment of_tiles = node_environment(task_of_node(0, 0), tiles_of, reading(before));
+    const Told told(4, tiles_of);
+    NodeEnvironment of_tiles = node_environment(task_of_node(0, 0), told.settled(), reading(before));
     RawEnvironment theirs = make_in(before, of_tiles);
     auto other_count = of_task;
     other_count[1].value = "2";
@@ -282,7 +320,7 @@ TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
 TEST(NodeEnvironment, IsFoundAgainWhereItHasMoved) {
     const Variables before = {{"LANG", "C.UTF-8"}, {"OMP_NUM_THREADS", "3"}, {"PATH", "/bin"}};
     const TaskFacts task = task_of_node(1, 2);
-    NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+    NodeEnvironment node = node_environment(task, kNoTiles, reading(before));
     std::vector<std::string> texts = make_in(before, node).entries();
     std::erase(texts, "LANG=C.UTF-8");
     RawEnvironment environment(texts);
@@ -298,7 +336,7 @@ TEST(NodeEnvironment, IsFoundAgainWhereItHasMoved) {
 TEST(NodeEnvironment, IsNotFilledInWhereThereIsSomethingToSay) {
     for (const Variables& before : {Variables{{"MASTER_ADDR", "10.9.9.9"}}, Variables{{"RANK", "3"}}}) {
         const TaskFacts task = task_of_node(1, 2);
-        NodeEnvironment node = node_environment(task, no_tiles, reading(before));
+        NodeEnvironment node = node_environment(task, kNoTiles, reading(before));
         RawEnvironment environment = make_in(before, node);
         EXPECT_EQ(task_with(before, task).second.size(), 1u);
         EXPECT_FALSE(node.fill(environment.get(), task, kPlan));
@@ -307,7 +345,7 @@ TEST(NodeEnvironment, IsNotFilledInWhereThereIsSomethingToSay) {
 
 TEST(NodeEnvironment, LeavesNoBlankBehind) {
     const Variables before = {{"RANK", "of the user"}, {"MASTER_ADDR", "10.0.0.1"}, {"PATH", "/bin"}};
-    NodeEnvironment node = node_environment(task_of_node(0, 0), no_tiles, reading(before));
+    NodeEnvironment node = node_environment(task_of_node(0, 0), kNoTiles, reading(before));
     RawEnvironment environment = make_in(before, node);
     EXPECT_EQ(variables_of(environment)["RANK"].find_first_not_of(' '), std::string::npos);
     EXPECT_TRUE(environment.write({"LOCAL_RANK", "of another"}));
@@ -328,7 +366,8 @@ TEST(NodeEnvironment, TellsAnEpilogNothingOfTiles) {
         for (const uint32_t ranks : {1, 4}) {
             TaskFacts any = task_of_node(0, 0);
             any.local_world_size = ranks;
-            NodeEnvironment node = node_environment(any, tiles_of, reading(before));
+            const Told told(ranks, tiles_of);
+            NodeEnvironment node = node_environment(any, told.settled(false), reading(before));
             RawEnvironment environment = make_in(before, node);
             Variables there = variables_of(environment);
             EXPECT_EQ(there.at("DP_TILE_COUNT"), "1");

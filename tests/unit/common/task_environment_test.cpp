@@ -78,6 +78,23 @@ TEST(TaskEnvironment, WhatAnOuterStepSetIsNotTheUsers) {
     EXPECT_FALSE(env.contains("NCCL_SOCKET_IFNAME"));
 }
 
+// These are ours alone, so that DP_INJECTED need not remember them.
+TEST(TaskEnvironment, AStepWithoutTilesSpeaksOfNone) {
+    TaskFacts outer = rank_5_of_8();
+    std::vector<TaskVariable> tiles;
+    for (const char* name : kNamesOfTiles) tiles.push_back({name, "outer", TaskVariable::Whose::ours});
+    tiles.push_back({"SF_RNT_TILE_AFFINITY", "0xf"});
+    outer.tiles = tiles;
+    const auto [inherited, none] = task_with({}, outer);
+    for (const TaskVariable& tile : tiles) EXPECT_EQ(inherited.at(tile.name), tile.value);
+    EXPECT_EQ(inherited.at("DP_INJECTED").find("DP_TILE"), std::string::npos);
+    EXPECT_EQ(task_with(inherited).first, task_with({}).first);
+    TaskFacts fewer = rank_5_of_8();
+    const std::vector<TaskVariable> mask = {{"DP_TILE_MASK", "0x1", TaskVariable::Whose::ours}};
+    fewer.tiles = mask;
+    EXPECT_EQ(task_with(inherited, fewer), task_with({}, fewer)) << "without a warning";
+}
+
 TEST(TaskEnvironment, WhatTheUserSetInsideAnOuterStepIsTheUsers) {
     Variables inherited = task_with({}).first;
     inherited["MASTER_ADDR"] = "head";

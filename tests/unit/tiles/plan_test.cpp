@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "common/task_environment.hpp"
 #include "tiles/conf.hpp"
 #include "tiles/cpus.hpp"
 
@@ -36,6 +37,11 @@ std::string value_of(const TilePlan& plan, const std::string& name) {
     for (const auto& variable : plan.variables)
         if (variable.name == name) return variable.value;
     return "(unset)";
+}
+
+// What an inner step knows to take away.
+bool is_ours_alone(const std::string& name) {
+    return std::find(kNamesOfTiles.begin(), kNamesOfTiles.end(), name) != kNamesOfTiles.end();
 }
 
 const std::string kFiles = " files=/dev/gpu[0-3]";
@@ -66,6 +72,9 @@ TEST(TilePlan, OfTheSeedsSn30) {
             EXPECT_EQ(value_of(*plan, "DP_TILE_NUMA"), "(unset)");
         }
         EXPECT_FALSE(plan->by_task);
+        for (const auto& variable : plan->variables)
+            EXPECT_EQ(variable.whose == TaskVariable::Whose::ours, is_ours_alone(variable.name))
+                << variable.name;
     }
 }
 
