@@ -226,12 +226,13 @@ def test_without_it_nothing_is_touched(cluster):
     assert all(task["CUDA_VISIBLE_DEVICES"] == "0,1" and "DP_TILE_MASK" not in task for task in found)
 
 
-# Takes each of the rank's tiles for a while: a folder that only one can make.
+# Takes each of the rank's tiles for a while: a folder that only one can make. A FIFO is opened when somebody has opened its other end: whoever waits
+# for that needs no CPU, of which a hundred that look again and again leave the cluster nothing.
 HOLD = r"""
 for tile in $(echo $DP_TILE_LIST | tr , ' '); do
     mkdir /home/shared/held/$(hostname).$tile || echo "TAKEN $(hostname) $tile by $SLURM_JOB_ID"
 done
-while [ -e /home/shared/pause ]; do sleep 0.2; done
+: < /home/shared/pause
 sleep $1
 for tile in $(echo $DP_TILE_LIST | tr , ' '); do rmdir /home/shared/held/$(hostname).$tile; done
 echo done $RANK of $WORLD_SIZE with $DP_TILE_COUNT
@@ -271,7 +272,7 @@ def picture(cluster):
 def test_random_jobs_at_once_never_share_a_tile(another_cluster, jobs):
     cluster = another_cluster(nodes=8)
     rng = random.Random(jobs)
-    cluster.run("mkdir -m 777 /home/shared/held && touch /home/shared/pause", check=True)
+    cluster.run("mkdir -m 777 /home/shared/held && mkfifo /home/shared/pause", check=True)
     with open(cluster.host_path("/home/shared/hold"), "w", encoding="ascii") as script:
         script.write(HOLD)
     with tiles_conf(cluster, SN30_BY_TILE):
@@ -288,10 +289,10 @@ def test_random_jobs_at_once_never_share_a_tile(another_cluster, jobs):
         drawn = picture(cluster)
         print(f"{len(running_jobs(cluster))} of {jobs} jobs run at once:\n{drawn}")
         assert sum(place not in ". " for line in drawn.splitlines() for place in line.split(" ", 1)[1]) == taken(cluster)
-        os.unlink(cluster.host_path("/home/shared/pause"))
-        end = time.monotonic() + 60 + 3 * jobs
-        while cluster.run(["squeue", "-h"], check=True).stdout and time.monotonic() < end:
-            time.sleep(1)
+        with open(cluster.host_path("/home/shared/pause"), "wb"):
+            end = time.monotonic() + 60 + 3 * jobs
+            while cluster.run(["squeue", "-h"], check=True).stdout and time.monotonic() < end:
+                time.sleep(1)
     said = ""
     for job in range(jobs):
         with open(cluster.host_path(f"/home/alice/random-{job}.out"), encoding="utf-8") as text:
