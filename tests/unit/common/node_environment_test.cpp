@@ -267,6 +267,33 @@ TEST(NodeEnvironment, HasRoomForTheTilesOfEachTask) {
     }
 }
 
+// As where only some devices have a NUMA node: such a task works its variables out for itself, and the others
+// fill them in.
+TEST(NodeEnvironment, IsFilledInByTheTasksThatHaveTheSameNames) {
+    const Told told(2, [](uint32_t local) {
+        std::vector<TaskVariable> variables = tiles_of(local);
+        if (local == 1)
+            variables.insert(variables.begin() + 1, {"DP_TILE_NUMA", "1", TaskVariable::Whose::ours});
+        return variables;
+    });
+    const Variables before = {{"PATH", "/bin"}, {"DP_TILE_NUMA", "of an outer step"}};
+    NodeEnvironment node = node_environment(task_of_node(0, 0), told.settled(), reading(before));
+    const RawEnvironment inherited = make_in(before, node);
+    for (uint32_t local = 0; local < 2; ++local) {
+        TaskFacts task = task_of_node(local, 2);
+        task.tiles = told[local];
+        RawEnvironment environment(inherited.entries());
+        const auto left = node.fill(environment.get(), task, kPlan);
+        Variables there = variables_of(environment);
+        if (!left) {
+            const Variables now = there;
+            const GetVariable get = [&](const char* name) { return node.get(name, reading(now)); };
+            change(there, node.left_of(task_environment(task, kPlan, get).changes, reading(now)));
+        }
+        EXPECT_EQ(there, task_with(before, task).first) << local;
+    }
+}
+
 // Whatever another plugin has done to one of the names, and what else a blank cannot hold: nothing is
 // written.
 TEST(NodeEnvironment, IsLeftAloneWhereItIsNotTheNodesAnyMore) {
