@@ -11,13 +11,15 @@ import sys
 import time
 from typing import NamedTuple
 
+import emulated
 from allocation import Allocation
 from localcluster.harness import TestCluster
 from localcluster.names import Cluster
-from measuring import difference, interleaved, machine, summary, table, verdict
+from measuring import WARM_UP, difference, interleaved, machine, summary, table, verdict
 from programs import built, require, warn_if_busy
 
 FEWEST = 30  # rounds, for a verdict
+IS_EMULATED = emulated.EMULATED in os.environ
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 # name: (the plugin is in plugstack.conf, words of srun)
@@ -69,6 +71,9 @@ def masks(nodes, rounds):
 SHAPES |= {"tiles": masks(nodes=32, rounds=2000), "tiles2": masks(nodes=2, rounds=400)}
 
 
+EMULATED_SHAPES = {"tiles", "tiles2"}  # which have no peers
+
+
 class Once(NamedTuple):
     """One step, and what it took of all CPUs together, slurmd and slurmctld included: noise of the clock is not in that."""
     seconds: float
@@ -103,7 +108,9 @@ class Plugstack:
 def loaded_in(cluster, allocation, step):
     """Where spank_dp.so is mapped while a step runs: a set of "srun" and "slurmstepd"."""
     up, down = cluster.host_path("/home/alice/up"), cluster.host_path("/home/alice/down")
-    allocation.start(*step, "sh", "-c", "echo > /home/alice/up; until test -e /home/alice/down; do sleep 0.02; done")
+    os.mkfifo(down, 0o666)  # opened when its other end is: whoever waits for that takes no CPU
+    os.chmod(down, 0o666)
+    allocation.start(*step, "sh", "-c", "echo > /home/alice/up; : < /home/alice/down")
     end = time.monotonic() + 30
     while not os.path.exists(up):
         if time.monotonic() > end:
@@ -117,9 +124,9 @@ def loaded_in(cluster, allocation, step):
         with open(f"/proc/{process['pid']}/maps", encoding="utf-8", errors="replace") as maps:
             if "spank_dp.so" in maps.read():
                 found.add(program)
-    with open(down, "w", encoding="ascii"):
-        pass
+    open_end = os.open(down, os.O_WRONLY)
     allocation.finish()
+    os.close(open_end)
     os.unlink(up)
     os.unlink(down)
     return found
@@ -162,10 +169,10 @@ def measure(shape, rounds):
             return Once(allocation.finish(), cpu_seconds() - before)
 
         def progress(done, of):
-            if done and (done % 50 == 0 or done == of):
+            if done and (done % (5 if IS_EMULATED else 50) == 0 or done == of):
                 print(f"launch of {nodes} x {shape.tasks_per_node} tasks: round {done} of {of}", file=sys.stderr, flush=True)
 
-        found = interleaved(shape.cases, rounds, run_once, progress, seldom=shape.seldom)
+        found = interleaved(shape.cases, rounds, run_once, progress, seldom=shape.seldom, warm_up=1 if IS_EMULATED else WARM_UP)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
@@ -193,12 +200,15 @@ def report(shape, times, cpu_times):
             row += [f"{d['estimate'] * 1e3:+.0f} ms", f"{d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f}"]
         rows.append(row + [""] * (len(rows[0]) - len(row)))
     print(f"\nsrun -N{shape.nodes} -n{shape.nodes * shape.tasks_per_node} {os.path.basename(shape.program)}, "
-          f"{len(base)} rounds; differences are of pairs (Hodges and Lehmann)\n\n{table(rows)}\n")
+          f"{len(base)} rounds; differences are of pairs (Hodges and Lehmann)"
+          f"{'; emulated: 1 ms is a million instructions of one CPU' if IS_EMULATED else ''}\n\n{table(rows)}\n")
     for case, against, unit, limit in shape.targets:
         d = difference(times[case], times[against])
         text = verdict(d, "percent", limit) if unit == "percent" else verdict(d, "estimate", limit / 1e3)
         if len(base) < FEWEST:
             text = "too few rounds"
+        if IS_EMULATED and unit == "ms":
+            text = "of a real machine; here a million instructions are one"
         value = (f"{d['estimate'] * 1e3:+.1f} ms ({d['low'] * 1e3:+.1f} to {d['high'] * 1e3:+.1f}), "
                  f"{d['percent']:+.1f} % ({d['percent_low']:+.1f} to {d['percent_high']:+.1f})")
         found["targets"].append({"case": case, "against": against, "unit": unit, "limit": limit, "difference": d, "verdict": text})
@@ -209,6 +219,8 @@ def report(shape, times, cpu_times):
 
 
 def run(options):
+    if options.emulated:
+        return emulated.run(["launch", "--rounds", str(options.rounds or FEWEST), "--shapes", ",".join(options.shapes or ["tiles"])])
     result = {"part": "launch", "machine": machine(), "shapes": {}}
     warn_if_busy(result["machine"])
     names = options.shapes or SHAPES

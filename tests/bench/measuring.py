@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import random
+import shutil
 import statistics
 import subprocess
 import time
@@ -112,6 +113,8 @@ def table(rows):
 
 def machine():
     def said_by(*command):
+        if not shutil.which(command[0]):
+            return ""
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT).stdout.strip()
 
     return {"cpus": os.cpu_count(), "kernel": platform.release(), "slurm": said_by("slurmd", "-V"),

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 from . import roots
+from .names import ClusterError
 
 SUITE = "bookworm"
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2", "procps")
@@ -19,27 +20,28 @@ PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "m
 @contextlib.contextmanager
 def copy(name):
     """→ the folder of a copy of our own, which goes when the caller is done. name: what a killed run left under it is cleared away."""
-    os.makedirs(roots.CACHE, exist_ok=True)
-    pristine = _pristine()
+    clean = pristine(PACKAGES)
     root = os.path.join(roots.CACHE, f"{name}-root")
     shutil.rmtree(root, ignore_errors=True)
     try:
-        _run("cp", "-a", "--reflink=auto", pristine, root)
+        _run("cp", "-a", "--reflink=auto", clean, root)
         shutil.copyfile("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
         yield root
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _pristine():
+def pristine(packages):
+    """→ the folder of a root with these packages, made where it is not there yet; nobody may change it."""
     # Another list of packages is another root.
-    root = os.path.join(roots.CACHE, "clean-" + hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12])
+    root = os.path.join(roots.CACHE, "clean-" + hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12])
+    os.makedirs(roots.CACHE, exist_ok=True)
     with open(roots.CACHE + "/clean.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(root):
             # Under its final name only when it is complete.
             shutil.rmtree(root + ".new", ignore_errors=True)
-            _run("debootstrap", "--variant=minbase", "--include=" + ",".join(PACKAGES), SUITE, root + ".new", roots.mirror())
+            _run("debootstrap", "--variant=minbase", "--include=" + ",".join(packages), SUITE, root + ".new", roots.mirror())
             # The machines of the cluster mount their own there.
             open(os.path.join(root + ".new", "etc/hosts"), "a", encoding="ascii").close()
             # A copy is thrown away: no power cut matters, and dpkg need not wait for the disk.
@@ -51,5 +53,6 @@ def _pristine():
 
 def _run(*command):
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done
