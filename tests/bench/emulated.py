@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine that is emulated, and whose clock counts instructions (QEMU's -icount) while it has something to do: a millisecond is a million of
-them. What a benchmark that keeps it busy finds there repeats within some tenths of a percent, whatever else this machine does; what caches and memory
+them. What a benchmark that keeps it busy finds there repeats within a percent or so, whatever else this machine does; what caches and memory
 cost is not in it.
 
 Its disk is made anew each time, of Debian's packages (kept in roots.CACHE) and this checkout; it has one CPU."""
