@@ -39,25 +39,16 @@ bool follows(const Numbered& a, const Numbered& b) {
 
 }  // namespace
 
-size_t Hostlist::Piece::numbers() const {
-    size_t count = 0;
-    for (const Range& range : ranges) count += range.last - range.first + 1;
-    return count;
-}
-
 std::string Hostlist::Piece::number(size_t index) const {
-    for (const Range& range : ranges) {
-        const uint64_t count = range.last - range.first + 1;
-        if (index < count) return padded(range.first + index, range.digits);
-        index -= count;
-    }
-    return {};
+    const auto range = std::upper_bound(ranges.begin(), ranges.end(), index,
+                                        [](size_t i, const Range& candidate) { return i < candidate.end(); });
+    return padded(range->first + (index - range->before), range->digits);
 }
 
 // The numbers of one bracket, "01-03,7".
 Try<std::vector<Hostlist::Range>> Hostlist::read_bracket(std::string_view body, std::string_view list) {
     std::vector<Range> ranges;
-    uint64_t numbers = 0;
+    size_t numbers = 0;
     for (std::string_view part : split(body, ',')) {
         const size_t dash = part.find('-');
         const std::string_view first_text = part.substr(0, dash);
@@ -68,8 +59,8 @@ Try<std::vector<Hostlist::Range>> Hostlist::read_bracket(std::string_view body, 
         if (*last < *first) return tl::make_unexpected(malformed(list, "a range runs backwards"));
         if (*last - *first >= kMaxHosts || numbers + (*last - *first) >= kMaxHosts)
             return tl::make_unexpected(malformed(list, "it names too many hosts"));
-        numbers += *last - *first + 1;
-        ranges.push_back({*first, *last, first_text.size()});
+        ranges.push_back({*first, *last, first_text.size(), numbers});
+        numbers = ranges.back().end();
     }
     if (ranges.empty()) return tl::make_unexpected(malformed(list, "a bracket is empty"));
     return ranges;
@@ -208,18 +199,20 @@ std::optional<std::string> Hostlist::common_host(const Name& a, const Name& b) {
 }
 
 std::optional<Hostlist::Shared> Hostlist::shared_host(std::span<const Hostlist> lists) {
-    // So many pairs of names are compared while a host would be made and sorted in.
+    // So many pairs of ranges are compared while a host would be made and sorted in.
     constexpr size_t kPairsAHost = 16;
-    size_t names = 0;
+    size_t ranges = 0;
     size_t hosts = 0;
     bool are_plain = true;
     for (const Hostlist& list : lists) {
-        names += list.names_.size();
+        for (const Name& name : list.names_) {
+            ranges += std::max<size_t>(name.front().ranges.size(), 1);
+            are_plain &= is_plain(name);
+        }
         hosts += list.size_;
-        are_plain &= std::all_of(list.names_.begin(), list.names_.end(), is_plain);
     }
     if (lists.size() < 2) return std::nullopt;
-    if (are_plain && names * names <= kPairsAHost * hosts) {
+    if (are_plain && ranges * ranges <= kPairsAHost * hosts) {
         for (size_t second = 1; second < lists.size(); ++second)
             for (size_t first = 0; first < second; ++first)
                 for (const Name& a : lists[first].names_)

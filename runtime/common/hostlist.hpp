@@ -41,16 +41,20 @@ class Hostlist {
     std::vector<std::string> all() const;
 
  private:
-    // Of one bracket, "01-03": numbers of at least so many digits.
+    // Of one bracket, "01-03": numbers of at least so many digits, and how many the bracket has before them.
     struct Range {
         uint64_t first, last;
         size_t digits;
+        size_t before;
+        size_t end() const { return before + (last - first + 1); }
     };
-    // What stands before a bracket, and the bracket; none behind a name's last word.
+    // What stands before a bracket, and the bracket; none behind a name's last word. A bracket may have as
+    // many ranges as the list has hosts: none is walked through once for each of its numbers.
     struct Piece {
         std::string_view word;
         std::vector<Range> ranges;
-        size_t numbers() const;
+        size_t numbers() const { return ranges.empty() ? 0 : ranges.back().end(); }
+        // Below numbers().
         std::string number(size_t index) const;
     };
     using Name = std::vector<Piece>;
