@@ -39,6 +39,10 @@ bool follows(const Numbered& a, const Numbered& b) {
 
 }  // namespace
 
+size_t Hostlist::Range::width() const {
+    return std::max(digits, std::to_string(last).size());
+}
+
 std::string Hostlist::Piece::number(size_t index) const {
     const auto range = std::upper_bound(ranges.begin(), ranges.end(), index,
                                         [](size_t i, const Range& candidate) { return i < candidate.end(); });
@@ -97,6 +101,16 @@ size_t Hostlist::hosts_of(const Name& name) {
     return hosts;
 }
 
+size_t Hostlist::bytes_of(const Name& name) {
+    size_t longest = 0;
+    for (const Piece& piece : name) {
+        size_t widest = 0;
+        for (const Range& range : piece.ranges) widest = std::max(widest, range.width());
+        longest += piece.word.size() + widest;
+    }
+    return hosts_of(name) * longest;
+}
+
 std::string Hostlist::host_of(const Name& name, size_t index) {
     std::string host;
     size_t left = hosts_of(name);
@@ -112,6 +126,7 @@ std::string Hostlist::host_of(const Name& name, size_t index) {
 
 Try<Hostlist> Hostlist::read(std::string_view list) {
     Hostlist read;
+    size_t bytes = 0;
     size_t start = 0;
     int depth = 0;
     for (size_t i = 0; i <= list.size(); ++i) {
@@ -128,6 +143,9 @@ Try<Hostlist> Hostlist::read(std::string_view list) {
         if (!name) return tl::make_unexpected(name.error());
         read.size_ += hosts_of(*name);
         if (read.size_ > kMaxHosts) return tl::make_unexpected(malformed(list, "it names too many hosts"));
+        bytes += bytes_of(*name);
+        if (bytes > kMaxHostBytes)
+            return tl::make_unexpected(malformed(list, "the names of its hosts are too long"));
         read.names_.push_back(std::move(*name));
         start = i + 1;
     }

@@ -19,6 +19,9 @@ namespace dp {
 // wrote. More than any cluster has, and soon made.
 inline constexpr size_t kMaxHosts = 1 << 17;
 
+// Most bytes that its hosts' names may come to: the same guard against long names.
+inline constexpr size_t kMaxHostBytes = kMaxHosts * 128;
+
 // A list that was read, and not expanded: each node of a step asks for one host of it, of thousands. Refers
 // to the text it was read from.
 class Hostlist {
@@ -47,6 +50,7 @@ class Hostlist {
         size_t digits;
         size_t before;
         size_t end() const { return before + (last - first + 1); }
+        size_t width() const;
     };
     // What stands before a bracket, and the bracket; none behind a name's last word. A bracket may have as
     // many ranges as the list has hosts: none is walked through once for each of its numbers.
@@ -62,6 +66,7 @@ class Hostlist {
     static Try<Name> read_name(std::string_view name, std::string_view list);
     static Try<std::vector<Range>> read_bracket(std::string_view body, std::string_view list);
     static size_t hosts_of(const Name& name);
+    static size_t bytes_of(const Name& name);  // at least those of its hosts
     static std::string host_of(const Name& name, size_t index);
     static std::optional<std::string> common_number(const Piece& a, const Piece& b);
     // At most one bracket, and nothing beside it that its digits could be taken for.

@@ -142,6 +142,18 @@ TEST(Hostlist, RefusesWhatIsNoList) {
         EXPECT_FALSE(expand_hostlist(list)) << list;
 }
 
+// What a few KiB of text would expand to is refused before it is made.
+TEST(Hostlist, RefusesWhatIsTooMuch) {
+    const std::string word(1000, 'x');
+    const std::string zeros(1000, '0');
+    for (const auto& list :
+         {word + "[1-100000]", "n[" + zeros + "-100000]", "n[1-100][1-100]" + word + "[1-2]"})
+        EXPECT_FALSE(Hostlist::read(list)) << list;
+    for (const auto& list :
+         {word + "[1-10000]", "n[" + zeros + "-10000]", std::string("node[000000-131071]")})
+        EXPECT_TRUE(Hostlist::read(list)) << list;
+}
+
 TEST(Hostlist, CompressesNeighbours) {
     EXPECT_EQ(compress_hostlist(Names{}), "");
     EXPECT_EQ(compress_hostlist(Names{"node01"}), "node01");
