@@ -78,14 +78,7 @@ def test_a_program_has_no_descriptor_of_ours(contained):
 
 def test_a_step_takes_no_second_longer(contained):
     """Its daemon is gone before Slurm looks (spank/node.cpp)."""
-    walls = []
-    for command in [[RANK, "meet", "0"]] * 5 + [["true"]]:
-        began = time.monotonic()
-        contained.run(["srun", "-N2", "-n4", *(["--dp-world=auto"] if command[0] == RANK else []), *command], check=True)
-        walls.append(time.monotonic() - began)
-    # The plain step beside it, so that a slow machine is no failure of ours.
-    plain = walls.pop()
-    assert max(walls) < plain + 0.9, f"{walls} against {plain}"
+    contained.assert_no_second_longer(["srun", "-N2", "-n4", "--dp-world=auto", RANK, "meet", "0"], ["srun", "-N2", "-n4", "true"], pairs=5)
 
 
 def test_a_killed_slurmstepd_takes_its_ranks_along(contained):

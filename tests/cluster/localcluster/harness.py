@@ -201,6 +201,18 @@ class TestCluster:
         if left:
             raise Left(f"left after {deadline} s: " + "; ".join(f"{p['node']}: {p['command']} ({p['pid']})" for p in left))
 
+    def assert_no_second_longer(self, step, plain, pairs):
+        """The step takes no second longer than the plain one beside it, which is what a helper costs each step that outlives its last task.
+        At most one pair of five may look like it: the machine, too, makes a step slow."""
+        def seconds(command):
+            began = time.monotonic()
+            self.run(command, check=True)
+            return time.monotonic() - began
+
+        took = [(seconds(step), seconds(plain)) for _ in range(pairs)]
+        longer = [pair for pair in took if pair[0] > pair[1] + 0.9]
+        assert len(longer) * 5 <= pairs, f"{longer}, of {pairs} pairs"
+
 
 def until(condition, deadline, what):
     """What condition() gave when it was true at last. What is started is not there at once: a process that is between two programs
