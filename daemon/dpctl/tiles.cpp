@@ -162,7 +162,8 @@ int show_tiles(const TilesOptions& options) {
     if (!*inventory)
         return complain("no tiles are known of the node " + node + ": " + options.conf +
                         " says nothing of it, and /sys and /proc show no accelerator that can be detected; "
-                        "write a line for it, see tiles.conf(5)");
+                        "write a line for it, see tiles.conf(5), or name the site's file with --conf where "
+                        "plugstack.conf has tiles-conf=");
     if (const auto gres = gres_of_slurms_node(options.scontrol, node))
         if (const auto why = disagreement(**inventory, *gres)) complain(*why);
     std::vector<std::string> uuids((*inventory)->devices.size());

@@ -11,7 +11,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <set>
 
+#include "common/text.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/usage_table.hpp"
 
@@ -111,6 +113,7 @@ class Top {
     bool redraws_;
     uint64_t shown_ = 0;
     EndSignals signals_;
+    std::set<uint32_t> without_rows_;  // nodes
 
     // 0: no end.
     uint64_t tables_wanted() const { return options_.count.value_or(options_.once ? 1 : 0); }
@@ -118,11 +121,24 @@ class Top {
         return options_.interval.value_or(tables_wanted() == 1 ? kIntervalOnce : kInterval);
     }
 
-    int show(UsageTable table) const {
+    // Beside the rows, and once: one reads them later, and would take such a node for one that has left.
+    void tell_who_has_no_rows(const wire::StepUsage& usage) {
+        std::set<uint32_t> now;
+        for (const auto& node : usage.nodes())
+            if (!node.problem().empty()) now.insert(node.node_rank());
+        const std::string problems = problems_of(usage);
+        if (!std::includes(without_rows_.begin(), without_rows_.end(), now.begin(), now.end()))
+            for (std::string_view line : split(problems, '\n'))
+                if (!line.empty()) complain("no rows of " + std::string(line));
+        without_rows_ = std::move(now);
+    }
+
+    int show(UsageTable table) {
         table.step = step_.step;
         table.user = user_;
         table.unix_time = unix_time();
         if (options_.json) return print(usage_json(table));
+        if (options_.csv) tell_who_has_no_rows(table.usage);
         if (options_.csv) return print((shown_ == 0 ? usage_csv_titles() : "") + usage_csv(table));
         if (redraws_) return print(redrawn(usage_text(table)));
         return print((shown_ == 0 ? "" : "\n") + usage_text(table));

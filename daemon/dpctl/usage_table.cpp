@@ -85,28 +85,6 @@ std::string columns(const std::vector<std::vector<std::string>>& lines, const st
     return out;
 }
 
-// Nodes with the same problem together.
-std::string problems_of(const wire::StepUsage& usage) {
-    struct Nodes {
-        std::vector<std::string> hosts;
-        std::vector<uint32_t> ranks;
-    };
-    std::map<std::string, Nodes> by_problem;
-    for (const auto& node : usage.nodes()) {
-        if (node.problem().empty()) continue;
-        Nodes& nodes = by_problem[printable(node.problem())];
-        nodes.hosts.push_back(host_of(node));
-        for (const auto& rank : node.ranks()) nodes.ranks.push_back(rank.rank());
-    }
-    std::string out;
-    for (auto& [problem, nodes] : by_problem) {
-        std::sort(nodes.ranks.begin(), nodes.ranks.end());
-        out += compress_hostlist(nodes.hosts) +
-               (nodes.ranks.empty() ? "" : " (" + name_ranks(nodes.ranks) + ")") + ": " + problem + "\n";
-    }
-    return out;
-}
-
 // RFC 4180: in quotes where it must be.
 std::string csv_field(const std::string& text) {
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -218,6 +196,27 @@ std::string usage_text(const UsageTable& table) {
         line.push_back(command_in_words(rank));
     }
     return out + columns(lines, to_right) + problems_of(table.usage);
+}
+
+std::string problems_of(const wire::StepUsage& usage) {
+    struct Nodes {
+        std::vector<std::string> hosts;
+        std::vector<uint32_t> ranks;
+    };
+    std::map<std::string, Nodes> by_problem;
+    for (const auto& node : usage.nodes()) {
+        if (node.problem().empty()) continue;
+        Nodes& nodes = by_problem[printable(node.problem())];
+        nodes.hosts.push_back(host_of(node));
+        for (const auto& rank : node.ranks()) nodes.ranks.push_back(rank.rank());
+    }
+    std::string out;
+    for (auto& [problem, nodes] : by_problem) {
+        std::sort(nodes.ranks.begin(), nodes.ranks.end());
+        out += compress_hostlist(nodes.hosts) +
+               (nodes.ranks.empty() ? "" : " (" + name_ranks(nodes.ranks) + ")") + ": " + problem + "\n";
+    }
+    return out;
 }
 
 std::string usage_csv_titles() {

@@ -44,6 +44,8 @@ UsageTable usage_between(const wire::StepUsage& before, const wire::StepUsage& a
 
 // For people: a line a rank, its tiles together; then the nodes of which nothing is known, and why.
 std::string usage_text(const UsageTable& table);
+// Of the nodes of which nothing is known, which and why: a line for those with the same problem.
+std::string problems_of(const wire::StepUsage& usage);
 // For machines: a line a tile; dpctl(1) tells the columns and the keys.
 std::string usage_csv_titles();
 std::string usage_csv(const UsageTable& table);

@@ -87,10 +87,19 @@ std::string_view binding_of_gpus(const TileFacts& facts) {
     return {};
 }
 
-// Only of these is it sure that no two tasks have the same.
-bool gives_each_its_own(std::string_view binding, size_t tasks, size_t units_of_step) {
-    return binding.empty() || binding.starts_with("per_task:") ||
-           (binding == "single:1" && tasks <= units_of_step);
+// How many units Slurm gives each task where no two tasks have the same as long as there are enough for all:
+// where they run out, it binds a task to the step's first. nullopt: nobody can be sure. `seen`: this task's.
+std::optional<uint64_t> units_of_each(std::string_view binding, uint64_t seen) {
+    constexpr std::string_view kPerTask = "per_task:";
+    if (binding.empty()) return seen;
+    if (binding == "single:1") return 1;
+    if (!binding.starts_with(kPerTask)) return std::nullopt;
+    return parse_number<uint64_t>(binding.substr(kPerTask.size()));
+}
+
+bool gives_each_its_own(std::string_view binding, uint64_t seen, size_t tasks, size_t units_of_step) {
+    const auto each = units_of_each(binding, seen);
+    return each && std::max(*each, seen) <= units_of_step / std::max<size_t>(1, tasks);
 }
 
 // Slurm has bound this task to some of the step's units. In a device cgroup it finds just these, counted from
@@ -99,11 +108,13 @@ Try<Owned> owned_by_task(const TileFacts& facts, const std::vector<uint32_t>& of
     Owned owned{{}, {}, true};
     const size_t count = split(facts.task_names, ',').size();
     const std::string_view binding = binding_of_gpus(facts);
-    if (!gives_each_its_own(binding, facts.ranks.size(), of_step.size()))
-        return fail(
-            "Slurm binds the tasks to GPUs itself (" + printable(binding, 60) +
-            "), so that several may have the same one; leave out --gpu-bind and --ntasks-per-gpu: --dp-tiles "
-            "gives each rank its own");
+    if (!gives_each_its_own(binding, count, facts.ranks.size(), of_step.size()))
+        return fail("Slurm binds the tasks to GPUs itself" +
+                    (binding.empty() ? "" : " (" + printable(binding, 60) + ")") + ", so that several of " +
+                    plural(facts.ranks.size(), "task") + " may have the same one of " +
+                    plural(of_step.size(), "GPU") +
+                    " on this node; leave out --gpu-bind and --ntasks-per-gpu, or give --gpu-bind=none: then "
+                    "--dp-tiles gives each rank its own");
     const Access access = look_at(facts, of_step);
     if (count == of_step.size()) {
         owned.units = of_step;

@@ -127,10 +127,18 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
         # Slurm calls the GPUs of each task 0 and 1.
         found = shown(cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=2", "--dp-tiles=1", "sh", "-c", SHOW]))
         assert [(task["DP_TILE_LIST"], task["open"]) for task in found] == [("0", "01"), ("2", "23")]
-        for options in ("-n4 --gres=gpu:2 --gpu-bind=single:2", "-n2 --gres=gpu:2 --gpu-bind=map_gpu:0,0", "-n4 --gpus=2 --ntasks-per-gpu=2"):
+        short = ["-n4 --gres=gpu:2 --gpu-bind=per_task:1", "-n3 --gres=gpu:4 --gpu-bind=per_task:2", "-n2 --gres=gpu:1 --gpu-bind=per_task:1"]
+        for options in (*short, "-n4 --gres=gpu:2 --gpu-bind=single:2", "-n2 --gres=gpu:2 --gpu-bind=map_gpu:0,0", "-n4 --gpus=2 --ntasks-per-gpu=2"):
             done = cluster.run(f"srun -N1 {options} --dp-tiles=1 echo ran")
             assert done.returncode != 0 and "ran" not in done.stdout
             assert done.stderr.count("Slurm binds the tasks to GPUs itself") == 1, done.stderr
+        # The job's binding holds for its steps, also where one of them has fewer GPUs.
+        step = "srun -n2 --gres=gpu:1"
+        done = cluster.run(f"salloc -N1 -n2 --gpus-per-task=1 {step} --dp-tiles=1 echo ran")
+        assert done.returncode != 0 and "ran" not in done.stdout
+        assert done.stderr.count("Slurm binds the tasks to GPUs itself (per_task:1)") == 1, done.stderr
+        done = cluster.run(f"salloc -N1 -n2 --gpus-per-task=1 {step} --gpu-bind=none --dp-tiles=1 echo ran")
+        assert "--dp-tiles=1 for 2 ranks needs 2 tiles, and the step owns 1 tile on this node" in done.stderr, done.stderr
         done = cluster.run(["srun", "-N1", "-n4", "--gpus-per-task=1", "--dp-tiles=2", "echo", "ran"])
         assert done.returncode != 0 and "ran" not in done.stdout
         assert re.search(r"--dp-tiles=2 asks for 2 tiles a rank, and Slurm has bound rank \d to 1 tile; ", done.stderr), done.stderr

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import time
 
@@ -107,8 +108,11 @@ def test_a_silent_node_is_named_and_nobody_waits_for_it(cluster, step):
         asked = time.monotonic()
         done = cluster.node("node01", [*AS_ALICE, DPCTL, "top", "--once", f"{running.job}.0"])
         assert time.monotonic() - asked < 6
+        rows = cluster.node("node01", [*AS_ALICE, DPCTL, "top", "--csv", "--count", "3", "-i", "0.3", f"{running.job}.0"])
     finally:
         os.kill(daemon, signal.SIGCONT)
+    assert rows.returncode == 0 and {row["host"] for row in csv.DictReader(io.StringIO(rows.stdout))} == {"node01"}, rows
+    assert re.fullmatch(r"dpctl: no rows of node02 \(ranks 2-3\): (no answer|silent for .*)\n", rows.stderr), rows
     assert done.returncode == 0, done
     last = done.stdout.splitlines()[-1]
     assert last.startswith("node02 (ranks 2-3): ") and ("no answer" in last or "silent for" in last), done.stdout

@@ -191,6 +191,41 @@ TEST(TilePlan, WhereSlurmGivesTwoTasksTheSameThereIsNone) {
     }
 }
 
+// Where GPUs run out Slurm binds a task to the first of the step, which another task has.
+TEST(TilePlan, WhereSlurmRunsOutOfGpusForItsTasksThereIsNone) {
+    struct Case {
+        const char *units, *task_names, *binding;
+        uint32_t ranks;
+        bool enough;
+    } const cases[] = {
+        {"0,1", "0", "gpu:per_task:1", 4, false},
+        {"0,1", "0", "gpu:verbose,per_task:1", 4, false},
+        {"0,1", "0,1", "gpu:per_task:2", 2, false},
+        {"0,1,2,3", "0", "gpu:per_task:2", 3, false},
+        {"0", "0", "gpu:per_task:1", 2, false},
+        {"0", "0", "gres/gpu:per_task:1", 2, false},
+        {"0,1", "0", "", 4, false},
+        {"0,1", "0", "gpu:per_task:x", 2, false},
+        {"0,1", "0", "gpu:per_task:0", 4, false},
+        {"0,1", "0", "gpu:per_task:18446744073709551615", 2, false},
+        {"0,1", "0", "gpu:per_task:1", 2, true},
+        {"0,1,2,3", "0,1", "gpu:per_task:2", 2, true},
+        {"0", "0", "gpu:per_task:1", 1, true},
+        {"0,1,2", "0", "gpu:single:1", 3, true},
+    };
+    for (const auto& c : cases) {
+        TileFacts facts{&kFourGpus, {}, c.units, c.units, c.task_names, c.binding};
+        facts.ranks = ranks_from(0, c.ranks);
+        facts.per_rank = 1;
+        const auto plan = plan_tiles(facts);
+        ASSERT_EQ(plan.has_value(), c.enough)
+            << c.ranks << " ranks, " << c.binding << (plan ? "" : plan.error().message);
+        if (!plan) {
+            EXPECT_NE(plan.error().message.find("--gpu-bind=none"), std::string::npos);
+        }
+    }
+}
+
 // Slurm sets no CUDA_VISIBLE_DEVICES then; the device cgroup is the step's.
 TEST(TilePlan, WhereTheUserWantsNoBindingTheStepsAreSharedOut) {
     TileFacts facts{&kFourGpus, {}, "1,3", "0,1", ""};
