@@ -25,19 +25,14 @@ using Word = unsigned long;
 constexpr size_t kBits = 8 * sizeof(Word);
 using Mask = std::array<Word, (1 << 13) / kBits>;
 
-Cpus cpu_list(const std::string& file) {
-    const auto text = read_word(file);
-    return text ? parse_cpu_list(*text).value_or(Cpus()) : Cpus();
-}
-
-Cpus cpus_of_numa(uint32_t node) {
-    return cpu_list("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist");
+Cpus cpus_of_numa_here(uint32_t node) {
+    return cpus_of_numa("", node);
 }
 
 // The lowest of its hardware threads.
 uint32_t core_of(uint32_t cpu) {
     const Cpus threads =
-        cpu_list("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+        read_cpu_list("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
     return threads.empty() ? cpu : threads.front();
 }
 
@@ -78,7 +73,7 @@ Cpus allowed_cpus() {
 std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vector<Tiles>& shares) {
     std::vector<Cpus> near;
     near.reserve(shares.size());
-    for (const Tiles& share : shares) near.push_back(cpus_near(inventory, share, cpus_of_numa));
+    for (const Tiles& share : shares) near.push_back(cpus_near(inventory, share, cpus_of_numa_here));
     return near;
 }
 
@@ -88,7 +83,7 @@ std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan,
     // same.
     const bool alone = plan.by_task || !s.tiles->shares;
     const Cpus near =
-        alone ? cpus_near(s.tiles->inventory, plan.own, cpus_of_numa) : s.tiles->near[local_rank];
+        alone ? cpus_near(s.tiles->inventory, plan.own, cpus_of_numa_here) : s.tiles->near[local_rank];
     if (near.empty()) return std::nullopt;  // the site does not say
     CpuFacts facts;
     facts.near = alone ? std::vector<Cpus>(s.facts.ranks.size(), near) : s.tiles->near;

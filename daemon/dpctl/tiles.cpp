@@ -14,6 +14,7 @@
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 #include "tiles/gres.hpp"
+#include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
@@ -67,6 +68,27 @@ Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const Til
         for (const NvmlDevice& device : *known)
             if (device.file == inventory.devices[i].file) uuids[i] = device.uuid;
     return uuids;
+}
+
+// The CPUs that tiles.conf leaves to the NUMA nodes, as a step here looks them up. → what is to be said of
+// NUMA nodes that this machine has not: ranks there are bound to no CPUs.
+std::optional<std::string> look_up_cpus(TileInventory& inventory, const std::string& root) {
+    const auto there = list_numbered(folder_of_numa(root), "node");
+    if (!there || there->empty()) return std::nullopt;
+    std::vector<uint32_t> strangers;
+    for (TileDevice& device : inventory.devices) {
+        if (!device.numa) continue;
+        if (!std::binary_search(there->begin(), there->end(), *device.numa))
+            strangers.push_back(*device.numa);
+        else if (device.cpus.empty())
+            device.cpus = cpus_of_numa(root, *device.numa);
+    }
+    if (strangers.empty()) return std::nullopt;
+    std::sort(strangers.begin(), strangers.end());
+    strangers.erase(std::unique(strangers.begin(), strangers.end()), strangers.end());
+    return inventory.source + ": numa= speaks of NUMA node " + compress_ranks(strangers) +
+           ", and this machine has " + compress_ranks(*there) +
+           "; correct it, or ranks are not bound near it";
 }
 
 // What Slurm says that the node has; nullopt where there is no Slurm to ask, or no such node.
@@ -168,6 +190,7 @@ int show_tiles(const TilesOptions& options) {
         if (const auto why = disagreement(**inventory, *gres)) complain(*why);
     std::vector<std::string> uuids((*inventory)->devices.size());
     if (!other) {
+        if (const auto why = look_up_cpus(**inventory, options.root)) complain(*why);
         auto known = uuids_of(**inventory, options);
         if (known)
             uuids = std::move(*known);

@@ -109,6 +109,19 @@ std::optional<std::vector<uint32_t>> parse_cpu_list(std::string_view text) {
     return cpus;
 }
 
+std::vector<uint32_t> read_cpu_list(const std::string& path) {
+    const auto text = read_word(path);
+    return text ? parse_cpu_list(*text).value_or(std::vector<uint32_t>()) : std::vector<uint32_t>();
+}
+
+std::string folder_of_numa(const std::string& root) {
+    return root + "/sys/devices/system/node";
+}
+
+std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node) {
+    return read_cpu_list(folder_of_numa(root) + "/node" + std::to_string(node) + "/cpulist");
+}
+
 // Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 where the platform does not say;
 // local_cpulist then is all CPUs.
 Try<Surroundings> surroundings_of(const std::string& root, const std::string& pci_address) {

@@ -37,6 +37,13 @@ std::string real_name(const std::string& path);
 // "0-15,32-47" as the kernel writes lists of CPUs, ascending; nullopt where it is none.
 std::optional<std::vector<uint32_t>> parse_cpu_list(std::string_view text);
 
+// The same of a file; none where it is not there or has no such list.
+std::vector<uint32_t> read_cpu_list(const std::string& path);
+
+// The folder with the machine's NUMA nodes (node0, node1, ...), below `root`; and the CPUs of one.
+std::string folder_of_numa(const std::string& root);
+std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node);
+
 struct Surroundings {
     std::optional<uint32_t> numa;  // nullopt where the kernel does not know
     std::vector<uint32_t> cpus;

@@ -122,6 +122,28 @@ TEST_F(TilesVerb, ForMachines) {
     EXPECT_EQ(json["devices"][1], second);
 }
 
+TEST_F(TilesVerb, LooksUpTheCpusOfNumaNodesAndNamesThoseThatAreNotThere) {
+    tree.file("/sys/devices/system/node/node0/cpulist", "0-3,8\n");
+    tree.file("/sys/devices/system/node/node1/cpulist", "4-7\n");
+    tree.file("/tiles.conf", "nodes=gpu01 vendor=intel devices=2 numa=0,1\n");
+    Said said = say(options);
+    EXPECT_EQ(said.err, "");
+    EXPECT_EQ(said.out.substr(said.out.find('\n') + 1),
+              "  TILES  DEVICE  NAME  FILE  NUMA  CPUS\n"
+              "  0      0       -     -     0     0-3,8\n"
+              "  1      1       -     -     1     4-7\n");
+    tree.file("/tiles.conf", "nodes=gpu01 vendor=intel devices=3 numa=7,1,7 cpus=0-1/2-3/0-1\n");
+    said = say(options);
+    EXPECT_EQ(said.code, 0);
+    EXPECT_EQ(said.err,
+              "dpctl: " + tree.root() +
+                  "/tiles.conf line 1: numa= speaks of NUMA node 7, and this machine has 0-1; correct it, "
+                  "or ranks are not bound near it\n");
+    EXPECT_NE(said.out.find("1     2-3"), std::string::npos) << said.out;  // as written
+    options.node = "gpu01";                                                // as another might be
+    EXPECT_EQ(say(options).err, "");
+}
+
 TEST_F(TilesVerb, OfAnotherNodeSaysOnlyWhatIsWritten) {
     tree.nvidia("0000:17:00.0", 0);
     tree.file("/tiles.conf",
