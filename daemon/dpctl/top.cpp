@@ -126,10 +126,11 @@ class Top {
         std::set<uint32_t> now;
         for (const auto& node : usage.nodes())
             if (!node.problem().empty()) now.insert(node.node_rank());
-        const std::string problems = problems_of(usage);
-        if (!std::includes(without_rows_.begin(), without_rows_.end(), now.begin(), now.end()))
+        if (!std::includes(without_rows_.begin(), without_rows_.end(), now.begin(), now.end())) {
+            const std::string problems = problems_of(usage);
             for (std::string_view line : split(problems, '\n'))
                 if (!line.empty()) complain("no rows of " + std::string(line));
+        }
         without_rows_ = std::move(now);
     }
 
@@ -138,8 +139,10 @@ class Top {
         table.user = user_;
         table.unix_time = unix_time();
         if (options_.json) return print(usage_json(table));
-        if (options_.csv) tell_who_has_no_rows(table.usage);
-        if (options_.csv) return print((shown_ == 0 ? usage_csv_titles() : "") + usage_csv(table));
+        if (options_.csv) {
+            tell_who_has_no_rows(table.usage);
+            return print((shown_ == 0 ? usage_csv_titles() : "") + usage_csv(table));
+        }
         if (redraws_) return print(redrawn(usage_text(table)));
         return print((shown_ == 0 ? "" : "\n") + usage_text(table));
     }
