@@ -12,6 +12,9 @@ from localcluster.names import CHECKOUT
 TRAINER = os.path.join(BUILD, "bin/trainer")
 
 
+ENDLESS = 1_000_000  # steps
+
+
 def readme_script(training):
     """The README's job script with this training in place of its own; it also says which round ended how."""
     with open(os.path.join(CHECKOUT, "README.md"), encoding="utf-8") as readme:
@@ -30,13 +33,15 @@ def summary_in(text):
 
 
 class Job:
-    """One batch job of alice's with the README's script; its output is appended to over all rounds."""
+    """One batch job of alice's with the README's script; its output is appended to over all rounds. It trains without end until it is
+    interrupted, so that no interruption can come too late, and in each later round 100 steps further than had been saved."""
 
-    def __init__(self, cluster, name, steps, *sbatch, options="--save-interval=50"):
+    def __init__(self, cluster, name, *sbatch, options="--save-interval=50"):
         self.cluster, self.name = cluster, name
-        self.training = f"{TRAINER} --model=linear --seed=3 --batch-size=5 --epochs=100000 --steps={steps}"
+        self.training = f"{TRAINER} --model=linear --seed=3 --batch-size=5 --epochs={ENDLESS} --steps="
         cluster.run(["rm", "-rf", name, f"{name}.out"], cwd="/home/alice", check=True)
-        script = readme_script(f"{self.training} --checkpoint-dir={name} {options}")
+        saved = rf"ls {name} 2>/dev/null | sed -n 's/^step-0*\([0-9][0-9]*\)$/\1/p' | tail -1"
+        script = readme_script(f"{self.training}$((100 + $({saved} | grep . || echo {ENDLESS - 100}))) --checkpoint-dir={name} {options}")
         done = cluster.run(["sbatch", "--parsable", "--ntasks-per-node=2", "-o", f"{name}.out", *sbatch], cwd="/home/alice", input=script, check=True)
         self.number = done.stdout.strip()
 
@@ -56,36 +61,39 @@ class Job:
             time.sleep(0.5)
         return self.text()
 
-    def expected(self, *srun):
-        """The summary of the same training without an interruption."""
-        done = self.cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", *srun, *self.training.split()], timeout=150,
-                                check=True)
+    def without_interruption(self, steps, *srun):
+        """The summary of the same training, made in one step."""
+        done = self.cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", *srun, *f"{self.training}{steps}".split()],
+                                timeout=150, check=True)
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def assert_it_went_on(text, expected, stopped_by):
+def assert_it_went_on(job, text, stopped_by, *srun):
+    """The step at which its last round began; srun's options are those of the training to compare it with."""
     rounds = re.findall(r"(?m)^round (\d+): exit code (\d+)$", text)
     assert rounds[-1][1] == "0", text
     assert stopped_by(rounds), text
     result = summary_in(text)
-    assert 0 < result["resumed_from_step"] < result["steps"], text
-    assert f"/step-{result['resumed_from_step']:09}: {result['resumed_from_step']} of {result['steps']} steps are made" in text
+    resumed, steps = result["resumed_from_step"], result["steps"]
+    assert resumed > 0 and steps == resumed + 100, text
+    assert f"going on from {job.name}/step-{resumed:09}: {resumed} of {steps} steps are made" in text
     assert result["parameters_equal_on_all_ranks"] is True
+    expected = job.without_interruption(steps, *srun)
     assert result["parameters_hash"] == expected["parameters_hash"], text
     assert result["final_loss"] == expected["final_loss"]
+    return resumed
 
 
 def test_a_job_that_is_signalled_saves_is_requeued_and_goes_on(cluster):
-    job = Job(cluster, "signalled", 300)
+    job = Job(cluster, "signalled")
     until(job.steps_saved, 60, "the first checkpoint")
     cluster.run(["scancel", "--signal=USR1", job.number], check=True)  # as --signal=USR1@… does: to the ranks of all steps
     text = job.finish(within=150)
-    said = re.findall(r"SIGUSR1 has come: stopped after step (\d+) of 300; the same command goes on from signalled/step-(\d+)", text)
-    assert len(said) == 1 and int(said[0][0]) == int(said[0][1]), text
-    assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("0", "7"), ("1", "0")])
-    assert summary_in(text)["resumed_from_step"] == int(said[0][0])
-    assert f"going on from signalled/step-{said[0][1]}: {said[0][0]} of 300 steps are made; SIGUSR1 had stopped it there\n" in text
-    assert len(job.steps_saved()) == 2 and max(job.steps_saved()) == 300
+    stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("0", "7"), ("1", "0")])
+    assert text.count(f"SIGUSR1 has come: stopped after step {stopped} of {ENDLESS}; "
+                      f"the same command goes on from signalled/step-{stopped:09},") == 1, text
+    assert f"{stopped} of {stopped + 100} steps are made; SIGUSR1 had stopped it there\n" in text
+    assert len(job.steps_saved()) == 2 and max(job.steps_saved()) == stopped + 100
     cluster.assert_idle()
     cluster.assert_nothing_left()
 
@@ -93,25 +101,25 @@ def test_a_job_that_is_signalled_saves_is_requeued_and_goes_on(cluster):
 @pytest.mark.long
 def test_a_job_near_its_time_limit_saves_is_requeued_and_goes_on(cluster):
     """Slurm looks each half minute, and sends the signal up to a minute early: at its first look, then."""
-    job = Job(cluster, "limited", 4000, "--time=1", "--signal=USR1@30", options="")
+    job = Job(cluster, "limited", "--time=1", "--signal=USR1@30", options="")
     text = job.finish(within=400)
     assert "SIGUSR1 has come: stopped after step " in text
-    assert_it_went_on(text, job.expected(), lambda rounds: {code for _, code in rounds[:-1]} == {"7"})
+    assert_it_went_on(job, text, lambda rounds: {code for _, code in rounds[:-1]} == {"7"})
 
 
 def test_a_running_job_that_is_requeued_goes_on(cluster):
     """Slurm sends SIGTERM to the ranks and to the script, with which srun ends: what the ranks say then reaches nobody, but they save, and the
     next round says what had come.
     Without --save-interval there is no other checkpoint than that."""
-    job = Job(cluster, "requeued", 300, options="")
-    until(lambda: "epoch 1/6 " in job.text(), 60, "the first epoch is over")
+    job = Job(cluster, "requeued", options="")
+    until(lambda: f"epoch 1/{ENDLESS // 50} " in job.text(), 60, "the first epoch is over")
     assert job.steps_saved() == []
     cluster.run(["scontrol", "requeue", job.number], check=True)
-    (stopped,) = until(job.steps_saved, 20, "the checkpoint of the step at which SIGTERM came")
+    (saved,) = until(job.steps_saved, 20, "the checkpoint of the step at which SIGTERM came")
     text = job.finish(within=150)
-    assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("1", "0")])
-    assert summary_in(text)["resumed_from_step"] == stopped > 50
-    assert f"going on from requeued/step-{stopped:09}: {stopped} of 300 steps are made; SIGTERM had stopped it there\n" in text
+    stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("1", "0")])
+    assert stopped == saved >= 50
+    assert f"{stopped} of {stopped + 100} steps are made; SIGTERM had stopped it there\n" in text
     cluster.assert_idle()
     cluster.assert_nothing_left()
 
@@ -122,26 +130,26 @@ def test_a_job_that_is_preempted_saves_is_requeued_and_goes_on(another_cluster):
     site = another_cluster(conf=("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE",
                                  "PartitionName=main Nodes=ALL Default=YES PriorityTier=1 GraceTime=60",
                                  "PartitionName=urgent Nodes=ALL PriorityTier=2"))
-    job = Job(site, "preempted", 300, options="")
-    until(lambda: "epoch 1/6 " in job.text(), 60, "the first epoch is over")
+    job = Job(site, "preempted", options="")
+    until(lambda: f"epoch 1/{ENDLESS // 50} " in job.text(), 60, "the first epoch is over")
     urgent = site.run(["srun", "--partition=urgent", "-N2", "--exclusive", "sh", "-c", "ls /home/alice/preempted"], timeout=50, check=True)
     saved = re.findall(r"(?m)^step-(\d+)$", urgent.stdout)
     assert len(saved) == 2 and len(set(saved)) == 1, "each of the two nodes sees the one checkpoint, before the grace time ends"
     text = job.finish(within=150)
-    assert f"SIGTERM has come: stopped after step {int(saved[0])} of 300; the same command goes on from preempted/step-{saved[0]}" in text
-    assert_it_went_on(text, job.expected(), lambda rounds: rounds == [("0", "7"), ("1", "0")])
-    assert summary_in(text)["resumed_from_step"] == int(saved[0])
+    stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("0", "7"), ("1", "0")])
+    assert stopped == int(saved[0])
+    assert f"SIGTERM has come: stopped after step {stopped} of {ENDLESS}; the same command goes on from preempted/step-{stopped:09}," in text
 
 
 def test_a_job_that_loses_a_node_is_requeued_and_goes_on_without_it(another_cluster):
     # Slurm itself counts a silent node as down after 10 s, here; its default is 300.
     site = another_cluster(nodes=3, plugstack_args="dead-after=3", conf=("SlurmdTimeout=10",))
-    job = Job(site, "killed", 300)
+    job = Job(site, "killed")
     until(job.steps_saved, 60, "the first checkpoint")
     site.kill("node02")
     until(lambda: not site.node_states()["node02"].startswith(("idle", "alloc", "mix")), 60, "Slurm sees that node02 is down")
     text = job.finish(within=150)
-    assert_it_went_on(text, job.expected("--exclude=node02"), lambda rounds: len(rounds) <= 2)
+    assert_it_went_on(job, text, lambda rounds: len(rounds) <= 2, "--exclude=node02")
     lost = re.findall(r"(?m)^slurm-dp: node node02 \(ranks 2-3\) is lost.*$", text)
     assert lost == ["slurm-dp: node node02 (ranks 2-3) is lost: silent for 3 s; ending the step"], text
     site.heal("node02")
