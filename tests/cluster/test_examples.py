@@ -163,8 +163,9 @@ def test_sn30_gpt(cluster, desk):
 
 def test_dli_gpt(cluster, desk):
     """The tutorial's lines; and when its signal comes, it is saved, put into the queue again, and goes on."""
-    job = desk.sbatch("dli-gpt.sbatch", words=[*SMALL_GPT, "--steps=800", "--save-interval=50"], wait=False)
-    until(lambda: " iteration       60/     800 |" in desk.output(job), 90, "60 steps are made")
+    steps = 8000  # some seconds: it is to be stopped long before its end
+    job = desk.sbatch("dli-gpt.sbatch", words=[*SMALL_GPT, f"--steps={steps}", "--save-interval=50"], wait=False)
+    until(lambda: f" iteration       60/{steps:>8} |" in desk.output(job), 90, "60 steps are made")
     cluster.run(["scancel", "--signal=USR1", job], check=True)  # as --signal=USR1@600 does
     end = time.monotonic() + 150
     while '{"model"' not in desk.output(job):
@@ -173,14 +174,14 @@ def test_dli_gpt(cluster, desk):
         time.sleep(0.5)
     text = desk.output(job)
     assert text.count("using world size: 4, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n") == 2, text
-    stopped = int(only(rf".*SIGUSR1 has come: stopped after step (\d+) of 800; .*gpt-{job}/.*", text))
+    stopped = int(only(rf".*SIGUSR1 has come: stopped after step (\d+) of {steps}; .*gpt-{job}/.*", text))
     result = summary(text)
-    assert (result["resumed_from_step"], result["steps"], result["world_size"]) == (stopped, 800, 4)
-    iterations = re.findall(r"(?m)^ iteration +(\d+)/ +800 \| consumed samples: +(\d+) \| elapsed time per iteration \(ms\): \d+\.\d \| "
+    assert (result["resumed_from_step"], result["steps"], result["world_size"]) == (stopped, steps, 4)
+    iterations = re.findall(rf"(?m)^ iteration +(\d+)/ +{steps} \| consumed samples: +(\d+) \| elapsed time per iteration \(ms\): \d+\.\d \| "
                             r"learning rate: (\S+) \| global batch size: +4 \| lm loss: (\S+) \| loss scale: 1\.0 \| grad norm: (\d+\.\d{3}) \| "
                             r"number of skipped iterations: +0 \| number of nan iterations: +0 \|$", text)
-    assert [int(number) for number, *_ in iterations] == list(range(10, 801, 10))
+    assert [int(number) for number, *_ in iterations] == list(range(10, steps + 1, 10))
     assert [(samples, rate) for number, samples, rate, *_ in iterations if number == "100"] == [("400", "5.822E-05")]
     assert float(iterations[-1][3]) < float(iterations[0][3])
     assert len(os.listdir(cluster.host_path(f"{HOME}/tensorboard/{job}"))) >= 1
-    assert desk.report(job)[0]["steps"] == 800
+    assert desk.report(job)[0]["steps"] == steps

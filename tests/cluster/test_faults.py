@@ -15,16 +15,19 @@ from localcluster.names import USERS
 RANK = os.path.join(BUILD, "tests/rank")
 DPCTL = os.path.join(BUILD, "bin/dpctl")
 TRAINER = os.path.join(BUILD, "bin/trainer")
+ENOUGH = "/home/alice/enough"  # its being there ends a World's training
 # Seconds that a busy machine may stand still between two of our looks; how fast it really is, `tests/bench/run failure` says.
 NOISE = 1.5
 
 
 class World:
-    """A step of two nodes with two ranks each that trains (a barrier every 50 ms), and what it says, with the time of each line."""
+    """A step of two nodes with two ranks each that trains (a barrier every 50 ms) until it may end, and what it says, with the time of each
+    line."""
 
-    def __init__(self, cluster, seconds=60, options=()):
+    def __init__(self, cluster, options=()):
         self.cluster = cluster
-        self.step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", *options, RANK, "train", str(seconds)])
+        cluster.run(["rm", "-f", ENOUGH], check=True)
+        self.step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", *options, RANK, "train", ENOUGH])
         assert all(" met" in self.step.stdout.readline() for _ in range(4))
         self.lines = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -53,7 +56,9 @@ class World:
         return [p["pid"] for p in self.cluster.processes([node]) if p["command"].startswith(RANK)]
 
     def trained_on(self):
-        """It goes on to its end, and ends well."""
+        """It goes on for at least a second, and then may end, and ends well."""
+        time.sleep(1)
+        self.cluster.run(["touch", ENOUGH], check=True)
         code = self.step.wait(timeout=90)
         self._reader.join(timeout=10)
         out = self.step.stdout.read()
@@ -81,7 +86,7 @@ def world(cluster):
 @pytest.mark.parametrize("node, pattern", [("node02", r"slurm-dp: node node02 \(ranks 2-3\) has been silent for 800 ms"),
                                            ("node01", r"slurm-dp: the rendezvous daemon on node01 has been silent for 800 ms")])
 def test_a_stopped_daemon_is_named_within_a_second_and_taken_back(world, node, pattern):
-    training = world(seconds=5)
+    training = world()
     daemon = training.daemon(node)
     os.kill(daemon, signal.SIGSTOP)
     stopped = time.monotonic()
@@ -102,7 +107,7 @@ GONE = "its connection (closed|broke: Connection reset by peer)"
     ("node01", rf"slurm-dp: node node02 lost the rendezvous daemon on node01: {GONE}; ending the step"),
 ], ids=["node02", "node01"])
 def test_a_killed_daemon_is_named_at_once_and_all_ranks_end(world, node, pattern):
-    training = world(seconds=60)
+    training = world()
     os.kill(training.daemon(node), signal.SIGKILL)
     killed = time.monotonic()
     assert training.said(pattern, within=5) - killed < NOISE
@@ -145,7 +150,7 @@ def test_a_rank_dies_while_a_node_stands_still(cluster, still, dies):
 
 
 def test_a_killed_rank_is_named_at_once(world):
-    training = world(seconds=60)
+    training = world()
     victim = training.ranks("node02")[0]
     os.kill(victim, signal.SIGKILL)
     killed = time.monotonic()
@@ -156,7 +161,7 @@ def test_a_killed_rank_is_named_at_once(world):
 
 def test_the_death_of_a_rank_is_in_each_nodes_own_file(cluster, world):
     """srun -e FILE.%N: who reads node02's file must find the reason there."""
-    training = world(seconds=60, options=["-e", "/home/alice/err.%N"])
+    training = world(options=["-e", "/home/alice/err.%N"])
     os.kill(training.ranks("node01")[1], signal.SIGKILL)
     assert training.step.wait(timeout=20) != 0
     for node in ("node01", "node02"):
@@ -178,7 +183,7 @@ def test_the_death_of_a_trainer_says_how_far_it_was(cluster):
 
 
 def test_a_killed_slurmstepd_takes_its_ranks_along(cluster, world):
-    training = world(seconds=60)
+    training = world()
     for stepd in [p["pid"] for p in cluster.processes(["node02"]) if p["command"].startswith("slurmstepd") and ".0" in p["command"]]:
         os.kill(stepd, signal.SIGKILL)
     killed = time.monotonic()
@@ -193,7 +198,7 @@ def test_a_killed_slurmstepd_takes_its_ranks_along(cluster, world):
 
 
 def test_a_node_that_is_cut_off_is_named_and_healed_trains_on(cluster, world):
-    training = world(seconds=8)
+    training = world()
     with cluster.cut_off("node02", "node01"):
         cut = time.monotonic()
         assert training.said(r"node node02 \(ranks 2-3\) has been silent", within=5) - cut < 1 + NOISE
@@ -204,7 +209,7 @@ def test_a_node_that_is_cut_off_is_named_and_healed_trains_on(cluster, world):
 
 def test_a_suspended_step_goes_on_where_it_was(another_cluster):
     site = another_cluster(plugstack_args="dead-after=3")
-    training = World(site, seconds=6)
+    training = World(site)
     job = site.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
     site.run(["scontrol", "suspend", job], user="root", check=True)
     time.sleep(6)
@@ -227,7 +232,7 @@ def test_a_suspended_step_misses_no_deadline(cluster):
 
 
 def test_stopped_ranks_are_named_and_left_alone(world):
-    training = world(seconds=6)
+    training = world()
     pids = training.ranks("node02")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -239,7 +244,7 @@ def test_stopped_ranks_are_named_and_left_alone(world):
 
 
 def test_packet_loss_and_delay_are_trained_through(cluster, world):
-    training = world(seconds=1)
+    training = world()
     with cluster.bad_line("node02", 200, 30):
         training.trained_on()
     assert not [line for _, line in training.lines if "is lost" in line]
@@ -297,7 +302,7 @@ def test_a_broker_without_memory_ends_the_step_and_says_so(cluster, world):
 
 
 def test_dpctl_waterfall_says_how_the_world_came_up(cluster, world):
-    training = world(seconds=5)
+    training = world()
     job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
     done = cluster.run(["srun", "--overlap", f"--jobid={job}", "-N1", "-n1", "-w", "node02", DPCTL, "waterfall"])
     assert done.returncode == 0, done.stderr
@@ -310,7 +315,7 @@ def test_dpctl_waterfall_says_how_the_world_came_up(cluster, world):
 
 
 def test_metrics_are_served_to_the_user_and_root(cluster, world):
-    training = world(seconds=5)
+    training = world()
     job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
     curl = ["curl", "-s", "--abstract-unix-socket", f"slurm-dp-metrics/{job}.0", "http://step/metrics"]
     for node in ("node01", "node02"):
@@ -324,7 +329,7 @@ def test_metrics_are_served_to_the_user_and_root(cluster, world):
 
 
 def test_dpctl_status_says_what_a_step_is_doing(cluster, world):
-    training = world(seconds=8)
+    training = world()
     job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
 
     def status(*words, node="node02", user="alice"):

@@ -121,8 +121,10 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
         # The table has them of all ranks, though each task alone knows its own.
         done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "--dp-dry-run", "true"], check=True)
         assert [line.split()[4:6] for line in done.stdout.splitlines()[2:]] == [[str(n), hex(1 << n)] for n in (0, 1, 2, 3)] * 2, done.stdout
-        look = f'case $RANK in 0) sleep 1; {DPCTL} top --once --csv;; *) sleep 3;; esac'
-        done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "sh", "-c", look], check=True)
+        look = f'case $RANK in 0) sleep 1; {DPCTL} top --once --csv; touch looked;; *) until test -e looked; do sleep 0.05; done;; esac'
+        cluster.run(["rm", "-f", "looked"], cwd="/home/alice", check=True)
+        done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "sh", "-c", look], cwd="/home/alice",
+                           check=True)
         assert [row["tile"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["0", "1", "2", "3"] * 2, done.stdout
         # Slurm calls the GPUs of each task 0 and 1.
         found = shown(cluster.run(["srun", "-N1", "-n2", "--gpus-per-task=2", "--dp-tiles=1", "sh", "-c", SHOW]))
@@ -155,8 +157,11 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
 def test_steps_of_one_job_have_what_slurm_gave_each(cluster):
     """Of GPUs Slurm tells a step its own; of the others nobody."""
     def steps(gres):
-        one = f"srun --exact -n2 --gres={gres}:2 --dp-tiles=auto sh -c {shlex.quote(SHOW + '; sleep 1')}"
-        return cluster.run(["salloc", "-Q", "-N1", "-n4", f"--gres={gres}:4", "sh", "-c", f"{one} & {one}; wait"])
+        # Each task stays until those of the other step are there, too.
+        stay = "; mkdir -p met && touch met/$SLURM_STEP_ID.$RANK && until [ $(ls met | wc -l) = 4 ]; do sleep 0.05; done"
+        one = f"srun --exact -n2 --gres={gres}:2 --dp-tiles=auto sh -c {shlex.quote(SHOW + stay)}"
+        cluster.run(["rm", "-rf", "met"], cwd="/home/alice", check=True)
+        return cluster.run(["salloc", "-Q", "-N1", "-n4", f"--gres={gres}:4", "sh", "-c", f"{one} & {one}; wait"], cwd="/home/alice")
 
     with tiles_conf(cluster, GPUS):
         found = steps("gpu")

@@ -9,7 +9,8 @@
 //   rank groups             its place in each dimension, and a unique id of that group
 //   rank store              each operation of the store, checked
 //   rank meet SECONDS       barrier, "met", then sleeps
-//   rank train SECONDS      barrier, "met", a barrier every 50 ms for SECONDS, "trained"
+//   rank train FILE         barrier, "met", a barrier every 50 ms until FILE is there (10 minutes at most),
+//                           "trained"
 //   rank phases FILE        "met", then until FILE is there (10 minutes at most) rank 0 computes and loads,
 //                           rank 1 is idle, rank 2 communicates and writes checkpoints, and the others do not
 //                           say what they do; "done"
@@ -138,12 +139,16 @@ int fill(dp::Context& context, unsigned megabytes) {
     return meet(context, 0);
 }
 
-int train(dp::Context& context, unsigned seconds) {
-    constexpr unsigned kStepsPerSecond = 20;
+int train(dp::Context& context, const std::string& until) {
+    constexpr unsigned kStepsPerSecond = 20, kMostSteps = 10 * 60 * kStepsPerSecond;
     if (const int code = meet(context, 0); code != 0) return code;
-    for (unsigned step = 0; step < seconds * kStepsPerSecond; ++step) {
+    for (unsigned step = 0; step < kMostSteps; ++step) {
         usleep(1'000'000 / kStepsPerSecond);
         if (auto met = context.barrier(); !met) return complain(context, met.error());
+        // Rank 0 says whether the file is there, so that all end after the same step.
+        auto enough = context.broadcast({}, std::string(access(until.c_str(), F_OK) == 0 ? "yes" : "no"));
+        if (!enough) return complain(context, enough.error());
+        if (enough->front() == 'y') break;
     }
     std::printf("rank %u trained\n", context.world().rank);
     return 0;
@@ -200,7 +205,7 @@ int main(int argc, char** argv) {
     if (verb == "meet") return meet(*context, number);
     if (verb == "phases") return phases(*context, first);
     if (verb == "fill") return fill(*context, number);
-    if (verb == "train") return train(*context, number);
+    if (verb == "train") return train(*context, first);
     if (verb == "late") return meet(*context, 0);
     if (verb == "leave") {
         if (context->world().rank == number) _exit(0);
