@@ -64,7 +64,8 @@ Settings read_settings(const std::string& text) {
 Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
     StepFacts f;
     uint32_t local_tasks = 0;
-    if (spank_get_item(spank, S_JOB_ID, &f.job_id) != ESPANK_SUCCESS ||
+    if (spank_get_item(spank, S_JOB_UID, &f.user) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_ID, &f.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &f.step_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_NNODES, &f.nodes) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_NODEID, &f.node_rank) != ESPANK_SUCCESS ||
@@ -120,11 +121,11 @@ Try<void> prepare(State& s) {
         ports.master = s.settings.port.value_or(0);
         ports.serve_master = s.settings.store == StoreKind::torch;
     }
-    auto node = prepare_node(s.site.daemon, f.name(), ports);
+    auto node = prepare_node(s.site.daemon, f.name(), f.user, ports);
     if (!node && f.heterogeneous && f.has_rank_zero()) {
         // Rank 0 of its component, and perhaps of no more.
         s.broker_failure = node.error().message;
-        node = prepare_node(s.site.daemon, f.name(), {});
+        node = prepare_node(s.site.daemon, f.name(), f.user, {});
     }
     if (!node) return tl::make_unexpected(node.error());
     s.node = std::move(*node);

@@ -34,6 +34,7 @@ namespace dp::plugin {
 // the component. Here that is so until task_init, whose environment tells the component's place
 // (place_component).
 struct StepFacts {
+    uid_t user = 0;
     uint32_t job_id = 0;
     uint32_t leader_job_id =
         0;  // components of a heterogeneous job are jobs of their own; the step is the leader's

@@ -84,7 +84,7 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = options_.settings.port.value_or(0);
     ports.serve_master = options_.settings.store == StoreKind::torch;
-    auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), ports);
+    auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), getuid(), ports);
     if (!node) return tl::make_unexpected(node.error());
     node_ = std::move(*node);
 

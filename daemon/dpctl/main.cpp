@@ -52,17 +52,18 @@ int main(int argc, char** argv) {
     CLI::App* status_verb = app.add_subcommand("status",
                                                "What the ranks of a step are doing: which are there, which "
                                                "are missing, which ended and how, who waits\n"
-                                               "for whom. On any node of the step, as its user.");
-    status_verb->add_option("step", status.step,
-                            "JOB or JOB.STEP; needed where several steps of yours are on this node");
+                                               "for whom. On any node of the step, as its user or root.");
+    status_verb->add_option(
+        "step", status.step,
+        "JOB or JOB.STEP; needed where several steps that you may ask about are on this node");
     status_verb->add_flag("--json", status.json, "for machines");
 
     dp::WaterfallOptions waterfall;
-    CLI::App* waterfall_verb =
-        app.add_subcommand("waterfall",
-                           "How a step's world came up: when each rank was started, said hello, had its "
-                           "unique id and its communicator;\n"
-                           "median, worst, and whom to look at. On any node of the step, as its user.");
+    CLI::App* waterfall_verb = app.add_subcommand(
+        "waterfall",
+        "How a step's world came up: when each rank was started, said hello, had its "
+        "unique id and its communicator;\n"
+        "median, worst, and whom to look at. On any node of the step, as its user or root.");
     waterfall_verb->add_option("step", waterfall.step, "JOB or JOB.STEP, as of status");
 
     dp::TilesOptions tiles;
@@ -79,9 +80,8 @@ int main(int argc, char** argv) {
     CLI::App* top_verb = app.add_subcommand(
         "top",
         "What the ranks of a step do with their time, tile by tile: idle, compute, load data, communicate,\n"
-        "checkpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the step's end. On any node "
-        "of\n"
-        "the step, as its user.");
+        "checkpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the step's end. On any node\n"
+        "of the step, as its user or root.");
     top_verb->add_option("step", top.step, "JOB or JOB.STEP, as of status");
     auto* once = top_verb->add_flag("--once", top.once, "one table, of half a second");
     top_verb->add_option("--count", top.count, "so many tables")

@@ -2,6 +2,7 @@
 #include "dpctl/query.hpp"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "common/errno_text.hpp"
@@ -31,10 +33,14 @@ constexpr std::chrono::seconds kPatience{5};
 // For a socket that is crowded, beside one that answers.
 constexpr std::chrono::milliseconds kPatienceWithOthers{200};
 constexpr std::chrono::milliseconds kBetweenTries{20};
-constexpr std::string_view kPrefix = "slurm-dp/";
 
-// Connected, and its daemon this user's; else why not. nullopt: as many wait to be taken as may.
-std::optional<Try<Fd>> try_connect(const std::string& name) {
+std::string text_of(const char* path) {
+    std::ifstream file(path);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
+// Connected, and its daemon that user's; else why not. nullopt: as many wait to be taken as may.
+std::optional<Try<Fd>> try_connect(const std::string& name, uid_t user) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (name.size() + 1 > sizeof address.sun_path)
@@ -48,7 +54,7 @@ std::optional<Try<Fd>> try_connect(const std::string& name) {
     }
     ucred peer{};
     socklen_t peer_size = sizeof peer;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != getuid())
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != user)
         return Try<Fd>(fail("it belongs to user id " + std::to_string(peer.uid)));
     const timeval patience{kPatience.count(), 0};
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -57,10 +63,10 @@ std::optional<Try<Fd>> try_connect(const std::string& name) {
     return Try<Fd>(std::move(fd));
 }
 
-Try<Fd> connect_to(const std::string& name) {
+Try<Fd> connect_to(const std::string& name, uid_t user) {
     const auto end = Clock::now() + kPatience;
     for (;;) {
-        if (auto tried = try_connect(name)) return std::move(*tried);
+        if (auto tried = try_connect(name, user)) return std::move(*tried);
         if (Clock::now() >= end)
             return fail("the rendezvous daemon at @" + name +
                         " takes no connection: it is stopped, or crowded");
@@ -68,23 +74,25 @@ Try<Fd> connect_to(const std::string& name) {
     }
 }
 
-// Those of this user among the sockets. A crowded one holds nobody up for long where there is another; it may
-// be anybody's. `crowded`: those that stayed so.
-std::vector<StepConnection> connect_all(std::vector<DaemonSocket> sockets, std::string& crowded) {
-    std::vector<StepConnection> mine;
+// Those among the sockets that are whose they say. A crowded one holds nobody up for long where there is
+// another; it may be anybody's. `crowded`: those that stayed so.
+std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, bool for_root,
+                                        std::string& crowded) {
+    std::vector<StepConnection> found;
     const auto begin = Clock::now();
     for (;;) {
-        std::erase_if(sockets, [&](const DaemonSocket& socket) {
-            auto tried = try_connect(socket.name);
-            if (tried && *tried) mine.push_back({socket.step, std::move(**tried)});
+        std::erase_if(sockets, [&](const RanksSocketName& socket) {
+            auto tried = try_connect(socket.text(), for_root ? socket.user : getuid());
+            if (tried && *tried) found.push_back({socket.step, socket.user, std::move(**tried)});
             return tried.has_value();
         });
         const auto waited = Clock::now() - begin;
-        if (sockets.empty() || waited >= kPatience || (!mine.empty() && waited >= kPatienceWithOthers)) break;
+        if (sockets.empty() || waited >= kPatience || (!found.empty() && waited >= kPatienceWithOthers))
+            break;
         std::this_thread::sleep_for(kBetweenTries);
     }
     for (const auto& socket : sockets) crowded += (crowded.empty() ? "" : ", ") + socket.step;
-    return mine;
+    return found;
 }
 
 constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
@@ -110,49 +118,65 @@ tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& 
 // The daemon that is meant; else one line that says what to give.
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb) {
     if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty()) {
-        auto connection = connect_to(own + 1);
+        auto connection = connect_to(own + 1, getuid());
         if (!connection) return tl::make_unexpected(connection.error());
-        const auto parts = split(own + 1, '/');
-        return StepConnection{std::string(parts.size() == 3 ? parts[1] : "of this task"),
-                              std::move(*connection)};
+        const auto name = parse_ranks_socket_name(own + 1);
+        return StepConnection{name ? name->step : "of this task", getuid(), std::move(*connection)};
     }
-    std::ifstream file("/proc/net/unix");
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    auto sockets = daemon_sockets(text);
-    std::erase_if(sockets,
-                  [&](const DaemonSocket& socket) { return !asked.empty() && !is_step(socket.step, asked); });
+    const uid_t me = outer_user(text_of("/proc/self/uid_map"), getuid());
+    const bool root = me == 0;
+    auto sockets = daemon_sockets(text_of("/proc/net/unix"));
+    // Another user's is not even knocked at: his step would mention it.
+    std::erase_if(sockets, [&](const RanksSocketName& socket) {
+        return (!asked.empty() && !is_step(socket.step, asked)) || (!root && socket.user != me);
+    });
     std::string crowded;
-    auto mine = connect_all(std::move(sockets), crowded);
-    if (mine.size() == 1) return std::move(mine.front());
-    if (mine.empty() && !crowded.empty())
+    auto found = connect_all(std::move(sockets), root, crowded);
+    if (found.size() == 1) return std::move(found.front());
+    const std::string whose = root ? "" : " of yours";
+    if (found.empty() && !crowded.empty())
         return fail("step " + crowded +
                     " on this node takes no connection: if it is yours, its rendezvous daemon is stopped, or "
                     "crowded; try again");
-    if (mine.empty())
-        return fail("there is no step of yours with a world on this node" +
+    if (found.empty())
+        return fail("there is no step" + whose + " with a world on this node" +
                     (asked.empty() ? "" : " that is " + printable(asked, 40)) +
                     "; run it on one of the step's nodes, as its user (srun --overlap --jobid=JOB -w NODE "
                     "dpctl " +
-                    verb + ")");
+                    verb + ") or root");
     std::string steps;
-    for (const auto& one : mine) steps += (steps.empty() ? "" : ", ") + one.step;
-    return fail("there are several steps of yours on this node (" + steps + "); name one: dpctl " + verb +
-                " " + mine.front().step);
+    for (const auto& one : found)
+        steps += (steps.empty() ? "" : ", ") + one.step + (root ? " of " + user_name(one.user) : "");
+    return fail("there are several steps" + whose + " on this node (" + steps + "); name one: dpctl " + verb +
+                " " + found.front().step);
 }
 
-std::vector<DaemonSocket> daemon_sockets(std::string_view proc_net_unix) {
-    std::vector<DaemonSocket> found;
+std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
+    std::vector<RanksSocketName> found;
     for (std::string_view line : split(proc_net_unix, '\n')) {
         // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a socket that is listened on.
-        const size_t at = line.find(" @" + std::string(kPrefix));
+        const size_t at = line.find(" @");
         if (at == std::string_view::npos || line.find(" 00010000 ") == std::string_view::npos) continue;
-        const std::string_view name = line.substr(at + 2);
-        const auto parts = split(name, '/');
-        if (parts.size() != 3) continue;
-        DaemonSocket socket{std::string(name), std::string(parts[1])};
-        if (std::find(found.begin(), found.end(), socket) == found.end()) found.push_back(std::move(socket));
+        auto name = parse_ranks_socket_name(line.substr(at + 2));
+        if (name && std::find(found.begin(), found.end(), *name) == found.end())
+            found.push_back(std::move(*name));
     }
     return found;
+}
+
+uid_t outer_user(std::string_view uid_map, uid_t user) {
+    for (std::string_view line : split(uid_map, '\n')) {
+        std::istringstream words{std::string(line)};
+        uint64_t inside = 0, outside = 0, count = 0;
+        if (words >> inside >> outside >> count && user >= inside && user - inside < count)
+            return static_cast<uid_t>(outside + user - inside);
+    }
+    return user;
+}
+
+std::string user_name(uid_t user) {
+    const passwd* known = getpwuid(user);
+    return known ? known->pw_name : std::to_string(user);
 }
 
 bool is_step(std::string_view step, std::string_view asked) {

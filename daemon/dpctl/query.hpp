@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a step's broker knows of its ranks, asked of the daemon of this node: for `dpctl status` and its like,
-// and `dpctl top`.
+// and `dpctl top`. A step's user may ask, and root.
 #pragma once
+
+#include <sys/types.h>
 
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 
 #include "common/fd.hpp"
 #include "common/result.hpp"
+#include "common/socket_names.hpp"
 #include "dp.pb.h"
 
 namespace dp {
@@ -19,12 +22,13 @@ struct QueriedStep {
     wire::StepStatus status;
 };
 
-// `asked`: "123.0" or "123"; "": the step of DP_SOCKET, else the only one of this user's here.
+// `asked`: "123.0" or "123"; "": the step of DP_SOCKET, else the only one here that this user may ask about.
 Try<QueriedStep> query_step(const std::string& asked);
 
 // The same for who asks again and again; `verb` of dpctl, for messages.
 struct StepConnection {
     std::string step;
+    uid_t user = 0;  // whose it is
     Fd socket;
 };
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb);
@@ -35,18 +39,18 @@ struct NoAnswer {
 };
 tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& question);
 
-// A daemon's socket on this node.
-struct DaemonSocket {
-    std::string name;  // abstract, without '@'
-    std::string step;  // "123.0"
-    bool operator==(const DaemonSocket&) const = default;
-};
+// The daemons' sockets on this node that are listened on, from the text of /proc/net/unix; each once.
+std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix);
 
-// Those that are listened on, from the text of /proc/net/unix; each once.
-std::vector<DaemonSocket> daemon_sockets(std::string_view proc_net_unix);
+// The user id outside of this process's user namespace, where the names of sockets are given, by the text of
+// /proc/self/uid_map.
+uid_t outer_user(std::string_view uid_map, uid_t user);
 
 // Whether the step is the one that was asked for: "123.0" is 123.0 and 123.
 bool is_step(std::string_view step, std::string_view asked);
+
+// The user's name, else the number.
+std::string user_name(uid_t user);
 
 // To standard error and standard output; → exit code.
 int complain(const std::string& text);

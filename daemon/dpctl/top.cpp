@@ -2,7 +2,6 @@
 #include "dpctl/top.hpp"
 
 #include <poll.h>
-#include <pwd.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -30,11 +29,6 @@ constexpr double kIntervalOnce = 0.5;
 constexpr const char* kHome = "\x1b[H";
 constexpr const char* kClearLine = "\x1b[K";
 constexpr const char* kClearBelow = "\x1b[J";
-
-std::string user_name() {
-    const passwd* user = getpwuid(getuid());
-    return user ? user->pw_name : std::to_string(getuid());
-}
 
 double unix_time() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -87,7 +81,7 @@ class Top {
     Top(const TopOptions& options, StepConnection step)
         : options_(options),
           step_(std::move(step)),
-          user_(user_name()),
+          user_(user_name(step_.user)),
           redraws_(isatty(STDOUT_FILENO) == 1 && !options.csv && !options.json && tables_wanted() != 1) {}
 
     int run() {

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "common/errno_text.hpp"
-#include "common/text.hpp"
+#include "common/socket_names.hpp"
 #include "engine/metrics.hpp"
 
 namespace dp {
@@ -42,15 +42,10 @@ Fd listen_at(const std::string& name) {
 
 }  // namespace
 
-std::string metrics_socket_name(std::string_view ranks_socket) {
-    const auto parts = split(ranks_socket, '/');
-    return parts.size() < 2 ? "" : "slurm-dp-metrics/" + std::string(parts[1]);
-}
-
 MetricsServer::MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask)
     : base_(base), strangers_(strangers), on_ask_(std::move(on_ask)) {
-    const std::string name = metrics_socket_name(name_of(ranks_socket));
-    step_ = name.substr(name.find('/') + 1);
+    if (const auto ranks = parse_ranks_socket_name(name_of(ranks_socket))) step_ = ranks->step;
+    const std::string name = step_.empty() ? "" : metrics_socket_name(step_);
     socket_ = listen_at(name);
     if (!socket_) {
         log_line("there are no metrics of this step: cannot listen at @" + name + ": " + errno_text(errno));

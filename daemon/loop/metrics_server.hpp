@@ -29,10 +29,6 @@ inline constexpr size_t kMaxHttpRequest = 4096;
 // From the accept to the last byte of the answer.
 inline constexpr std::chrono::seconds kHttpPatience{5};
 
-// The name, without '@', of the socket of a step whose ranks' one is `ranks_socket`: "slurm-dp/12.0/5f" ->
-// "slurm-dp-metrics/12.0".
-std::string metrics_socket_name(std::string_view ranks_socket);
-
 class MetricsServer {
  public:
     // Asks for the step's status; answer is the answer, at once or later.

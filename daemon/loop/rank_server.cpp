@@ -7,6 +7,15 @@
 #include "framing.hpp"
 
 namespace dp {
+namespace {
+
+constexpr const char* kSameVersion = "use libdp and slurm-dp of the same version";
+
+bool only_asks(const wire::FromRank& message) {
+    return message.has_status() || message.has_usage();
+}
+
+}  // namespace
 
 RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
                        OnClosed on_closed)
@@ -21,7 +30,9 @@ RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnM
 void RankServer::accept(Fd socket) {
     ucred peer{};
     socklen_t size = sizeof peer;
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != getuid()) {
+    const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    const bool ours = known && peer.uid == getuid();
+    if (!ours && !(known && peer.uid == 0)) {
         strangers_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
                                std::to_string(peer.pid) + ")",
                            "this step belongs to user id " + std::to_string(getuid()));
@@ -33,17 +44,20 @@ void RankServer::accept(Fd socket) {
     connections_.emplace(id, std::move(connection));
     pids_.emplace(id, peer.pid);
     raw->start(
-        [this, id, pid = peer.pid](std::string_view body) {
+        [this, id, ours, pid = peer.pid](std::string_view body) {
             auto message = parse_message<wire::FromRank>(body);
             if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
-                refuse(id, pid, "it sent no message of ours");
+                refuse(id, pid, "it sent no message of ours", kSameVersion);
+            else if (!ours && !only_asks(*message))
+                refuse(id, pid, "it is root's, who may ask what the step does, and no more",
+                       "run it as user id " + std::to_string(getuid()));
             else
                 on_message_(id, *message);
             return !over_.contains(id);
         },
         [this, id, pid = peer.pid](const std::string& why) {
             if (why.find("limit") != std::string::npos) {
-                refuse(id, pid, why);
+                refuse(id, pid, why, kSameVersion);
             } else {
                 over_.insert(id);
                 on_closed_(id);
@@ -51,13 +65,13 @@ void RankServer::accept(Fd socket) {
         });
 }
 
-// A program that speaks something else, or libdp of another version: it is told, and closed.
-void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why) {
+// A program that speaks something else, libdp of another version, or root who wants more than to ask: it is
+// told, and closed.
+void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why, const std::string& remedy) {
     strangers_.mention("a local connection of pid " + std::to_string(pid), why);
     wire::ToRank told;
     told.mutable_reply()->set_status(wire::INVALID);
-    told.mutable_reply()->set_error("the rendezvous daemon closed this connection: " + why +
-                                    "; use libdp and slurm-dp of the same version");
+    told.mutable_reply()->set_error("the rendezvous daemon closed this connection: " + why + "; " + remedy);
     connections_.at(id)->send_last(to_frame(told));
     over_.insert(id);
     on_closed_(id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The daemon's face to the ranks of its node: frames over the abstract unix socket, for processes of the same
-// user only.
+// user. Root may ask what the step does, and no more.
 #pragma once
 
 #include <map>
@@ -45,7 +45,7 @@ class RankServer {
     Listener listener_;
 
     void accept(Fd socket);
-    void refuse(ConnectionId id, pid_t pid, const std::string& why);
+    void refuse(ConnectionId id, pid_t pid, const std::string& why, const std::string& remedy);
 };
 
 }  // namespace dp

@@ -13,6 +13,7 @@
 
 #include "common/errno_text.hpp"
 #include "common/hostlist.hpp"
+#include "common/socket_names.hpp"
 
 namespace dp {
 namespace {
@@ -148,7 +149,7 @@ Try<std::string> make_secret() {
     return random_hex(32);
 }
 
-Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name,
+Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
                             const PortWishes& ports) {
     NodeSetup node;
     node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -161,7 +162,7 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
 
     auto suffix = random_hex(8);
     if (!suffix) return tl::make_unexpected(suffix.error());
-    std::string name = "slurm-dp/" + step_name + "/" + *suffix;
+    const std::string name = RanksSocketName{step_name, user, *suffix}.text();
     auto listener = listen_abstract(name);
     if (!listener) return tl::make_unexpected(listener.error());
     node.ranks_listener = std::move(*listener);

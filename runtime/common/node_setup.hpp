@@ -5,6 +5,8 @@
 // are close-on-exec.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,9 +25,7 @@ struct BoundPort {
 
 struct NodeSetup {
     Fd daemon_binary;
-    // Abstract unix socket on which the node's daemon meets its ranks. The name carries 64 random bits, so
-    // nobody can have bound it before.
-    Fd ranks_listener;
+    Fd ranks_listener;        // where the node's daemon meets its ranks (socket_names.hpp)
     std::string socket_name;  // with '@' in front, as in DP_SOCKET
     // The plan: its text in `board` (a memfd) once `ready_read` polls readable; a hang-up without that means
     // the daemon died. The byte is never read, so any number of tasks can wait for it.
@@ -50,8 +50,8 @@ struct PortWishes {
     bool serve_master = false;  // --dp-store=torch: listens on MASTER_PORT instead of holding it
 };
 
-// `daemon_path` is absolute.
-Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name,
+// `daemon_path` is absolute, `user` whose step it is.
+Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
                             const PortWishes& ports);
 
 // Listens on the first free candidate, on every address of this host (IPv4 and IPv6 where there is IPv6).

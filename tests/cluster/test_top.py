@@ -140,10 +140,32 @@ def test_it_ends_well_with_the_step(cluster, step):
     running.ends_well()
 
 
-def test_somebody_else_is_told_nothing(cluster, step):
+AS_BOB = ["setpriv", "--reuid=bob", "--regid=bob", "--clear-groups"]
+
+
+def test_somebody_else_is_told_nothing_and_does_not_disturb(cluster, step):
     running = step()
-    for command in ([DPCTL, "top", "--once"], ["setpriv", "--reuid=bob", "--regid=bob", "--clear-groups", DPCTL, "top", "--once"]):
-        done = cluster.node("node02", command)
-        assert done.returncode == 1 and "there is no step of yours with a world on this node" in done.stderr, done
-    running.end()
-    running.srun.wait(timeout=90)  # it may have mentioned the strangers
+    for verb in ("top", "status", "waterfall"):
+        for words in ([], [running.job]):
+            done = cluster.node("node02", [*AS_BOB, DPCTL, verb, *words])
+            assert done.returncode == 1 and "there is no step of yours with a world on this node" in done.stderr, done
+    running.ends_well()  # without a word of a stranger
+
+
+def test_root_is_told_what_everybodys_steps_do_and_does_not_disturb(cluster, step):
+    running = step()
+    told = json.loads(cluster.node("node02", [DPCTL, "top", "--once", "--json"], check=True).stdout)
+    assert {(rank["user"], rank["command"]) for rank in told["ranks"]} == {("alice", "rank")} and len(told["ranks"]) == 4
+    for verb in ("status", "waterfall"):
+        assert cluster.node("node02", [DPCTL, verb, running.job], check=True).stdout.startswith(f"step {running.job}.0: 4 ranks on 2 nodes")
+    other = cluster.popen(["srun", "-N1", "-n1", "-w", "node02", "--dp-world=auto", RANK, "phases", TOLD_TO_END], user="bob")
+    assert " met" in other.stdout.readline()
+    job = cluster.run("squeue -h -o %A -u bob", check=True).stdout.strip()
+    done = cluster.node("node02", [DPCTL, "status"])
+    assert done.returncode == 1
+    assert re.fullmatch(rf"dpctl: there are several steps on this node \(({running.job}.0 of alice|{job}.0 of bob|, ){{3}}\); name one: dpctl status \d+.0\n",
+                        done.stderr), done
+    assert cluster.node("node02", [DPCTL, "status", job], check=True).stdout.startswith(f"step {job}.0: 1 rank on 1 node")
+    running.ends_well()
+    out, err = other.communicate(timeout=60)
+    assert (other.returncode, out, err) == (0, "rank 0 done\n", "")

@@ -20,7 +20,7 @@ NodeSetup prepare(const std::string& daemon, bool torch_store) {
     ports.candidates = candidate_ports({job, 0, 0, ""});
     ports.ephemeral = read_ephemeral_range();
     ports.serve_master = torch_store;
-    auto setup = prepare_node(daemon, "bench." + std::to_string(job), ports);
+    auto setup = prepare_node(daemon, "bench." + std::to_string(job), getuid(), ports);
     if (!setup) die(setup.error().message);
     return std::move(*setup);
 }

@@ -19,16 +19,27 @@ namespace {
 TEST(Query, FindsTheSocketsThatAreListenedOn) {
     const char* text =
         "Num       RefCount Protocol Flags    Type St Inode Path\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01 41 @slurm-dp/12.0/5f\n"
-        "0000000000000000: 00000003 00000000 00000000 0001 03 42 @slurm-dp/12.0/5f\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01 43 @slurm-dp/12.0/5f\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01 44 /run/slurm-dp/13.0/5f\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 41 @slurm-dp/12.0/1001/5f\n"
+        "0000000000000000: 00000003 00000000 00000000 0001 03 42 @slurm-dp/12.0/1001/5f\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 43 @slurm-dp/12.0/1001/5f\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 44 /run/slurm-dp/13.0/1001/5f\n"
         "0000000000000000: 00000002 00000000 00010000 0001 01 45 @slurm-dp/short\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01 46 @slurm-dp/13.2/61\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 46 @slurm-dp/13.2/1002/61\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 47 @slurm-dp/13.2/bob/61\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 48 @slurm-dp-metrics/13.2\n"
         "garbage";
     EXPECT_EQ(daemon_sockets(text),
-              (std::vector<DaemonSocket>{{"slurm-dp/12.0/5f", "12.0"}, {"slurm-dp/13.2/61", "13.2"}}));
+              (std::vector<RanksSocketName>{{"12.0", 1001, "5f"}, {"13.2", 1002, "61"}}));
+    EXPECT_EQ(daemon_sockets(text).back().text(), "slurm-dp/13.2/1002/61");
     EXPECT_TRUE(daemon_sockets("").empty());
+}
+
+TEST(Query, TheUserOfAContainerIsWhomItsStepBelongsTo) {
+    EXPECT_EQ(outer_user("         0          0 4294967295\n", 0), 0u);
+    EXPECT_EQ(outer_user("         0          0 4294967295\n", 1001), 1001u);
+    EXPECT_EQ(outer_user("         0       1001          1\n", 0), 1001u);
+    EXPECT_EQ(outer_user("         0       1001          1\n         1     100000      65536\n", 7), 100006u);
+    EXPECT_EQ(outer_user("", 5), 5u);
 }
 
 TEST(Query, AJobStandsForItsSteps) {
@@ -66,9 +77,10 @@ class Crowded {
 TEST(Query, ACrowdedSocketHoldsNobodyUpForLong) {
     unsetenv("DP_SOCKET");
     const std::string own = std::to_string(getpid());
-    const Crowded crowded("slurm-dp/" + own + ".0/a", true);
-    const Crowded also("slurm-dp/" + own + ".1/a", true);
-    const Crowded free("slurm-dp/" + own + ".2/a", false);
+    const auto name = [&own](const char* step) { return RanksSocketName{own + step, getuid(), "a"}.text(); };
+    const Crowded crowded(name(".0"), true);
+    const Crowded also(name(".1"), true);
+    const Crowded free(name(".2"), false);
     const auto begin = std::chrono::steady_clock::now();
     const auto found = connect_step(own, "status");
     ASSERT_TRUE(found) << found.error().message;
