@@ -80,8 +80,8 @@ int main(int argc, char** argv) {
     CLI::App* top_verb = app.add_subcommand(
         "top",
         "What the ranks of a step do with their time, tile by tile: idle, compute, load data, communicate,\n"
-        "checkpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the step's end. On any node\n"
-        "of the step, as its user or root.");
+        "checkpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the step's end.\n"
+        "On any node of the step, as its user or root.");
     top_verb->add_option("step", top.step, "JOB or JOB.STEP, as of status");
     auto* once = top_verb->add_flag("--once", top.once, "one table, of half a second");
     top_verb->add_option("--count", top.count, "so many tables")
