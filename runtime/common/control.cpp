@@ -26,6 +26,12 @@ void say(int fd, std::string_view word) {
     }
 }
 
+// Whether there may be more to read. The second: the daemon left without having read all that it was told,
+// which the kernel says once, before it hands out what the daemon had said.
+bool is_passing(int error) {
+    return error == EINTR || error == ECONNRESET;
+}
+
 bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
     const auto deadline = Clock::now() + timeout;
     for (;;) {
@@ -83,8 +89,7 @@ bool ranks_are_left(int fd) {
     for (;;) {
         char word[16];
         const ssize_t size = recv(fd, word, sizeof word, MSG_DONTWAIT);
-        // The second where the daemon left without having read all that it was told.
-        if (size < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+        if (size < 0 && is_passing(errno)) continue;
         if (size <= 0) return false;
         if (std::string_view(word, static_cast<size_t>(size)) == kRanksLeft) return true;
     }
@@ -99,7 +104,11 @@ std::optional<pid_t> daemon_pid(int fd) {
     message.msg_iovlen = 1;
     message.msg_control = ancillary;
     message.msg_controllen = sizeof ancillary;
-    if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0) return std::nullopt;
+    ssize_t size = 0;
+    do {
+        size = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (size < 0 && is_passing(errno));
+    if (size <= 0) return std::nullopt;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS) continue;
         ucred credentials{};

@@ -140,6 +140,21 @@ TEST(Control, TheLauncherLearnsTheDaemonsPidFromTheKernel) {
     EXPECT_EQ(wait_until_gone(process, std::chrono::milliseconds(20)), Ended::gone);
 }
 
+TEST(Control, ADaemonThatHasLeftIsStillKnown) {
+    for (const bool read_all : {true, false}) {
+        int pair[2];
+        ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        Fd launcher(pair[0]), daemon(pair[1]);
+        int on = 1;
+        setsockopt(launcher.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+        if (!read_all) send_control(launcher.get(), {ControlEvent::Kind::exit, 1, 256});
+        announce_daemon(daemon.get());
+        daemon.reset();
+        EXPECT_EQ(daemon_pid(launcher.get()), getpid()) << (read_all ? "it read all" : "it did not read all");
+        EXPECT_EQ(daemon_pid(launcher.get()), std::nullopt);
+    }
+}
+
 TEST(Control, TheLauncherHearsOfRanksThatAreLeft) {
     for (const bool left : {false, true}) {
         int pair[2];
