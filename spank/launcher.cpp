@@ -73,8 +73,13 @@ bool is_given(std::span<const std::string_view> beginnings, int words_of_program
 // --cpu-bind, --mem-bind, and how they were spelled once.
 constexpr std::array<std::string_view, 4> kBindingOptions = {"--cpu-b", "--cpu_b", "--mem-b", "--mem_b"};
 
-// By which a step asks for less than its job has.
-constexpr std::array<std::string_view, 2> kGresOptions = {"--gre", "--tres"};
+// By which a step asks for gres of its own. It has then none of those that it does not name
+// (_copy_job_tres_to_step of Slurm's step_mgr.c), and what it names may be less than its job has.
+constexpr std::array<std::string_view, 5> kGresOptions = {"--gre", "--tres-p", "--gpus", "-G",
+                                                          "--ntasks-per-g"};
+constexpr std::array<const char*, 7> kGresVariables = {
+    "SLURM_GRES",          "SLURM_GPUS",           "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET",
+    "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK"};
 
 bool is_set(const char* name) {
     const char* value = std::getenv(name);
@@ -87,7 +92,8 @@ Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program)
     const auto job = gres_of_job(job_id);
     if (!job) return tl::make_unexpected(job.error());
     set_environment(kGresVariable, *job);
-    if (is_set("SLURM_GRES") || is_given(kGresOptions, words_of_program)) {
+    if (std::any_of(kGresVariables.begin(), kGresVariables.end(), is_set) ||
+        is_given(kGresOptions, words_of_program)) {
         auto step = gres_of_step(job_id, step_id);
         if (!step) return tl::make_unexpected(step.error());
         set_environment(kStepGresVariable, *step);
@@ -175,6 +181,7 @@ void launcher_post_options() {
                              (s.components > 1 && is_given(kBindingOptions, 0))))
         text.append(" ").append(kOwnBinding);
     set_environment(kStepVariable, text);
+    unsetenv(kGpuBindingVariable);  // an outer step's: Slurm sets it where it binds this one's tasks
     s.active = true;
 }
 

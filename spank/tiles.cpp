@@ -61,12 +61,13 @@ Try<std::string> gres_of_job(uint32_t job_id) {
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
     job_step_info_response_msg_t* steps = nullptr;
     if (get_step(job_id, step_id, &steps) != SLURM_SUCCESS) return cannot_ask("step");
-    std::string gres;
+    StepGres gres;
+    const auto text = [](const char* tres) { return std::string(tres ? tres : ""); };
     for (uint32_t i = 0; i < steps->job_step_count; ++i)
-        if (steps->job_steps[i].step_id.step_id == step_id && steps->job_steps[i].tres_per_node)
-            gres = steps->job_steps[i].tres_per_node;
+        if (const auto& step = steps->job_steps[i]; step.step_id.step_id == step_id)
+            gres = {text(step.tres_per_node), text(step.tres_per_task)};
     slurm_free_job_step_info_response_msg(steps);
-    return gres.empty() ? "none" : gres;
+    return write_step_gres(gres);
 }
 
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
@@ -91,7 +92,7 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
     if (!given) return tl::make_unexpected(given.error());
     tiles.given = std::move(*given);
     if (const std::string step = get(kStepGresVariable).value_or(""); !step.empty())
-        tiles.step_count = requested_units(step, gres).value_or(0);
+        tiles.step_count = read_step_gres(step).units_on_node(gres, s.facts.ranks.size());
     tiles.step_units = get("SLURM_STEP_GPUS").value_or("");
     if (const char* names = tiles.inventory.vendor->slurm_variable)
         tiles.step_names = get(names).value_or("");
@@ -106,8 +107,8 @@ TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get
     facts.step_count = s.tiles->step_count;
     facts.step_units = s.tiles->step_units;
     facts.step_names = s.tiles->step_names;
-    if (facts.inventory->layout.gres == "gpu") {                   // Slurm binds tasks to units of no other
-        facts.gpu_binding = get("SLURMD_TRES_BIND").value_or("");  // from Slurm in the task alone
+    if (facts.inventory->layout.gres == "gpu") {                    // Slurm binds tasks to units of no other
+        facts.gpu_binding = get(kGpuBindingVariable).value_or("");  // from Slurm in the task alone
         facts.task_names = facts.step_names;
         if (const char* names = facts.inventory->vendor->slurm_variable)
             facts.task_names = get(names).value_or("");

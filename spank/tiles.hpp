@@ -34,6 +34,9 @@ class OnceANode {
     std::atomic_flag* flag_ = nullptr;  // lives as long as slurmstepd and its tasks
 };
 
+// What Slurm tells a task of how it binds it to GPUs.
+inline constexpr const char* kGpuBindingVariable = "SLURMD_TRES_BIND";
+
 // What a node knows before its tasks are forked.
 struct NodeTiles {
     TileInventory inventory;
@@ -58,8 +61,7 @@ struct NodeTiles {
 };
 
 // In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
-// (kGresVariable), and what the step has of these on a node (kStepGresVariable, "none" for
-// nothing; left out, all of it).
+// (kGresVariable), and what the step has asked for of these (kStepGresVariable; left out, all of it).
 Try<std::string> gres_of_job(uint32_t job_id);
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 

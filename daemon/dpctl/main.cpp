@@ -3,6 +3,9 @@
 // dpctl: slurm-dp's command line. `dpctl launch` starts ranks on this machine without Slurm; `dpctl status`
 // and `dpctl waterfall` say what a step's ranks are doing, and how they came up; `dpctl top` what they do
 // with their time; `dpctl tiles` what accelerators a node has.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -16,7 +19,14 @@
 #include "dpctl/top.hpp"
 #include "dpctl/waterfall.hpp"
 
+// One that is closed would be given to the next socket, and what is printed would go there.
+static void keep_standard_descriptors() {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // the lowest that is free: this one
+}
+
 int main(int argc, char** argv) {
+    keep_standard_descriptors();
     CLI::App app{"dpctl: data-parallel worlds of slurm-dp"};
     app.require_subcommand(1);
     app.set_version_flag("--version", DP_VERSION);

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -39,8 +40,9 @@ std::string text_of(const char* path) {
     return std::string((std::istreambuf_iterator<char>(file)), {});
 }
 
-// Connected, and its daemon that user's; else why not. nullopt: as many wait to be taken as may.
-std::optional<Try<Fd>> try_connect(const std::string& name, uid_t user) {
+// Connected, and its daemon this user's (or for root, whose the name says); else why not. nullopt: as many
+// wait to be taken as may.
+std::optional<Try<Fd>> try_connect(const std::string& name, std::optional<uid_t> named_user) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (name.size() + 1 > sizeof address.sun_path)
@@ -54,8 +56,10 @@ std::optional<Try<Fd>> try_connect(const std::string& name, uid_t user) {
     }
     ucred peer{};
     socklen_t peer_size = sizeof peer;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != user)
-        return Try<Fd>(fail("it belongs to user id " + std::to_string(peer.uid)));
+    const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0;
+    if (!known || !(peer.uid == getuid() || (getuid() == 0 && peer.uid == named_user)))
+        return Try<Fd>(fail("the daemon at @" + printable(name, 100) + " belongs to user id " +
+                            std::to_string(peer.uid)));
     const timeval patience{kPatience.count(), 0};
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -63,10 +67,10 @@ std::optional<Try<Fd>> try_connect(const std::string& name, uid_t user) {
     return Try<Fd>(std::move(fd));
 }
 
-Try<Fd> connect_to(const std::string& name, uid_t user) {
+Try<Fd> connect_to(const std::string& name, std::optional<uid_t> named_user) {
     const auto end = Clock::now() + kPatience;
     for (;;) {
-        if (auto tried = try_connect(name, user)) return std::move(*tried);
+        if (auto tried = try_connect(name, named_user)) return std::move(*tried);
         if (Clock::now() >= end)
             return fail("the rendezvous daemon at @" + name +
                         " takes no connection: it is stopped, or crowded");
@@ -76,13 +80,12 @@ Try<Fd> connect_to(const std::string& name, uid_t user) {
 
 // Those among the sockets that are whose they say. A crowded one holds nobody up for long where there is
 // another; it may be anybody's. `crowded`: those that stayed so.
-std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, bool for_root,
-                                        std::string& crowded) {
+std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, std::string& crowded) {
     std::vector<StepConnection> found;
     const auto begin = Clock::now();
     for (;;) {
         std::erase_if(sockets, [&](const RanksSocketName& socket) {
-            auto tried = try_connect(socket.text(), for_root ? socket.user : getuid());
+            auto tried = try_connect(socket.text(), socket.user);
             if (tried && *tried) found.push_back({socket.step, socket.user, std::move(**tried)});
             return tried.has_value();
         });
@@ -96,6 +99,47 @@ std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, bo
 }
 
 constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
+
+// Root asks daemons of users, and anybody can pretend to be one.
+void make_printable(wire::StepStatus& status) {
+    constexpr size_t kLongest = 1000;
+    status.set_ending(printable(status.ending(), kLongest));
+    for (auto& node : *status.mutable_nodes()) {
+        node.set_host(printable(node.host(), kLongest));
+        node.set_address(printable(node.address(), kLongest));
+    }
+    for (auto& meeting : *status.mutable_meetings()) {
+        meeting.set_group(printable(meeting.group(), kLongest));
+        meeting.set_missing(printable(meeting.missing(), kLongest));
+    }
+}
+
+// The step that DP_SOCKET names.
+Try<StepConnection> connect_own(const std::string& socket, const Asker& me) {
+    const auto name = parse_ranks_socket_name(socket);
+    const std::string remedy = "; unset DP_SOCKET, or name a step";
+    if (name && !me.may_try(*name, me.in_namespace))
+        return fail("the step of DP_SOCKET belongs to " + user_name(name->user) + remedy);
+    auto connection = connect_to(socket, name ? std::optional(name->user) : std::nullopt);
+    if (!connection) return fail(connection.error().message + remedy);
+    return StepConnection{name ? name->step : "of this task", name && me.root ? name->user : getuid(),
+                          std::move(*connection)};
+}
+
+// Which to name where there are several. Root asks about everybody's, and anybody can pretend to have a step.
+std::string which_of(const std::vector<StepConnection>& found, const std::string& verb, bool root) {
+    std::string steps, same = found.front().step;
+    for (const auto& one : found) {
+        steps += (steps.empty() ? "" : ", ") + one.step + (root ? " of " + user_name(one.user) : "");
+        if (one.step != same) same.clear();
+    }
+    const std::string name_it = "dpctl " + verb + " " + found.front().step;
+    if (root && !same.empty())
+        return "several users say that step " + same + " is theirs on this node (" + steps +
+               "); ask as the one whose it is: runuser -u USER -- " + name_it;
+    return std::string("there are several steps") + (root ? "" : " of yours") + " on this node (" + steps +
+           "); name one: " + name_it;
+}
 
 }  // namespace
 
@@ -117,38 +161,26 @@ tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& 
 
 // The daemon that is meant; else one line that says what to give.
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb) {
-    if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty()) {
-        auto connection = connect_to(own + 1, getuid());
-        if (!connection) return tl::make_unexpected(connection.error());
-        const auto name = parse_ranks_socket_name(own + 1);
-        return StepConnection{name ? name->step : "of this task", getuid(), std::move(*connection)};
-    }
-    const uid_t me = outer_user(text_of("/proc/self/uid_map"), getuid());
-    const bool root = me == 0;
+    const Asker me = asker_of(text_of("/proc/self/uid_map"), getuid());
+    if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty())
+        return connect_own(own + 1, me);
     auto sockets = daemon_sockets(text_of("/proc/net/unix"));
-    // Another user's is not even knocked at: his step would mention it.
     std::erase_if(sockets, [&](const RanksSocketName& socket) {
-        return (!asked.empty() && !is_step(socket.step, asked)) || (!root && socket.user != me);
+        return (!asked.empty() && !is_step(socket.step, asked)) || !me.may_try(socket, !asked.empty());
     });
     std::string crowded;
-    auto found = connect_all(std::move(sockets), root, crowded);
+    auto found = connect_all(std::move(sockets), crowded);
     if (found.size() == 1) return std::move(found.front());
-    const std::string whose = root ? "" : " of yours";
-    if (found.empty() && !crowded.empty())
+    if (!found.empty()) return fail(which_of(found, verb, me.root));
+    if (!crowded.empty())
         return fail("step " + crowded +
                     " on this node takes no connection: if it is yours, its rendezvous daemon is stopped, or "
                     "crowded; try again");
-    if (found.empty())
-        return fail("there is no step" + whose + " with a world on this node" +
-                    (asked.empty() ? "" : " that is " + printable(asked, 40)) +
-                    "; run it on one of the step's nodes, as its user (srun --overlap --jobid=JOB -w NODE "
-                    "dpctl " +
-                    verb + ") or root");
-    std::string steps;
-    for (const auto& one : found)
-        steps += (steps.empty() ? "" : ", ") + one.step + (root ? " of " + user_name(one.user) : "");
-    return fail("there are several steps" + whose + " on this node (" + steps + "); name one: dpctl " + verb +
-                " " + found.front().step);
+    return fail(std::string("there is no step") + (me.root ? "" : " of yours") +
+                " with a world on this node" + (asked.empty() ? "" : " that is " + printable(asked, 40)) +
+                "; run it on one of the step's nodes, as its user (srun --overlap --jobid=JOB -w NODE "
+                "dpctl " +
+                verb + ") or root");
 }
 
 std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
@@ -164,14 +196,24 @@ std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
     return found;
 }
 
-uid_t outer_user(std::string_view uid_map, uid_t user) {
+bool Asker::may_try(const RanksSocketName& socket, bool named) const {
+    return root || socket.user == user || socket.user == outer || (in_namespace && named);
+}
+
+Asker asker_of(std::string_view uid_map, uid_t user) {
+    Asker asker{user, user, false, user == 0};
     for (std::string_view line : split(uid_map, '\n')) {
         std::istringstream words{std::string(line)};
         uint64_t inside = 0, outside = 0, count = 0;
-        if (words >> inside >> outside >> count && user >= inside && user - inside < count)
-            return static_cast<uid_t>(outside + user - inside);
+        if (!(words >> inside >> outside >> count)) continue;
+        constexpr uint64_t kAll = std::numeric_limits<uid_t>::max();
+        if (inside == 0 && outside == 0 && count == kAll) return asker;
+        if (user >= inside && user - inside < count)
+            asker.outer = static_cast<uid_t>(outside + user - inside);
+        asker.in_namespace = true;
+        asker.root = false;
     }
-    return user;
+    return asker;
 }
 
 std::string user_name(uid_t user) {
@@ -191,6 +233,7 @@ Try<QueriedStep> query_step(const std::string& asked) {
     auto answer = ask_step(found->socket.get(), question);
     if (!answer) return fail(answer.error().message);
     if (!answer->has_status()) return fail(kOtherVersion);
+    make_printable(*answer->mutable_status());
     return QueriedStep{found->step, std::move(*answer->mutable_status())};
 }
 

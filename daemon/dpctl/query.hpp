@@ -42,9 +42,19 @@ tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& 
 // The daemons' sockets on this node that are listened on, from the text of /proc/net/unix; each once.
 std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix);
 
-// The user id outside of this process's user namespace, where the names of sockets are given, by the text of
-// /proc/self/uid_map.
-uid_t outer_user(std::string_view uid_map, uid_t user);
+// Whose steps a process may ask about, by its user id and the text of /proc/self/uid_map. A socket's name has
+// the user id that its maker saw, who may be in another user namespace than who looks.
+struct Asker {
+    uid_t user = 0;
+    uid_t outer = 0;            // the same user, one namespace further out
+    bool in_namespace = false;  // so that other numbers may be his, too
+    bool root = false;          // of the machine
+
+    // Whether to connect there, which tells a stranger's step of it. `named`: he has said which step he
+    // means.
+    bool may_try(const RanksSocketName& socket, bool named) const;
+};
+Asker asker_of(std::string_view uid_map, uid_t user);
 
 // Whether the step is the one that was asked for: "123.0" is 123.0 and 123.
 bool is_step(std::string_view step, std::string_view asked);

@@ -4,6 +4,14 @@
 #include "common/text.hpp"
 
 namespace dp {
+namespace {
+
+bool is_plain(std::string_view text) {
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    return !text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos;
+}
+
+}  // namespace
 
 std::string RanksSocketName::text() const {
     return "slurm-dp/" + step + "/" + std::to_string(user) + "/" + suffix;
@@ -11,7 +19,8 @@ std::string RanksSocketName::text() const {
 
 std::optional<RanksSocketName> parse_ranks_socket_name(std::string_view name) {
     const auto parts = split(name, '/');
-    if (parts.size() != 4 || parts[0] != "slurm-dp" || parts[1].empty()) return std::nullopt;
+    if (parts.size() != 4 || parts[0] != "slurm-dp" || !is_plain(parts[1]) || !is_plain(parts[3]))
+        return std::nullopt;
     const auto user = parse_number<uid_t>(parts[2]);
     if (!user) return std::nullopt;
     return RanksSocketName{std::string(parts[1]), *user, std::string(parts[3])};

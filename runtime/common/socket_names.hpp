@@ -23,7 +23,8 @@ struct RanksSocketName {
     std::string text() const;  // "slurm-dp/123.0/1001/5f"
 };
 
-// The name's parts; nullopt: it is another's.
+// The name's parts; nullopt: it is another's. Anybody can listen on any name: step and suffix are letters,
+// digits, '.' and '-', and can be printed.
 std::optional<RanksSocketName> parse_ranks_socket_name(std::string_view name);
 
 // Where the metrics of a step are served: "slurm-dp-metrics/123.0".

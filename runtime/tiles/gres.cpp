@@ -82,12 +82,12 @@ Try<GresUnits> parse_units(std::string_view part) {
     return units;
 }
 
-// "gpu", "gpu:2", "gpu:a100:2"; nullopt: another gres.
+// "gpu", "gpu:2", "gpu:a100:2", "gpu:a100=2"; nullopt: another gres.
 std::optional<uint64_t> units_in(std::string_view word, std::string_view gres) {
-    const auto parts = split(word, ':');
-    if (parts.empty() || parts.front() != gres) return std::nullopt;
-    const auto count = parts.size() > 1 ? parse_number<uint64_t>(parts.back()) : std::nullopt;
-    return count.value_or(1);
+    constexpr std::string_view kSeparators = ":=";
+    if (word.substr(0, word.find_first_of(kSeparators)) != gres) return std::nullopt;
+    if (word == gres) return 1;
+    return parse_number<uint64_t>(word.substr(word.find_last_of(kSeparators) + 1)).value_or(1);
 }
 
 }  // namespace
@@ -161,6 +161,19 @@ std::optional<uint64_t> requested_units(std::string_view tres, std::string_view 
         if (word.starts_with("gres:") || word.starts_with("gres/"))
             if (auto more = units_in(word.substr(5), gres)) units = units.value_or(0) + *more;
     return units;
+}
+
+uint64_t StepGres::units_on_node(std::string_view gres, uint64_t tasks) const {
+    return requested_units(per_node, gres).value_or(0) + requested_units(per_task, gres).value_or(0) * tasks;
+}
+
+std::string write_step_gres(const StepGres& step) {
+    return step.per_node + "|" + step.per_task;
+}
+
+StepGres read_step_gres(std::string_view text) {
+    const size_t bar = std::min(text.find('|'), text.size());
+    return {std::string(text.substr(0, bar)), std::string(text.substr(std::min(bar + 1, text.size())))};
 }
 
 std::optional<uint64_t> configured_units(std::string_view node_gres, std::string_view gres) {

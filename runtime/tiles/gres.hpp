@@ -47,9 +47,20 @@ std::string write_job_gres(const std::vector<NodeGres>& nodes);
 // The detail of one node in it; "" where it is not there.
 Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node);
 
-// How many units of one gres a step's request names ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2"),
-// of all types; nullopt where it does not name the gres.
+// How many units of one gres a step's request names ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2"
+// or "gres/rdu=2"), of all types; nullopt where it does not name the gres.
 std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres);
+
+// What a step asks for of the gres that Slurm tells no node of (of GPUs it does), or its job where it asks
+// for none; as one word that the launcher sends its nodes.
+struct StepGres {
+    std::string per_node;  // as in requested_units
+    std::string per_task;
+    // How many it was given on a node with so many of its tasks.
+    uint64_t units_on_node(std::string_view gres, uint64_t tasks) const;
+};
+std::string write_step_gres(const StepGres& step);
+StepGres read_step_gres(std::string_view text);
 
 // How many units of one gres a node has, of all types, in what Slurm writes of the node
 // ("gpu:a100:4(S:0-1),rdu:8"); nullopt where it has none.

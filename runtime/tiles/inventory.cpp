@@ -24,8 +24,10 @@ bool TileInventory::says_where() const {
 }
 
 Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node) {
-    auto text = read_text(tiles_conf, 4 << 20, "is longer than 4 MiB: it is no tiles.conf");
-    if (!text) return tl::make_unexpected(text.error());
+    auto text = read_text(tiles_conf, 4 << 20, "is longer than 4 MiB");
+    if (!text)
+        return fail(text.error().message +
+                    "; give a file there as tiles.conf(5) describes it, that every user may read");
     if (!*text) return std::nullopt;
     return read_tiles_conf(**text, tiles_conf, node);
 }

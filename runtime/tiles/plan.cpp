@@ -163,6 +163,12 @@ Try<Owned> owned_units(const TileFacts& facts) {
     if (is_bound_by_slurm(facts)) return owned_by_task(facts, *units);
     Owned owned{*units, pair_names(*units, facts.step_names), false};
     if (!gpus) owned.names.clear();
+    if (!told && facts.step_count == 0u)
+        return fail("this step was given none of its job's " + std::to_string(units->size()) + " " +
+                    layout.gres +
+                    " on this node: what a step asks for itself (--gres, --gpus and their like) takes the "
+                    "place of all that its job has; ask for these, too, as with --gres=" +
+                    layout.gres + ":" + std::to_string(units->size()));
     if (!told && facts.step_count && *facts.step_count < units->size())
         return fail("this step was given " + std::to_string(*facts.step_count) + " of its job's " +
                     std::to_string(units->size()) + " " + layout.gres +

@@ -173,7 +173,31 @@ def test_steps_of_one_job_have_what_slurm_gave_each(cluster):
         assert "this step was given 2 of its job's 4 rdu on this node, and Slurm tells nobody which" in found.stderr
     with tiles_conf(cluster, SN30_BY_TILE):
         found = cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=tile:4", "srun", "--gres=none", "--dp-tiles=auto", "echo", "ran"])
-        assert "ran" not in found.stdout and "this step was given 0 of its job's 4 tile" in found.stderr, found.stderr
+        assert "ran" not in found.stdout and "this step was given none of its job's 4 tile" in found.stderr, found.stderr
+    cluster.assert_idle(deadline=40)
+
+
+@pytest.mark.parametrize("words, variables", [("--gpus=1", {}), ("-G1", {}), ("--gpus-per-node=1", {}), ("--gpus-per-task=1", {}),
+                                              ("--cpus-per-task=1", {"SLURM_GPUS": "1"})])
+def test_a_step_that_asks_for_gpus_has_none_of_its_jobs_other_gres(cluster, words, variables):
+    """Slurm gives another step of the job all of them meanwhile."""
+    with tiles_conf(cluster, SN30_BY_TILE):
+        found = cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=gpu:2,tile:8", "env", *(f"{name}={value}" for name, value in variables.items()),
+                             "srun", "--exact", "-n1", words, "--dp-tiles=8", "echo", "ran"])
+        assert "ran" not in found.stdout
+        assert "this step was given none of its job's 8 tile on this node" in found.stderr and found.stderr.count("slurm-dp:") == 1, found.stderr
+        # Whoever names them has them.
+        kept = cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=gpu:2,tile:8", "srun", "-n2", "--gres=gpu:2,tile:8", "--dp-tiles=4", "sh", "-c", SHOW])
+        assert [task["DP_TILE_MASK"] for task in shown(kept)] == ["0xf", "0xf0"]
+    cluster.assert_idle(deadline=40)
+
+
+def test_an_outer_steps_binding_is_not_an_inner_steps(cluster):
+    with tiles_conf(cluster, GPUS):
+        inner = f"srun --overlap -n2 --gres=gpu:4 --dp-tiles=2 sh -c {shlex.quote(SHOW)}"
+        found = cluster.run(["salloc", "-Q", "-N1", "-n4", "--gres=gpu:4", "srun", "--overlap", "-n2", "--gpus-per-task=1", "sh", "-c",
+                             f"test $SLURM_PROCID != 0 || {{ unset CUDA_VISIBLE_DEVICES; {inner}; }}"])
+    assert [task["DP_TILE_LIST"] for task in shown(found)] == ["0,1", "2,3"], found
     cluster.assert_idle(deadline=40)
 
 

@@ -8,10 +8,12 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
 from localcluster.harness import BUILD, until
+from localcluster.names import USERS
 
 RANK = os.path.join(BUILD, "tests/rank")
 DPCTL = os.path.join(BUILD, "bin/dpctl")
@@ -141,23 +143,42 @@ def test_it_ends_well_with_the_step(cluster, step):
 
 
 AS_BOB = ["setpriv", "--reuid=bob", "--regid=bob", "--clear-groups"]
+IN_TWO_NAMESPACES = ["unshare", "--user", "--map-root-user"] * 2
+
+
+def ranks_socket(cluster, job):
+    """As DP_SOCKET has it on node02."""
+    listened = cluster.node("node02", ["cat", "/proc/net/unix"], check=True).stdout
+    (name,) = set(re.findall(rf" 00010000 .*(@slurm-dp/{job}\.0/\S+)$", listened, re.M))
+    return name
 
 
 def test_somebody_else_is_told_nothing_and_does_not_disturb(cluster, step):
     running = step()
     for verb in ("top", "status", "waterfall"):
-        for words in ([], [running.job]):
-            done = cluster.node("node02", [*AS_BOB, DPCTL, verb, *words])
+        for before, words in (([], []), ([], [running.job]), (IN_TWO_NAMESPACES, [])):
+            done = cluster.node("node02", [*AS_BOB, *before, DPCTL, verb, *words])
             assert done.returncode == 1 and "there is no step of yours with a world on this node" in done.stderr, done
+    done = cluster.node("node02", ["env", f"DP_SOCKET={ranks_socket(cluster, running.job)}", *AS_BOB, DPCTL, "status"])
+    assert (done.returncode, done.stderr) == (1, "dpctl: the step of DP_SOCKET belongs to alice; unset DP_SOCKET, or name a step\n")
     running.ends_well()  # without a word of a stranger
+
+
+def test_its_user_is_known_in_containers_too(cluster, step):
+    running = step()
+    for before in (IN_TWO_NAMESPACES[:3], IN_TWO_NAMESPACES):
+        assert cluster.node("node02", [*AS_ALICE, *before, DPCTL, "status", running.job], check=True).stdout.startswith(f"step {running.job}.0: ")
+    assert cluster.node("node02", [*AS_ALICE, *IN_TWO_NAMESPACES[:3], DPCTL, "status"], check=True).stdout.startswith(f"step {running.job}.0: ")
+    running.ends_well()
 
 
 def test_root_is_told_what_everybodys_steps_do_and_does_not_disturb(cluster, step):
     running = step()
     told = json.loads(cluster.node("node02", [DPCTL, "top", "--once", "--json"], check=True).stdout)
     assert {(rank["user"], rank["command"]) for rank in told["ranks"]} == {("alice", "rank")} and len(told["ranks"]) == 4
-    for verb in ("status", "waterfall"):
-        assert cluster.node("node02", [DPCTL, verb, running.job], check=True).stdout.startswith(f"step {running.job}.0: 4 ranks on 2 nodes")
+    own = ["env", f"DP_SOCKET={ranks_socket(cluster, running.job)}", DPCTL, "status"]
+    for words in ([DPCTL, "status", running.job], [DPCTL, "waterfall", running.job], own):
+        assert cluster.node("node02", words, check=True).stdout.startswith(f"step {running.job}.0: 4 ranks on 2 nodes")
     other = cluster.popen(["srun", "-N1", "-n1", "-w", "node02", "--dp-world=auto", RANK, "phases", TOLD_TO_END], user="bob")
     assert " met" in other.stdout.readline()
     job = cluster.run("squeue -h -o %A -u bob", check=True).stdout.strip()
@@ -169,3 +190,27 @@ def test_root_is_told_what_everybodys_steps_do_and_does_not_disturb(cluster, ste
     running.ends_well()
     out, err = other.communicate(timeout=60)
     assert (other.returncode, out, err) == (0, "rank 0 done\n", "")
+
+
+def test_who_pretends_to_have_a_step_is_told_from_whose_it_is(cluster, step):
+    running = step()
+    names = [f"slurm-dp/{running.job}.0/{USERS['bob']}/aa", "slurm-dp/\x1b[31m7.0/1002/aa"]
+    pretends = "import socket, sys\nall = [socket.socket(socket.AF_UNIX) for _ in sys.argv[1:]]\n" \
+               "for one, name in zip(all, sys.argv[1:]): one.bind('\\0' + name); one.listen()\nprint('listens', flush=True)\nsys.stdin.read()"
+    bob = cluster.popen(["srun", "-N1", "-n1", "-w", "node02", "--overlap", "/usr/bin/python3", "-c", pretends, *names], user="bob",
+                        stdin=subprocess.PIPE)
+    assert bob.stdout.readline() == "listens\n"
+    for words in ([], [running.job]):
+        done = cluster.node("node02", [DPCTL, "status", *words])
+        assert done.returncode == 1 and f"ask as the one whose it is: runuser -u USER -- dpctl status {running.job}.0" in done.stderr, done
+        assert f"{running.job}.0 of alice" in done.stderr and f"{running.job}.0 of bob" in done.stderr and "\x1b" not in done.stderr, done
+        assert cluster.node("node02", [*AS_ALICE, DPCTL, "status", *words], check=True).stdout.startswith(f"step {running.job}.0: ")
+    bob.communicate(timeout=60)
+    running.ends_well()
+
+
+def test_a_closed_standard_output_is_said_and_gets_no_socket(cluster, step):
+    running = step()
+    done = cluster.node("node02", [*AS_ALICE, "sh", "-c", f"{DPCTL} top --once {running.job} >&-"])
+    assert (done.returncode, done.stderr) == (1, "dpctl: cannot write the answer\n")
+    running.ends_well()

@@ -27,6 +27,9 @@ TEST(Query, FindsTheSocketsThatAreListenedOn) {
         "0000000000000000: 00000002 00000000 00010000 0001 01 46 @slurm-dp/13.2/1002/61\n"
         "0000000000000000: 00000002 00000000 00010000 0001 01 47 @slurm-dp/13.2/bob/61\n"
         "0000000000000000: 00000002 00000000 00010000 0001 01 48 @slurm-dp-metrics/13.2\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 49 @slurm-dp/\x1b[31m14.0/1001/5f\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 4a @slurm-dp/14.0\xff/1001/5f\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 4b @slurm-dp/14.0/1001/\x1b\n"
         "garbage";
     EXPECT_EQ(daemon_sockets(text),
               (std::vector<RanksSocketName>{{"12.0", 1001, "5f"}, {"13.2", 1002, "61"}}));
@@ -34,12 +37,34 @@ TEST(Query, FindsTheSocketsThatAreListenedOn) {
     EXPECT_TRUE(daemon_sockets("").empty());
 }
 
-TEST(Query, TheUserOfAContainerIsWhomItsStepBelongsTo) {
-    EXPECT_EQ(outer_user("         0          0 4294967295\n", 0), 0u);
-    EXPECT_EQ(outer_user("         0          0 4294967295\n", 1001), 1001u);
-    EXPECT_EQ(outer_user("         0       1001          1\n", 0), 1001u);
-    EXPECT_EQ(outer_user("         0       1001          1\n         1     100000      65536\n", 7), 100006u);
-    EXPECT_EQ(outer_user("", 5), 5u);
+TEST(Query, NobodysStepIsTriedThatIsNotHis) {
+    const char* const machine = "         0          0 4294967295\n";
+    const char* const rootless = "         0       1001          1\n         1     100000      65536\n";
+    const char* const nested = "         0          0          1\n";
+    const char* const container = "         0     100000      65536\n";
+    struct Case {
+        const char* uid_map;
+        uid_t user, socket;
+        bool named, tried;
+    };
+    for (const Case& c : {Case{machine, 1001, 1001, false, true},
+                          {machine, 1001, 1002, false, false},
+                          {machine, 1001, 1002, true, false},
+                          {machine, 1001, 0, true, false},
+                          {machine, 0, 1002, false, true},
+                          {rootless, 0, 1001, false, true},   // a step of Slurm's outside
+                          {rootless, 0, 0, false, true},      // dpctl launch inside
+                          {rootless, 0, 1002, false, false},  // not root
+                          {rootless, 7, 100006, false, true},
+                          {nested, 0, 1001, false, false},
+                          {nested, 0, 1001, true, true},  // his, for all that can be seen
+                          {container, 1001, 1001, false, true},
+                          {container, 0, 1001, false, false},
+                          {container, 0, 1001, true, true},  // its root
+                          {"", 5, 5, false, true},
+                          {"", 5, 6, true, false}})
+        EXPECT_EQ(asker_of(c.uid_map, c.user).may_try({"1.0", c.socket, "a"}, c.named), c.tried)
+            << c.uid_map << c.user << " " << c.socket << (c.named ? " named" : "");
 }
 
 TEST(Query, AJobStandsForItsSteps) {

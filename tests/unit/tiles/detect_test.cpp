@@ -258,6 +258,15 @@ TEST(Detect, AnAmdGpuThatMayNotBeSeenIsNotPassedOver) {
     EXPECT_TRUE(contains(why, "hides some of the GPUs, they cannot be counted")) << why;
 }
 
+const std::string kRemedy = "; give a file there as tiles.conf(5) describes it, that every user may read";
+
+TEST(Detect, ATilesConfThatCannotBeReadIsToldWithWhatToDo) {
+    const FakeTree tree;
+    const auto refused = read_inventory(tree.root(), "node01", tree.root());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, "cannot read " + tree.root() + ": Is a directory" + kRemedy);
+}
+
 TEST(Detect, WhatTilesConfSaysOfTheNodeWins) {
     const FakeTree tree;
     tree.nvidia("0000:17:00.0", 0);
@@ -275,8 +284,7 @@ TEST(Detect, WhatTilesConfSaysOfTheNodeWins) {
     tree.file("/tiles.conf", std::string((4 << 20) + 1, '#'));
     const auto too_long = read_inventory(tree.root() + "/tiles.conf", "n2", tree.root());
     ASSERT_FALSE(too_long);
-    EXPECT_EQ(too_long.error().message,
-              tree.root() + "/tiles.conf is longer than 4 MiB: it is no tiles.conf");
+    EXPECT_EQ(too_long.error().message, tree.root() + "/tiles.conf is longer than 4 MiB" + kRemedy);
 }
 
 TEST(Sysfs, ListsOfCpus) {

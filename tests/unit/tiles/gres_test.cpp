@@ -103,6 +103,24 @@ TEST(Gres, ThatAStepAskedFor) {
     EXPECT_EQ(requested_units("gres:gpu:a100", "gpu"), 1u);
     EXPECT_EQ(requested_units("gres:rdu_tile:4", "rdu"), std::nullopt);
     EXPECT_EQ(requested_units("", "rdu"), std::nullopt);
+    EXPECT_EQ(requested_units("cpu=2,gres/rdu=2,gres/gpu:a100=1", "rdu"), 2u);
+    EXPECT_EQ(requested_units("cpu=2,gres/rdu=2,gres/gpu:a100=1", "gpu"), 1u);
+}
+
+TEST(Gres, ThatAStepWasGiven) {
+    struct Case {
+        StepGres step;
+        uint64_t tiles;
+    };
+    for (const Case& c : {Case{{"gres:gpu:4,gres:tile:8", ""}, 8},
+                          {{"", ""}, 0},  // by --gpus, or by --gres=none
+                          {{"gres:gpu:1", ""}, 0},
+                          {{"", "cpu=2,gres/tile=4"}, 12},
+                          {{"gres/tile:2", "gres/tile:4"}, 14}}) {
+        const std::string text = write_step_gres(c.step);
+        EXPECT_EQ(read_step_gres(text).units_on_node("tile", 3), c.tiles) << text;
+    }
+    EXPECT_EQ(read_step_gres("").units_on_node("tile", 3), 0u);
 }
 
 TEST(Gres, ThatANodeHas) {
