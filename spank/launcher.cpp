@@ -13,7 +13,6 @@ extern "C" {
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,6 +21,7 @@ extern "C" {
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "common/text.hpp"
+#include "srun_words.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {
@@ -53,9 +53,8 @@ void leave_step_alone() {
     state().active = false;
 }
 
-// Whether one of srun's own words, before those of the program, begins so. Slurm tells nobody whether a
-// binding was asked for or is its own choice, nor whether a step wants less than its job has.
-bool is_given(std::span<const std::string_view> beginnings, int words_of_program) {
+// Whether one of srun's own words, before those of the program, is such a one.
+bool is_given(bool (*is_such)(std::string_view word), int words_of_program) {
     const Fd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
     std::string text;
     char part[4096];
@@ -64,26 +63,22 @@ bool is_given(std::span<const std::string_view> beginnings, int words_of_program
     auto words = split(text, '\0');
     const size_t behind = static_cast<size_t>(words_of_program) + 1;  // an empty one behind the last \0
     words.resize(words.size() - std::min(words.size(), behind));
-    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
-        return std::any_of(beginnings.begin(), beginnings.end(),
-                           [&](std::string_view beginning) { return word.starts_with(beginning); });
-    });
+    return std::any_of(words.begin(), words.end(), is_such);
 }
-
-// --cpu-bind, --mem-bind, and how they were spelled once.
-constexpr std::array<std::string_view, 4> kBindingOptions = {"--cpu-b", "--cpu_b", "--mem-b", "--mem_b"};
-
-// By which a step asks for gres of its own. It has then none of those that it does not name
-// (_copy_job_tres_to_step of Slurm's step_mgr.c), and what it names may be less than its job has.
-constexpr std::array<std::string_view, 5> kGresOptions = {"--gre", "--tres-p", "--gpus", "-G",
-                                                          "--ntasks-per-g"};
-constexpr std::array<const char*, 7> kGresVariables = {
-    "SLURM_GRES",          "SLURM_GPUS",           "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET",
-    "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK"};
 
 bool is_set(const char* name) {
     const char* value = std::getenv(name);
     return value && *value;
+}
+
+bool environment_asks_for_gres() {
+    for (char** entry = environ; entry && *entry; ++entry) {
+        const std::string_view text(*entry);
+        const size_t equals = std::min(text.find('='), text.size());
+        if (asks_for_gres(text.substr(0, equals), text.substr(std::min(equals + 1, text.size()))))
+            return true;
+    }
+    return false;
 }
 
 // Leaves for the nodes what they need to know of the step's tiles. A process of its own that asked slurmctld
@@ -92,13 +87,12 @@ Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program)
     const auto job = gres_of_job(job_id);
     if (!job) return tl::make_unexpected(job.error());
     set_environment(kGresVariable, *job);
-    if (std::any_of(kGresVariables.begin(), kGresVariables.end(), is_set) ||
-        is_given(kGresOptions, words_of_program)) {
+    if (environment_asks_for_gres() || is_given(asks_for_gres, words_of_program)) {
         auto step = gres_of_step(job_id, step_id);
         if (!step) return tl::make_unexpected(step.error());
         set_environment(kStepGresVariable, *step);
     }
-    if (is_given(kBindingOptions, words_of_program))
+    if (is_given(binds_tasks, words_of_program))
         set_environment(kStepVariable, get_environment(kStepVariable).value_or("") + " " + kOwnBinding);
     return {};
 }
@@ -178,7 +172,7 @@ void launcher_post_options() {
     if (s.command_line.any()) text.append(" ").append(kOwnOptions);
     // Srun will set these itself, later. Of several components the words cannot be told from the programs'.
     if (s.settings.tiles && (is_set("SLURM_CPU_BIND") || is_set("SLURM_MEM_BIND") ||
-                             (s.components > 1 && is_given(kBindingOptions, 0))))
+                             (s.components > 1 && is_given(binds_tasks, 0))))
         text.append(" ").append(kOwnBinding);
     set_environment(kStepVariable, text);
     unsetenv(kGpuBindingVariable);  // an outer step's: Slurm sets it where it binds this one's tasks

@@ -121,8 +121,9 @@ def test_where_slurm_binds_each_task_nobody_opens_anothers(cluster):
         # The table has them of all ranks, though each task alone knows its own.
         done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "--dp-dry-run", "true"], check=True)
         assert [line.split()[4:6] for line in done.stdout.splitlines()[2:]] == [[str(n), hex(1 << n)] for n in (0, 1, 2, 3)] * 2, done.stdout
-        look = f'case $RANK in 0) sleep 1; {DPCTL} top --once --csv; touch looked;; *) until test -e looked; do sleep 0.05; done;; esac'
-        cluster.run(["rm", "-f", "looked"], cwd="/home/alice", check=True)
+        look = (f"if [ $RANK = 0 ]; then until [ $(ls met | wc -l) = 7 ]; do sleep 0.05; done; {DPCTL} top --once --csv; touch met/looked; "
+                "else touch met/$RANK; until test -e met/looked; do sleep 0.05; done; fi")
+        cluster.run("rm -rf met && mkdir met", cwd="/home/alice", check=True)
         done = cluster.run(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--gpus-per-task=1", "--dp-tiles=auto", "sh", "-c", look], cwd="/home/alice",
                            check=True)
         assert [row["tile"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["0", "1", "2", "3"] * 2, done.stdout
@@ -177,7 +178,7 @@ def test_steps_of_one_job_have_what_slurm_gave_each(cluster):
     cluster.assert_idle(deadline=40)
 
 
-@pytest.mark.parametrize("words, variables", [("--gpus=1", {}), ("-G1", {}), ("--gpus-per-node=1", {}), ("--gpus-per-task=1", {}),
+@pytest.mark.parametrize("words, variables", [("--gpus=1", {}), ("-lG1", {}), ("--gpus-per-node=1", {}), ("--gpus-per-task=1", {}),
                                               ("--cpus-per-task=1", {"SLURM_GPUS": "1"})])
 def test_a_step_that_asks_for_gpus_has_none_of_its_jobs_other_gres(cluster, words, variables):
     """Slurm gives another step of the job all of them meanwhile."""
@@ -196,7 +197,7 @@ def test_an_outer_steps_binding_is_not_an_inner_steps(cluster):
     with tiles_conf(cluster, GPUS):
         inner = f"srun --overlap -n2 --gres=gpu:4 --dp-tiles=2 sh -c {shlex.quote(SHOW)}"
         found = cluster.run(["salloc", "-Q", "-N1", "-n4", "--gres=gpu:4", "srun", "--overlap", "-n2", "--gpus-per-task=1", "sh", "-c",
-                             f"test $SLURM_PROCID != 0 || {{ unset CUDA_VISIBLE_DEVICES; {inner}; }}"])
+                             f"test $SLURM_PROCID != 0 || {inner}"])
     assert [task["DP_TILE_LIST"] for task in shown(found)] == ["0,1", "2,3"], found
     cluster.assert_idle(deadline=40)
 

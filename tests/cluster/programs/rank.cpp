@@ -9,8 +9,9 @@
 //   rank groups             its place in each dimension, and a unique id of that group
 //   rank store              each operation of the store, checked
 //   rank meet SECONDS       barrier, "met", then sleeps
-//   rank train FILE         barrier, "met", a barrier every 50 ms until FILE is there (10 minutes at most),
-//                           "trained"
+//   rank train FILE         barrier, "met", a barrier every 50 ms until FILE is there (10 minutes at most)
+//   and
+//                           for as many steps more as it says, "trained"
 //   rank phases FILE        "met", then until FILE is there (10 minutes at most) rank 0 computes and loads,
 //                           rank 1 is idle, rank 2 communicates and writes checkpoints, and the others do not
 //                           say what they do; "done"
@@ -23,6 +24,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -139,14 +141,17 @@ int fill(dp::Context& context, unsigned megabytes) {
     return meet(context, 0);
 }
 
-int train(dp::Context& context, const std::string& until) {
+int train(dp::Context& context, const std::string& file) {
     constexpr unsigned kStepsPerSecond = 20, kMostSteps = 10 * 60 * kStepsPerSecond;
     if (const int code = meet(context, 0); code != 0) return code;
+    unsigned last = kMostSteps;
     for (unsigned step = 0; step < kMostSteps; ++step) {
         usleep(1'000'000 / kStepsPerSecond);
         if (auto met = context.barrier(); !met) return complain(context, met.error());
-        // Rank 0 says whether the file is there, so that all end after the same step.
-        auto enough = context.broadcast({}, std::string(access(until.c_str(), F_OK) == 0 ? "yes" : "no"));
+        unsigned more = 0;
+        if (last == kMostSteps && std::ifstream(file) >> more) last = step + more;
+        // Rank 0's word counts, so that all end after the same step.
+        auto enough = context.broadcast({}, std::string(step >= last ? "yes" : "no"));
         if (!enough) return complain(context, enough.error());
         if (enough->front() == 'y') break;
     }

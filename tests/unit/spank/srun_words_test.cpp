@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "srun_words.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dp::plugin {
+namespace {
+
+TEST(SrunWords, GresOfTheStepsOwn) {
+    for (const char* word :
+         {"--gres", "--gres=tile:4", "--gre=tile:4", "--gpus=1", "--gpus", "--gpus-per-node=1",
+          "--gpus-per-task=2", "--gpus-per-s=1", "--ntasks-per-gpu=2", "--ntasks-per-gp=2",
+          "--tres-per-task=gres/tile:4", "-G", "-G1", "-lG1", "-vvG", "-vG=2"})
+        EXPECT_TRUE(asks_for_gres(word)) << word;
+    for (const char* word :
+         {"", "-", "-l", "-n2", "-N1", "-JG", "-pGPU", "-wG1", "-vpG", "G", "G1", "--gpu-bind=single:1",
+          "--gpu-freq=high", "--gres-flags=enforce-binding", "--tres-bind=gres/gpu:map:0",
+          "--ntasks-per-node=2", "--cpus-per-gpu=2", "tile:4"})
+        EXPECT_FALSE(asks_for_gres(word)) << word;
+}
+
+TEST(SrunWords, GresOfTheStepsOwnInTheEnvironment) {
+    EXPECT_TRUE(asks_for_gres("SLURM_GPUS", "1"));
+    EXPECT_TRUE(asks_for_gres("SLURM_GRES", "none"));
+    EXPECT_TRUE(asks_for_gres("SLURM_TRES_PER_TASK", "cpu=2,gres/tile=4"));
+    EXPECT_FALSE(asks_for_gres("SLURM_TRES_PER_TASK", "cpu=2"));  // of --cpus-per-task since 24.11
+    EXPECT_FALSE(asks_for_gres("SLURM_GPUS", ""));
+    EXPECT_FALSE(asks_for_gres("SLURM_GPUS_ON_NODE", "4"));
+    EXPECT_FALSE(asks_for_gres("SLURM_JOB_GPUS", "0,1"));
+}
+
+TEST(SrunWords, Bindings) {
+    for (const char* word :
+         {"--cpu-bind=none", "--cpu-b=none", "--cpu_bind=none", "--mem-bind=local", "--mem_bind=local"})
+        EXPECT_TRUE(binds_tasks(word)) << word;
+    for (const char* word : {"", "--cpus-per-task=2", "--mem=1G", "--gpu-bind=none", "-c2"})
+        EXPECT_FALSE(binds_tasks(word)) << word;
+}
+
+}  // namespace
+}  // namespace dp::plugin
