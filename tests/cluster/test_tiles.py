@@ -178,6 +178,7 @@ def test_steps_of_one_job_have_what_slurm_gave_each(cluster):
     cluster.assert_idle(deadline=40)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("words, variables", [("--gpus=1", {}), ("-lG1", {}), ("--gpus-per-node=1", {}), ("--gpus-per-task=1", {}),
                                               ("--cpus-per-task=1", {"SLURM_GPUS": "1"})])
 def test_a_step_that_asks_for_gpus_has_none_of_its_jobs_other_gres(cluster, words, variables):
@@ -193,9 +194,11 @@ def test_a_step_that_asks_for_gpus_has_none_of_its_jobs_other_gres(cluster, word
     cluster.assert_idle(deadline=40)
 
 
+@pytest.mark.essential
 def test_an_outer_steps_binding_is_not_an_inner_steps(cluster):
     with tiles_conf(cluster, GPUS):
-        inner = f"srun --overlap -n2 --gres=gpu:4 --dp-tiles=2 sh -c {shlex.quote(SHOW)}"
+        # What newer Slurms leave the inner srun as options of its own is taken away.
+        inner = f"env -u SLURM_TRES_PER_TASK -u SLURM_TRES_BIND srun --overlap -n2 --gres=gpu:4 --dp-tiles=2 sh -c {shlex.quote(SHOW)}"
         found = cluster.run(["salloc", "-Q", "-N1", "-n4", "--gres=gpu:4", "srun", "--overlap", "-n2", "--gpus-per-task=1", "sh", "-c",
                              f"test $SLURM_PROCID != 0 || {inner}"])
     assert [task["DP_TILE_LIST"] for task in shown(found)] == ["0,1", "2,3"], found
