@@ -30,14 +30,14 @@ namespace dp::plugin {
 
 // The facts of a step as one node's slurmstepd knows them.
 //
-// A heterogeneous step (srun A : B) has a slurmstepd for each component of a node, and SPANK counts within
-// the component. Here that is so until task_init, whose environment tells the component's place
+// A heterogeneous step (srun A : B) has one slurmstepd for each component of a node, and SPANK counts within
+// the component. So do these facts until task_init, whose environment gives the component's place in the step
 // (place_component).
 struct StepFacts {
     uid_t user = 0;
     uint32_t job_id = 0;
-    uint32_t leader_job_id =
-        0;  // components of a heterogeneous job are jobs of their own; the step is the leader's
+    // Each component of a heterogeneous job is a job of its own; the step belongs to the leader.
+    uint32_t leader_job_id = 0;
     uint32_t step_id = 0;
     uint32_t restart = 0;
     bool heterogeneous = false;
@@ -78,9 +78,8 @@ struct State {
     NodeEnvironment environment;     // already in the one that the tasks inherit
     Shelf shelf;
     std::optional<InterfaceAddress> interface;  // with --dp-interface
-    // What went wrong before there was a task to tell it. An error returned there would drain the node
-    // (slurmd treats it as the node's fault), so it is kept until task_init, whose failure only fails the
-    // step.
+    // What went wrong before there was a task to report it. Returning an error there would drain the node
+    // (slurmd blames the node), so the message waits for task_init, where a failure fails only the step.
     std::optional<std::string> failure;
     bool failure_told = false;  // in a task: another one of the node has told it
     // The same about the broker's ports, in a heterogeneous step: a failure only where the broker will be.
@@ -93,7 +92,7 @@ struct State {
 
 State& state();
 
-// What a task has printed reaches srun some milliseconds later, and is lost where the step is killed before.
+// A task's output reaches srun some milliseconds later; if the step is killed first, it is lost.
 inline constexpr std::chrono::milliseconds kLastLineTravels{300};
 
 // Of a task that is about to start; without its CPUs.

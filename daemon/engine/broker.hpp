@@ -129,8 +129,8 @@ class Broker {
     std::deque<Suspicion> suspicions_;
     std::map<uint32_t, Time> vanished_;                // until when their exit may follow, by rank
     std::deque<std::pair<Time, uint32_t>> vanishing_;  // the same in order, also of those that are no longer
-    std::vector<std::pair<uint32_t, Time>>
-        speak_again_;  // nodes, and how long they were silent; not said yet
+    // Nodes that were silent and speak again, with the length of the silence; not said yet.
+    std::vector<std::pair<uint32_t, Time>> speak_again_;
     // Ranks that were stopped, or go on; not said yet.
     std::vector<uint32_t> stopped_;
     std::vector<uint32_t> continued_;

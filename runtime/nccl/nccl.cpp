@@ -168,8 +168,8 @@ class Watched {
 // The communicators that stand.
 std::mutex standing_mutex;
 std::map<ncclComm_t, std::unique_ptr<Watched>>& standing() {
-    static auto* all =
-        new std::map<ncclComm_t, std::unique_ptr<Watched>>;  // a call-back may outlive static objects
+    // Never freed: a call-back may outlive static objects.
+    static auto* all = new std::map<ncclComm_t, std::unique_ptr<Watched>>;
     return *all;
 }
 

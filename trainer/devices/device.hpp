@@ -96,18 +96,21 @@ constexpr Type gathered_type(Type stored, Type amount = Type::f32) {
     return stored == Type::u16 || stored == Type::i32 ? Type::i32 : amount;
 }
 
-// One step of SGD: velocity = momentum * velocity + gradient + decay * parameter; parameter -= rate *
-// velocity.
+// One step of SGD:
+//   velocity = momentum * velocity + gradient + decay * parameter
+//   parameter -= rate * velocity
 struct SgdStep {
     float rate;
     float momentum;
     float decay = 0;
 };
 
-// One step of Adam (Kingma and Ba, algorithm 1), with the bias corrections of this step worked out by the
-// caller: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g²; parameter = keep * parameter - rate * m
-// / (sqrt(v) * root_scale + epsilon), where rate has 1 / (1 - beta1^t) in it and root_scale is 1 / sqrt(1 -
-// beta2^t); keep is 1 - learning rate * weight decay (Loshchilov and Hutter's AdamW).
+// One step of Adam (Kingma and Ba, algorithm 1); the caller works out this step's bias corrections:
+//   m = beta1 m + (1 - beta1) g
+//   v = beta2 v + (1 - beta2) g²
+//   parameter = keep * parameter - rate * m / (sqrt(v) * root_scale + epsilon)
+// `rate` includes 1 / (1 - beta1^t), root_scale is 1 / sqrt(1 - beta2^t), and keep is
+// 1 - learning rate * weight decay (Loshchilov and Hutter's AdamW).
 struct AdamStep {
     float rate;
     float root_scale;
@@ -135,10 +138,9 @@ struct SharedMemory {
 // Numbers of what square_sum() writes.
 inline constexpr std::int64_t kSquareSums = 1 + 512;
 
-// What the fastest choices and the memory that a training takes depend on, for people and for comparing.
+// What autotuning and memory use depend on, as text to read and to compare.
 struct DeviceFacts {
-    std::string
-        model;  // of which kind it is, and how much of it: "cpu, Intel(R) Xeon(R) Gold 6430, 8 threads"
+    std::string model;     // the kind and how much of it: "cpu, Intel(R) Xeon(R) Gold 6430, 8 threads"
     std::string software;  // libraries and drivers with their versions
 };
 
@@ -152,25 +154,24 @@ class Device {
     virtual void synchronize() = 0;               // waits until everything queued is done
     virtual DeviceFacts facts() const { return {description(), ""}; }
 
-    // Takes what was found to be fastest on a device of the same facts; before the first operation.
+    // Adopts the choices that were fastest on a device with the same facts; before the first operation.
     virtual void adopt(TunedChoices choices) { choices_ = std::move(choices); }
     TunedChoices& choices() { return choices_; }
 
     // ---- memory
-    // ------------------------------------------------------------------------------------------------
     virtual void* allocate(std::size_t bytes) = 0;  // zeroed, aligned to 256 bytes; nullptr: see status()
     virtual void release(void* memory) noexcept = 0;
-    // Keeps, as the device's failure, that it could not give so many bytes; nullptr.
+    // Records as the device's failure that it could not allocate `bytes`; returns nullptr.
     virtual void* out_of_memory(std::size_t bytes) = 0;
-    // Bytes that it could still give, as far as it knows; of a host's memory all ranks there have a part.
+    // Bytes that can still be allocated, as far as the device knows; a host's memory is shared by its ranks.
     virtual std::optional<std::int64_t> available_memory() const = 0;
     MemoryAccount& memory() { return memory_; }
-    // --deterministic: from then on every operation gives the same bits for the same inputs, run after run on
-    // this kind of device, even where another way would be faster.
+    // --deterministic: every later operation gives the same bits for the same inputs, in every run on this kind
+    // of device, even where a faster way exists.
     void set_deterministic(bool deterministic) { deterministic_ = deterministic; }
     bool is_deterministic() const { return deterministic_; }
-    // Whether it computes in f32 alone: then an operation on bf16 tensors runs on copies of them, for whose
-    // numbers (Model::widest_operation()) memory may be taken before.
+    // Whether the device computes in f32 only: operations on bf16 tensors then run on f32 copies, for which
+    // reserve_copies() may allocate memory beforehand (Model::widest_operation() numbers).
     virtual bool copies_bf16() const { return false; }
     virtual void reserve_copies(std::int64_t /*numbers*/) {}
     virtual void upload(const void* from, const Tensor& to) = 0;  // tensor.bytes() of them
@@ -178,15 +179,13 @@ class Device {
     virtual void zero(const Tensor& tensor) = 0;
 
     // ---- data
-    // --------------------------------------------------------------------------------------------------
     // out[r] = data[indices[r]], row by row; u8 and f32 become f32 or bf16 through `affine`, u16 and i32
     // become i32.
     virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
 
-    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors where there is no bias.
-    // Rows of y and dy may be longer than n, so that each begins where matrix units want it: what lies behind
-    // the n numbers means nothing.
-    // ---------------------------------------------------------
+    // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors if there is no bias.
+    // Rows of y and dy may be padded to more than n numbers, so that each row is aligned for matrix units; the
+    // padding means nothing.
     virtual void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
                         const Tensor& y) = 0;  // y = act(x wᵀ + b)
     virtual void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;  // dx = dy w
@@ -202,8 +201,8 @@ class Device {
     virtual void relu_backward(const Tensor& y, const Tensor& dy,
                                const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
 
-    // The usual approximation of GELU (Hendrycks and Gimpel 2016): x / 2 (1 + tanh(√(2/π) (x + 0.044715
-    // x³))).
+    // The tanh approximation of GELU (Hendrycks and Gimpel 2016):
+    // x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³))).
     virtual void gelu(const Tensor& x, const Tensor& y) = 0;
     virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;  // dx may be dy
     // up = x wᵀ + b, y = gelu(up): in one pass over memory where a device can.
@@ -220,7 +219,6 @@ class Device {
     }
 
     // ---- sequences: tokens i32 [sequences, t], vectors of a token [sequences * t, c]
-    // ---------------------------------------------------------
     // y = table[token] + positions[place in the sequence]; table [vocabulary, c], positions [t or more, c]
     virtual void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions,
                        const Tensor& y) = 0;
@@ -234,15 +232,14 @@ class Device {
     virtual void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
                                      const Tensor& dx, const Tensor& dw,
                                      const Tensor& db) = 0;  // adds to dx, sets dw and db
-    // qkv [r, 3 c]: queries, keys and values, in each of them head by head; y [r, c] = Σ softmax(q k / √(c /
-    // heads)) v, where dropout leaves out some of softmax's weights; sums [r * heads]: logarithms that the
-    // backward pass needs
+    // qkv [r, 3 c]: queries, keys and values, each head by head.
+    // y [r, c] = Σ softmax(q k / √(c / heads)) v; dropout drops some of softmax's weights.
+    // sums [r * heads]: log-sum-exp of the scores, which the backward pass needs.
     virtual void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) = 0;
     virtual void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y,
                                     const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) = 0;
 
     // ---- images: x [r, c.x], w [outputs, channels, kernel, kernel], b [outputs] or empty, y [r, c.y()]
-    // ---------------------------------------------------------
     virtual void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
                           Activation activation, const Tensor& y) = 0;  // y = act(x * w + b)
     virtual void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
@@ -253,19 +250,19 @@ class Device {
     virtual void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) = 0;  // y[channel] += b
     virtual void sum_channels(ImageShape shape, const Tensor& dy,
                               const Tensor& db) = 0;  // db = Σ dy[channel]
-    // Batch norm has two halves in each direction, so that a batch may have its rows on several ranks: the
-    // sums of each rank's rows, f64 [2, channels], are added up between them. `rows`: of the whole batch.
-    // w, b [channels]; running and saved [2, channels]: means, then variances, and means, then factors.
+    // Batch norm has two halves in each direction, so that a batch may be spread over ranks: between the
+    // halves, the ranks all-reduce the sums of their rows, f64 [2, channels]. `rows`: of the whole batch.
+    // w, b [channels]; running [2, channels]: means, then variances; saved [2, channels]: means, then factors.
     virtual void batch_norm_sums(const BatchNorm& norm, const Tensor& x,
                                  const Tensor& sums) = 0;  // Σ x, Σ x²
-    // The running statistics follow the batch's, if these are numbers; y may not be x.
+    // Updates the running statistics, unless the batch's are NaN or infinite; y may not be x.
     virtual void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
                             const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
                             const Tensor& y) = 0;
     virtual void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w,
                                       const Tensor& b, const Tensor& running, const Tensor& y) = 0;
-    // dx = dy, or zero where ReLU held y at zero; dx may be dy. The sums are Σ dx and Σ dx x̂, as are db and
-    // dw, which stay those of x's rows.
+    // dx = dy, or zero where ReLU held y at zero; dx may be dy. The sums are Σ dx and Σ dx x̂; db and dw are
+    // the same sums over this rank's rows only.
     virtual void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
                                           const Tensor& saved, const Tensor& dy, const Tensor& dx,
                                           const Tensor& sums, const Tensor& dw, const Tensor& db) = 0;
@@ -273,21 +270,18 @@ class Device {
     virtual void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w,
                                      const Tensor& saved, const Tensor& sums, std::int64_t rows,
                                      const Tensor& dx) = 0;
-    // The largest of each 2 x 2 numbers; an odd last line or column is left out. `picked`, u8 like y: which
-    // of the four it was, the first of equals.
+    // The maximum of each 2 x 2 block; an odd last line or column is left out. `picked`, u8, shaped like y:
+    // which of the four it was, the first one among equals.
     virtual void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) = 0;
     virtual void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
                                    const Tensor& dx) = 0;
 
-    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0. Its own backward.
-    // ---------------------------------------------------------
+    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; also its own backward pass.
     virtual void dropout(const Tensor& x, Dropout dropout, const Tensor& y) = 0;
 
     // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is
-    // `scale` times the gradient of Σ rows loss, and may be the prediction; an empty tensor where it is not
-    // wanted.
-    // ---------------------------------------
-    // Of the first `classes` numbers of each row of the logits, and of d_logits.
+    // `scale` times the gradient of Σ rows loss. It may be the prediction's tensor, or empty if not wanted.
+    // Reads the first `classes` numbers of each row of the logits, and writes those of d_logits.
     virtual void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels,
                                        float scale, const Tensor& metrics, const Tensor& d_logits) = 0;
     // loss of a row = mean of its squared differences
@@ -295,34 +289,30 @@ class Device {
                                const Tensor& metrics, const Tensor& d_prediction) = 0;
 
     // loss of a row = 1 - (2 Σ p t + kDiceSmooth) / (Σ p + Σ t + kDiceSmooth), p = 1 / (1 + e^-logit),
-    // targets 0 or 1 (Milletari et al. 2016); right is the part of its numbers on the right side of one half
+    // targets 0 or 1 (Milletari et al. 2016); counts as right the fraction of pixels on the right side of 1/2
     virtual void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
                               const Tensor& d_logits) = 0;
 
     // ---- moving
-    // ------------------------------------------------------------------
-    // Columns of each row of one tensor into those of another with as many rows.
+    // Copies columns of each row into columns of another tensor with as many rows.
     virtual void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to,
                               std::int64_t to_column, std::int64_t columns, Write write) = 0;
-    // Element by element, from f32 to bf16, from bf16 to f32, or as it is where both are of one type.
+    // Element by element: f32 to bf16, bf16 to f32, or a plain copy if both have the same type.
     virtual void convert(const Tensor& from, const Tensor& to) = 0;
 
     // ---- gradients
-    // ------------------------------------------------------------------
     virtual void add(const Tensor& x, const Tensor& y) = 0;  // y += x
     virtual void scale(const Tensor& x, float factor) = 0;   // x *= factor
     // sums, f64 [kSquareSums]: the first is Σ x², added in the same order each time; the rest is scratch.
     virtual void square_sum(const Tensor& x, const Tensor& sums) = 0;
 
     // ---- optimizers, in place, element by element
-    // ------------------------------------------------------------------
     virtual void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
                      SgdStep step) = 0;
     virtual void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
                       AdamStep step) = 0;
 
     // ---- conveniences
-    // ----------------------------------------------------------------------------------------------
     Tensor make(Type type, Shape shape) {
         const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
         const auto counted = static_cast<std::int64_t>(bytes);

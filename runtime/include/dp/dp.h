@@ -94,15 +94,14 @@ const char* dp_last_error(void);
 /* The meaning of a status in two or three words. */
 const char* dp_status_name(dp_status status);
 
-/* ---- deaths: told at once, whatever this rank is doing
- * ----------------------------------------------------------------------------- */
+/* ---- deaths: told at once, whatever this rank is doing ---- */
 
 typedef enum dp_event_kind {
     DP_EVENT_DEATHS = 0, /* ranks have died and the others go on (--dp-on-failure=report) */
     DP_EVENT_ENDING = 1, /* the step is being ended: every pending and later call fails with DP_ERROR_ABORTED,
                             and in a moment this process gets SIGTERM */
-    DP_EVENT_LOST =
-        2, /* the daemon of this node is gone: every call fails with DP_ERROR_LOST, nobody watches any more */
+    DP_EVENT_LOST = 2,   /* the daemon of this node is gone: every call fails with DP_ERROR_LOST, and nobody
+                            watches this rank any more */
 } dp_event_kind;
 
 /* What happened. All of it is valid during the call-back only. */
@@ -131,8 +130,7 @@ void dp_forget_event(dp_context* context, uint64_t watch);
  * Told at most every 10 ms, so of very short steps the news may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
 
-/* ---- phases: what this rank does with its time, for `dpctl top`
- * ---------------------------------------------------------------------------- */
+/* ---- phases: what this rank does with its time, for `dpctl top` ---- */
 
 typedef enum dp_phase_kind {
     DP_PHASE_IDLE = 0,          /* waits for work, or for nothing that is named below */
@@ -150,8 +148,7 @@ typedef enum dp_phase_kind {
  * handlers. */
 dp_status dp_phase(dp_context* context, dp_phase_kind phase);
 
-/* ---- groups: every member calls, in the same order
- * -------------------------------------------------------------- */
+/* ---- groups: every member calls, in the same order ---- */
 
 /* Waits until every member of the group has called. group == NULL means the whole world. The shortest
  * timeout of the members counts for all of them, here and in the two calls below: a meeting without one
@@ -202,8 +199,7 @@ typedef struct dp_fact {
 dp_status dp_agree(dp_context* context, const dp_group* group, const dp_fact* facts, size_t count,
                    int64_t timeout_ms);
 
-/* ---- model parallelism: how --dp-tensor and --dp-pipeline divide the world
- * ------------------------------------------------- */
+/* ---- model parallelism: how --dp-tensor and --dp-pipeline divide the world ---- */
 
 typedef enum dp_dimension { DP_TENSOR = 0, DP_DATA = 1, DP_PIPELINE = 2 } dp_dimension;
 
@@ -219,8 +215,7 @@ typedef struct dp_place {
 /* Fills *place. Fails for an unknown dimension only. */
 dp_status dp_get_place(const dp_context* context, dp_dimension dimension, dp_place* place);
 
-/* ---- the store: keys and values of bytes, shared by the world
- * ---------------------------------------------------- */
+/* ---- the store: keys and values of bytes, shared by the world ---- */
 
 /* Sets key to value. */
 dp_status dp_set(dp_context* context, const char* key, const void* value, size_t size, int64_t timeout_ms);

@@ -161,8 +161,8 @@ TEST(Training, Unet2dIsTheSameForEveryWorldSize) {
     Settings settings;
     settings.batch = 16;
     settings.max_steps = 5;
-    settings.optimizer =
-        Optimization::sgd;  // what comes before a norm has no gradient, and Adam divides by it
+    // Not Adam: a bias before a norm has no gradient, and Adam divides by it.
+    settings.optimizer = Optimization::sgd;
     settings.rate.rate = 0.05;
     const Dataset data = bright_pixels(80, 16);
     expect_worlds_agree(*find_model("unet2d"), data, settings, shape);
@@ -266,7 +266,6 @@ TEST(Training, ALossThatIsNoNumberEndsTheRunWithAdvice) {
 }
 
 // ---- accumulation, clipping, bad steps
-// ---------------------------------------------------------------------------
 
 // Also in what a cnn drops.
 TEST(Training, AccumulatedBatchesAreOneLargeBatch) {
@@ -380,7 +379,6 @@ TEST(Training, GivesUpWhereAllStepsAreBad) {
 }
 
 // ---- logs of steps
-// ---------------------------------------------------------------------------
 
 Silent logged(const Dataset& data, Settings settings) {
     const ModelInfo& info = *find_model("ffn");
@@ -436,7 +434,6 @@ TEST(Training, LogsOfSingleStepsAreAboutTheFirstOfAnEpochAndEachTenthAfterIt) {
 }
 
 // ---- the same training on every device
-// ---------------------------------------------------------------------------
 
 class TrainingOnDevice : public OnEachDevice {};
 
@@ -466,7 +463,6 @@ TEST_P(TrainingOnDevice, EndsWhereTheCpuEnds) {
 INSTANTIATE_ON_EACH_DEVICE(TrainingOnDevice);
 
 // ---- schedules: a pure function
-// ----------------------------------------------------------------------------------
 
 // A model of text that has one parameter and only looks at what it is given.
 class Reader final : public Model {

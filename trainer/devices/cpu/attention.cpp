@@ -14,8 +14,8 @@
 namespace dp::trainer::cpu {
 namespace {
 
-constexpr std::int64_t kQueries =
-    64;  // of a block: its scores against 1024 keys are 256 KiB, half a core's cache
+// Queries in a block: its scores against 1024 keys take 256 KiB, half of a core's cache.
+constexpr std::int64_t kQueries = 64;
 
 // Row r of the block sees `before` + r + 1 keys. Scores become probabilities, zero beyond what is seen;
 // log_sums[r]: the logarithm of the sum of e^score, with which the backward pass finds the probabilities

@@ -69,7 +69,6 @@ __device__ void write_pack(T* to, const Numbers<kWidth>& numbers) {
 }
 
 // ---- on the host
-// -------------------------------------------------------------------------------------------
 
 // Calls work with a number of that type: a kernel's template argument is decltype of it.
 template <typename Work>

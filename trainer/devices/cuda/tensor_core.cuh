@@ -52,7 +52,6 @@ __device__ inline void multiply_add(SumPiece& sum, const LeftPiece& left, unsign
 }
 
 // ---- with matrices in shared memory, kStride numbers from row to row
-// ---------------------------------------
 
 // The 16 x 16 that begins at `matrix`.
 template <int kStride>
