@@ -73,6 +73,12 @@ def summary(text):
     return result
 
 
+def test_every_script_is_run_here():
+    with open(__file__, encoding="utf-8") as text:
+        run = set(re.findall(r'"([a-z0-9-]+\.sbatch)"', text.read()))
+    assert run == {name for name in os.listdir(os.path.join(CHECKOUT, "packaging/examples")) if name.endswith(".sbatch")}
+
+
 def test_cyclone_cnn(desk):
     """One script on one rank, two, and two on each of two nodes: the tutorial's lines, and its table of them."""
     jobs = []
