@@ -4,7 +4,8 @@ import random
 
 from allocation import Allocation
 from measuring import of_ranks
-from programs import built, progress
+from plugstack import Plugstack
+from programs import BUILD, built, progress
 from start_line import StartLine
 
 NODES, RANKS_PER_NODE = 4, 8
@@ -14,13 +15,14 @@ CASES = ["report", "abort"]  # --dp-on-failure
 
 class Rounds:
     def __init__(self, cluster, allocation):
-        self._allocation = allocation
+        self._allocation, self._plugstack = allocation, Plugstack(cluster)
         self._line = StartLine(cluster, "bench-deaths")
 
-    def run(self, on_failure, victim):
+    def run(self, on_failure, build, victim):
+        self._plugstack.set(build)
         self._line.close()
         self._allocation.start("srun", f"-N{NODES}", f"-n{RANKS}", f"--ntasks-per-node={RANKS_PER_NODE}", "-m", "block",
-                               f"--dp-on-failure={on_failure}", built("bench-told-of-death"), self._line.path, victim)
+                               f"--dp-on-failure={on_failure}", built("bench-told-of-death", build), self._line.path, victim)
         self._line.open_for(RANKS, self._allocation.has_ended)
         self._allocation.finish(may_fail=True)
         return self._look_at(victim)
@@ -36,16 +38,22 @@ class Rounds:
                 raise SystemExit(f"tests/bench/run: a survivor was told of {dead}: {' '.join(words)}; it should be {reason}")
         return of_ranks([(int(line[2]) - died[0]) / 1e6 for line in told])
 
+    def close(self):
+        self._plugstack.set(BUILD)
 
-def measure(cluster, rounds):
-    """→ {on_failure: [a dict a round]}"""
+
+def measure(cluster, rounds, some_builds):
+    """→ {on_failure and what stands behind a case's name: [a dict a round]}"""
     allocation = Allocation(cluster, NODES, RANKS_PER_NODE)
     runner = Rounds(cluster, allocation)
     shuffler = random.Random(1)
-    found = {case: [] for case in CASES}
+    found = {case + suffix: [] for case in CASES for suffix in some_builds}
     for _ in range(rounds):
         for case in CASES:
-            found[case].append(runner.run(case, shuffler.randrange(RANKS)))
+            victim = shuffler.randrange(RANKS)
+            for suffix, build in some_builds.items():
+                found[case + suffix].append(runner.run(case, build, victim))
+    runner.close()
     progress(f"deaths among {RANKS} real ranks: {rounds} rounds done")
     allocation.close()
     return found

@@ -13,8 +13,9 @@ import statistics
 from allocation import Allocation
 from localcluster.harness import TestCluster
 from localcluster.names import CHECKOUT
-from measuring import of_ranks, ratio, ratio_verdict, table
-from programs import built, left_out, progress
+from measuring import of_ranks, ratio, ratio_verdict, table, told_against
+from plugstack import Plugstack
+from programs import BEFORE, BUILD, built, cluster_name, left_out, progress
 from start_line import StartLine
 from stores import PYTHON, torch_problem
 
@@ -29,9 +30,15 @@ FIRST_PORT = 28500  # where rank 0 of PyTorch serves, and up
 TARGETS = [(PMIX, 1 / 10, 32), (TORCH, 1 / 50, 32)]
 
 
+def cases_of(some_builds):
+    """{case: (words of srun; program and its arguments, where "FOLDER" stands for start_line.py's and "PORT" for a fresh port; whose plugin)}"""
+    ours = {OURS + suffix: (["--dp-world=auto"], [built("bench-id-libdp", build), "FOLDER"], build) for suffix, build in some_builds.items()}
+    return ours | {case: (*how, BUILD) for case, how in peers().items()}
+
+
 def peers():
-    """{case: (words of srun, program and its arguments; "FOLDER" stands for start_line.py's, "PORT" for a fresh port)} of what is installed."""
-    cases = {OURS: (["--dp-world=auto"], [built("bench-id-libdp"), "FOLDER"])}
+    """The same of what is installed, but for the plugin."""
+    cases = {}
     for case, mpi in ((PMI2, "pmi2"), (PMIX, "pmix")):
         if not os.path.exists(built(f"bench-id-{mpi}")):
             left_out(case, f"bench-id-{mpi} is not built (libpmix-dev: packaging/install-dependencies clients)")
@@ -55,12 +62,13 @@ class Steps:
     """Runs a case and looks at what its ranks report."""
 
     def __init__(self, cluster, allocation, cases):
-        self._cluster, self._allocation, self._cases = cluster, allocation, cases
+        self._cluster, self._allocation, self._cases, self._plugstack = cluster, allocation, cases, Plugstack(cluster)
         self._port = FIRST_PORT
 
     def run(self, case, ranks, rounds=1):
         """→ [a dict a round]"""
-        (nodes, per_node), (words, program) = SHAPES[ranks], self._cases[case]
+        (nodes, per_node), (words, program, build) = SHAPES[ranks], self._cases[case]
+        self._plugstack.set(build)
         lines = [StartLine(self._cluster, f"bench-ids-{n}") for n in range(rounds)]
         places = {"FOLDER": ",".join(line.path for line in lines), "PORT": self._port}
         self._port += rounds
@@ -69,11 +77,12 @@ class Steps:
                                *(places.get(word, word) for word in program))
         for line in lines:
             line.open_for(ranks, self._allocation.has_ended)
-        self._allocation.finish(may_fail=case != OURS)
+        is_ours = case.startswith(OURS)
+        self._allocation.finish(may_fail=not is_ours)
         try:
             return [self._look_at(ranks, line.lines()) for line in lines]
         except StepFailed as why:
-            if case == OURS:
+            if is_ours:
                 raise SystemExit(f"tests/bench/run: {case}: {why}") from None
             left_out(f"a step of {case}", f"it failed: {why}")  # --mpi=pmix of 22.05 does now and then
             return []
@@ -101,13 +110,13 @@ def _measure_world(steps, cases, ranks, rounds, shuffler):
     return {case: of_case for case, of_case in found.items() if of_case}
 
 
-def measure(worlds, rounds):
+def measure(worlds, rounds, some_builds):
     """worlds: keys of SHAPES. → {ranks: {case: [a dict a round]}}"""
-    cases = peers()
+    cases = cases_of(some_builds)
     shuffler = random.Random(1)
     found = {}
     most, most_per_node = (max(numbers) for numbers in zip(*(SHAPES[ranks] for ranks in worlds)))
-    with TestCluster(f"bench-{os.getpid()}", nodes=most) as cluster:
+    with TestCluster(cluster_name(), nodes=most) as cluster:
         allocation = Allocation(cluster, most, most_per_node)
         steps = Steps(cluster, allocation, cases)
         for ranks in worlds:
@@ -133,4 +142,8 @@ def report(ranks, found):
         text = ratio_verdict(r, limit)
         targets.append({"case": OURS, "against": against, "at_most": limit, **r, "verdict": text})
         print(f"{OURS} against {against}: {1 / r['ratio']:.1f}x less ({1 / r['high']:.1f} to {1 / r['low']:.1f}); at least {1 / limit:.0f}x: {text}")
-    return {"medians": medians, "targets": targets}
+    result = {"medians": medians, "targets": targets}
+    if OURS + BEFORE in found:
+        ours, before = ([line["max"] for line in found[OURS + suffix]] for suffix in ("", BEFORE))
+        result["before"] = [told_against(f"{ranks} real ranks, slowest rank", ratio(ours, before))]
+    return result

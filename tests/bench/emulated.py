@@ -49,7 +49,7 @@ def run(words):
     """tests/bench/run with these words, there. → its exit code."""
     for program, package in (("qemu-system-x86_64", "qemu-system-x86"), ("debootstrap", "debootstrap"), ("mke2fs", "e2fsprogs")):
         if not shutil.which(program):
-            raise SystemExit(f"tests/bench/run: --emulated needs {program}: packaging/install-dependencies bench")
+            raise SystemExit(f"tests/bench/run: --emulated needs {program}: packaging/install-dependencies emulated")
     if VERSION.suite:
         raise SystemExit("tests/bench/run: --emulated is for this machine's own Slurm; leave out DP_TEST_SLURM")
     if CHECKOUT.startswith(tuple(folder + "/" for folder in MOUNTED)):

@@ -10,27 +10,29 @@ import plot
 import simulated_deaths
 import suspicions
 from localcluster.harness import TestCluster
-from measuring import machine, percentile, table, worst_verdict
-from programs import DAEMON, built, require, warn_if_busy
+from measuring import machine, percentile, ratio, table, told_against, worst_verdict
+from programs import BEFORE, built, builds, cluster_name, daemon_of, require, warn_if_busy
 
 SIMULATED, REAL = "simulated on loopback", "real, on the local cluster"
 TARGETS = {(SIMULATED, 16384): 500, (REAL, cluster_deaths.RANKS): 100}  # ms, of the 99th percentile of the survivors
 NAMED_WITHIN = 1000  # ms
+SMOKE_NODES = [2]
 
 
 def _simulated(options):
     """→ {(where, ranks, case): [a dict a round]}"""
     found = {}
-    for nodes in options.nodes or simulated_deaths.SIZES:
+    for nodes in options.nodes or (SMOKE_NODES if options.smoke else simulated_deaths.SIZES):
         ranks = nodes * simulated_deaths.RANKS_PER_NODE
-        found[SIMULATED, ranks, "report"] = simulated_deaths.measure(nodes, min(options.rounds, ranks // 2))
+        for suffix, rounds in simulated_deaths.measure(nodes, min(options.rounds, ranks // 2), builds(options)).items():
+            found[SIMULATED, ranks, "report" + suffix] = rounds
     return found
 
 
 def _real(options):
     """→ the same of real ranks, and {case: [ms until a silent node is named]}"""
-    with TestCluster(f"bench-{os.getpid()}", nodes=cluster_deaths.NODES) as cluster:
-        deaths = cluster_deaths.measure(cluster, options.rounds)
+    with TestCluster(cluster_name(), nodes=cluster_deaths.NODES) as cluster:
+        deaths = cluster_deaths.measure(cluster, options.rounds, builds(options))
         silences = suspicions.measure(cluster, options.rounds)
         cluster.assert_idle()
         cluster.assert_nothing_left()
@@ -44,7 +46,13 @@ def report_deaths(found):
         rows.append([f"{ranks}, {where}", case, str(len(rounds)), *(f"{ms:.2f} ms" for ms in (*medians, max(line["p99"] for line in rounds)))])
     print(f"\nfrom a rank's death until a survivor knows which, where and why; medians of rounds\n\n{table(rows)}\n")
     return [_death_target(where, ranks, case, rounds, TARGETS[where, ranks]) for (where, ranks, case), rounds in found.items()
-            if (where, ranks) in TARGETS]
+            if (where, ranks) in TARGETS and not case.endswith(BEFORE)]
+
+
+def report_before(found):
+    return [told_against(f"{ranks} ranks, {where}, --dp-on-failure={case}, p99",
+                         ratio(*([line["p99"] for line in lines] for lines in (rounds, before))))
+            for (where, ranks, case), rounds in found.items() if (before := found.get((where, ranks, case + BEFORE)))]
 
 
 def _death_target(where, ranks, case, rounds, limit):
@@ -80,7 +88,8 @@ def series(found):
 
 
 def run(options):
-    require(DAEMON, built("bench-deaths"), built("bench-told-of-death"), built("rank"))
+    for build in builds(options).values():
+        require(daemon_of(build), *(built(name, build) for name in ("bench-deaths", "bench-told-of-death", "rank")))
     result = {"part": "failure", "rounds": options.rounds, "machine": machine()}
     warn_if_busy(result["machine"])
     found, silences = {}, {}
@@ -91,6 +100,7 @@ def run(options):
         found |= real
     result["deaths"] = [{"where": where, "ranks": ranks, "on_failure": case, "rounds": rounds} for (where, ranks, case), rounds in found.items()]
     result["targets"] = report_deaths(found)
+    result["before"] = report_before(found)
     if silences:
         result["silences_ms"] = silences
         result["targets"] += report_silences(silences)

@@ -7,7 +7,7 @@ NODES, RANKS_PER_NODE = 8, 8
 NOISE_KIB = 16  # a leak of the smallest allocation a generation would be 280 KiB
 
 
-def measure(generations=GENERATIONS):
+def measure(generations):
     progress(f"the broker's memory over {generations} generations")
     lines = rounds_of([built("bench-world"), DAEMON, NODES, RANKS_PER_NODE, generations])
     return next(line for line in lines if "kib_warm" in line) | {"generations": generations}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plugin costs a step: `srun true` without it, with it, with --dp-world=auto, and with Slurm's own ways to a world.
 
-One cluster and one allocation for all cases. srun and slurmstepd read plugstack.conf anew for each step, and all machines of the local
-cluster see one file, so a case without the plugin is made by renaming another file over it; that this takes the plugin out of both
-is looked at before anything is measured.
+One cluster and one allocation for all cases. A case without the plugin is made by another plugstack.conf; that this takes the plugin out of
+srun and slurmstepd is looked at before anything is measured.
 """
 import json
 import os
@@ -15,8 +14,9 @@ import emulated
 from allocation import Allocation
 from localcluster.harness import TestCluster
 from localcluster.names import Cluster
-from measuring import WARM_UP, difference, interleaved, machine, summary, table, verdict
-from programs import built, require, warn_if_busy
+from measuring import WARM_UP, difference, interleaved, machine, paired_ratio, summary, table, told_against, verdict
+from plugstack import Plugstack
+from programs import BEFORE, BUILD, built, builds, cluster_name, require, warn_if_busy
 
 FEWEST = 30  # rounds, for a verdict
 IS_EMULATED = emulated.EMULATED in os.environ
@@ -73,6 +73,7 @@ SHAPES |= {"tiles": masks(nodes=32, rounds=2000), "tiles2": masks(nodes=2, round
 
 
 EMULATED_SHAPES = {"tiles", "tiles2"}  # which have no peers
+SMOKE = ["4", "tiles2"]
 
 
 class Once(NamedTuple):
@@ -92,26 +93,8 @@ def cpu_seconds():
     return (user + nice + system + irq + softirq) * TICK
 
 
-class Plugstack:
-    """The one plugstack.conf of the cluster."""
-
-    def __init__(self, cluster):
-        self._path = os.path.join(Cluster(cluster.name).etc, "slurm", "plugstack.conf")
-        with open(self._path, encoding="utf-8") as text:
-            self._with = text.read()
-        self._now = True
-
-    def set(self, plugin):
-        if plugin == self._now:
-            return
-        with open(self._path + ".new", "w", encoding="utf-8") as out:
-            out.write(self._with if plugin else "# taken out for a while\n")
-        os.rename(self._path + ".new", self._path)
-        self._now = plugin
-
-
 def loaded_in(cluster, allocation, step):
-    """Where spank_dp.so is mapped while a step runs: a set of "srun" and "slurmstepd"."""
+    """Which spank_dp.so are mapped where while a step runs: a set of (build, "srun" or "slurmstepd")."""
     up, down = cluster.host_path("/home/alice/up"), cluster.host_path("/home/alice/down")
     os.mkfifo(down, 0o666)  # opened when its other end is: whoever waits for that takes no CPU
     os.chmod(down, 0o666)
@@ -127,8 +110,7 @@ def loaded_in(cluster, allocation, step):
         if program not in ("srun", "slurmstepd"):
             continue
         with open(f"/proc/{process['pid']}/maps", encoding="utf-8", errors="replace") as maps:
-            if "spank_dp.so" in maps.read():
-                found.add(program)
+            found |= {(line.split()[-1].removesuffix("/lib/spank_dp.so"), program) for line in maps if "spank_dp.so" in line}
     open_end = os.open(down, os.O_WRONLY)
     allocation.finish()
     os.close(open_end)
@@ -137,13 +119,13 @@ def loaded_in(cluster, allocation, step):
     return found
 
 
-def check_swap(cluster, allocation, plugstack, nodes):
+def check_swap(cluster, allocation, plugstack, nodes, some_builds):
     step = ["srun", f"-N{nodes}", f"-n{nodes}"]
-    for plugin, where in ((True, {"srun", "slurmstepd"}), (False, set()), (True, {"srun", "slurmstepd"})):
-        plugstack.set(plugin)
+    for build in (BUILD, None, *some_builds):
+        plugstack.set(build)
         found = loaded_in(cluster, allocation, step)
-        if found != where:
-            raise SystemExit(f"tests/bench/run: with{'' if plugin else 'out'} the plugin in plugstack.conf it is loaded in "
+        if found != ({(build, "srun"), (build, "slurmstepd")} if build else set()):
+            raise SystemExit(f"tests/bench/run: with {build or 'no plugin'} in plugstack.conf the plugin is loaded in "
                              f"{found or 'nothing'}; the cases would not be what they say")
 
 
@@ -154,21 +136,27 @@ def check_spread(allocation, step, shape):
     allocation.finish()
 
 
-def measure(shape, rounds):
+def cases_of(shape, some_builds):
+    """{case: (the build whose plugin is in plugstack.conf or None, words of srun)}"""
+    return {case + suffix: (build if plugin else None, words) for case, (plugin, words) in shape.cases.items()
+            for suffix, build in some_builds.items() if plugin or not suffix}
+
+
+def measure(shape, rounds, some_builds, warm_up):
     """→ {case: [Once, or None where a round did without]}"""
-    nodes = shape.nodes
+    nodes, cases = shape.nodes, cases_of(shape, some_builds)
     step = ["srun", f"-N{nodes}", f"-n{nodes * shape.tasks_per_node}", f"--ntasks-per-node={shape.tasks_per_node}"]
-    with TestCluster(f"bench-{os.getpid()}", nodes=nodes) as cluster:
+    with TestCluster(cluster_name(), nodes=nodes) as cluster:
         with open(os.path.join(Cluster(cluster.name).etc, "slurm", "tiles.conf"), "w", encoding="ascii") as conf:
             conf.write(shape.tiles_conf)
         plugstack = Plugstack(cluster)
         allocation = Allocation(cluster, nodes, shape.tasks_per_node, *shape.salloc)
-        check_swap(cluster, allocation, plugstack, nodes)
+        check_swap(cluster, allocation, plugstack, nodes, some_builds.values())
         check_spread(allocation, step, shape)
 
         def run_once(case):
-            plugin, words = shape.cases[case]
-            plugstack.set(plugin)
+            build, words = cases[case]
+            plugstack.set(build)
             before = cpu_seconds()
             allocation.start(*step, *words, shape.program)
             return Once(allocation.finish(), cpu_seconds() - before)
@@ -177,7 +165,7 @@ def measure(shape, rounds):
             if done and (done % (5 if IS_EMULATED else 50) == 0 or done == of):
                 print(f"launch of {nodes} x {shape.tasks_per_node} tasks: round {done} of {of}", file=sys.stderr, flush=True)
 
-        found = interleaved(shape.cases, rounds, run_once, progress, seldom=shape.seldom, warm_up=1 if IS_EMULATED else WARM_UP)
+        found = interleaved(cases, rounds, run_once, progress, seldom=shape.seldom, warm_up=warm_up)
         allocation.close()
         cluster.assert_idle()
         cluster.assert_nothing_left()
@@ -220,6 +208,8 @@ def report(shape, times, cpu_times):
         print(f"{case} against {against}: {value}; at most {limit} {'ms' if unit == 'ms' else '%'}: {text}")
         d = difference(cpu_times[case], cpu_times[against])
         print(f"    in CPU time of all {os.cpu_count()} CPUs: {d['estimate'] * 1e3:+.0f} ms ({d['low'] * 1e3:+.0f} to {d['high'] * 1e3:+.0f})")
+    found["before"] = [told_against(f"{case}, {what}", paired_ratio(of[case], of[case + BEFORE])) for case in shape.cases
+                       if case + BEFORE in times for what, of in (("seconds", times), ("CPU seconds", cpu_times))]
     return found
 
 
@@ -228,12 +218,13 @@ def run(options):
         return emulated.run(["launch", "--rounds", str(options.rounds or FEWEST), "--shapes", ",".join(options.shapes or ["tiles"])])
     result = {"part": "launch", "machine": machine(), "shapes": {}}
     warn_if_busy(result["machine"])
-    names = options.shapes or SHAPES
+    names = options.shapes or (SMOKE if options.smoke else SHAPES)
+    warm_up = 1 if IS_EMULATED or options.smoke else WARM_UP
     if any(os.path.isabs(SHAPES[name].program) for name in names):
         require(built("bench-nothing"))
     for name in names:
         shape = SHAPES[name]
-        found = measure(shape, options.rounds or shape.rounds)
+        found = measure(shape, options.rounds or shape.rounds, builds(options), warm_up)
         times, cpu_times = field(found, "seconds"), field(found, "cpu_seconds")
         result["shapes"][name] = {"nodes": shape.nodes, "tasks_per_node": shape.tasks_per_node, "program": os.path.basename(shape.program),
                                   "seconds": times, "cpu_seconds": cpu_times, **report(shape, times, cpu_times)}

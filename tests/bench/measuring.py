@@ -91,6 +91,13 @@ def ratio_verdict(found, limit):
     return "undecided" if found["low"] <= limit else f"missed by {found['ratio'] / limit:.2f}x"
 
 
+def told_against(name, r):
+    """Prints and returns how it compares with the build of --against. r: a ratio."""
+    text = ("too few rounds" if r["low"] == r["high"] != 1 else "more" if r["low"] > 1 else "less" if r["high"] < 1 else "no difference is seen")
+    print(f"{name}: {r['ratio']:.3f}x of before ({r['low']:.3f} to {r['high']:.3f}); {text}")
+    return {"name": name, **r, "verdict": text}
+
+
 def worst_verdict(values, limit):
     """Of one figure a round: met where the worst round meets the limit, missed where the median one does not."""
     if max(values) <= limit:

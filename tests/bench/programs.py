@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the benchmarks' programs are, how one of them is run, and what is missing."""
+"""Where the benchmarks' programs are, in this build and in one to compare with, how one of them is run, and what is missing."""
 import json
 import os
 import subprocess
@@ -10,11 +10,21 @@ from localcluster.names import CHECKOUT
 
 DAEMON = os.path.join(BUILD, "bin/dp-rendezvousd")
 LONGEST = 1200  # seconds that one program may take
+BEFORE = ", before"  # behind the name of what is run from the build of --against
 
 
-def built(name):
+def built(name, build=BUILD):
     """The path of a program of tests/bench/programs."""
-    return os.path.join(BUILD, "tests", name)
+    return os.path.join(build, "tests", name)
+
+
+def daemon_of(build):
+    return os.path.join(build, "bin/dp-rendezvousd")
+
+
+def builds(options):
+    """{what stands behind a case's name: build folder}: this one, and that of --against."""
+    return {"": BUILD, **({BEFORE: options.against} if options.against else {})}
 
 
 def require(*paths):
@@ -22,6 +32,11 @@ def require(*paths):
         if not os.path.exists(path):
             raise SystemExit(f"tests/bench/run: {os.path.relpath(path, CHECKOUT)} is not built; cmake --preset release -DDP_TESTS=ON && "
                              "cmake --build --preset release")
+
+
+def cluster_name():
+    # tests/run sets it, so that it can clear up after a benchmark that was killed.
+    return os.environ.get("DP_TEST_CLUSTER") or f"bench-{os.getpid()}"
 
 
 def left_out(peer, why):

@@ -9,9 +9,10 @@ import generations
 import plot
 import simulated_ids
 from measuring import machine
-from programs import DAEMON, built, require, warn_if_busy
+from programs import built, builds, daemon_of, require, warn_if_busy
 
 OURS = ("bench-world", "bench-floor", "bench-store", "bench-torch-face", "bench-id-libdp")
+SMOKE_NODES, SMOKE_RANKS, SMOKE_GENERATIONS = [2], [8], 100
 LABEL = "slowest rank: from the call to the id, ms"
 
 
@@ -27,21 +28,23 @@ def series(simulated, real):
 
 def _simulated(options, result):
     peers = simulated_ids.stores()
-    for nodes in options.nodes or simulated_ids.SIZES:
-        found = simulated_ids.measure(nodes, options.rounds, peers)
+    for nodes in options.nodes or (SMOKE_NODES if options.smoke else simulated_ids.SIZES):
+        found = simulated_ids.measure(nodes, options.rounds, peers, builds(options))
         ranks = nodes * simulated_ids.RANKS_PER_NODE
         result["simulated"][ranks] = {"nodes": nodes, "cases": found, **simulated_ids.report(nodes, found)}
-    grown = generations.measure()
+    grown = generations.measure(SMOKE_GENERATIONS if options.smoke else generations.GENERATIONS)
     result["generations"] = {**grown, **generations.report(grown)}
 
 
 def _real(options, result):
-    for ranks, found in cluster_ids.measure(options.ranks or list(cluster_ids.SHAPES), options.rounds).items():
+    worlds = options.ranks or (SMOKE_RANKS if options.smoke else list(cluster_ids.SHAPES))
+    for ranks, found in cluster_ids.measure(worlds, options.rounds, builds(options)).items():
         result["real"][ranks] = {"cases": found, **cluster_ids.report(ranks, found)}
 
 
 def run(options):
-    require(DAEMON, *(built(name) for name in OURS))
+    for build in builds(options).values():
+        require(daemon_of(build), *(built(name, build) for name in OURS))
     result = {"part": "rendezvous", "rounds": options.rounds, "machine": machine(), "simulated": {}, "real": {}}
     warn_if_busy(result["machine"])
     if options.only != "cluster":

@@ -7,8 +7,8 @@ From a common start, the call on each rank to the ids in hand; of a round the sl
 """
 import statistics
 
-from measuring import ratio, ratio_verdict, table
-from programs import DAEMON, built, left_out, progress, rounds_of
+from measuring import ratio, ratio_verdict, table, told_against
+from programs import BEFORE, built, daemon_of, left_out, progress, rounds_of
 from stores import STORES, rounds_with
 
 RANKS_PER_NODE = 8
@@ -34,12 +34,13 @@ def stores():
     return found
 
 
-def _cases(nodes, rounds, peers):
+def _cases(nodes, rounds, peers, some_builds):
     """{case: a function that runs it for so many rounds and returns its lines}"""
     ranks = nodes * RANKS_PER_NODE
     cases = {FLOOR_NODES: lambda: rounds_of([built("bench-floor"), nodes, rounds]),
              FLOOR_RANKS: lambda: rounds_of([built("bench-floor"), ranks, rounds]),
-             OURS: lambda: rounds_of([built("bench-world"), DAEMON, nodes, RANKS_PER_NODE, rounds])}
+             **{OURS + suffix: lambda build=build: rounds_of([built("bench-world", build), daemon_of(build), nodes, RANKS_PER_NODE, rounds])
+                for suffix, build in some_builds.items()}}
     for name in peers:
         store = STORES[name]
         if ranks <= store.most:
@@ -49,9 +50,9 @@ def _cases(nodes, rounds, peers):
     return cases
 
 
-def measure(nodes, rounds, peers):
+def measure(nodes, rounds, peers, some_builds):
     """→ {case: {"rounds": [a dict a round], "usage": [a dict a slice]}}"""
-    cases = _cases(nodes, max(FEWEST, -(-rounds // SLICES)), peers)
+    cases = _cases(nodes, max(FEWEST, -(-rounds // SLICES)), peers, some_builds)
     found = {case: {"rounds": [], "usage": []} for case in [*cases, LAUNCHED]}
     for part in range(SLICES):
         for case, run_case in cases.items():
@@ -124,4 +125,10 @@ def report(nodes, found):
         rows.append([case, *(f"{row[key]:.2f} ms" for key in ("max", "p99", "p50")), *server])
     print(f"\n{ranks} ranks on {nodes} nodes, simulated on loopback, {len(found[OURS]['rounds'])} rounds; medians\n\n{table(rows)}\n")
     memory = _memory(found[OURS]["usage"], nodes)
-    return {"medians": of_ranks, "servers": used, "memory": memory, "targets": _against_floor(found, nodes)}
+    result = {"medians": of_ranks, "servers": used, "memory": memory, "targets": _against_floor(found, nodes)}
+    if (before := found.get(OURS + BEFORE)):
+        result["before"] = [told_against(f"{ranks} simulated ranks, {what}",
+                                         ratio(*([line[key] for line in of_case[of]] for of_case in (found[OURS], before))))
+                            for what, of, key in (("slowest rank", "rounds", "max"), ("the broker's CPU time", "usage", "cpu_ms_a_round"),
+                                                  ("its memory at its peak", "usage", "kib_peak"))]
+    return result

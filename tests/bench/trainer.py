@@ -7,16 +7,17 @@ import trainer_curves
 import trainer_speed
 import trainer_start
 from measuring import machine
-from programs import DAEMON, left_out, require, warn_if_busy
+from programs import builds, daemon_of, left_out, require, warn_if_busy
 from stores import torch_problem
-from trainer_peer import TRAINER
+from trainer_peer import trainer_of
 
 PARTS = {"speed": trainer_speed, "curves": trainer_curves, "communication": trainer_communication, "start": trainer_start}
 WITHOUT_PEER = "communication"
 
 
 def run(options):
-    require(DAEMON, TRAINER)
+    for build in builds(options).values():
+        require(daemon_of(build), trainer_of(build))
     result = {"part": "trainer", "rounds": options.rounds, "machine": machine()}
     warn_if_busy(result["machine"])
     why = torch_problem()
@@ -30,4 +31,9 @@ def run(options):
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)
+    differ = [target["model"] for target in result.get("curves", {}).get("targets", ()) if target["verdict"] != "met"]
+    if differ:
+        raise SystemExit(f"tests/bench/run: the losses of {', '.join(differ)} are not PyTorch's")
+    if options.only and options.only not in result:
+        raise SystemExit(f"tests/bench/run: nothing was measured: {options.only} needs PyTorch")
     return 0

@@ -43,25 +43,25 @@ def _data_of(model, folder, tokens):
     return [], []
 
 
-def losses(curve, tokens):
-    """→ ours and PyTorch's, of the steps 2 to STEPS + 1"""
+def losses(curve, tokens, steps):
+    """→ ours and PyTorch's, of the steps 2 to steps + 1"""
     with tempfile.TemporaryDirectory() as folder:
         checkpoints, metrics = os.path.join(folder, "checkpoints"), os.path.join(folder, "metrics")
         data, peers_data = _data_of(curve.model, folder, tokens)
         words = [TRAINER, "--device=cpu", f"--model={curve.model}", f"--batch-size={curve.batch}", f"--lr={RATE}", f"--seed={SEED}",
                  *curve.words, *data, f"--checkpoint-dir={checkpoints}"]
         lines_of([*words, "--steps=1"])
-        lines_of([*words, f"--steps={STEPS + 1}", "--resume=must", f"--metrics={metrics}", "--log-interval=1"])
+        lines_of([*words, f"--steps={steps + 1}", "--resume=must", f"--metrics={metrics}", "--log-interval=1"])
         with open(metrics, encoding="utf-8") as text:
             events = [json.loads(line) for line in text]
         ours = [event["loss"] for event in events if event["event"] == "step"]
-        theirs = lines_of(peer("curve.py", curve.model, curve.batch, STEPS + 1, RATE, os.path.join(checkpoints, "step-000000001"), THREADS,
+        theirs = lines_of(peer("curve.py", curve.model, curve.batch, steps + 1, RATE, os.path.join(checkpoints, "step-000000001"), THREADS,
                                *peers_data))
         return ours, [float(line) for line in theirs]
 
 
-def report(found):
-    rows = [["model", "step 2, ours", "PyTorch", f"step {STEPS + 1}, ours", "PyTorch", f"differ until {EARLY + 1}", "differ at most", "in step"]]
+def report(found, steps):
+    rows = [["model", "step 2, ours", "PyTorch", f"step {steps + 1}, ours", "PyTorch", f"differ until {EARLY + 1}", "differ at most", "in step"]]
     targets = []
     for curve, (ours, theirs) in found.items():
         differences = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
@@ -70,21 +70,22 @@ def report(found):
                      f"{early:.1e}", f"{largest:.1e}", str(differences.index(largest) + 2)])
         targets.append({"model": curve.model, "early_at_most": EARLY_AT_MOST, "at_most": AT_MOST, "early": early, "largest": largest,
                         "verdict": "met" if early <= EARLY_AT_MOST and largest <= AT_MOST else "missed"})
-    print(f"\nloss of each of {STEPS} steps from the same parameters on the same batches; differences in parts of the loss\n\n{table(rows)}\n")
+    print(f"\nloss of each of {steps} steps from the same parameters on the same batches; differences in parts of the loss\n\n{table(rows)}\n")
     for target in targets:
         print(f"{target['model']}: losses differ by {target['early']:.1e} in the first {EARLY} steps, by {target['largest']:.1e} in all; "
               f"at most {EARLY_AT_MOST:.0e} and {AT_MOST:.0e}: {target['verdict']}")
     return targets
 
 
-def run(_options):
+def run(options):
+    steps = EARLY if options.smoke else STEPS
     require(built("bench-composed-images"))
     found = {}
     with text_tokens() as tokens:
         for curve in CURVES:
-            found[curve] = ours, theirs = losses(curve, tokens)
-            if len(ours) != STEPS or len(theirs) != STEPS:
-                raise SystemExit(f"tests/bench/run: {curve.model}: {len(ours)} losses of ours and {len(theirs)} of PyTorch's, not {STEPS}")
+            found[curve] = ours, theirs = losses(curve, tokens, steps)
+            if len(ours) != steps or len(theirs) != steps:
+                raise SystemExit(f"tests/bench/run: {curve.model}: {len(ours)} losses of ours and {len(theirs)} of PyTorch's, not {steps}")
             progress(f"losses of {curve.model}: done")
-    targets = report(found)
+    targets = report(found, steps)
     return {"losses": [{"model": curve.model, "ours": ours, "torch": theirs} for curve, (ours, theirs) in found.items()], "targets": targets}

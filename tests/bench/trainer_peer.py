@@ -2,16 +2,22 @@
 """Our trainer and its peer in PyTorch (torch_trainer/) as commands, and the text that both take."""
 import contextlib
 import glob
-import json
 import os
 import subprocess
 import tempfile
+import threading
+from typing import NamedTuple
 
 from localcluster.harness import BUILD
 from localcluster.names import CHECKOUT
 from stores import PYTHON
 
-TRAINER = os.path.join(BUILD, "bin/trainer")
+
+def trainer_of(build):
+    return os.path.join(build, "bin/trainer")
+
+
+TRAINER = trainer_of(BUILD)
 LONGEST = 600  # seconds that one command may take
 THREADS = len(os.sched_getaffinity(0))
 
@@ -21,19 +27,35 @@ def peer(program, *words):
     return [PYTHON, "-B", os.path.join(CHECKOUT, "tests/bench/torch_trainer", program), *map(str, words)]
 
 
-def lines_of(command, settings=None):
-    """What a command prints, here, with all CPUs. settings: more variables of its environment."""
+class Done(NamedTuple):
+    lines: list  # of what it printed
+    peak: int    # bytes of memory that were resident at most
+
+
+def done_with(command, settings=None):
+    """A command that has ended, here, with all CPUs. settings: more variables of its environment."""
     words = [str(word) for word in command]
     environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), **(settings or {})}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise SystemExit(f"tests/bench/run: {' '.join(words)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    return done.stdout.splitlines()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(words, env=environment, stdout=out, stderr=errors, stdin=subprocess.DEVNULL)
+        timer = threading.Timer(LONGEST, process.kill)
+        timer.start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            timer.cancel()
+            if process.returncode is None:
+                process.kill()
+        for file in (out, errors):
+            file.seek(0)
+        if process.returncode != 0:
+            raise SystemExit(f"tests/bench/run: {' '.join(words)}: exit code {process.returncode}\n{errors.read()[-2000:]}")
+        return Done(out.read().splitlines(), usage.ru_maxrss * 1024)
 
 
-def summary_of(command, settings=None):
-    """The line of JSON at the end."""
-    return json.loads(lines_of(command, settings)[-1])
+def lines_of(command, settings=None):
+    return done_with(command, settings).lines
 
 
 @contextlib.contextmanager

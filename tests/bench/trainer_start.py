@@ -9,21 +9,24 @@ import os
 
 from allocation import Allocation
 from localcluster.harness import TestCluster
-from measuring import interleaved, summary, table
-from programs import progress
-from trainer_peer import TRAINER, peer
+from measuring import interleaved, paired_ratio, summary, table, told_against
+from plugstack import Plugstack
+from programs import BEFORE, BUILD, builds, cluster_name, progress
+from trainer_peer import peer, trainer_of
 
 NODES, PER_NODE, BATCH = 2, 2, 16
 WARM_UP = 1  # rounds
 OURS, COMPILED, TORCH = "ours", "ours, compiled", "PyTorch DDP"
 FILE, BEGAN, CACHE = "/home/alice/first-step", "/home/alice/began", "/home/alice/compiled"
-_TRAINER = [TRAINER, "--device=cpu", "--model=cnn", f"--batch-size={BATCH}"]
-_ONE_STEP = ["--steps=1", "--log-interval=1", f"--metrics={FILE}"]
-PROGRAMS = {
-    OURS: [*_TRAINER, *_ONE_STEP, "--no-cache"],
-    COMPILED: [*_TRAINER, *_ONE_STEP, f"--cache-dir={CACHE}"],
-    TORCH: peer("first_step.py", BATCH, FILE),
-}
+_TRAINING = ["--device=cpu", "--model=cnn", f"--batch-size={BATCH}"]
+_ONE_STEP = [*_TRAINING, "--steps=1", "--log-interval=1", f"--metrics={FILE}"]
+
+
+def cases_of(some_builds):
+    """{case: (program and its words, build)}"""
+    ours = {name + suffix: ([trainer_of(build), *_ONE_STEP, words], build) for suffix, build in some_builds.items()
+            for name, words in ((OURS, "--no-cache"), (COMPILED, f"--cache-dir={CACHE}"))}
+    return ours | {TORCH: (peer("first_step.py", BATCH, FILE), BUILD)}
 
 
 def _first_step(case, text):
@@ -33,9 +36,9 @@ def _first_step(case, text):
     return next(event["time"] for event in map(json.loads, text.splitlines()) if event["event"] == "step")
 
 
-def _once(cluster, allocation, case):
+def _once(cluster, allocation, case, program):
     allocation.start("sh", "-c", f'date +%s.%N > {BEGAN}; exec "$@"', "sh", "srun", f"-N{NODES}", f"-n{NODES * PER_NODE}",
-                     f"--ntasks-per-node={PER_NODE}", "--dp-world=auto", "env", "OMP_NUM_THREADS=1", *PROGRAMS[case])
+                     f"--ntasks-per-node={PER_NODE}", "--dp-world=auto", "env", "OMP_NUM_THREADS=1", *program)
     allocation.finish()
     texts = []
     for path in (BEGAN, FILE):
@@ -45,13 +48,22 @@ def _once(cluster, allocation, case):
     return _first_step(case, texts[1]) - float(texts[0])
 
 
-def measure(rounds):
+def measure(rounds, some_builds):
     """→ {case: [seconds]}"""
-    with TestCluster(f"bench-{os.getpid()}", nodes=NODES) as cluster:
+    cases = cases_of(some_builds)
+    with TestCluster(cluster_name(), nodes=NODES) as cluster:
         allocation = Allocation(cluster, NODES, PER_NODE)
-        allocation.start("srun", "-N1", "-n1", "env", "OMP_NUM_THREADS=1", *_TRAINER, "compile", f"--cache-dir={CACHE}")
-        allocation.finish()
-        times = interleaved(PROGRAMS, rounds, lambda case: _once(cluster, allocation, case),
+        plugstack = Plugstack(cluster)
+        for build in some_builds.values():
+            allocation.start("srun", "-N1", "-n1", "env", "OMP_NUM_THREADS=1", trainer_of(build), *_TRAINING, "compile", f"--cache-dir={CACHE}")
+            allocation.finish()
+
+        def once(case):
+            program, build = cases[case]
+            plugstack.set(build)
+            return _once(cluster, allocation, case, program)
+
+        times = interleaved(cases, rounds, once,
                             lambda done, of: progress(f"time to the first step: round {done} of {of}"), warm_up=WARM_UP)
         allocation.close()
         cluster.assert_idle()
@@ -60,9 +72,11 @@ def measure(rounds):
 
 
 def run(options):
-    times = measure(options.rounds)
+    times = measure(options.rounds, builds(options))
     rows = [["case", "rounds", "median", "least", "most"]]
     for case, seconds in times.items():
         rows.append([case, str(len(seconds)), *(f"{value:.2f} s" for value in (summary(seconds)["median"], min(seconds), max(seconds)))])
     print(f"\nfrom srun to the first training step of cnn on {NODES} x {PER_NODE} ranks\n\n{table(rows)}\n")
-    return {"seconds": times}
+    before = [told_against(f"{case} to the first step", paired_ratio(times[case], times[case + BEFORE])) for case in (OURS, COMPILED)
+              if case + BEFORE in times]
+    return {"seconds": times, "before": before}

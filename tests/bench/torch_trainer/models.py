@@ -124,7 +124,7 @@ def random_batch(model, rows):
 
 def train_step(model, loss_of, optimizer, x, target):
     """→ the loss before the step."""
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=True)  # as PyTorch does by itself since 2.0
     loss = loss_of(model(x), target)
     loss.backward()
     optimizer.step()
