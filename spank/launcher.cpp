@@ -16,11 +16,11 @@ extern "C" {
 #include <string>
 #include <string_view>
 
+#include "base/fd.hpp"
+#include "base/text.hpp"
 #include "common/environment.hpp"
-#include "common/fd.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
-#include "common/text.hpp"
 #include "srun_words.hpp"
 #include "state.hpp"
 

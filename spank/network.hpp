@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {

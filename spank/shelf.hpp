@@ -12,9 +12,9 @@
 
 #include <sys/types.h>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
+#include "base/result.hpp"
 #include "common/node_setup.hpp"
-#include "common/result.hpp"
 
 namespace dp::plugin {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp::plugin {
 namespace {

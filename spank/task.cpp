@@ -16,13 +16,13 @@ extern "C" {
 #include <thread>
 #include <utility>
 
+#include "base/text.hpp"
 #include "binding.hpp"
 #include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
-#include "common/text.hpp"
 #include "environment.hpp"
 #include "network.hpp"
 #include "slurm_versions.hpp"

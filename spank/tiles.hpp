@@ -13,9 +13,9 @@ extern "C" {
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
 #include "common/environment.hpp"
 #include "common/node_environment.hpp"
-#include "common/result.hpp"
 #include "tiles/inventory.hpp"
 #include "tiles/plan.hpp"
 

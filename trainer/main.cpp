@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/compile/compile.hpp"
-#include "trainer/generate.hpp"
-#include "trainer/options/options.hpp"
+#include "trainer/base/standard_streams.hpp"
+#include "trainer/commands/compile.hpp"
+#include "trainer/commands/generate.hpp"
+#include "trainer/commands/options.hpp"
+#include "trainer/commands/run.hpp"
 #include "trainer/parallel/findings.hpp"
 #include "trainer/parallel/surroundings.hpp"
-#include "trainer/run.hpp"
-#include "trainer/standard_streams.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 #include "dp.pb.h"
 #include "tiles/inventory.hpp"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "dpctl/gpu_use.hpp"
 #include "dpctl/launch.hpp"
 #include "dpctl/status.hpp"

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "tiles/vendors/nvidia.hpp"
 
 namespace dp {

@@ -21,9 +21,9 @@
 #include <sstream>
 #include <thread>
 
-#include "common/errno_text.hpp"
-#include "common/fd.hpp"
-#include "common/text.hpp"
+#include "base/errno_text.hpp"
+#include "base/fd.hpp"
+#include "base/text.hpp"
 #include "socket_io.hpp"
 
 namespace dp {

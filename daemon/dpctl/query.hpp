@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/fd.hpp"
-#include "common/result.hpp"
+#include "base/fd.hpp"
+#include "base/result.hpp"
 #include "common/socket_names.hpp"
 #include "dp.pb.h"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/query.hpp"
 

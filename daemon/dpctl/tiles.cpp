@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 #include "tiles/gres.hpp"

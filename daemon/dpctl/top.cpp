@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <set>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/usage_table.hpp"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 #include "dpctl/status.hpp"
 #include "tiles/shares.hpp"
 

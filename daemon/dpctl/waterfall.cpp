@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "dpctl/query.hpp"
 
 namespace dp {

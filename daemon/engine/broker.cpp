@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 

@@ -4,8 +4,8 @@
 // it and when. See broker.hpp; ending.hpp has how soon a step ends.
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 #include "common/wait_status.hpp"
 #include "engine/broker.hpp"
 

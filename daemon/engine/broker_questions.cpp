@@ -3,7 +3,7 @@
 // The broker, asked by dpctl: how the step stands, and what its ranks do with their time. See broker.hpp.
 #include <algorithm>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "engine/broker.hpp"
 
 namespace dp {

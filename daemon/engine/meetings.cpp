@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "common/roots.hpp"
-#include "common/text.hpp"
 #include "dp/dp.h"
 
 namespace dp {

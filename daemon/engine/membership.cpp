@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 #include "common/wait_status.hpp"
 #include "engine/usage.hpp"
 #include "tiles/shares.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "framing.hpp"
 
 namespace dp {

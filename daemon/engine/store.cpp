@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/store.hpp"
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "dp/dp.h"
 
 namespace dp {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "framing.hpp"
 #include "loop/broker_socket.hpp"
 #include "loop/handshake.hpp"

@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-#include "common/awake.hpp"
+#include "base/awake.hpp"
 #include "common/daemon_config.hpp"
 #include "engine/broker.hpp"
 #include "engine/node.hpp"

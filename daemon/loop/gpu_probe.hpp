@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "engine/time.hpp"
 

@@ -12,7 +12,7 @@
 #include <functional>
 #include <utility>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "loop/timer.hpp"
 
 namespace dp {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include "common/errno_text.hpp"
+#include "base/errno_text.hpp"
 
 namespace dp {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "common/errno_text.hpp"
+#include "base/errno_text.hpp"
 #include "common/socket_names.hpp"
 #include "engine/metrics.hpp"
 

@@ -16,7 +16,7 @@
 #include <set>
 #include <string>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"

@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/fd.hpp"
-#include "common/text.hpp"
+#include "base/fd.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 
 namespace dp {
 namespace {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "common/phase_page.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "engine/node.hpp"
 #include "engine/usage.hpp"

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/awake.hpp"
-#include "common/text.hpp"
+#include "base/awake.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

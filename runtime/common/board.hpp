@@ -7,8 +7,8 @@
 #include <chrono>
 #include <string>
 
+#include "base/result.hpp"
 #include "common/fields.hpp"
-#include "common/result.hpp"
 
 namespace dp {
 

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 

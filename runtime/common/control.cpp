@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/daemon_config.hpp"
 
+#include "base/text.hpp"
 #include "common/fields.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "common/node_setup.hpp"
-#include "common/result.hpp"
 
 namespace dp {
 

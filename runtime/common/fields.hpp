@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 
 namespace dp {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

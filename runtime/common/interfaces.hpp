@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 
 namespace dp {
 

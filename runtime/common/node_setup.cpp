@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/errno_text.hpp"
+#include "base/errno_text.hpp"
 #include "common/hostlist.hpp"
 #include "common/socket_names.hpp"
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
+#include "base/result.hpp"
 #include "common/ports.hpp"
-#include "common/result.hpp"
 
 namespace dp {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/options.hpp"
 
+#include "base/text.hpp"
 #include "common/cidr.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 namespace {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
 #include "common/environment.hpp"
-#include "common/result.hpp"
 
 namespace dp {
 

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <string_view>
 
-#include "common/fd.hpp"
-#include "common/text.hpp"
+#include "base/fd.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/socket_names.hpp"
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -15,8 +15,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/errno_text.hpp"
 #include "common/daemon_config.hpp"
-#include "common/errno_text.hpp"
 
 namespace dp {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string_view>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <memory>
 
+#include "base/text.hpp"
 #include "common/congestion.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 namespace {

@@ -18,8 +18,8 @@
 #include <system_error>
 #include <utility>
 
-#include "common/awake.hpp"
-#include "common/errno_text.hpp"
+#include "base/awake.hpp"
+#include "base/errno_text.hpp"
 #include "framing.hpp"
 #include "socket_io.hpp"
 

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "libdp/events.hpp"
 #include "libdp/phases.hpp"

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "common/environment.hpp"
 #include "common/phase_page.hpp"
 #include "common/roots.hpp"
-#include "common/text.hpp"
 #include "dp/dp.h"
 #include "libdp/client.hpp"
 #include "libdp/internal.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "common/errno_text.hpp"
+#include "base/errno_text.hpp"
 
 namespace dp {
 namespace {

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
+#include "base/result.hpp"
 #include "common/phase_page.hpp"
-#include "common/result.hpp"
 
 namespace dp {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libdp/world.hpp"
 
+#include "base/text.hpp"
 #include "common/options.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <string>
 
+#include "base/result.hpp"
 #include "common/environment.hpp"
 #include "common/model_parallel.hpp"
-#include "common/result.hpp"
 #include "dp/dp.h"
 
 namespace dp {

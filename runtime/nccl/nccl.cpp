@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/awake.hpp"
+#include "base/awake.hpp"
 #include "libdp/internal.h"
 #include "nccl/abort_guard.hpp"
 #include "nccl/device.hpp"

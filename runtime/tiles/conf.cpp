@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {

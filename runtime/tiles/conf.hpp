@@ -24,7 +24,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {

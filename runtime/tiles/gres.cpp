@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 namespace {

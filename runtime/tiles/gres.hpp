@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 
 namespace dp {
 

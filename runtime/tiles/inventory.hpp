@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {

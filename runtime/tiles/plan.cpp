@@ -7,9 +7,9 @@
 #include <iterator>
 #include <utility>
 
+#include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
-#include "common/text.hpp"
 
 namespace dp {
 namespace {

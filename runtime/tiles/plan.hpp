@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
 #include "common/environment.hpp"
-#include "common/result.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/inventory.hpp"
 #include "tiles/vendor.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/result.hpp"
+#include "base/result.hpp"
 #include "tiles/gres.hpp"
 
 namespace dp {

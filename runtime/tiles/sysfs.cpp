@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "common/errno_text.hpp"
-#include "common/fd.hpp"
-#include "common/text.hpp"
+#include "base/errno_text.hpp"
+#include "base/fd.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 namespace {

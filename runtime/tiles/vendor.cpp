@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 
 namespace dp {
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
 #include "common/environment.hpp"
-#include "common/result.hpp"
 #include "common/task_variable.hpp"
 #include "tiles/inventory.hpp"
 

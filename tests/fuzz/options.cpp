@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "target.hpp"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "trainer/base/durable.hpp"
 #include "trainer/checkpoint/directory.hpp"
-#include "trainer/checkpoint/durable.hpp"
 #include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {

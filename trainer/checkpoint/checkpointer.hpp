@@ -17,13 +17,13 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/checkpoint/claim.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <utility>
 
-#include "trainer/checkpoint/durable.hpp"
+#include "trainer/base/durable.hpp"
 
 namespace dp::trainer {
 namespace {

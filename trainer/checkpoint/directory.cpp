@@ -12,8 +12,8 @@
 #include <optional>
 #include <system_error>
 
-#include "trainer/checkpoint/durable.hpp"
-#include "trainer/sha256.hpp"
+#include "trainer/base/durable.hpp"
+#include "trainer/base/sha256.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/checkpoint/manifest.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -25,8 +25,8 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/result.hpp"
-#include "trainer/tensor.hpp"
+#include "trainer/base/result.hpp"
+#include "trainer/base/tensor.hpp"
 
 namespace dp::trainer {
 

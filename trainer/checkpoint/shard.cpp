@@ -10,10 +10,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/common/fd.hpp"
+#include "base/fd.hpp"
+#include "trainer/base/durable.hpp"
+#include "trainer/base/partition.hpp"
 #include "trainer/checkpoint/directory.hpp"
-#include "trainer/checkpoint/durable.hpp"
-#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {

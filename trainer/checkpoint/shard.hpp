@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/sha256.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/sha256.hpp"
 
 namespace dp::trainer {
 

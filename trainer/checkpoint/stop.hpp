@@ -11,9 +11,9 @@
 #include <functional>
 #include <string>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

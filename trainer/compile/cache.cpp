@@ -15,7 +15,7 @@
 #include <system_error>
 #include <vector>
 
-#include "trainer/checkpoint/durable.hpp"
+#include "trainer/base/durable.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -11,10 +11,10 @@
 #include <span>
 #include <string>
 
+#include "trainer/base/made_directories.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/compile/entry.hpp"
 #include "trainer/compile/key.hpp"
-#include "trainer/made_directories.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

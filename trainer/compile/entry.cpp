@@ -14,7 +14,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "trainer/checkpoint/durable.hpp"
+#include "trainer/base/durable.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -15,9 +15,9 @@
 #include <span>
 #include <vector>
 
-#include "runtime/common/fd.hpp"
+#include "base/fd.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/compile/key.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

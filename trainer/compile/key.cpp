@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 

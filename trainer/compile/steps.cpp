@@ -9,8 +9,9 @@
 #include <numeric>
 #include <vector>
 
-#include "trainer/measure.hpp"
-#include "trainer/parallel/communicator.hpp"
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/statistics.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {

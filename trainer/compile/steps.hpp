@@ -5,10 +5,10 @@
 #ifndef TRAINER_COMPILE_STEPS_HPP
 #define TRAINER_COMPILE_STEPS_HPP
 
+#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/result.hpp"
 #include "trainer/training/settings.hpp"
 
 namespace dp::trainer {

@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/common/fd.hpp"
-#include "trainer/data/files.hpp"
+#include "base/fd.hpp"
+#include "trainer/base/files.hpp"
 #include "trainer/data/segmentation.hpp"
 
 namespace dp::trainer {

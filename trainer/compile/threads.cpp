@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "trainer/devices/cpu.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/models/model.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 
@@ -35,6 +34,8 @@ struct Samples {
     // more than its rows need, and `targets` no bytes of its own.
     bool next_is_target = false;
 };
+
+enum class DataSet { fashion_mnist, line, segmentation, tokens };
 
 struct Dataset {
     Samples train;

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "trainer/sha256.hpp"
+#include "trainer/base/sha256.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

@@ -15,10 +15,9 @@
 #include <optional>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/packaged.hpp"
-#include "trainer/models/model.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

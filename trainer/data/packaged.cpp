@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 

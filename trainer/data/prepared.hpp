@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "trainer/random.hpp"
+#include "trainer/base/random.hpp"
 
 namespace dp::trainer {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "trainer/random.hpp"
+#include "trainer/base/random.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

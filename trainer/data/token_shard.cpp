@@ -9,7 +9,7 @@
 #include <bit>
 #include <cstring>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

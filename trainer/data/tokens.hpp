@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a device can do. Models are written once against these operations; devices/cpu.cpp and devices/cuda/
+// What a device can do. Models are written once against these operations; devices/cpu/ and devices/cuda/
 // implement them, and tests/unit/trainer/device_test.cpp compares every one with a float64 reference.
 //
 // Matrices are row-major: a row is a sample. Operations are queued in order; a failure (out of memory, a CUDA
@@ -32,11 +32,11 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/base/result.hpp"
+#include "trainer/base/tensor.hpp"
 #include "trainer/devices/dropout.hpp"
 #include "trainer/devices/memory_account.hpp"
 #include "trainer/devices/tuned_choices.hpp"
-#include "trainer/result.hpp"
-#include "trainer/tensor.hpp"
 
 namespace dp::trainer {
 

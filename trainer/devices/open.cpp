@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "trainer/devices/cpu.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/cuda/module.hpp"
 #include "trainer/devices/cuda_libraries.hpp"
 

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "dp/dp.hpp"
+#include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
-#include "trainer/parallel/communicator.hpp"
 
 namespace dp::trainer {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 #include "trainer/training/optimizer.hpp"
 #include "trainer/training/schedule.hpp"
 

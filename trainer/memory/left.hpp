@@ -9,11 +9,11 @@
 #include <memory>
 #include <optional>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/memory/estimate.hpp"
-#include "trainer/parallel/communicator.hpp"
 #include "trainer/parallel/surroundings.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/random.hpp"
+#include "trainer/base/random.hpp"
 
 namespace dp::trainer {
 namespace {

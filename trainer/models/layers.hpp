@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <string>
 
+#include "trainer/base/random.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/parameters.hpp"
-#include "trainer/random.hpp"
+#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 

@@ -15,8 +15,9 @@
 #include <string_view>
 #include <utility>
 
+#include "trainer/data/dataset.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parameters.hpp"
+#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 
@@ -89,8 +90,6 @@ enum class Optimization { sgd, adam };
 constexpr std::string_view name_of(Optimization kind) {
     return kind == Optimization::adam ? "adam" : "sgd";
 }
-
-enum class DataSet { fashion_mnist, line, segmentation, tokens };
 
 // gpt's shape. The first four and the learned positions are GPT-2's (Radford et al. 2019).
 struct GptShape {

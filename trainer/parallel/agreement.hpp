@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

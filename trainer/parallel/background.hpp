@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

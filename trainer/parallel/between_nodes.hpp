@@ -11,8 +11,8 @@
 #include <functional>
 #include <memory>
 
-#include "trainer/result.hpp"
-#include "trainer/tensor.hpp"
+#include "trainer/base/result.hpp"
+#include "trainer/base/tensor.hpp"
 
 namespace dp::trainer {
 

@@ -11,11 +11,11 @@
 #include <functional>
 #include <memory>
 
+#include "trainer/base/result.hpp"
+#include "trainer/base/tensor.hpp"
 #include "trainer/parallel/between_nodes.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
-#include "trainer/result.hpp"
-#include "trainer/tensor.hpp"
 
 namespace dp::trainer {
 

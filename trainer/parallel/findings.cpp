@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "trainer/standard_streams.hpp"
+#include "trainer/base/standard_streams.hpp"
 
 namespace dp::trainer {
 namespace {

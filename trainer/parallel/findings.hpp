@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/base/result.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/parallel/world.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

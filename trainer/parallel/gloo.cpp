@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/base/partition.hpp"
 #include "trainer/parallel/background.hpp"
-#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {

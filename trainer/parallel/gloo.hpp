@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "dp/gloo.hpp"
-#include "trainer/parallel/communicator.hpp"
+#include "trainer/base/communicator.hpp"
 
 namespace dp::trainer {
 

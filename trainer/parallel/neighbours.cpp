@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/common/errno_text.hpp"
+#include "base/errno_text.hpp"
 
 namespace dp::trainer {
 namespace {

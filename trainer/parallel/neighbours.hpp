@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/common/fd.hpp"
-#include "trainer/result.hpp"
+#include "base/fd.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

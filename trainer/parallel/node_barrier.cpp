@@ -10,7 +10,7 @@
 #include <ctime>
 #include <optional>
 
-#include "runtime/common/awake.hpp"
+#include "base/awake.hpp"
 
 namespace dp::trainer {
 namespace {

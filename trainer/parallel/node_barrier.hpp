@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

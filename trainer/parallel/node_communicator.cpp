@@ -11,13 +11,13 @@
 #include <optional>
 #include <utility>
 
+#include "trainer/base/node_place.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/background.hpp"
 #include "trainer/parallel/few_sums.hpp"
 #include "trainer/parallel/neighbours.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
-#include "trainer/parallel/node_place.hpp"
 #include "trainer/parallel/node_sums.hpp"
 
 namespace dp::trainer {

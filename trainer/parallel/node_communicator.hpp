@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/parallel/between_nodes.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

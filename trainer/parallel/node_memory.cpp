@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "runtime/common/errno_text.hpp"
-#include "trainer/parallel/partition.hpp"
+#include "base/errno_text.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 namespace {

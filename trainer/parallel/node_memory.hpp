@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/common/fd.hpp"
+#include "base/fd.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/parallel/node_barrier.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

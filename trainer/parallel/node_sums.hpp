@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "trainer/parallel/node_place.hpp"
+#include "trainer/base/node_place.hpp"
 
 namespace dp::trainer {
 

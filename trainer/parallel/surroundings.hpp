@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "trainer/base/result.hpp"
 #include "trainer/devices/gpu_share.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

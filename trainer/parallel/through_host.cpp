@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <memory>
 
+#include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/communicator.hpp"
 
 namespace dp::trainer {
 

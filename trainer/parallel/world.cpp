@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/common/text.hpp"
+#include "base/text.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/gloo.hpp"
 #include "trainer/parallel/node_communicator.hpp"

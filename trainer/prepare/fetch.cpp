@@ -7,7 +7,7 @@
 
 #include <system_error>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 #include "trainer/prepare/program.hpp"
 
 namespace dp::trainer {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "trainer/base/result.hpp"
 #include "trainer/prepare/sources.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

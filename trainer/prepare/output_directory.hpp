@@ -7,9 +7,9 @@
 
 #include <filesystem>
 
-#include "runtime/common/fd.hpp"
-#include "trainer/made_directories.hpp"
-#include "trainer/result.hpp"
+#include "base/fd.hpp"
+#include "trainer/base/made_directories.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/base/files.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/data/files.hpp"
 #include "trainer/data/packaged.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/prepare/fetch.hpp"

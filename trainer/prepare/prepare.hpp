@@ -4,14 +4,25 @@
 #ifndef TRAINER_PREPARE_PREPARE_HPP
 #define TRAINER_PREPARE_PREPARE_HPP
 
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "trainer/prepare/options.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/prepare/sources.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
+
+struct PrepareOptions {
+    std::string data = "sotu";                // one of sources.hpp's, where there is no `text`
+    std::vector<std::filesystem::path> text;  // a user's own: files, or directories of *.txt
+    std::filesystem::path output;
+    std::optional<std::filesystem::path> from;  // where fetched files are
+    std::string tokenizer = "gpt2";
+    double validation = 0.05;  // the part of the tokens that is for the test
+};
 
 // The directory has either all files or none of them; where it was not there it is not there after an error.
 // Of processes that do this at the same time for the same directory (the ranks of a node, or of all nodes on

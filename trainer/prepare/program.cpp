@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 namespace {

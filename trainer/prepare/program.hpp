@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <utility>
 
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
+#include "trainer/base/random.hpp"
 #include "trainer/data/token_shard.hpp"
-#include "trainer/random.hpp"
 
 namespace dp::trainer {
 namespace {

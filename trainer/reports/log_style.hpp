@@ -22,6 +22,8 @@ inline constexpr std::int64_t kLogInterval = 100;
 // `samples`: of the training set; `batch`: what a rank takes of them in a step.
 std::string pytorch_line(const LogReport& report, const Schedule& schedule, std::int64_t samples,
                          std::int64_t batch);
+// Data parallelism is all there is.
+std::string megatron_world_line(std::int64_t world_size);
 std::string megatron_line(const LogReport& report, const Schedule& schedule);
 
 // At the end of a training. Its samples per second are those of all ranks together, whoever prints them.

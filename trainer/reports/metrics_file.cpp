@@ -18,7 +18,7 @@
 #include <optional>
 #include <system_error>
 
-#include "trainer/standard_streams.hpp"
+#include "trainer/base/standard_streams.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -12,7 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/training/observer.hpp"
 
 namespace dp::trainer {

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "trainer/base/standard_streams.hpp"
 #include "trainer/reports/progress.hpp"
-#include "trainer/standard_streams.hpp"
 
 namespace dp::trainer {
 

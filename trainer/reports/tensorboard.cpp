@@ -12,9 +12,9 @@
 #include <cstring>
 
 #include "reports/tensorboard.pb.h"
-#include "trainer/made_directories.hpp"
+#include "trainer/base/made_directories.hpp"
+#include "trainer/base/standard_streams.hpp"
 #include "trainer/reports/metrics_file.hpp"
-#include "trainer/standard_streams.hpp"
 
 namespace dp::trainer {
 namespace {

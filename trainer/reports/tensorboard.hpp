@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/training/observer.hpp"
 
 namespace dp::trainer {

@@ -6,10 +6,10 @@
 
 #include <string>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 #include "trainer/training/observer.hpp"
 
 namespace dp::trainer {

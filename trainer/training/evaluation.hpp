@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "trainer/base/partition.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/parallel/partition.hpp"
 #include "trainer/training/all_ranks.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/settings.hpp"

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "trainer/base/partition.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/partition.hpp"
-#include "trainer/result.hpp"
 #include "trainer/training/gradient_norm.hpp"
 
 namespace dp::trainer {

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 
 namespace dp::trainer {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/step_log.hpp"
 

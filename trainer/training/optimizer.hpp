@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/partition.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/parallel/partition.hpp"
-#include "trainer/parameters.hpp"
+#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 

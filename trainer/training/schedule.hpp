@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/training/settings.hpp"
 
 namespace dp::trainer {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "trainer/base/precision.hpp"
 #include "trainer/checkpoint/plan.hpp"
-#include "trainer/precision.hpp"
 #include "trainer/training/learning_rate.hpp"
 #include "trainer/training/optimizer.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "trainer/random.hpp"
+#include "trainer/base/random.hpp"
 #include "trainer/training/learning_rate.hpp"
 #include "trainer/training/schedule.hpp"
 

@@ -9,13 +9,13 @@
 #include <memory>
 #include <optional>
 
+#include "trainer/base/partition.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/parallel/gradient_reducer.hpp"
-#include "trainer/parallel/partition.hpp"
 #include "trainer/training/all_ranks.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/gradient_guard.hpp"
 #include "trainer/training/gradient_norm.hpp"
+#include "trainer/training/gradient_reducer.hpp"
 #include "trainer/training/optimizer.hpp"
 #include "trainer/training/settings.hpp"
 

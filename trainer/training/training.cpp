@@ -10,10 +10,10 @@
 #include <cmath>
 #include <optional>
 
-#include "trainer/checkpoint/saving.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/training/all_ranks.hpp"
+#include "trainer/training/checkpointing.hpp"
 #include "trainer/training/evaluation.hpp"
 #include "trainer/training/stepper.hpp"
 

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/result.hpp"
 #include "trainer/training/observer.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/settings.hpp"

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <tuple>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 

@@ -8,7 +8,7 @@
 // gpu/oneapi/gpu_oneapi.c asks for COMPOSITE and ZE_ENABLE_PCI_ID_DEVICE_ORDER.
 #include <algorithm>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "common/text.hpp"
+#include "base/text.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 

@@ -11,7 +11,7 @@
 #include <array>
 #include <cerrno>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "failing.hpp"
 #include "latencies.hpp"
 

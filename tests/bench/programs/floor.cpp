@@ -15,7 +15,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "crowd.hpp"
 #include "failing.hpp"
 #include "latencies.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/awake.hpp"
+#include "base/awake.hpp"
 
 #include <gtest/gtest.h>
 

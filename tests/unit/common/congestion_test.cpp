@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 
 namespace dp {
 namespace {

@@ -15,7 +15,7 @@
 #include <random>
 #include <thread>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 
 namespace dp {
 namespace {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "server_test.hpp"
 
 namespace dp {

@@ -18,7 +18,7 @@
 #include <string>
 #include <utility>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "loop/log.hpp"
 #include "loop/timer.hpp"
 

@@ -11,7 +11,7 @@
 
 #include <string>
 
-#include "common/fd.hpp"
+#include "base/fd.hpp"
 #include "loop/peer_address.hpp"
 
 namespace dp {

@@ -15,8 +15,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/text.hpp"
 #include "common/options.hpp"
-#include "common/text.hpp"
 #include "site.hpp"
 #include "tiles/conf.hpp"
 #include "tiles/vendor.hpp"

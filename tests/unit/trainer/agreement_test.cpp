@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "thread_world.hpp"
-#include "trainer/devices/cpu.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bfloat16: the conversions of the host by a table, and those of each device against the host's.
-#include "trainer/bfloat16.hpp"
+#include "trainer/base/bfloat16.hpp"
 
 #include <bit>
 #include <cmath>

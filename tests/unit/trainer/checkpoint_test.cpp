@@ -11,8 +11,8 @@
 
 #include "saved_training.hpp"
 #include "small_files.hpp"
-#include "trainer/checkpoint/durable.hpp"
-#include "trainer/sha256.hpp"
+#include "trainer/base/durable.hpp"
+#include "trainer/base/sha256.hpp"
 
 namespace dp::trainer {
 namespace {

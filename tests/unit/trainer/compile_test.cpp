@@ -2,7 +2,7 @@
 //
 // What `trainer compile` makes and a run takes: stored data, plans, choices, and the table. The verb itself:
 // compile_verb_test.cpp.
-#include "trainer/compile/compile.hpp"
+#include "trainer/commands/compile.hpp"
 
 #include <gmock/gmock.h>
 
@@ -13,16 +13,16 @@
 #include "devices.hpp"
 #include "idx_files.hpp"
 #include "scratch.hpp"
+#include "trainer/commands/compile_report.hpp"
+#include "trainer/commands/run.hpp"
 #include "trainer/compile/build.hpp"
 #include "trainer/compile/compiled.hpp"
-#include "trainer/compile/table.hpp"
 #include "trainer/compile/threads.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/token_shard.hpp"
-#include "trainer/devices/cpu.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/cpu/processor.hpp"
 #include "trainer/reports/metrics_file.hpp"
-#include "trainer/run.hpp"
 
 namespace dp::trainer {
 namespace {

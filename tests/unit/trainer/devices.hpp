@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "trainer/bfloat16.hpp"
-#include "trainer/devices/cpu.hpp"
+#include "trainer/base/bfloat16.hpp"
+#include "trainer/base/random.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/open.hpp"
-#include "trainer/random.hpp"
 
 namespace dp::trainer {
 

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "scratch.hpp"
-#include "trainer/options/options.hpp"
+#include "trainer/commands/options.hpp"
 #include "trainer/reports/report.hpp"
 
 namespace dp::trainer {

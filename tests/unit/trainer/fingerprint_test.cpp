@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "patterns.hpp"
-#include "trainer/sha256.hpp"
+#include "trainer/base/sha256.hpp"
 
 namespace dp::trainer {
 namespace {

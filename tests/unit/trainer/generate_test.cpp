@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `trainer generate`: which token comes next, and whole texts from a small gpt that was trained to say one.
-#include "trainer/generate.hpp"
+#include "trainer/commands/generate.hpp"
 
 #include <gmock/gmock.h>
 
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "saved_training.hpp"
+#include "trainer/commands/options.hpp"
 #include "trainer/data/tokens.hpp"
-#include "trainer/options/options.hpp"
 #include "trainer/prepare/prepare.hpp"
 
 namespace dp::trainer {

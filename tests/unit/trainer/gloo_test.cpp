@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "devices.hpp"
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 // Debian's Gloo is not instrumented, so the thread sanitizer cannot see how it synchronises.

@@ -10,7 +10,7 @@
 
 #include "devices.hpp"
 #include "thread_world.hpp"
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 #include "trainer/parallel/through_host.hpp"
 
 namespace dp::trainer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/gradient_reducer.hpp"
+#include "trainer/training/gradient_reducer.hpp"
 
 #include <algorithm>
 

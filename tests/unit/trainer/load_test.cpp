@@ -10,7 +10,7 @@
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 #include "trainer/data/idx.hpp"
 #include "trainer/data/packaged.hpp"
 #include "trainer/data/prepared.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What measure-performance takes and says.
-#include "trainer/measure.hpp"
+#include "trainer/commands/measure.hpp"
 
 #include <gmock/gmock.h>
 
@@ -21,15 +21,15 @@ using ::testing::HasSubstr;
 
 TEST(Spread, IsLeastMedianAndMostWithPartsBetweenNumbers) {
     const Spread spread = spread_of({5, 1, 4, 2, 3});
-    EXPECT_EQ(spread.least, 1);
+    EXPECT_EQ(spread.min, 1);
     EXPECT_EQ(spread.median, 3);
-    EXPECT_EQ(spread.most, 5);
-    EXPECT_NEAR(spread.early, 1.2, 1e-12);
-    EXPECT_NEAR(spread.late, 4.8, 1e-12);
+    EXPECT_EQ(spread.max, 5);
+    EXPECT_NEAR(spread.p5, 1.2, 1e-12);
+    EXPECT_NEAR(spread.p95, 4.8, 1e-12);
     EXPECT_EQ(spread_of({1, 2}).median, 1.5);
     const Spread one = spread_of({7});
-    EXPECT_EQ(one.least, 7);
-    EXPECT_EQ(one.late, 7);
+    EXPECT_EQ(one.min, 7);
+    EXPECT_EQ(one.p95, 7);
 }
 
 // Takes its time to finish; with `only_first` only that many times.
@@ -90,9 +90,9 @@ TEST(Measure, CountsTheStepsThatItMeasuresWithTheSlowestRanksTime) {
     EXPECT_EQ(m.iterations, 5);
     EXPECT_EQ(m.global_batch, 8);
     EXPECT_EQ(measured.steps, 2 + 5 + 5);  // to warm up, as a whole, and by parts
-    EXPECT_GE(m.step.least, 0.005);
-    EXPECT_LE(m.step.least, m.step.median);
-    EXPECT_LE(m.step.median, m.step.most);
+    EXPECT_GE(m.step.min, 0.005);
+    EXPECT_LE(m.step.min, m.step.median);
+    EXPECT_LE(m.step.median, m.step.max);
     EXPECT_GE(m.total_seconds, 0.025);
     EXPECT_GT(m.cpu_seconds, 0) << "of both";
     EXPECT_EQ(m.flops_per_sample, 3 * find_model("linear")->make({})->forward_flops_per_sample());
@@ -111,7 +111,7 @@ TEST(Measure, KnowsWhatCommunicationCosts) {
 TEST(Measure, WhatWarmsUpDoesNotCount) {
     SingleCommunicator alone;
     const Measurement m = measure_linear(alone, std::chrono::seconds(1), 2).measurement;
-    EXPECT_LT(m.step.most, 0.9);
+    EXPECT_LT(m.step.max, 0.9);
     EXPECT_LT(m.total_seconds, 0.9);
 }
 

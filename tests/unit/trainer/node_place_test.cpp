@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/node_place.hpp"
+#include "trainer/base/node_place.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #include "node_world.hpp"
 #include "saved_training.hpp"
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
 #include "trainer/memory/estimate.hpp"
 
 namespace dp::trainer {

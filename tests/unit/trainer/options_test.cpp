@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The command line: what each way of writing it yields, and which line each mistake gets.
-#include "trainer/options/options.hpp"
+#include "trainer/commands/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

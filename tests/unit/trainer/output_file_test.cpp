@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files that a run leaves at its end: refused before it begins, and never half-written.
-#include "trainer/reports/output_file.hpp"
+#include "trainer/base/output_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainer/base/random.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/random.hpp"
 
 namespace dp::trainer {
 

@@ -14,12 +14,12 @@
 #include <thread>
 
 #include "scratch.hpp"
+#include "trainer/base/files.hpp"
+#include "trainer/commands/options.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/data/files.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/data/tokens.hpp"
-#include "trainer/options/options.hpp"
 #include "trainer/prepare/fetch.hpp"
 #include "trainer/prepare/program.hpp"
 #include "trainer/prepare/sources.hpp"

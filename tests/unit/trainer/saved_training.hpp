@@ -21,7 +21,7 @@
 #include "scratch.hpp"
 #include "thread_world.hpp"
 #include "trainer/checkpoint/directory.hpp"
-#include "trainer/devices/cpu.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {

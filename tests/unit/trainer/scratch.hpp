@@ -51,7 +51,7 @@ std::string refusal_of(const Outcome& outcome) {
 }
 
 // Where they are looked for; what is not there is not tested, and the test says so.
-inline const std::filesystem::path kPackages = DP_TEST_PACKAGES;
+extern const std::filesystem::path kPackages;
 
 #define SKIP_WITHOUT_PACKAGE(package)                                                                     \
     if (!std::filesystem::exists(kPackages / (package).file))                                             \

@@ -11,7 +11,7 @@
 
 #include "devices.hpp"
 #include "saved_training.hpp"
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 namespace {

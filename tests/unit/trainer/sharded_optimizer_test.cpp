@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "saved_training.hpp"
-#include "trainer/data/files.hpp"
+#include "trainer/base/files.hpp"
+#include "trainer/base/partition.hpp"
 #include "trainer/memory/estimate.hpp"
-#include "trainer/parallel/partition.hpp"
 
 namespace dp::trainer {
 namespace {

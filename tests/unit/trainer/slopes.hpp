@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/random.hpp"
-#include "trainer/tensor.hpp"
+#include "trainer/base/random.hpp"
+#include "trainer/base/tensor.hpp"
 
 namespace dp::trainer {
 

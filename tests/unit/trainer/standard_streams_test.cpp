@@ -2,7 +2,7 @@
 //
 // A process that was started with closed streams, or whose output has no room. Each case is a process of its
 // own.
-#include "trainer/standard_streams.hpp"
+#include "trainer/base/standard_streams.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/parallel/communicator.hpp"
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 

@@ -10,11 +10,11 @@
 #include <sstream>
 
 #include "scratch.hpp"
+#include "trainer/base/random.hpp"
 #include "trainer/data/byte_pairs.hpp"
 #include "trainer/data/gpt2_words.hpp"
 #include "trainer/prepare/fetch.hpp"
 #include "trainer/prepare/program.hpp"
-#include "trainer/random.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
+#include "trainer/commands/run.hpp"
 #include "trainer/devices/open.hpp"
-#include "trainer/run.hpp"
 
 namespace dp::trainer {
 namespace {

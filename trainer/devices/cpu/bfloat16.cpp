@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "trainer/bfloat16.hpp"
+#include "trainer/base/bfloat16.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer::cpu {

@@ -4,7 +4,7 @@
 #ifndef TRAINER_DEVICES_CPU_BFLOAT16_HPP
 #define TRAINER_DEVICES_CPU_BFLOAT16_HPP
 
-#include "trainer/tensor.hpp"
+#include "trainer/base/tensor.hpp"
 
 namespace dp::trainer::cpu {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "trainer/result.hpp"
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "dp/dp.h"
+#include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
-#include "trainer/parallel/communicator.hpp"
 
 namespace dp::trainer {
 

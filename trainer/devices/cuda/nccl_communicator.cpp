@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "dp/nccl.h"
-#include "trainer/parallel/partition.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 namespace {

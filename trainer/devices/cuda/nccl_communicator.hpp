@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "dp/dp.h"
+#include "trainer/base/communicator.hpp"
 #include "trainer/devices/cuda/cuda_device.hpp"
-#include "trainer/parallel/communicator.hpp"
 
 namespace dp::trainer {
 

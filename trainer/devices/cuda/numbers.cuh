@@ -11,7 +11,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "trainer/tensor.hpp"
+#include "trainer/base/tensor.hpp"
 
 namespace dp::trainer::kernels {
 

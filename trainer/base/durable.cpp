@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/base/durable.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace dp::trainer {
+namespace {
+
+// Of errno.
+tl::unexpected<Error> cannot_write(const std::filesystem::path& file) {
+    return fail(Fault::checkpoint, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+Result<DurableFile> DurableFile::create(const std::filesystem::path& file) {
+    Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!fd) return cannot_write(file);
+    return DurableFile(file, std::move(fd));
+}
+
+Result<void> DurableFile::write(const void* data, std::size_t bytes) {
+    const auto* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t written = ::write(fd_.get(), at, bytes);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return cannot_write(file_);
+        at += written;
+        bytes -= static_cast<std::size_t>(written);
+    }
+    return {};
+}
+
+Result<void> DurableFile::finish() {
+    // Network file systems say only now that there is no room.
+    if (::fsync(fd_.get()) != 0 || ::close(fd_.release()) != 0) return cannot_write(file_);
+    return {};
+}
+
+Result<void> write_durably(const std::filesystem::path& file, std::string_view text) {
+    auto out = DurableFile::create(file);
+    if (!out) return tl::make_unexpected(out.error());
+    if (auto done = out->write(text.data(), text.size()); !done) return done;
+    return out->finish();
+}
+
+Result<void> make_durable(const std::filesystem::path& directory) {
+    const Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // EINVAL: a file system that has no such thing.
+    if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL)) return cannot_write(directory);
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole files in and out: see files.hpp.
+#include "trainer/base/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "trainer/base/durable.hpp"
+#include "trainer/base/sha256.hpp"
+
+namespace dp::trainer {
+
+namespace {
+
+tl::unexpected<Error> cannot_read(const std::filesystem::path& file) {
+    return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
+}
+
+// As many bytes as came, at most `room`; 0 at the end, and less than 0 where there is an errno.
+ssize_t read_some(const Fd& in, char* to, std::size_t room) {
+    ssize_t got = 0;
+    do {
+        got = read(in.get(), to, room);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& file) {
+    const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!in) return cannot_read(file);
+    std::string contents;
+    struct stat facts {};
+    if (fstat(in.get(), &facts) == 0 && facts.st_size > 0)
+        contents.resize(static_cast<std::size_t>(facts.st_size));
+    // To the end, whatever the size was said to be: a pipe has none, and a file may grow meanwhile.
+    std::size_t filled = 0;
+    for (;;) {
+        if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
+        const ssize_t got = read_some(in, contents.data() + filled, contents.size() - filled);
+        if (got < 0) return cannot_read(file);
+        if (got == 0) break;
+        filled += static_cast<std::size_t>(got);
+    }
+    contents.resize(filled);
+    return contents;
+}
+
+Result<void> write_file(const std::filesystem::path& file, std::string_view contents) {
+    auto done = write_durably(file, contents);
+    if (!done) return fail(Fault::prepare, std::move(done.error().message));
+    return {};
+}
+
+std::string sha256(std::string_view bytes) {
+    Sha256 sha;
+    sha.update(bytes.data(), bytes.size());
+    return hex_of(sha.digest());
+}
+
+Result<std::string> sha256_of_file(const std::filesystem::path& file) {
+    const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!in) return cannot_read(file);
+    Sha256 sha;
+    std::vector<char> piece(std::size_t{1}
+                            << 18);  // stays in the processor's cache; a file may be larger than memory
+    for (;;) {
+        const ssize_t got = read_some(in, piece.data(), piece.size());
+        if (got < 0) return cannot_read(file);
+        if (got == 0) return hex_of(sha.digest());
+        sha.update(piece.data(), static_cast<std::size_t>(got));
+    }
+}
+
+Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored))
+        return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
+    const auto found = sha256_of_file(file);
+    if (!found) return tl::make_unexpected(found.error());
+    if (*found == expected) return {};
+    // What to do comes first: where ranks compare what they found, the end of a long line is cut.
+    return fail(
+        Fault::usage,
+        fmt::format("{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",
+                    file.string(), how, *found, expected));
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/base/output_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <system_error>
+
+#include "base/fd.hpp"
+#include "trainer/base/made_directories.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of errno.
+tl::unexpected<Error> cannot_write(const fs::path& file) {
+    return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
+}
+
+// Not of a pipe or a device; of a link what it leads to.
+void remove_file(const fs::path& file) {
+    std::error_code ignored;
+    if (fs::is_regular_file(file, ignored)) fs::remove(fs::canonical(file, ignored), ignored);
+}
+
+// Makes a file there and removes it again. 0, or the errno: of a full disk where its first byte is written.
+int try_to_write_in(const fs::path& directory) {
+    std::random_device random;
+    const fs::path trial = directory / fmt::format(".trial-{:08x}{:08x}", random(), random());
+    Fd out(::open(trial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!out) return errno;
+    const bool written = ::write(out.get(), "\n", 1) == 1 && ::close(out.release()) == 0;
+    const int why = written ? 0 : errno;
+    ::unlink(trial.c_str());
+    return why;
+}
+
+// An existing one stays as it is, and a new one, which another process may be about to make, is not touched.
+int try_to_write(const fs::path& file) {
+    std::error_code ignored;
+    const auto there = fs::status(file, ignored).type();
+    // Opening a pipe would wait for its reader.
+    if (there == fs::file_type::fifo) return 0;
+    if (there == fs::file_type::not_found)
+        return try_to_write_in(file.has_parent_path() ? file.parent_path() : ".");
+    return Fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC)) ? 0 : errno;
+}
+
+tl::unexpected<Error> cannot_be_written(std::string_view option, const fs::path& path, int why,
+                                        std::string_view kind) {
+    return fail(Fault::usage, fmt::format("{}: {} cannot be written: {}; give another {}", option,
+                                          path.string(), std::strerror(why), kind));
+}
+
+}  // namespace
+
+Result<void> can_be_written(std::string_view option, const std::optional<fs::path>& file) {
+    const int why = file ? try_to_write(*file) : 0;
+    return why == 0 ? Result<void>() : cannot_be_written(option, *file, why, "file");
+}
+
+Result<void> can_hold_files(std::string_view option, const std::optional<fs::path>& directory) {
+    if (!directory) return {};
+    MadeDirectories made;
+    const std::error_code error = made.make(*directory);
+    const int why = error ? error.value() : try_to_write_in(*directory);
+    return why == 0 ? Result<void>() : cannot_be_written(option, *directory, why, "directory");
+}
+
+Result<void> write_output(const fs::path& file, std::string_view contents) {
+    Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!out) return cannot_write(file);
+    const auto failed = [&] {
+        auto error = cannot_write(file);
+        remove_file(file);
+        return error;
+    };
+    while (!contents.empty()) {
+        const ssize_t written = ::write(out.get(), contents.data(), contents.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return failed();
+        contents.remove_prefix(static_cast<std::size_t>(written));
+    }
+    // Network file systems say only now that there is no room.
+    if (::close(out.release()) != 0) return failed();
+    return {};
+}
+
+}  // namespace dp::trainer

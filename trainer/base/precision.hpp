@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What --precision chooses: the type of the numbers that flow through a model. In either the parameters are
+// learnt in fp32 (see ParameterSet).
+#ifndef TRAINER_BASE_PRECISION_HPP
+#define TRAINER_BASE_PRECISION_HPP
+
+#include <string_view>
+
+#include "trainer/base/tensor.hpp"
+
+namespace dp::trainer {
+
+enum class Precision { fp32, bf16 };
+
+constexpr std::string_view name_of(Precision precision) {
+    return precision == Precision::bf16 ? "bf16" : "fp32";
+}
+
+constexpr Type type_of(Precision precision) {
+    return precision == Precision::bf16 ? Type::bf16 : Type::f32;
+}
+
+}  // namespace dp::trainer
+
+#endif

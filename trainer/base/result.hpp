@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the trainer says that something went wrong: a value with one line for a person and the exit code that a
+// job script sees. Everything in trainer/ that can fail returns Result.
+#ifndef TRAINER_BASE_RESULT_HPP
+#define TRAINER_BASE_RESULT_HPP
+
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+namespace dp::trainer {
+
+// The numbers are exit codes and stand in --help: do not renumber.
+enum class Fault : int {
+    training = 1,  // the training itself: ranks that differ, a loss that is no number
+    usage = 2,     // what the user gave: options, data, a checkpoint to go on from
+    prepare = 3,   // no mistake: `trainer prepare` could not fetch or write, for want of npm, network or room
+    world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost
+    device = 5,    // no such device, out of memory, a CUDA call that failed
+    throughput = 6,  // slower or faster than the user allows
+    stopped = 7,     // no mistake: a signal asked for it, and the same command goes on from the checkpoint
+    checkpoint = 8,  // one could not be written
+};
+
+struct Error {
+    Fault fault;
+    std::string message;  // one line: what was tried, what is wrong, what to do; "": another rank says it
+};
+
+template <typename T>
+using Result = tl::expected<T, Error>;
+
+inline tl::unexpected<Error> fail(Fault fault, std::string message) {
+    return tl::make_unexpected(Error{fault, std::move(message)});
+}
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SHA-256 of bytes that come piece by piece: what sha256sum prints of a file that holds them. Nettle's.
+#ifndef TRAINER_BASE_SHA256_HPP
+#define TRAINER_BASE_SHA256_HPP
+
+#include <nettle/sha2.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace dp::trainer {
+
+class Sha256 {
+ public:
+    using Digest = std::array<std::uint8_t, SHA256_DIGEST_SIZE>;
+
+    Sha256() { sha256_init(&context_); }
+    void update(const void* bytes, std::size_t count) {
+        sha256_update(&context_, count, static_cast<const std::uint8_t*>(bytes));
+    }
+    // Of all that came; begins anew.
+    Digest digest() {
+        Digest digest;
+        sha256_digest(&context_, digest.size(), digest.data());
+        return digest;
+    }
+
+ private:
+    sha256_ctx context_;
+};
+
+// As 64 small letters and digits.
+std::string hex_of(const Sha256::Digest& digest);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/base/standard_streams.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+namespace dp::trainer {
+
+void hold_standard_streams() {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        // The lowest free number is taken, and the lower ones are open by now.
+        if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDWR);
+    }
+}
+
+Result<void> all_is_printed() {
+    const bool flushed = std::fflush(stdout) == 0;
+    if (flushed && std::ferror(stdout) == 0) return {};
+    return fail(Fault::usage,
+                "not all of the standard output could be written (is its disk full?); what this was started "
+                "for is done, but its last line may be missing");
+}
+
+void print_if_possible(std::FILE* stream, std::string_view text) {
+    (void)std::fwrite(text.data(), 1, text.size(), stream);
+}
+
+Error error_of(const std::exception& thrown) {
+    if (dynamic_cast<const std::system_error*>(&thrown) != nullptr && std::ferror(stdout) != 0)
+        return {Fault::usage,
+                "the standard output takes no more (is its disk full?), and not all is printed; print it to "
+                "where there is room"};
+    return {Fault::device, thrown.what()};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `trainer compile` says at its end: a table for people, a line for programs. Pure; compile.cpp prints
+// them.
+#ifndef TRAINER_COMMANDS_COMPILE_REPORT_HPP
+#define TRAINER_COMMANDS_COMPILE_REPORT_HPP
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "trainer/compile/plan.hpp"
+#include "trainer/compile/threads.hpp"
+
+namespace dp::trainer {
+
+// none: not kept, because a run makes it as fast; kept: it was there, and fits.
+enum class Made { none, kept, now };
+
+struct CompileResult {
+    std::string model, device, device_name;
+    std::int64_t batch = 0, accumulate = 1;
+    std::string directory;
+
+    std::string data_was, plan_was;  // why what was there was not kept, "stale (build)" say; "": nothing was
+    Made data = Made::none;
+    std::int64_t data_bytes = 0;                // of its entry
+    double load_seconds = 0, read_seconds = 0;  // without the cache, and from it
+
+    Made plan = Made::now;
+    Plan planned;
+    int threads = 1;  // of the CPU device, without a choice
+    std::vector<ThreadTrial> trials;
+
+    std::int64_t cache_bytes = 0;  // of all entries there
+    std::int64_t removed = 0;      // entries, to keep --cache-limit
+    double seconds = 0;
+};
+
+std::string compile_table(const CompileResult& result);
+nlohmann::ordered_json compile_json(const CompileResult& result);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/commands/generate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <vector>
+
+#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/shard.hpp"
+#include "trainer/data/tokenizer.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
+#include "trainer/models/gpt.hpp"
+#include "trainer/parallel/surroundings.hpp"
+#include "trainer/training/checkpointing.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// The newest checkpoint, if it is gpt's.
+struct Found {
+    std::filesystem::path path;
+    Manifest manifest;
+};
+
+Result<Found> find_checkpoint(const std::filesystem::path& directory) {
+    const auto steps = checkpoints_in(directory);
+    if (steps.empty())
+        return fail(Fault::usage,
+                    fmt::format("--checkpoint-dir {}: no checkpoint there; train with --model=gpt "
+                                "--checkpoint-dir {} first",
+                                directory.string(), directory.string()));
+    const auto path = checkpoint_path(directory, steps[0]);
+    auto manifest = read_manifest(path);
+    if (!manifest) return tl::make_unexpected(manifest.error());
+    if (manifest->training.model != "gpt")
+        return fail(Fault::usage, fmt::format("{}: is of the model {}, and only gpt generates text",
+                                              path.string(), manifest->training.model));
+    for (std::int64_t rank = 0; rank < manifest->world(); ++rank)
+        if (auto whole = verify_shard(path, *manifest, rank); !whole)
+            return tl::make_unexpected(whole.error());
+    return Found{path, std::move(*manifest)};
+}
+
+Result<GptShape> shape_in(const Manifest& manifest) {
+    GptShape shape;
+    const auto& told = manifest.training.shape;
+    for (const auto& [name, value] :
+         std::initializer_list<std::pair<const char*, std::int64_t*>>{{"num_layers", &shape.layers},
+                                                                      {"hidden_size", &shape.hidden},
+                                                                      {"num_attention_heads", &shape.heads},
+                                                                      {"seq_length", &shape.sequence},
+                                                                      {"vocab_size", &shape.vocabulary}}) {
+        const auto found = told.find(name);
+        if (found == told.end() || found->second < 1)
+            return fail(Fault::usage, fmt::format("the manifest does not say {}; it is damaged", name));
+        *value = found->second;
+    }
+    if (shape.hidden % shape.heads != 0)
+        return fail(Fault::usage,
+                    "the manifest's num_attention_heads do not divide its hidden_size; it is damaged");
+    return shape;
+}
+
+}  // namespace
+
+std::size_t pick_token(std::span<const float> logits, double temperature, std::int64_t top_k,
+                       Random& random) {
+    std::vector<std::size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+    if (temperature == 0) return order[0];
+    if (top_k > 0 && static_cast<std::size_t>(top_k) < order.size())
+        order.resize(static_cast<std::size_t>(top_k));
+    std::vector<double> sums;  // of the weights up to here
+    sums.reserve(order.size());
+    double sum = 0;
+    for (const std::size_t token : order)
+        sums.push_back(sum += std::exp(static_cast<double>(logits[token] - logits[order[0]]) / temperature));
+    const double drawn = static_cast<double>(random.bits() >> 11) * 0x1p-53 * sum;
+    const auto place = std::upper_bound(sums.begin(), sums.end(), drawn) - sums.begin();
+    return order[std::min(static_cast<std::size_t>(place), order.size() - 1)];
+}
+
+Result<void> generate(const GenerateOptions& options) {
+    const auto found = find_checkpoint(options.checkpoint_directory);
+    if (!found) return tl::make_unexpected(found.error());
+    const auto shape = shape_in(found->manifest);
+    if (!shape) return tl::make_unexpected(shape.error());
+    auto tokenizer = open_tokenizer(options.data_directory);
+    if (!tokenizer) return tl::make_unexpected(tokenizer.error());
+    if ((*tokenizer)->vocabulary() > shape->vocabulary)
+        return fail(
+            Fault::usage,
+            fmt::format("--data-dir {}: its tokenizer knows {} tokens, and the model {}; give the "
+                        "data that it was trained on",
+                        options.data_directory.string(), (*tokenizer)->vocabulary(), shape->vocabulary));
+    std::vector<Token> text;
+    if (auto done = (*tokenizer)->encode(options.prompt, text); !done) return done;
+    if (text.empty()) text.push_back((*tokenizer)->end_of_text());
+
+    const auto device = open_cpu(threads_for(gather_surroundings()));
+    const auto model = make_language_model(*shape);
+    model->place(*device, 0, 1, type_of(options.precision));
+    if (auto sound = device->status(); !sound) return sound;
+    const std::vector<Vector> values{{"values", model->parameters().values(), true}};
+    if (auto read =
+            read_vectors(found->path, found->manifest, places_of(model->parameters()), values, *device);
+        !read)
+        return read;
+    model->parameters().refresh_working(*device);
+    const Tensor wide = device->make(Type::f32, {1, shape->vocabulary});
+
+    fmt::print("{}", options.prompt);
+    Random random(options.seed, 0);
+    for (std::int64_t made = 0; made < options.tokens; ++made) {
+        const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), shape->sequence);
+        const std::vector<std::int32_t> seen(text.end() - length, text.end());
+        const Tensor tokens = device->copy_of<std::int32_t>(Type::i32, {1, length}, seen);
+        device->convert(model->next_logits(tokens), wide);
+        auto logits = device->values_of<float>(wide);
+        if (auto sound = device->status(); !sound) return sound;
+        logits.resize(static_cast<std::size_t>((*tokenizer)->vocabulary()));  // a model may have more
+        text.push_back(static_cast<Token>(pick_token(logits, options.temperature, options.top_k, random)));
+        if (text.back() == (*tokenizer)->end_of_text()) break;
+        fmt::print("{}", (*tokenizer)->decode(std::span(text).last(1)));
+        std::fflush(stdout);
+    }
+    fmt::print("\n");
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// See measure.hpp. Times are taken where the training loop tells its observer of steps and phases.
+#include "trainer/commands/measure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "trainer/parallel/agreement.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Of which the parts are measured.
+constexpr std::int64_t kSplitSteps = 20;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+// That all threads of this process have worked.
+double cpu_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+// Takes the time of steps, then, in `split` more steps, of what they consist of: for that the device has to
+// finish one part before the next begins, which makes a step slower.
+class Stopwatch final : public Observer {
+ public:
+    Stopwatch(Device& device, const MeasureOptions& options)
+        : device_(device), warmup_(options.warmup), whole_(options.warmup + options.iterations) {}
+
+    void on_phase(Phase next) override {
+        if (splits_) take_phase();
+        phase_ = next;
+    }
+    void on_step(std::int64_t, std::int64_t step, const Schedule&) override {
+        if (splits_) take_phase();
+        device_.synchronize();
+        const auto now = Clock::now();
+        if (step > warmup_ && step <= whole_) steps_.push_back(seconds_between(step_began_, now));
+        if (step == warmup_) cpu_began_ = cpu_seconds();
+        if (step == whole_) {
+            cpu_seconds_ = cpu_seconds() - cpu_began_;
+            phase_began_ = now;
+        }
+        step_began_ = now;
+        splits_ = step >= whole_;
+    }
+    void on_epoch(const EpochReport&, const Schedule&) override {}
+
+    const std::vector<double>& steps() const { return steps_; }  // seconds of each
+    double cpu_time() const { return cpu_seconds_; }             // of all of them
+    double communication_share() const { return communication_ / (communication_ + other_); }
+
+ private:
+    Device& device_;
+    std::int64_t warmup_, whole_;
+    bool splits_ = false;
+    Phase phase_ = Phase::idle;
+    Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
+    std::vector<double> steps_;
+    double cpu_began_ = 0, cpu_seconds_ = 0;
+    double communication_ = 0, other_ = 0;
+
+    void take_phase() {
+        device_.synchronize();
+        const auto now = Clock::now();
+        (phase_ == Phase::communication ? communication_ : other_) += seconds_between(phase_began_, now);
+        phase_began_ = now;
+    }
+};
+
+Result<double> sum_of_all_ranks(double number, Device& device, Communicator& communicator) {
+    const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
+    if (auto done = communicator.all_reduce(tensor, Reduction::sum); !done)
+        return tl::make_unexpected(done.error());
+    return device.values_of<double>(tensor)[0];
+}
+
+// "1.23 ms"
+std::string time_text(double seconds) {
+    return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
+double samples_of(const Measurement& measured) {
+    return static_cast<double>(measured.iterations * measured.global_batch);
+}
+
+}  // namespace
+
+Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
+                            const Settings& settings, const MeasureOptions& options, Device& device,
+                            Communicator& communicator) {
+    Stopwatch watch(device, options);
+    auto repeated =
+        repeat_step(info, model, data, settings, device, communicator,
+                    options.warmup + options.iterations + std::min(options.iterations, kSplitSteps), watch);
+    if (!repeated) return tl::make_unexpected(repeated.error());
+
+    double total = 0;
+    for (const double seconds : watch.steps()) total += seconds;
+    const auto slowest = largest_of_all_ranks(total, device, communicator);
+    if (!slowest) return tl::make_unexpected(slowest.error());
+    const auto most = largest_of_all_ranks(watch.communication_share(), device, communicator);
+    if (!most) return tl::make_unexpected(most.error());
+    const auto least = largest_of_all_ranks(-watch.communication_share(), device, communicator);
+    if (!least) return tl::make_unexpected(least.error());
+    const auto worked = sum_of_all_ranks(watch.cpu_time(), device, communicator);
+    if (!worked) return tl::make_unexpected(worked.error());
+    return Measurement{options.iterations,
+                       options.warmup,
+                       settings.batch,
+                       settings.accumulate,
+                       settings.batch * settings.accumulate * communicator.size(),
+                       spread_of(watch.steps()),
+                       *slowest,
+                       *worked,
+                       3 * model.forward_flops_per_sample(),
+                       -*least,
+                       *most};
+}
+
+double samples_per_second(const Measurement& measured) {
+    return samples_of(measured) / measured.total_seconds;
+}
+
+std::string measurement_table(const Measurement& measured) {
+    const double rate = samples_per_second(measured);
+    const auto row = [](std::string_view name, const std::string& value) {
+        return fmt::format("  {:<22}{}\n", name, value);
+    };
+    std::string table =
+        row("steps", fmt::format("{} (after {} to warm up)", measured.iterations, measured.warmup)) +
+        row("global batch", fmt::format("{} samples", measured.global_batch)) +
+        row("step, median", time_text(measured.step.median)) +
+        row("step, 5 % to 95 %",
+            fmt::format("{} to {}", time_text(measured.step.p5), time_text(measured.step.p95))) +
+        row("step, least to most",
+            fmt::format("{} to {}", time_text(measured.step.min), time_text(measured.step.max))) +
+        row("throughput", fmt::format("{:.1f} samples/s", rate)) +
+        row("CPU time", fmt::format("{} a sample", time_text(measured.cpu_seconds / samples_of(measured)))) +
+        row("arithmetic", fmt::format("{:.2f} GFLOP/s", rate * measured.flops_per_sample / 1e9)) +
+        row("communication",
+            fmt::format("{:.1f} % of a step waits for it; up to {:.1f} % on ranks that are kept waiting",
+                        measured.communication_least * 100, measured.communication_most * 100));
+    table.pop_back();
+    return table;
+}
+
+nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured) {
+    const double rate = samples_per_second(measured);
+    nlohmann::ordered_json json{{"measured", facts.model},
+                                {"device", facts.device},
+                                {"device_name", facts.device_name},
+                                {"threads", facts.threads},
+                                {"communicator", facts.communicator},
+                                {"world_size", facts.world_size},
+                                {"nodes", facts.nodes},
+                                {"precision", name_of(facts.precision)},
+                                {"batch_size", measured.batch},
+                                {"accumulate", measured.accumulate},
+                                {"global_batch_size", measured.global_batch},
+                                {"warmup", measured.warmup},
+                                {"iterations", measured.iterations},
+                                {"samples_per_second", rate},
+                                {"cpu_seconds_per_sample", measured.cpu_seconds / samples_of(measured)},
+                                {"step_ms_least", measured.step.min * 1e3},
+                                {"step_ms_p05", measured.step.p5 * 1e3},
+                                {"step_ms_median", measured.step.median * 1e3},
+                                {"step_ms_p95", measured.step.p95 * 1e3},
+                                {"step_ms_most", measured.step.max * 1e3},
+                                {"flops_per_second", rate * measured.flops_per_sample},
+                                {"communication_share_least", measured.communication_least},
+                                {"communication_share_most", measured.communication_most},
+                                {"memory_peak_bytes", facts.memory_peak}};
+    if (facts.tokens_per_sample > 0)
+        json["tokens_per_second"] = throughput_of(rate, facts.tokens_per_sample).rate;
+    return json;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer measure-performance`: how fast a model trains here, on one batch again and again, so that neither
+// the data set nor the tests of a training count. run.cpp prepares everything as for a training and calls it;
+// every rank takes part.
+#ifndef TRAINER_COMMANDS_MEASURE_HPP
+#define TRAINER_COMMANDS_MEASURE_HPP
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "trainer/base/statistics.hpp"
+#include "trainer/reports/report.hpp"
+#include "trainer/training/training.hpp"
+
+namespace dp::trainer {
+
+struct MeasureOptions {
+    std::int64_t iterations = 50;
+    std::int64_t warmup = 10;
+};
+
+struct Measurement {
+    std::int64_t iterations, warmup;
+    std::int64_t batch, accumulate, global_batch;
+    Spread step;              // seconds of a step on this rank
+    double total_seconds;     // of all steps, of the slowest rank
+    double cpu_seconds;       // that the CPUs have worked for them, on all ranks together
+    double flops_per_sample;  // forward and backward
+    // The part of a step that waits for communication, when there is nothing left to compute meanwhile. The
+    // rank with the least waits for nobody: that is what communication costs; what others have more is
+    // waiting for slower ranks.
+    double communication_least, communication_most;
+};
+
+// Every rank calls. The model is not placed yet.
+Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
+                            const Settings& settings, const MeasureOptions& options, Device& device,
+                            Communicator& communicator);
+
+// Pure: of all ranks together.
+double samples_per_second(const Measurement& measured);
+
+// Pure: the table for people, the line for programs.
+std::string measurement_table(const Measurement& measured);
+nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verbs of the trainer. main.cpp calls them.
+#ifndef TRAINER_COMMANDS_RUN_HPP
+#define TRAINER_COMMANDS_RUN_HPP
+
+#include <chrono>
+
+#include "trainer/base/result.hpp"
+#include "trainer/commands/options.hpp"
+
+namespace dp::trainer {
+
+// Trains, or measures how fast it would (measure-performance). An error is not yet printed. `started`: when
+// the process began.
+Result<void> run(const Options& options, std::chrono::steady_clock::time_point started);
+
+// Makes a data set ready; on each node one of its processes says so.
+Result<void> prepare(const Options& options);
+
+// Shows what a model needs.
+Result<void> info(const Options& options);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parameters in one piece of memory: see parameters.hpp.
+#include "trainer/models/parameters.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "trainer/base/random.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// Every parameter begins at 256 bytes, which lets cuBLASLt use its widest loads.
+constexpr std::int64_t kAlignment = 64;
+
+std::int64_t padded(std::int64_t elements) {
+    return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+float draw(const Initial& initial, Random& random) {
+    switch (initial.kind) {
+        case Initial::Kind::even:
+            return random.uniform(-initial.size, initial.size);
+        case Initial::Kind::normal:
+            return initial.size * random.normal();
+        case Initial::Kind::constant:
+            break;
+    }
+    return initial.size;
+}
+
+}  // namespace
+
+Parameter& ParameterSet::add(std::string name, Shape shape, Initial initial) {
+    return parameters_.emplace_back(
+        Parameter{std::move(name), std::move(shape), initial, parameters_.size()});
+}
+
+Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {
+    return all_buffers_.emplace_back(Buffer{std::move(name), std::move(shape), std::move(initial), {}});
+}
+
+void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
+    const std::int64_t total = padded_count();
+    std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
+    values_ = device.make_of_node(Type::f32, {total});
+    working_ = working == Type::f32 ? values_ : device.make_of_node(working, {total});
+    gradients_ = device.make_to_sum(Type::f32, {total});
+    std::int64_t at = 0;
+    for (const bool decays : {true, false}) {
+        for (std::size_t number = 0; number < parameters_.size(); ++number) {
+            Parameter& parameter = parameters_[number];
+            if ((parameter.shape.size() > 1) != decays) continue;
+            Random random(seed, number);
+            const std::int64_t count = elements_of(parameter.shape);
+            for (std::int64_t i = 0; i < count; ++i) {
+                initial[static_cast<std::size_t>(at + i)] = draw(parameter.initial, random);
+            }
+            parameter.first = at;
+            parameter.value = values_.view(at, parameter.shape);
+            parameter.working = working_.view(at, parameter.shape);
+            parameter.gradient = gradients_.view(at, parameter.shape);
+            at += padded(count);
+        }
+        if (decays) decayed_ = at;
+    }
+    device.upload(initial.data(), values_);
+    refresh_working(device);
+
+    if (all_buffers_.empty()) return;
+    std::vector<float> buffers;
+    for (const auto& buffer : all_buffers_)
+        buffers.insert(buffers.end(), buffer.initial.begin(), buffer.initial.end());
+    const auto count = static_cast<std::int64_t>(buffers.size());
+    buffers_ = device.copy_of<float>(Type::f32, {count}, buffers);
+    at = 0;
+    for (auto& buffer : all_buffers_) {
+        buffer.value = buffers_.view(at, buffer.shape);
+        at += elements_of(buffer.shape);
+    }
+}
+
+void ParameterSet::refresh_working(Device& device, const Shard& part) const {
+    if (working_.type() == values_.type() || part.count == 0) return;
+    device.convert(values_.view(part.first, {part.count}), working_.view(part.first, {part.count}));
+}
+
+std::int64_t ParameterSet::count() const {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += elements_of(parameter.shape);
+    return total;
+}
+
+std::int64_t ParameterSet::padded_count() const {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += padded(elements_of(parameter.shape));
+    return total;
+}
+
+std::vector<float> ParameterSet::download(Device& device) const {
+    std::vector<float> values;
+    values.reserve(static_cast<std::size_t>(count()));
+    for (const auto& parameter : parameters_) {
+        const auto part = device.values_of<float>(parameter.value);
+        values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+}
+
+std::uint64_t hash_of(const std::vector<float>& values) {
+    std::uint64_t hash = 0xCBF29CE484222325u;
+    for (float value : values) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof bits);
+        for (int byte = 0; byte < 4; ++byte) hash = (hash ^ ((bits >> (8 * byte)) & 0xFFu)) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model's parameters and their gradients. All values lie in one piece of memory and all gradients in
+// another, so that one all-reduce averages them, one call of the optimizer updates them and one pass hashes
+// them. Where the ranks of a node share memory they have one copy of the values. The values are f32 also
+// where a model works in bf16 (Micikevicius et al. 2018): a step is often too small for bf16's 8 bits. It
+// then works with a copy of all of them in bf16.
+#ifndef TRAINER_MODELS_PARAMETERS_HPP
+#define TRAINER_MODELS_PARAMETERS_HPP
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/base/partition.hpp"
+#include "trainer/devices/device.hpp"
+
+namespace dp::trainer {
+
+// What a parameter's values are drawn from before training.
+struct Initial {
+    enum class Kind { even, normal, constant } kind;
+    float size;  // even: in [-size, size); normal: the standard deviation; constant: the value
+
+    static Initial even(float bound) { return {Kind::even, bound}; }
+    static Initial normal(float deviation) { return {Kind::normal, deviation}; }
+    static Initial constant(float value) { return {Kind::constant, value}; }
+};
+
+struct Parameter {
+    std::string name;
+    Shape shape;
+    Initial initial;
+    std::size_t number;      // in the order of declaration
+    std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
+    Tensor value = {};       // f32: what is learnt
+    Tensor working = {};     // what operations take: `value`, or its copy in bf16
+    Tensor gradient = {};    // f32
+};
+
+// What a model keeps from step to step and does not learn by gradients: the running statistics of batch norm.
+struct Buffer {
+    std::string name;
+    Shape shape;
+    std::vector<float> initial;
+    Tensor value;  // f32
+};
+
+class ParameterSet {
+ public:
+    // Each declares one; the reference stays valid. Nothing is allocated before place().
+    Parameter& add(std::string name, Shape shape, Initial initial);
+    Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
+
+    // Allocates on the device and draws the initial values from the seed: every rank draws the same, so
+    // nothing has to be broadcast (and the hash at the end of a run would tell). `working`: the type that
+    // the model works in, f32 or bf16.
+    void place(Device& device, std::uint64_t seed, Type working = Type::f32);
+
+    // Whoever has changed the values says so, and the model works with them. Queued, as an operation is.
+    void refresh_working(Device& device) const { refresh_working(device, {0, values_.elements()}); }
+    void refresh_working(Device& device, const Shard& part) const;
+
+    // A backward pass goes from the last declared parameter to the first. It calls this when the gradients of
+    // this one and of all declared after it are final, and `watcher` is told the number.
+    void completed(const Parameter& earliest) const {
+        if (watcher_) watcher_(earliest.number);
+    }
+    void on_completed(std::function<void(std::size_t)> watcher) { watcher_ = std::move(watcher); }
+
+    const std::deque<Parameter>& all() const { return parameters_; }
+    std::int64_t count() const;         // numbers to learn, without padding
+    std::int64_t padded_count() const;  // as they lie in memory
+
+    // Everything in one piece, padding (zeros, which stay zero) included; first what weight decay is for
+    // (matrices and kernels), then biases and the like.
+    const Tensor& values() const { return values_; }
+    const Tensor& gradients() const { return gradients_; }
+    const Tensor& working() const { return working_; }  // laid out as the values are, or the same
+    std::int64_t decayed() const { return decayed_; }   // elements of the former
+
+    const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
+    // In one piece, without padding; an empty tensor where a model has none. Each rank has its own.
+    const Tensor& buffers() const { return buffers_; }
+
+    // The values one after another without padding, in the order of declaration.
+    std::vector<float> download(Device& device) const;
+
+ private:
+    std::deque<Parameter> parameters_;
+    Tensor values_;
+    Tensor working_;
+    Tensor gradients_;
+    std::deque<Buffer> all_buffers_;
+    Tensor buffers_;
+    std::int64_t decayed_ = 0;
+    std::function<void(std::size_t)> watcher_;
+};
+
+// FNV-1a of the bytes, 64 bits: ranks compare it, and the summary shows it.
+std::uint64_t hash_of(const std::vector<float>& values);
+
+}  // namespace dp::trainer
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the training loop does about checkpoints: it goes on from one where there is one, and after each step
+// it saves where that is due and stops where a signal has asked for it. How a checkpoint is written is
+// checkpointer.hpp's.
+#ifndef TRAINER_TRAINING_CHECKPOINTING_HPP
+#define TRAINER_TRAINING_CHECKPOINTING_HPP
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/checkpointer.hpp"
+#include "trainer/checkpoint/stop.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/training/observer.hpp"
+#include "trainer/training/optimizer.hpp"
+
+namespace dp::trainer {
+
+// Where the parameters are now, for read_vectors(); they have been placed.
+std::vector<Place> places_of(const ParameterSet& parameters);
+
+class Saving {
+ public:
+    // Of a model that is placed. Everything must outlive it. Every rank makes one.
+    Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
+           const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
+           Observer& observer);
+
+    // Where the training was, if it goes on from a checkpoint: parameters and optimizer's state are set.
+    // Every rank calls.
+    Result<std::optional<Progress>> restore();
+
+    // After each step. `progress` is asked where a checkpoint is written, on all ranks. An error ends the
+    // training: also Fault::stopped. Every rank calls.
+    Result<void> after_step(std::int64_t step, const std::function<Result<Progress>()>& progress);
+
+    std::int64_t written() const { return written_; }
+    bool newest_is_saved() const { return newest_is_saved_; }
+
+ private:
+    const CheckpointPlan& plan_;
+    Precision precision_;
+    std::int64_t samples_at_once_;
+    const Schedule& schedule_;
+    Observer& observer_;
+    bool speaks_;  // rank 0: one line is enough
+    Checkpointer checkpointer_;
+    StopAgreement stop_;
+    std::int64_t written_ = 0;
+    bool newest_is_saved_ = true;
+
+    Result<bool> save(std::int64_t step, const Progress& progress, const std::string& stopped_by);
+};
+
+}  // namespace dp::trainer
+
+#endif

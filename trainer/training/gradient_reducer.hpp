@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Averages gradients over the ranks while the backward pass still makes others: in buckets, each as soon as
+// its gradients are final (Li et al. 2020, "PyTorch Distributed"). stepper.cpp uses it for each step.
+#ifndef TRAINER_TRAINING_GRADIENT_REDUCER_HPP
+#define TRAINER_TRAINING_GRADIENT_REDUCER_HPP
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
+#include "trainer/devices/device.hpp"
+#include "trainer/models/parameters.hpp"
+
+namespace dp::trainer {
+
+// Bytes of a bucket, as PyTorch has them: the first, with which the network begins, and each other.
+inline constexpr std::int64_t kFirstBucket = std::int64_t{1} << 20, kBucket = std::int64_t{25} << 20;
+
+// Pieces of the gradients' memory, final once the parameter of that number has its gradient: the backward
+// pass goes from the last declared one to the first.
+struct Bucket {
+    struct Piece {
+        std::int64_t first, count;  // elements
+    };
+    std::vector<Piece> pieces;
+    std::size_t needs;
+};
+
+// Pure: all of the gradients' memory, in the order in which the pieces become final.
+std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes = kFirstBucket,
+                               std::int64_t bytes = kBucket);
+
+class GradientReducer {
+ public:
+    // All must outlive this; the parameters have been placed.
+    GradientReducer(ParameterSet& parameters, Device& device, Communicator& communicator,
+                    std::vector<Bucket> buckets);
+    ~GradientReducer();
+    GradientReducer(const GradientReducer&) = delete;
+    GradientReducer& operator=(const GradientReducer&) = delete;
+
+    // To be called before the backward pass whose gradients are to be summed over all ranks. With `sum` they
+    // are first added to it (gradients of earlier batches, laid out as they are), and it is the sum that is
+    // reduced.
+    void begin(const Tensor& sum = {});
+    // After it: the gradients (or `sum`) of all ranks together.
+    Result<Tensor> finish();
+
+ private:
+    ParameterSet& parameters_;
+    Device& device_;
+    Communicator& communicator_;
+    std::vector<Bucket> buckets_;
+    Tensor sum_;
+    std::size_t next_ = 0;  // bucket
+    Result<void> started_;
+
+    void completed(std::size_t number);
+    void start(const Bucket& bucket);
+};
+
+}  // namespace dp::trainer
+
+#endif
