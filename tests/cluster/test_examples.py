@@ -23,7 +23,7 @@ class Desk:
     def __init__(self, cluster):
         self.cluster = cluster
         self.run(f"mkdir -p bin && ln -s {BUILD}/bin/trainer bin/dp-trainer && ln -s {BUILD}/bin/dpctl bin/dpctl")
-        self.run(f"dp-trainer prepare --text {CHECKOUT}/README.md --tokenizer=bytes --output=tokens")
+        self.run(f"dp-trainer prepare --text {CHECKOUT}/daemon/SECURITY.md --tokenizer=bytes --output=tokens")
 
     def run(self, command, check=True, timeout=60):
         return self.cluster.run(f"mkdir -p {HOME} && cd {HOME} && PATH={HOME}/bin:$PATH && {command}", check=check, timeout=timeout)

@@ -174,7 +174,7 @@ def spoilt(cluster):
     cluster.run(["mkdir", folder], check=True)
     write_images(cluster.host_path(f"{folder}/images"))
     for command in (f"cp -r images cut && truncate --size=-1 cut/train-images-idx3-ubyte",
-                    f"{TRAINER} prepare --text {CHECKOUT}/README.md --tokenizer=bytes --output=tokens",
+                    f"{TRAINER} prepare --text {CHECKOUT}/daemon/SECURITY.md --tokenizer=bytes --output=tokens",
                     "cp -r tokens changed && printf x | dd of=changed/train_000000.bin bs=1 seek=2000 conv=notrunc",
                     f"{' '.join(FOUR_RANKS)} {TRAINER} --model=linear --steps=1 --checkpoint-dir=saved",
                     "cp -r saved lacking && rm lacking/step-000000001/rank-00002-of-00004.f32"):

@@ -15,10 +15,10 @@ TRAINER = os.path.join(BUILD, "bin/trainer")
 ENDLESS = 1_000_000  # steps
 
 
-def readme_script(training):
-    """The README's job script with this training in place of its own; it also says which round ended how."""
-    with open(os.path.join(CHECKOUT, "README.md"), encoding="utf-8") as readme:
-        (script,) = re.findall(r"(?ms)^```bash\n(#!/bin/bash\n#SBATCH .*?)^```$", readme.read())
+def guides_script(training):
+    """The job script of the trainer's guide with this training in place of its own; it also says which round ended how."""
+    with open(os.path.join(CHECKOUT, "packaging/TRAINER.md"), encoding="utf-8") as guide:
+        (script,) = re.findall(r"(?ms)^```bash\n(#!/bin/bash\n#SBATCH .*?)^```$", guide.read())
     for old, new in (("srun trainer --epochs=500 --checkpoint-dir=run1 --save-interval=100\n", f"srun {training}\n"),
                      ("code=$?\n", 'code=$?; echo "round ${SLURM_RESTART_COUNT:-0}: exit code $code"\n')):
         assert script.count(old) == 1, script
@@ -33,7 +33,7 @@ def summary_in(text):
 
 
 class Job:
-    """One batch job of alice's with the README's script; its output is appended to over all rounds. It trains without end until it is
+    """One batch job of alice's with the guide's script; its output is appended to over all rounds. It trains without end until it is
     interrupted, so that no interruption can come too late, and in each later round 100 steps further than had been saved."""
 
     def __init__(self, cluster, name, *sbatch, options="--save-interval=50"):
@@ -41,7 +41,7 @@ class Job:
         self.training = f"{TRAINER} --model=linear --seed=3 --batch-size=5 --epochs={ENDLESS} --steps="
         cluster.run(["rm", "-rf", name, f"{name}.out"], cwd="/home/alice", check=True)
         saved = rf"ls {name} 2>/dev/null | sed -n 's/^step-0*\([0-9][0-9]*\)$/\1/p' | tail -1"
-        script = readme_script(f"{self.training}$((100 + $({saved} | grep . || echo {ENDLESS - 100}))) --checkpoint-dir={name} {options}")
+        script = guides_script(f"{self.training}$((100 + $({saved} | grep . || echo {ENDLESS - 100}))) --checkpoint-dir={name} {options}")
         done = cluster.run(["sbatch", "--parsable", "--ntasks-per-node=2", "-o", f"{name}.out", *sbatch], cwd="/home/alice", input=script, check=True)
         self.number = done.stdout.strip()
 
