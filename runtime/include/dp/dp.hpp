@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp, the C++ face: dp/dp.h with owners, results as values and std::chrono. Header-only over the C ABI, so
-// that a program and libdp may be built by different compilers. Everything dp.h says of threads, time and
-// errors holds.
+// libdp's C++ API: dp/dp.h with RAII, results as values and std::chrono. Header-only over the C ABI, so that
+// a program and libdp may be built by different compilers. What dp.h says about threads, time and errors
+// holds here. Since 0.1.
 #ifndef DP_DP_HPP
 #define DP_DP_HPP
 
@@ -43,7 +43,7 @@ struct Group {
     std::vector<std::uint32_t> members;
 };
 
-// What ranks must have in common, or each for itself: see dp_fact.
+// A value that must be equal on all ranks, or different on each: see dp_fact.
 struct Fact {
     std::string name;
     std::string value;
@@ -51,14 +51,14 @@ struct Fact {
     std::string remedy;
 };
 
-// A death, or the end of the step: see dp_event.
+// A death, or the end of the step: see dp_event. Owns its strings.
 struct Event {
     dp_event_kind kind;
     std::string reason;
     std::vector<std::uint32_t> ranks;
 };
 
-// While it lives its call-back hears of every event (dp_on_event). The context must outlive it. Move-only.
+// Delivers every event to its call-back while it lives (dp_on_event). The context must outlive it. Move-only.
 class EventWatch {
  public:
     using Callback = std::function<void(const Event&)>;
@@ -68,7 +68,7 @@ class EventWatch {
         made.callback_ =
             std::make_unique<std::shared_ptr<Callback>>(std::make_shared<Callback>(std::move(callback)));
         auto forward = [](void* user, const dp_event* event) {
-            const auto running = *static_cast<std::shared_ptr<Callback>*>(user);  // it may drop its own watch
+            const auto running = *static_cast<std::shared_ptr<Callback>*>(user);  // may drop its own watch
             (*running)({event->kind, event->reason, {event->ranks, event->ranks + event->count}});
         };
         if (dp_status s = dp_on_event(context, forward, made.callback_.get(), &made.watch_); s != DP_OK)
@@ -101,10 +101,11 @@ struct Place {
     Group group;
 };
 
-// The world as seen by this rank. Move-only; says goodbye when it is destroyed.
+// The world as seen by this rank. Move-only; its destructor says goodbye. Methods are thread-safe,
+// as in dp.h.
 class Context {
  public:
-    // Opens the context of this rank from its environment and says hello.
+    // Opens this rank's context and says hello (dp_open).
     static Result<Context> open() {
         dp_context* raw = nullptr;
         if (dp_status s = dp_open(&raw); s != DP_OK) return failure(s);
@@ -123,7 +124,7 @@ class Context {
 
     void at_step(std::uint64_t step) { dp_at_step(get(), step); }
 
-    // What this rank does from now on (dp_phase).
+    // The phase that this rank is in from now on (dp_phase).
     Result<void> phase(dp_phase_kind phase) { return check(dp_phase(get(), phase)); }
 
     Result<EventWatch> on_event(EventWatch::Callback callback) {
@@ -134,7 +135,7 @@ class Context {
         return check(dp_barrier(get(), View(group), milliseconds(timeout)));
     }
 
-    // A barrier that compares what the members say of themselves (dp_agree).
+    // A barrier that compares facts about the members (dp_agree).
     Result<void> agree(const std::vector<Fact>& facts, const Group& group = {}, Timeout timeout = {}) {
         std::vector<dp_fact> raw;
         raw.reserve(facts.size());
@@ -143,8 +144,8 @@ class Context {
         return check(dp_agree(get(), View(group), raw.data(), raw.size(), milliseconds(timeout)));
     }
 
-    // The same id for every member; `make` runs on the root only and returns nullopt for failure. It must not
-    // throw.
+    // The same new id for every member. `make` runs on the root only; it returns nullopt on
+    // failure, never throws.
     Result<UniqueId> unique_id(const Group& group, const std::function<std::optional<UniqueId>()>& make,
                                Timeout timeout = {}) {
         auto forward = [](void* user, std::uint8_t* id) -> int {
@@ -207,7 +208,7 @@ class Context {
 
     explicit Context(dp_context* raw) : handle_(raw) {}
 
-    // A Group as the C face wants it, for the length of one call.
+    // A Group as the C API takes it, for the duration of one call.
     class View {
      public:
         explicit View(const Group& group)
