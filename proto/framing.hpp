@@ -14,13 +14,13 @@ namespace dp {
 inline constexpr uint32_t kProtocol = 4;
 
 inline constexpr size_t kFrameHeader = 4;
-// A value of DP_MAX_VALUE_BYTES and its key, twice (compare-set), and room for the rest.
+// A value of DP_MAX_VALUE_BYTES and its key, twice (compare-set), plus room for the rest.
 inline constexpr size_t kMaxFrame = 3 * 1024 * 1024;
-// All that an unproven peer may send: a nonce, a proof and a few bytes.
+// All that an unproven peer may send: a nonce, a proof and a few more bytes.
 inline constexpr size_t kMaxHandshakeFrame = 256;
 
-// `following`: bytes that the caller sends behind it as the rest of the frame. protobuf reads the messages in
-// both as one, merged: what many receivers get need not be written for each of them.
+// `following`: bytes that the caller sends after it, as the rest of the frame. protobuf merges the messages
+// in both parts, so what many receivers get is serialised once.
 template <typename Message>
 std::string to_frame(const Message& message, size_t following = 0) {
     std::string body = message.SerializeAsString();
@@ -30,7 +30,7 @@ std::string to_frame(const Message& message, size_t following = 0) {
     return body.insert(0, header, kFrameHeader);
 }
 
-// The length in a header of kFrameHeader bytes, or nullopt where it is over the limit.
+// The length in a header of kFrameHeader bytes; nullopt if it exceeds the limit.
 inline std::optional<size_t> frame_length(const unsigned char* header, size_t limit) {
     const size_t n = static_cast<size_t>(header[0]) << 24 | static_cast<size_t>(header[1]) << 16 |
                      static_cast<size_t>(header[2]) << 8 | header[3];

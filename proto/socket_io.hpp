@@ -35,7 +35,7 @@ inline bool receive_exactly(int fd, char* out, size_t size) {
     return true;
 }
 
-// The next frame's body; nullopt where the connection ended or the frame is over the limit.
+// The next frame's body; nullopt if the connection ended or the frame exceeds the limit.
 inline std::optional<std::string> receive_frame(int fd, size_t limit) {
     char header[kFrameHeader];
     if (!receive_exactly(fd, header, sizeof header)) return std::nullopt;

@@ -34,9 +34,8 @@ namespace {
     std::exit(1);
 }
 
-// The same once the step exists. An srun that ended now would leave the step in slurmctld, and with it the
-// allocation's CPUs; so the step is launched, and each of its tasks ends before its program (see
-// node_user_init).
+// The same once the step exists. Ending srun now would leave the step, and the CPUs it holds, in slurmctld.
+// So the step is launched, and each task ends before it becomes its program (see node_user_init).
 void refuse_step(const std::string& why) {
     slurm_error("slurm-dp: %s", why.c_str());
     setenv(kStepVariable, kRefusedStep, 1);

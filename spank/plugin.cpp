@@ -206,8 +206,8 @@ int slurm_spank_task_init(spank_t spank, int, char* argv[]) {
         task_init(spank);
         return 0;
     });
-    // Slurm ignores the error where plugstack.conf says `optional`: the program would run outside of every
-    // world.
+    // With `optional` in plugstack.conf Slurm ignores the error, and the program would run outside
+    // of any world.
     if (done != 0 && state().active) _exit(1);
     return done;
 }

@@ -16,8 +16,7 @@ namespace dp::plugin {
 
 struct Site {
     std::string daemon;  // absolute path of dp-rendezvousd
-    // What makes a node's name the name of its address on the fast network: "-ib0"; "" where it needs
-    // nothing.
+    // The suffix that turns a node's name into its name on the fast network: "-ib0"; "" if none is needed.
     std::string host_suffix;
     std::string tiles_conf = kTilesConf;  // absolute path
     uint32_t dead_after_seconds = 0;      // how long a silent node is waited for; 0: the daemon's default

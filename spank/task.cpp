@@ -127,8 +127,7 @@ Try<void> start_daemon(State& s, const TilePlan* tiles) {
     return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
 }
 
-// The whole step cannot work: end it now instead of letting the other nodes wait for this one until
-// --dp-timeout.
+// The whole step cannot work: end it now, so that the other nodes need not wait until --dp-timeout.
 void end_step(const StepFacts& facts) {
     if (facts.nodes == 1) return;
     signal(SIGTERM, SIG_IGN);  // with which this node's daemon ends its ranks meanwhile

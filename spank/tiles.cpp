@@ -156,8 +156,8 @@ Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVar
     if (!tiles.settled || tiles.plans.empty()) return nullptr;
     for (const auto& [name, value] : tiles.asked)
         if (get(name.c_str()) != value) return nullptr;
-    // Every task comes by here: what has nothing to do is not even called, which would cost a fault of a
-    // page.
+    // Every task comes here. If there is nothing to do, not even the call is made: it would cost
+    // a page fault.
     if (!tiles.shares->to_open.empty()) {
         auto may = require_access(tiles.inventory, tiles.shares->to_open, open_error);
         if (!may) return tl::make_unexpected(may.error());

@@ -17,9 +17,9 @@ struct GpuUseOptions {
     std::string conf = kTilesConf;
 };
 
-// Of the tiles whose devices this process may use; a GPU that is several tiles is told for each. Nothing but
-// `gpus` is set, and nothing where the node has no NVIDIA GPU or no libnvidia-ml. `root`: as of
-// read_inventory.
+// Use of the tiles whose devices this process may open; a GPU that is several tiles is reported for
+// each. Sets only `gpus`, which stays empty if the node has no NVIDIA GPU or no libnvidia-ml.
+// `root`: see read_inventory.
 Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root = "",
                                  const std::string& library = "libnvidia-ml.so.1");
 

@@ -116,8 +116,7 @@ Try<NodePlan> World::start_daemon() {
 }
 
 void World::become_rank(uint32_t rank, const NodePlan& plan) {
-    // A dpctl that is killed takes its ranks along; the daemon does it, too, for those that change their
-    // user.
+    // If dpctl is killed, its ranks die with it. The daemon does the same for ranks that change their user.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);

@@ -22,8 +22,8 @@ struct NvmlDevice {
 };
 
 struct NvmlUse {
-    // Of the last moments, how long a kernel ran and how long memory was read or written; nullopt of a MIG
-    // instance.
+    // The fraction of the last moments in which a kernel ran or memory was accessed; nullopt for
+    // a MIG instance.
     std::optional<uint32_t> busy_percent;
     std::optional<uint32_t> memory_busy_percent;
     uint64_t memory_used = 0;  // bytes

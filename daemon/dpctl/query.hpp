@@ -50,8 +50,8 @@ struct Asker {
     bool in_namespace = false;  // so that other numbers may be his, too
     bool root = false;          // of the machine
 
-    // Whether to connect there, which tells a stranger's step of it. `named`: he has said which step he
-    // means.
+    // Whether to connect there. Connecting tells a stranger that somebody asks about the step. `named`: the
+    // user gave the step's number.
     bool may_try(const RanksSocketName& socket, bool named) const;
 };
 Asker asker_of(std::string_view uid_map, uid_t user);

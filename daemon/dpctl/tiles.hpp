@@ -25,8 +25,8 @@ struct TilesOptions {
 // → exit code: 1 where nothing is known of the node, 2 where tiles.conf has a mistake.
 int show_tiles(const TilesOptions& options);
 
-// In what the inventory and the gres of Slurm's node ("gpu:4,rdu:8") disagree, and what to do; nullopt: in
-// nothing.
+// How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do; nullopt
+// if they agree.
 std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres);
 
 // `uuids` are those of the devices, in their order, "" where one is not known.

@@ -2,11 +2,10 @@
 //
 // How a step ends when one of its ranks did not end well: how soon the others follow. Pure.
 //
-// proctrack/cgroup sends SIGTERM of scancel and preemption to Slurm's tasks only, not to the daemon (only
-// SIGKILL goes to the whole container), so the daemon cannot tell a rank that was killed from a step that was
-// told to end. A death by a signal that asks politely is therefore looked at a moment later, when all ranks
-// may have followed; and where it stands, the others get Slurm's own patience (KillWait) to write their
-// checkpoints.
+// With proctrack/cgroup, scancel and preemption send SIGTERM to Slurm's tasks only, not to the daemon (only
+// SIGKILL goes to the whole container). So the daemon cannot tell a killed rank from a step that was told to
+// end. A death by a signal that asks politely is therefore judged a moment later, when all ranks may have
+// followed. If it stands, the other ranks get Slurm's KillWait to write their checkpoints.
 #pragma once
 
 #include <sys/wait.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's part of the daemon, towards its ranks: who they are, what they ask, and what they are told. See
-// node.hpp.
+// The Node's dealings with its ranks: who they are, what they ask, and what they are told (node.hpp).
 #include <algorithm>
 
 #include "dp/dp.h"

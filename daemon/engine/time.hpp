@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time as the engine sees it: milliseconds since some start. The loop passes the steady clock, tests a
-// number.
+// The engine's time: milliseconds since some start. The loop passes the steady clock, tests a number.
 #pragma once
 
 #include <algorithm>

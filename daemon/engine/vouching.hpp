@@ -6,9 +6,8 @@
 // fails closed: an address that no node of the step has, a node that has left, no answer in time. A pure
 // state machine; the broker owns it.
 //
-// A node is found by its addresses: every relay tells all of them when it joins. An address that several
-// nodes have (of a bridge for virtual machines, say) is asked of each; a connection exists on one of them
-// only.
+// A node is found by its addresses, all of which its relay reports when it joins. If several nodes have an
+// address (of a bridge for virtual machines, say), each of them is asked; the connection exists on only one.
 #pragma once
 
 #include <sys/types.h>

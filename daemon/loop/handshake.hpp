@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a relay and the broker prove to each other that they know the step's secret: challenge and response
-// with HMAC-SHA256 (RFC 2104), a label for each direction so that no proof can be sent back as the other's.
-// Pure.
+// with HMAC-SHA256 (RFC 2104). Each direction has its own label, so that no proof can be reflected. Pure.
 #pragma once
 
 #include <cstdint>

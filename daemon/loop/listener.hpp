@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accepts connections on a listening socket that somebody else bound. Used for the node's ranks and for the
-// broker.
+// Accepts connections on a listening socket that somebody else bound: the ranks' or the broker's.
 #pragma once
 
 #include <event2/event.h>
@@ -36,8 +35,7 @@ class Listener {
  private:
     // A few at a time, so that a flood of connections does not keep the loop from those that it has.
     static constexpr int kBatch = 16;
-    // Out of descriptors or memory: the socket stays readable, and asking at once again would only burn the
-    // CPU.
+    // Without descriptors or memory the socket stays readable, and retrying at once would only burn CPU time.
     static constexpr Time kPause{100};
 
     OnAccept on_accept_;

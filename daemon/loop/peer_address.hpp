@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The numeric addresses of a connected TCP socket's two ends, for messages and for telling a node its own
-// address.
+// The numeric addresses of both ends of a TCP connection, for messages and to tell a node its own address.
 #pragma once
 
 #include <arpa/inet.h>

@@ -9,9 +9,8 @@
 
 namespace dp {
 
-// The owner of the established connection whose near end is `ends.client`. The kernel answers at once. One
-// that is closing or half-closed belongs to nobody here: its process may have gone, and another may get its
-// port.
+// The owner of the established connection whose near end is `ends.client`. The kernel answers at once. A
+// closing or half-closed connection has no owner: its process may be gone, and another may get its port.
 SocketOwner owner_of_client(const SocketEnds& ends);
 
 }  // namespace dp

@@ -23,8 +23,7 @@
 
 namespace dp {
 
-// Connections that were let in: two of each rank are PyTorch's own use, the rest is for programs that open
-// more.
+// The limit on accepted connections. PyTorch uses two per rank; the rest is for programs that open more.
 inline constexpr size_t kTorchClientsARank = 8;
 inline constexpr size_t kMoreTorchClients = 256;
 // Who has this much to read is neither answered nor listened to until it has read.

@@ -300,8 +300,8 @@ void TorchStore::stop_waiting(TorchClient id, Client& client) {
     client.awaited.clear();
 }
 
-// The key has come: to all that wait for it, or as an element of a queue to the first that waits for nothing
-// else.
+// The key exists now: wakes all that wait for it or, for an element of a queue, the first that waits
+// for nothing else.
 void TorchStore::wake(const std::string& key, bool only_one) {
     auto entry = waiting_.find(key);
     if (entry == waiting_.end()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time that this process has lived through: while it is stopped (scontrol suspend, SIGSTOP) no deadline comes
-// nearer. Stops that are shorter than kStoodStill look like a slow machine and do count.
+// Time that this process has lived through: deadlines do not come nearer while it is stopped (scontrol
+// suspend, SIGSTOP). Stops shorter than kStoodStill look like a slow machine and do count.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace dp {
 inline constexpr std::chrono::milliseconds kStoodStill{3000};
 inline constexpr std::chrono::milliseconds kAwakeSlice{1000};
 
-// A clock that is asked at least every second while the process lives; who has not asked for kStoodStill was
-// stopped.
+// A clock that must be read at least once a second. A longer pause than kStoodStill means: the
+// process was stopped.
 class AwakeClock {
  public:
     explicit AwakeClock(std::chrono::milliseconds steady) : last_(steady) {}
 
-    // `steady`: of the system's steady clock, never less than before.
+    // `steady`: the system's steady clock, never less than before.
     std::chrono::milliseconds at(std::chrono::milliseconds steady) {
         if (steady - last_ >= kStoodStill) stopped_ += steady - last_;
         last_ = steady;
@@ -35,8 +35,8 @@ inline std::chrono::milliseconds steady_now() {
         std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// `wait` waits at most as long as it is told and says whether what it waits for is there. -> the same of the
-// whole. A slice that took kStoodStill longer than it should does not count.
+// `wait` waits at most as long as it is told and says whether what it waits for is there. Returns the same
+// for the whole wait. A slice that took kStoodStill longer than it should does not count.
 template <typename Wait, typename Now = std::chrono::milliseconds (*)()>
 bool wait_awake(std::chrono::milliseconds time, Wait wait, Now now = steady_now) {
     for (;;) {

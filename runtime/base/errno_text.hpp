@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words for an errno, with the remedy where there is one that holds wherever it happens. Used in messages
-// by the plugin, the daemon and libdp.
+// The text for an errno, with a remedy if there is one that always holds. For messages of the plugin, the
+// daemon and libdp.
 #pragma once
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Results as values, for the plugin, the daemon, dpctl and libdp. A failure is one line for a person: what
+// Results as values, for the plugin, the daemon, dpctl and libdp. A failure is one line for the user: what
 // was tried, where, and what to do.
 #pragma once
 

@@ -12,7 +12,7 @@
 
 namespace dp {
 
-// A whole decimal number and nothing else, else nullopt.
+// A decimal number and nothing else, or nullopt.
 template <typename Integer>
 std::optional<Integer> parse_number(std::string_view text) {
     Integer value{};
@@ -33,7 +33,7 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
     }
 }
 
-// Plain text for one log line: everything that is not printable ASCII becomes '?', and long texts are cut.
+// Plain text for one log line: replaces everything except printable ASCII by '?', and cuts long texts.
 inline std::string printable(std::string_view text, size_t limit = 200) {
     std::string out(text.substr(0, limit));
     for (char& c : out)

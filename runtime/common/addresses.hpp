@@ -11,15 +11,15 @@
 
 namespace dp {
 
-// All addresses of a host, IPv4 first. Asks the system's resolver, so it may take as long as that takes.
+// All addresses of a host, IPv4 first. Asks the system's resolver and takes as long as that does.
 Try<std::vector<std::string>> resolve(const std::string& host);
 
-// Those that another host can use: no loopback (Debian's installer maps the host name to 127.0.1.1), no
-// link-local. Pure.
+// The addresses that another host can use: not loopback (Debian's installer maps the host name to 127.0.1.1),
+// not link-local. Pure.
 std::vector<std::string> reachable(std::vector<std::string> addresses);
 
 // The address by which other nodes reach this host: the first usable one that its own name resolves to, else
-// the first of an interface that is up, else, where there is only one node, 127.0.0.1.
+// the first one of an interface that is up, else, if there is only one node, 127.0.0.1.
 Try<std::string> own_address(const std::string& host, uint32_t nodes);
 
 }  // namespace dp

@@ -11,13 +11,13 @@
 
 namespace dp {
 
-// The bytes of a numeric address in network order: 4 for IPv4, 16 for IPv6; nullopt where it is none.
+// The bytes of a numeric address in network order, 4 for IPv4 and 16 for IPv6; nullopt if it is not one.
 std::optional<std::vector<uint8_t>> address_bytes(const std::string& address);
 
 struct Network {
     std::vector<uint8_t> address;  // 4 or 16 bytes, network order
     unsigned prefix = 0;           // bits
-    // Whether a numeric address of the same family lies in it.
+    // Whether it contains a numeric address of the same family.
     bool contains(const std::string& numeric) const;
 };
 

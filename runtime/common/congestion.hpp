@@ -12,10 +12,10 @@
 
 namespace dp {
 
-// BBR, some sites' default, is for long lines. Between nodes its timers, which space the packets, cost more
-// CPU time than the packets; and Linux takes no stream of its for thin (tcp_stream_is_thin() looks for the
-// end of a slow start, which BBR has not), so that it doubles its pause with each packet that is lost. Every
-// kernel has Reno and lets every user choose it. Any other stays as the site wants it.
+// BBR, some sites' default, is made for long-distance links. Between nodes, its pacing timers cost more CPU
+// time than the packets. Also, Linux never treats its streams as thin (tcp_stream_is_thin() looks for the end
+// of slow start, which BBR does not have), so the timeout doubles with each lost packet. Every kernel has
+// Reno and lets every user choose it. Other algorithms stay as the site wants.
 inline void replace_bbr(int fd) {
     constexpr std::string_view kBbr = "bbr", kReno = "reno";
     std::array<char, 16> name{};  // TCP_CA_NAME_MAX of linux/tcp.h

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the daemon says.
+// The daemon's messages.
 constexpr std::string_view kHere = "here", kRanksLeft = "ranks left";
 
 void say(int fd, std::string_view word) {
@@ -26,8 +26,8 @@ void say(int fd, std::string_view word) {
     }
 }
 
-// Whether there may be more to read. The second: the daemon left without having read all that it was told,
-// which the kernel says once, before it hands out what the daemon had said.
+// Whether there may be more to read. ECONNRESET: the daemon left without reading everything; the kernel
+// reports this once, before it delivers what the daemon had said.
 bool is_passing(int error) {
     return error == EINTR || error == ECONNRESET;
 }
@@ -72,7 +72,7 @@ Try<ControlEvent> read_control(std::string_view packet) {
 void send_control(int fd, const ControlEvent& event) {
     const std::string packet = write_control(event);
     if (packet.size() > kMaxControl) return;
-    // A launcher must neither wait for its helper nor die of it.
+    // A launcher must neither wait for the daemon nor die because of it.
     while (send(fd, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
     }
 }

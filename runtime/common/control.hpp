@@ -35,13 +35,13 @@ struct ControlEvent {
     bool operator==(const ControlEvent&) const = default;
 };
 
-// No packet is longer; a list of tiles that does not fit is not told.
+// The maximum size of a packet; a list of tiles that does not fit is left out.
 inline constexpr size_t kMaxControl = 512;
 
 std::string write_control(const ControlEvent& event);
 Try<ControlEvent> read_control(std::string_view packet);
 
-// The launcher's side. Sending never waits; a daemon that is gone is no error.
+// The launcher's side. Never waits; a daemon that is gone is not an error.
 void send_control(int fd, const ControlEvent& event);
 
 // The daemon's side: the packet from which the launcher learns its pid.
@@ -51,23 +51,22 @@ void announce_daemon(int fd);
 std::optional<pid_t> daemon_pid(int fd);
 
 // The daemon's side, before it leaves: the step was to end, and ranks of it may live on where none of its
-// daemons is any more.
+// daemons is left.
 void announce_ranks_left(int fd);
 
-// The launcher's side, once the daemon is gone: whether it has said so. Reads all that it has said.
+// The launcher's side, once the daemon is gone: whether it said so. Reads everything that it said.
 bool ranks_are_left(int fd);
 
-// A descriptor for the daemon's process, or an empty one where it is gone. Looked at in this order: first the
-// pidfd, then whether the daemon still holds its end of `fd`; so a pid that somebody else has by now is never
-// taken for the daemon. Call it before "end" is sent.
+// A pidfd of the daemon, or empty if it is gone. First opens the pidfd, then checks that the daemon still
+// holds its end of `fd`, so that a reused pid is never taken for the daemon. Call it before "end" is sent.
 Fd open_daemon(int fd, pid_t pid);
 
-// How long a launcher waits for the daemon after "end": the broker stays for other nodes' sake
-// (kBrokerLinger), then hands over its last words (kLeavePatience).
+// How long a launcher waits for the daemon after "end": the broker stays for the other nodes (kBrokerLinger),
+// then sends its last messages (kLeavePatience).
 inline constexpr std::chrono::milliseconds kDaemonLeaves{4500};
 
-// Waits until the process is gone, kills it at the deadline, and waits a little more. Waiting on the pidfd
-// rather than on a pipe of the process: descriptors close before a process leaves its cgroup.
+// Waits until the process is gone, kills it at the deadline, and waits a little longer. Waits on the pidfd,
+// not on a pipe of the process: descriptors close before a process leaves its cgroup.
 enum class Ended { gone, killed, stuck };
 Ended wait_until_gone(const Fd& pidfd, std::chrono::milliseconds timeout);
 

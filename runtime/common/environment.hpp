@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The environment as a function, so that what reads it can be tested with another one.
+// The environment as a function, so that code that reads it can be tested with another one.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace dp {
 
 using GetVariable = std::function<std::optional<std::string>(const char*)>;
 
-// This process's own.
+// This process's environment.
 inline std::optional<std::string> get_environment(const char* name) {
     const char* value = std::getenv(name);
     return value ? std::optional<std::string>(value) : std::nullopt;

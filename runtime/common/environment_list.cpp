@@ -36,7 +36,7 @@ namespace {
 
 constexpr size_t kMostEntries = 40000;  // places_ have 16 bits
 
-// FNV-1a (Fowler, Noll, Vo), of names that a user may choose to collide: it costs only him.
+// FNV-1a (Fowler, Noll, Vo). A user who chooses names that collide only slows himself down.
 constexpr uint32_t kHashOfNothing = 2166136261U;
 uint32_t hash_on(uint32_t hash, char next) {
     return (hash ^ static_cast<unsigned char>(next)) * 16777619U;
@@ -54,7 +54,7 @@ size_t EnvironmentList::place_of(std::string_view name, uint32_t hash) const {
     return place;
 }
 
-// Made in some tasks, where every page that is written is one to copy: so it is small, and made in one pass.
+// Some tasks make one, where every written page must be copied first: so it is small, and made in one pass.
 EnvironmentList::EnvironmentList(char** environment) : environment_(environment) {
     size_t count = 0;
     while (environment && environment[count] && count < kMostEntries) ++count;

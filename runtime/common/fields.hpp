@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines of `name=value`: how the plugin, the daemon and dpctl hand small texts to each other on one machine
-// (the daemon's configuration, the node's plan). The plugin links no protobuf, so these do not use it.
+// Lines of `name=value`: the plugin, the daemon and dpctl exchange small texts this way on one machine (the
+// daemon's configuration, the node's plan). The plugin does not link protobuf, so these do not use it.
 #pragma once
 
 #include <map>
@@ -20,10 +20,10 @@ std::string write_fields(const Fields& fields);
 // Fails on a line without '='.
 Try<Fields> read_fields(std::string_view text);
 
-// The value, or "" where the name is missing.
+// The value, or "" if the name is missing.
 std::string field(const Fields& fields, std::string_view name);
 
-// The same of a text that write_fields made, for who needs few of them, fast.
+// The same from a text of write_fields, for callers that need few fields, fast.
 std::string_view field_of(std::string_view text, std::string_view name);
 
 }  // namespace dp

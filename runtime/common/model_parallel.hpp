@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank stands in a world that is divided by tensor, data and pipeline parallelism: pure arithmetic in
-// Megatron-LM's order (megatron/core/parallel_state.py: tensor varies fastest, then data, then pipeline).
-// Used by the plugin for the environment and by libdp for the groups.
+// A rank's place in a world divided by tensor, data and pipeline parallelism: pure arithmetic in
+// Megatron-LM's order (megatron/core/parallel_state.py: tensor varies fastest, then data, then pipeline). The
+// plugin uses it for the environment, libdp for the groups.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ModelParallel {
     uint32_t pipeline = 1;
     bool operator==(const ModelParallel&) const = default;
 
-    // `world` is divisible by tensor * pipeline (judge_step of options.hpp sees to it); data is the rest.
+    // `world` is divisible by tensor * pipeline (judge_step of options.hpp checks); data is the quotient.
     static ModelParallel of_world(uint32_t world, uint32_t tensor, uint32_t pipeline) {
         return {tensor, world / (tensor * pipeline), pipeline};
     }
@@ -27,7 +27,7 @@ struct ModelParallel {
     uint32_t size(Dimension d) const {
         return d == Dimension::tensor ? tensor : d == Dimension::data ? data : pipeline;
     }
-    // How far apart in the world two neighbours of that dimension are.
+    // The distance in the world between neighbours in that dimension.
     uint32_t stride(Dimension d) const {
         return d == Dimension::tensor ? 1 : d == Dimension::data ? tensor : tensor * data;
     }

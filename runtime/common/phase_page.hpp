@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The page in which a rank says what it is doing (dp_phase): a memfd that libdp writes and the node's daemon
-// reads when somebody asks. A change of phase costs the rank a clock and a few stores, no system call.
+// reads on request. A change of phase costs the rank reading a clock and a few stores, and no system call.
 #pragma once
 
 #include <array>
@@ -12,16 +12,16 @@
 
 namespace dp {
 
-// As many as dp_phase_kind has, by its numbers.
+// The number of values of dp_phase_kind.
 inline constexpr size_t kPhases = 5;
 using PhaseTimes = std::array<int64_t, kPhases>;  // nanoseconds by phase
 
-// The file's size, exactly; what stands in it begins at 0.
+// The exact size of the file; its content begins at 0.
 inline constexpr size_t kPhasePageBytes = 4096;
 // The memfd's name, which the daemon looks for before it opens a descriptor of a rank.
 inline constexpr const char* kPhasePageName = "slurm-dp-phases";
 
-// What stands in it, by words. Times are CLOCK_MONOTONIC.
+// Its content, word by word. Times are CLOCK_MONOTONIC.
 struct PhasePage {
     uint64_t version = 0;
     uint64_t sequence = 0;  // odd while the rest is being written
@@ -53,11 +53,11 @@ class SharedPhasePage {
 static_assert(sizeof(SharedPhasePage) == sizeof(PhasePage) && sizeof(PhasePage) <= kPhasePageBytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
-// The daemon's side. A page that is whole, or nothing: whatever the rank does to the file meanwhile.
+// The daemon's side. Returns a consistent page or nothing, whatever the rank does to the file meanwhile.
 std::optional<PhasePage> read_phase_page(int fd);
 
-// How long the rank has been in each phase so far; nothing where the page is not one of ours. Whatever stands
-// in it, no time is negative or longer than now. Pure.
+// How long the rank has been in each phase so far; nothing if the page is not one of ours. Whatever its
+// content, no time is negative or later than now. Pure.
 std::optional<PhaseTimes> phase_times(const PhasePage& page, int64_t now_ns);
 
 }  // namespace dp

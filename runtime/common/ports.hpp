@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which ports a step may use, in order. Pure, and equal on every node of the step: the broker's node binds
-// the first that is free, and a relay finds it by trying the same list.
+// The ports that a step may use, in order. Pure, and equal on every node of the step: the broker's node binds
+// the first free one, and a relay finds it by trying the same list.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,7 @@
 
 namespace dp {
 
-// Where computed candidates lie: below Linux's ephemeral range (32768 up), above the ports of well-known
-// services.
+// The range of computed ports: above well-known services, below Linux's ephemeral range (32768 and up).
 inline constexpr uint16_t kFirstPort = 20000;
 inline constexpr uint16_t kLastPort = 32767;
 inline constexpr size_t kCandidatePorts = 32;
@@ -22,7 +21,7 @@ struct PortRange {
     bool contains(uint16_t port) const { return port >= first && port <= last; }
 };
 
-// What the list is computed from.
+// The inputs of the list.
 struct PortSeed {
     uint32_t job_id = 0;
     uint32_t step_id = 0;
@@ -34,10 +33,10 @@ struct PortSeed {
 std::vector<uint16_t> candidate_ports(const PortSeed& seed);
 
 // The candidates in the order in which a node should try to bind them: those inside the node's own ephemeral
-// range last, because any outgoing connection may own such a port already.
+// range last, because an outgoing connection may own such a port already.
 std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange ephemeral);
 
-// /proc/sys/net/ipv4/ip_local_port_range; {0, 0} where it cannot be read.
+// /proc/sys/net/ipv4/ip_local_port_range; {0, 0} if it cannot be read.
 PortRange read_ephemeral_range();
 
 }  // namespace dp

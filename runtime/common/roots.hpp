@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which members of a group bring a value to a meeting that has several roots: evenly spread over the group,
-// the first member always among them, so that in a world laid out node by node they are on different nodes.
+// Which members of a group bring a value to a meeting with several roots: evenly spread over the group,
+// always including the first member, so that in a world laid out node by node they are on different nodes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline uint64_t place_of_root(uint32_t index, uint32_t roots, uint64_t size) {
     return index * size / roots;
 }
 
-// Which root the member at this place is, if any.
+// The index of the root at this place, if it is one.
 inline std::optional<uint32_t> root_at(uint64_t place, uint32_t roots, uint64_t size) {
     const uint64_t index = (place * roots + size - 1) / size;
     if (index >= roots || place_of_root(static_cast<uint32_t>(index), roots, size) != place)

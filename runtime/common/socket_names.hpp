@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The abstract unix sockets of a step on a node. Everybody there sees the names, so they say which step it is
-// and whose: who looks for his own step need not knock at others'. They prove nothing; the kernel tells who
-// listens (SO_PEERCRED).
+// The abstract unix sockets of a step on a node. Everybody there sees the names, so they include the
+// step and its user: dpctl need not connect to others' steps. Names prove nothing; the kernel tells
+// who listens (SO_PEERCRED).
 #pragma once
 
 #include <sys/types.h>
@@ -23,11 +23,11 @@ struct RanksSocketName {
     std::string text() const;  // "slurm-dp/123.0/1001/5f"
 };
 
-// The name's parts; nullopt: it is another's. Anybody can listen on any name: step and suffix are letters,
-// digits, '.' and '-', and can be printed.
+// The name's parts; nullopt if it is not ours. Anybody can listen on any name: step and suffix consist of
+// letters, digits, '.' and '-', so they are printable.
 std::optional<RanksSocketName> parse_ranks_socket_name(std::string_view name);
 
-// Where the metrics of a step are served: "slurm-dp-metrics/123.0".
+// The socket of a step's metrics: "slurm-dp-metrics/123.0".
 std::string metrics_socket_name(std::string_view step);
 
 }  // namespace dp

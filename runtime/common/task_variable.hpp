@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A variable for a task, and whose word counts where the environment has it already.
+// A variable for a task, and which value wins if the environment has it already.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace dp {
 
 struct TaskVariable {
     enum class Whose {
-        task,   // each task's own: ours, whatever stood there; a warning where the user had set it
-        slurm,  // the same, but Slurm sets it as well, so that what stood there says nothing of the user
-        job,    // the user's is kept
-        ours    // a name that nobody else has (kNamesOfTiles): whatever stood there, without a word
+        task,   // each task's own: ours wins, with a warning if the user had set it
+        slurm,  // the same, but Slurm sets it as well, so an existing value says nothing about the user
+        job,    // the user's wins
+        ours    // a name that only we use (kNamesOfTiles): ours wins, silently
     };
     std::string name;
     std::string value;

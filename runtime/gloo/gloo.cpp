@@ -22,8 +22,7 @@
 namespace dp {
 namespace {
 
-// Once every rank is there, connecting is a matter of milliseconds: this bounds nodes that cannot reach each
-// other.
+// Once every rank is there, connecting takes milliseconds. This bounds nodes that cannot reach each other.
 constexpr std::chrono::milliseconds kConnectTimeout = std::chrono::seconds(30);
 // A collective waits for the slowest rank, which may be loading data or evaluating alone. A rank that dies is
 // noticed at once through its sockets; this is for a node that falls silent. PyTorch's Gloo waits as long.

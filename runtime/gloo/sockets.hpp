@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The TCP connections of this process, found by looking: Gloo does not tell which are its own.
+// This process's TCP connections, found by comparing: Gloo does not tell which ones are its own.
 #pragma once
 
 #include <chrono>
@@ -8,22 +8,22 @@
 
 namespace dp {
 
-// Descriptor -> inode, so that a number that was closed and used again is not taken for the same connection.
+// Descriptor -> inode, so that a reused descriptor number is not taken for the same connection.
 using ConnectedSockets = std::map<int, unsigned long>;
 
 ConnectedSockets connected_sockets();
 
-// What `after` has and `before` had not.
+// The connections in `after` that are not in `before`.
 ConnectedSockets added(const ConnectedSockets& before, const ConnectedSockets& after);
 
-// How long a read or a write that blocks may wait.
+// Limits how long a blocking read or write may wait.
 void limit_waits(const ConnectedSockets& sockets, std::chrono::milliseconds most);
 
 // See common/congestion.hpp.
 void replace_bbr(const ConnectedSockets& sockets);
 
-// Ends both directions of those that are still the same: reads and writes on them fail at once, in all
-// threads. They stay open.
+// Shuts down both directions of connections that are still the same: reads and writes on them fail at once,
+// in all threads. They stay open.
 void shut_down(const ConnectedSockets& sockets);
 
 }  // namespace dp

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's conversation with its node's daemon: one socket, any number of calls at once. The C face
-// (libdp.cpp) is a thin layer over this.
+// A rank's connection to its node's daemon: one socket, any number of concurrent calls. The C API (libdp.cpp)
+// is a thin layer over this.
 //
-// Who reads: a call that is alone reads for itself, so that no other thread must be started and woken for it
-// (a rank that only wants an id has no thread of libdp's). With the first dp_on_event or the second call at
-// once a thread takes over for good; only there call-backs run.
+// A call that is alone reads its answer itself, so that no thread must be started and woken for it (a rank
+// that only wants an id has no libdp thread). With the first dp_on_event or the second concurrent call, a
+// thread takes over for good; only that thread runs call-backs.
 #pragma once
 
 #include <chrono>
@@ -44,21 +44,21 @@ class Client {
     // Sends the request (its id is set here) and waits for the reply. Thread-safe.
     Call<wire::Reply> call(wire::Request request, std::chrono::milliseconds timeout);
 
-    // This rank's communicator stands.
+    // Reports that this rank's communicator is ready.
     void tell_ready();
 
-    // How far its training is. Waits for nothing: where the daemon reads slowly it is left out.
+    // Reports the training step. Never waits: skipped if the daemon reads slowly.
     void tell_progress(uint64_t step);
 
-    // What it does from now on. But for the first time no more than a clock and a few stores.
+    // Enters a phase. Except for the first time, reads a clock and makes a few stores.
     Call<void> enter_phase(dp_phase_kind phase);
 
-    // What the daemon tells unasked, from now on also while no call is made. What it has told so far is told
-    // on the calling thread.
+    // The daemon's events, from now on also when no call is in progress. Earlier events are delivered on
+    // the calling thread.
     Events& listen();
     void forget(uint64_t watch) { events_.forget(watch); }
 
-    // The number of the next meeting of a group, counted in this rank.
+    // The number of this rank's next collective in a group.
     uint64_t next_sequence(const std::string& group, const std::vector<uint32_t>& members);
 
  private:
@@ -81,7 +81,7 @@ class Client {
     std::deque<StepEvent> news_;  // read by a call, not told yet
     std::map<uint64_t, Pending*> pending_;
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
-    // Not used before by an earlier process of this task, whose answers may still be on their way.
+    // Differs from the ids of an earlier process of this task, whose answers may still be under way.
     uint64_t next_id_ = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     size_t calls_ = 0;  // in progress; the destructor waits for none
     std::condition_variable idle_;

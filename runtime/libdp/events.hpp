@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who wants to hear of deaths, and what there was to hear. Thread-safe.
+// Subscriptions to events, and the events so far. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class Events {
  public:
     using Callback = std::function<void(const StepEvent&)>;
 
-    // Tells it what has happened so far.
+    // Delivers the events so far to it.
     uint64_t add(Callback callback);
-    // When this returns the call-back is not running, unless this is called from inside of it.
+    // Once this returns, the call-back is not running, unless this is called from inside it.
     void forget(uint64_t watch);
-    // Tells all. Nothing that happens after the end is news.
+    // Delivers an event to all. Nothing is delivered after the end of the step.
     void happen(const StepEvent& event);
 
  private:

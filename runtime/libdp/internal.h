@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What libdp offers its own parts (libdp-nccl, libdp-gloo) and nobody else: symbol version DP_PRIVATE_0.1.
+ * What libdp offers only to its own parts (libdp-nccl, libdp-gloo): symbol version DP_PRIVATE_0.1.
  */
 #ifndef DP_INTERNAL_H
 #define DP_INTERNAL_H
@@ -14,7 +14,7 @@ extern "C" {
 /* Sets dp_last_error of the calling thread and returns the status. */
 dp_status dp_internal_fail(dp_status status, const char* message);
 
-/* This rank's communicator stands: for the waterfall. */
+/* This rank's communicator is ready: for the waterfall. */
 void dp_internal_ready(dp_context* context);
 
 #ifdef __cplusplus

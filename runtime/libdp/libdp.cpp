@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C face of libdp (dp/dp.h): arguments in, a status and a line out. No exception leaves it.
+// libdp's C API (dp/dp.h): arguments in, a status and a line out. No exception leaves it.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -78,7 +78,7 @@ dp_status too_large() {
 
 std::chrono::milliseconds deadline(const dp_context* context, int64_t timeout_ms) {
     if (timeout_ms == DP_TIMEOUT_DEFAULT) return context->environment.timeout;
-    // Beyond some weeks a deadline is none, and the sum with a clock would overflow.
+    // A limit, because the sum with a clock must not overflow.
     return std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
 }
 
@@ -125,7 +125,7 @@ bool is_root(const GroupView& group, uint32_t roots) {
     return group.place && dp::root_at(*group.place, roots, group.size);
 }
 
-// Arrives at the group's next meeting.
+// Takes part in the group's next collective.
 dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::wire::Arrive how,
                                int64_t timeout_ms) {
     dp::wire::Request request;
@@ -137,7 +137,7 @@ dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::
     return call(context, std::move(request), timeout_ms);
 }
 
-// The same; yields the roots' values, one after the other.
+// The same; returns the roots' values in order.
 dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, uint32_t roots, const void* data,
                                size_t size, int64_t timeout_ms) {
     dp::wire::Arrive how;
@@ -307,7 +307,7 @@ dp_status dp_unique_ids(dp_context* context, const dp_group* group, size_t count
                                               std::to_string(count));
         const auto roots = static_cast<uint32_t>(count);
         uint8_t made[DP_UNIQUE_ID_BYTES] = {};
-        // A root that cannot make an id arrives all the same, empty-handed: so the others learn it at once.
+        // A root that cannot make an id arrives anyway, without one, so that the others learn it at once.
         const bool have = is_root(members, roots) && make_id(user, made) == 0;
         auto reply = meet(context, members, roots, made, have ? sizeof made : 0, timeout_ms);
         if (!reply) return failed(reply.error());

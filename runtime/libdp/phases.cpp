@@ -36,7 +36,7 @@ Try<void> Phases::make() {
     Fd file(memfd_create(kPhasePageName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file) return no_page("memfd_create");
     if (ftruncate(file.get(), static_cast<off_t>(kPhasePageBytes)) != 0) return no_page("ftruncate");
-    // A page that went away under the mapping would end this process.
+    // A page that vanished under the mapping would kill this process.
     if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return no_page("F_ADD_SEALS");
     void* mark = map(kMarkBytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this rank is doing (dp_phase), in a page that its node's daemon reads (common/phase_page.hpp).
+// This rank's phase (dp_phase), in a page that its node's daemon reads (common/phase_page.hpp).
 #pragma once
 
 #include <atomic>
@@ -26,21 +26,21 @@ class Phases {
         ours,
         parents  // this process is a fork of the one that made it: it must be left alone
     };
-    // Costs no system call.
+    // Makes no system call.
     Page page() const {
         const unsigned char* mark = mark_.load(std::memory_order_acquire);
         if (!mark) return Page::none;
         return *mark == 1 ? Page::ours : Page::parents;
     }
-    // Makes the page if there is none. Thread-safe; fails where there is none to be had. -> its descriptor,
-    // the first time: the daemon must be told.
+    // Enters a phase; makes the page if there is none. Thread-safe; fails if there is no memory or descriptor
+    // for it. Returns its descriptor the first time: the daemon must be told.
     Try<std::optional<int>> enter(uint64_t phase);
 
  private:
     std::mutex mutex_;
     Fd file_;
     SharedPhasePage* page_ = nullptr;
-    // 1, and by the kernel zeroed in a fork (MADV_WIPEONFORK): asking for the pid is a system call.
+    // 1; the kernel zeroes it in a fork (MADV_WIPEONFORK). Asking for the pid would be a system call.
     std::atomic<unsigned char*> mark_{nullptr};
 
     Try<void> make();

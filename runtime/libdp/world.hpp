@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the environment of a rank to its world: pure, and the reverse of common/task_environment.cpp.
+// From a rank's environment to its world: pure, and the reverse of common/task_environment.cpp.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ends something once that may hang while it ends (NCCL's communicator with a peer that is gone): in a thread
-// of its own, and where that takes too long, for good. Thread-safe. Knows nothing of NCCL, so that it is
-// tested without.
+// Aborts something, once, that may hang in doing so (NCCL's communicator with a dead peer): in a
+// thread of its own, and if that takes too long, for good. Thread-safe. Independent of NCCL, so that
+// it can be tested without.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,15 @@ namespace dp {
 
 class AbortGuard {
  public:
-    // `abort` runs at most once; `give_up` where it has not returned after `patience`.
+    // `abort` runs at most once; `give_up` runs if it has not returned after `patience`.
     AbortGuard(std::function<void()> abort, std::function<void()> give_up, std::chrono::milliseconds patience)
         : abort_(std::move(abort)), give_up_(std::move(give_up)), patience_(patience) {}
     ~AbortGuard() { release(); }
     AbortGuard(const AbortGuard&) = delete;
     AbortGuard& operator=(const AbortGuard&) = delete;
 
-    // Begins to abort and returns at once; where the system has no thread for it, it gives up at once. After
-    // release: nothing.
+    // Starts the abort and returns at once; gives up at once if the system has no thread for it. Does
+    // nothing after release.
     void fire() {
         std::lock_guard lock(mutex_);
         if (released_ || watching_.joinable()) return;
@@ -41,8 +41,8 @@ class AbortGuard {
         }
     }
 
-    // From now on `abort` does not begin any more, and one that has begun has ended. → whether there was
-    // none.
+    // After this, `abort` no longer starts, and one that had started has finished. Returns whether
+    // there was none.
     bool release() {
         {
             std::lock_guard lock(mutex_);

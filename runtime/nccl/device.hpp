@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which CUDA device this thread uses, asked of the driver: libdp-nccl links no CUDA runtime, of which a
+// The CUDA device of this thread, from the driver: libdp-nccl does not link the CUDA runtime, because a
 // program may have its own.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace dp {
 
-// The PCI bus id of the calling thread's current device, "0000:17:00.0"; "" where there is no driver or no
+// The PCI bus id of the calling thread's current device, "0000:17:00.0"; "" if there is no driver or no
 // current device. Thread-safe.
 inline std::string current_device() {
     // From cuda.h: CUresult and CUdevice are ints, 0 is success.

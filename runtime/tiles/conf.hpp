@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tiles.conf, in which a site says what its nodes' tiles are where they cannot be detected, or are to be
-// others. A line for each kind of node; words NAME=VALUE; # begins a comment:
+// tiles.conf, in which a site describes its nodes' tiles if they cannot be detected or should differ. One
+// line per kind of node, with words NAME=VALUE; # begins a comment:
 //
 //   nodes=sn30-[01-02] vendor=sambanova gres=rdu devices=8 tiles-per-device=8 tiles-per-unit=64
 //   nodes=dawn-[001-256] vendor=intel devices=4 tiles-per-device=2 numa=0,0,1,1
@@ -29,7 +29,7 @@
 
 namespace dp {
 
-// What a file says of one node; nullopt where it does not name that node. All lines are checked: a mistake in
+// What a file says about one node; nullopt if it does not name that node. All lines are checked: a mistake in
 // any is a failure. `path` is for messages.
 Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const std::string& path,
                                                   std::string_view node);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job or a step was given of a node's generic resources, as Slurm writes it for people (`scontrol show
-// job -d`) and in gres_detail_str of its API: "gpu:a100:2(IDX:0,3),rdu_tile:4(IDX:8-11),license(CNT:2)".
-// Source of the form: gres_ctld_job_build_details of Slurm's src/slurmctld/gres_ctld.c.
+// A job's or step's generic resources on a node, as Slurm writes them for people (`scontrol show job -d`) and
+// in gres_detail_str of its API: "gpu:a100:2(IDX:0,3),rdu_tile:4(IDX:8-11),license(CNT:2)". The format is
+// that of gres_ctld_job_build_details in Slurm's src/slurmctld/gres_ctld.c.
 #pragma once
 
 #include <cstdint>
@@ -15,55 +15,55 @@
 
 namespace dp {
 
-// Highest index that is taken for one: a guard against "IDX:0-4294967295".
+// The highest valid index: a guard against "IDX:0-4294967295".
 inline constexpr uint32_t kMaxGresIndex = 65535;
 
 struct GresUnits {
     std::string name;  // "gpu"
     std::string type;  // "a100"; "" where it has none
     uint64_t count = 0;
-    // Which ones, ascending; nullopt where Slurm counts them only (no File= in gres.conf), or says only how
+    // The indices, ascending; nullopt if Slurm only counts the gres (no File= in gres.conf), or only says how
     // much of each is given (shard and mps since 23.11: "shard:2(1/4,1/4)"; before, fewer indices than
-    // `count`). Slurm cuts the list at 127 characters: then, too, they are fewer.
+    // `count`). Slurm cuts the list at 127 characters; then, too, there are fewer.
     std::optional<std::vector<uint32_t>> indices;
 
     bool operator==(const GresUnits&) const = default;
 };
 
-// Of one node. An empty text is nothing given; "" and "N/A" for indices are none of them.
+// Parses one node's. An empty text means nothing given; "" and "N/A" mean no indices.
 Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text);
 
-// The same as text again.
+// The reverse.
 std::string gres_detail(const std::vector<GresUnits>& given);
 
-// What the nodes of a job were given, as one line that the launcher sends them: neighbours with the same
-// together, "gpu[01-02]=gpu:4(IDX:0-3);gpu03=gpu:2(IDX:0-1)". Nodes without any are left out.
+// The gres of all nodes of a job, as one line that the launcher sends them, folding neighbours with the same:
+// "gpu[01-02]=gpu:4(IDX:0-3);gpu03=gpu:2(IDX:0-1)". Nodes without any are left out.
 struct NodeGres {
     std::string node;
     std::string detail;
 };
 std::string write_job_gres(const std::vector<NodeGres>& nodes);
 
-// The detail of one node in it; "" where it is not there.
+// One node's detail in it; "" if it is not there.
 Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node);
 
-// How many units of one gres a step's request names ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2"
-// or "gres/rdu=2"), of all types; nullopt where it does not name the gres.
+// The number of units of one gres in a step's request ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2"
+// or "gres/rdu=2"), of all types; nullopt if it does not name the gres.
 std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres);
 
-// What a step asks for of the gres that Slurm tells no node of (of GPUs it does), or its job where it asks
-// for none; as one word that the launcher sends its nodes.
+// A step's request, or its job's if it has none, for gres other than GPUs, which Slurm does not tell the
+// nodes; as one word that the launcher sends them.
 struct StepGres {
     std::string per_node;  // as in requested_units
     std::string per_task;
-    // How many it was given on a node with so many of its tasks.
+    // The number of units that it got on a node with that many of its tasks.
     uint64_t units_on_node(std::string_view gres, uint64_t tasks) const;
 };
 std::string write_step_gres(const StepGres& step);
 StepGres read_step_gres(std::string_view text);
 
-// How many units of one gres a node has, of all types, in what Slurm writes of the node
-// ("gpu:a100:4(S:0-1),rdu:8"); nullopt where it has none.
+// The number of units of one gres that a node has, of all types, in Slurm's text about the node
+// ("gpu:a100:4(S:0-1),rdu:8"); nullopt if it has none.
 std::optional<uint64_t> configured_units(std::string_view node_gres, std::string_view gres);
 
 }  // namespace dp

@@ -67,8 +67,7 @@ Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const T
 
 constexpr std::string_view kNoBinding = "none";
 
-// How Slurm binds each task to GPUs: "per_task:1", or kNoBinding where the user wants none; "" where nobody
-// says.
+// How Slurm binds each task to GPUs: "per_task:1", kNoBinding if the user wants none, "" if nobody says.
 std::string_view binding_of_gpus(const TileFacts& facts) {
     constexpr std::string_view kGres = "gres/";  // since 23.11
     constexpr std::string_view kGpu = "gpu:";

@@ -53,8 +53,8 @@ Try<Surroundings> surroundings_of_gpu(const std::string& root, const Gpu& gpu) {
 // nullopt where the node is a processor. `node` is its folder.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder, uint32_t node) {
     const auto text = read_text(folder + "/properties");
-    // A process whose device cgroup keeps it from a GPU may not know where that is: node_show of
-    // kfd_topology.c.
+    // If a device cgroup keeps the process from a GPU, it cannot read where that is
+    // (node_show, kfd_topology.c).
     if (!text)
         return fail(text.error().message +
                     "; where a device cgroup hides some of the GPUs, they cannot be counted: ask outside of "

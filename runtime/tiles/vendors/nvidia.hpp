@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How NVIDIA's driver names what it has, for those that ask NVIDIA's library as well (dpctl).
+// The names that NVIDIA's driver uses, also for callers that ask NVIDIA's library (dpctl).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct MigInstance {
     uint32_t ci = 0;   // compute instance
 };
 
-// The instance's file in /dev, which an inventory has; below `root` lies the /proc that says it.
+// The instance's file in /dev, as in an inventory; `root` is the folder with /proc, which names it.
 Try<std::string> mig_file(const std::string& root, const MigInstance& instance);
 
 }  // namespace dp
