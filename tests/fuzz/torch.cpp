@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PyTorch's store: records of client, length, bytes. Whatever four clients send in whatever portions, they
-// make progress or are closed, and what is kept stays below its limit and is gone with them where it was
-// theirs.
+// PyTorch's store: records of client, length, bytes. Whatever four clients send, in whatever portions: they
+// make progress or are closed, the store stays below its limit, and what belonged to a client goes with it.
 #include <set>
 
 #include "target.hpp"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bfloat16 on the host: the upper half of a float32, so that it has its range and 8 bits of its precision.
-// Tensors of Type::bf16 hold it; the CPU device and the tests convert. CUDA code reads the same bits as
-// __nv_bfloat16.
+// bfloat16 on the host: the upper half of a float32, with its range and 8 bits of its precision. Tensors of
+// Type::bf16 hold it; the CPU device and the tests convert. CUDA code reads the same bits as __nv_bfloat16.
 #ifndef TRAINER_BASE_BFLOAT16_HPP
 #define TRAINER_BASE_BFLOAT16_HPP
 

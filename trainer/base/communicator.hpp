@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of the other ranks. The kinds: a single rank (below), Gloo between CPUs
-// (gloo.cpp), memory that the ranks of a node share with Gloo between nodes (node_communicator.cpp), NCCL
-// between GPUs (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
+// The collectives of the training loop. Implementations: a single rank (below), Gloo between CPUs (gloo.cpp),
+// shared memory within a node with Gloo between nodes (node_communicator.cpp), NCCL between GPUs
+// (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
 #ifndef TRAINER_BASE_COMMUNICATOR_HPP
 #define TRAINER_BASE_COMMUNICATOR_HPP
 
@@ -25,36 +25,37 @@ class Communicator {
     virtual std::string_view name() const = 0;  // "single", "gloo", "node-memory" or "nccl"
     virtual std::int64_t rank() const = 0;
     virtual std::int64_t size() const = 0;
-    // In place, on every rank, in the same order, on tensors of the device that the communicator was made
-    // for: f32, f64 or i64. The result has the same bits on every rank.
+    // In place. Every rank calls, in the same order, with tensors of the communicator's device: f32, f64 or
+    // i64. The result has the same bits on every rank.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
-    // A sum of few f64 numbers that is asked for often, also while those of start_sum() go on.
+    // A sum of few f64 numbers, needed often, also while asynchronous sums are in progress.
     virtual Result<void> sum_few(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
 
-    // In place, of any type: a rank brings its part of the tensor (partition.hpp) and then has those of all.
-    // Every rank calls, in the same order as the others; no sum goes on meanwhile.
+    // In place, of any type: each rank contributes its part of the tensor (partition.hpp) and gets
+    // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
-    // The same as a sum, but it may go on while the caller computes: nobody touches the tensor before
-    // finish_sums(). Every rank starts the same ones in the same order, also among what it reduces between.
+    // An asynchronous sum: it may run while the caller computes, and nobody touches the tensor
+    // before finish_sums(). Every rank starts the same sums in the same order, also relative to
+    // its other collectives.
     virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
-    // The same for several, together where that is cheaper than one after the other.
+    // The same for several tensors, together if that is cheaper.
     virtual Result<void> start_sums(std::span<const Tensor> tensors) {
         for (const Tensor& tensor : tensors)
             if (auto started = start_sum(tensor); !started) return started;
         return {};
     }
-    // Waits for all that were started (what the device does next comes after them).
+    // Waits for all of them (what the device does next comes after them).
     virtual Result<void> finish_sums() { return {}; }
-    // Where the sum of a tensor is then: in itself, or, where ranks of a node share memory, in one for all of
-    // them, and what is in the tensor means nothing.
+    // The tensor that then holds the sum: the tensor itself, or, if the ranks of a node share memory, one
+    // that they share; the original's content is then undefined.
     virtual Tensor sum_of(const Tensor& tensor) { return tensor; }
 
-    // Where the ranks of each node have one copy of what Device::make_of_node() makes, and of sums: this
-    // rank's share. On all ranks, or on none.
+    // This rank's share, if the ranks of each node keep one copy of the sums and of what
+    // Device::make_of_node() makes. Set on all ranks or on none.
     virtual std::optional<NodeShare> node_share() const { return std::nullopt; }
-    // What ranks of this node have written there is seen by all of them. Every rank calls.
+    // A barrier of the node's ranks: afterwards all of them see what they wrote there. Every rank calls.
     virtual Result<void> meet_on_node() { return {}; }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that are still there, and whole, after the machine has crashed. Of a full disk they tell.
+// Files that survive a crash of the machine, whole. They report a full disk.
 #ifndef TRAINER_BASE_DURABLE_HPP
 #define TRAINER_BASE_DURABLE_HPP
 
@@ -14,13 +14,13 @@
 
 namespace dp::trainer {
 
-// A file that is written from its beginning to its end.
+// A file that is written sequentially.
 class DurableFile {
  public:
     // An existing file is emptied.
     static Result<DurableFile> create(const std::filesystem::path& file);
     Result<void> write(const void* data, std::size_t bytes);
-    // What was written is on the disk now; the file's name is not, see make_durable().
+    // Syncs the contents to disk, but not the file's name: see make_durable().
     Result<void> finish();
 
  private:
@@ -32,7 +32,7 @@ class DurableFile {
 
 Result<void> write_durably(const std::filesystem::path& file, std::string_view text);
 
-// What has been made, renamed or removed in the directory stays so.
+// Syncs what was created, renamed or removed in the directory.
 Result<void> make_durable(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer

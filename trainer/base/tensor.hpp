@@ -57,8 +57,8 @@ class Tensor {
     std::int64_t elements() const { return elements_of(shape_); }
     std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
 
-    // The first element, in the device's memory. T must be the tensor's own type; bf16's is Bfloat16
-    // (bfloat16.hpp).
+    // The first element, in device memory. T must be the tensor's type; for bf16 it is
+    // Bfloat16 (bfloat16.hpp).
     template <typename T>
     T* data() const {
         return reinterpret_cast<T*>(static_cast<std::byte*>(memory_.get()) + offset_);

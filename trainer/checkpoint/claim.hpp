@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training's claim to its --checkpoint-dir: one training at a time saves itself there, because two would
-// remove each other's unfinished checkpoints and mix their shards. checkpointer.cpp makes one on rank 0.
+// A lock on --checkpoint-dir: only one training at a time saves there, because two would remove each other's
+// unfinished checkpoints and mix their shards. checkpointer.cpp takes it on rank 0.
 //
-// A lock on the directory refuses the second one at once, wherever the file system has such locks. NFS has
-// none, and a lock there that reached all nodes could outlive its node and keep out the very training that
-// is to go on. So the directory also holds a file that names its training: who comes later writes a new one,
-// and the earlier training, which finds it changed before its next save, ends. What a crash leaves of either
-// is in nobody's way.
+// A file lock refuses the second training at once, on file systems that have such locks. NFS has none, and a
+// lock that reached all nodes could outlive its node and keep out the very training that is to resume. So the
+// directory also holds a file that names its training: a later training replaces it, and the earlier one,
+// which finds it changed before its next save, ends. What a crash leaves behind blocks nobody.
 #ifndef TRAINER_CHECKPOINT_CLAIM_HPP
 #define TRAINER_CHECKPOINT_CLAIM_HPP
 
@@ -25,14 +24,14 @@ inline constexpr const char* kClaimFile = ".training";
 
 class Claim {
  public:
-    // Makes the directory where it is missing. An error where another training has it.
+    // Creates the directory if needed. Fails if another training has it.
     static Result<std::unique_ptr<Claim>> make(const std::filesystem::path& directory);
-    // Leaves nothing of it in the directory, and no directory that it has made and nothing was saved in.
+    // Removes the claim, and a directory that it created if nothing was saved there.
     ~Claim();
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
 
-    // An error where another training has come since then: nothing may be written there any more.
+    // Fails if another training has taken over: then nothing may be written there any more.
     Result<void> check() const;
 
  private:

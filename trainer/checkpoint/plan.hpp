@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whether and when a training writes checkpoints: a part of Settings (training.hpp). options.cpp fills it,
-// run.cpp adds the signals.
+// and run.cpp adds the signals.
 #ifndef TRAINER_CHECKPOINT_PLAN_HPP
 #define TRAINER_CHECKPOINT_PLAN_HPP
 
@@ -22,7 +22,7 @@ struct CheckpointPlan {
     std::int64_t every = 0;           // optimizer steps from one to the next; 0: only at the end
     std::int64_t keep = 2;            // how many of the newest stay
     Resume resume = Resume::automatic;
-    // The number of the signal that has asked this rank to stop; 0: none has. Empty: nobody ever asks.
+    // The number of the signal that asked this rank to stop; 0: none so far. Empty: none ever will.
     std::function<int()> stop_signal;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `trainer compile` says at its end: a table for people, a line for programs. Pure; compile.cpp prints
-// them.
+// What `trainer compile` prints at its end: a table for people, and a line of JSON. Pure;
+// compile.cpp prints them.
 #ifndef TRAINER_COMMANDS_COMPILE_REPORT_HPP
 #define TRAINER_COMMANDS_COMPILE_REPORT_HPP
 
@@ -15,7 +15,7 @@
 
 namespace dp::trainer {
 
-// none: not kept, because a run makes it as fast; kept: it was there, and fits.
+// none: not kept, because a run makes it as fast; kept: the existing entry is good; now: just made.
 enum class Made { none, kept, now };
 
 struct CompileResult {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer report`: a table of runs from the files that they left. main.cpp calls it; run_table.cpp has the
-// arithmetic.
+// `trainer report`: a table of runs from the files that they left. Called by main.cpp;
+// run_table.cpp calculates.
 #ifndef TRAINER_COMMANDS_REPORT_RUNS_HPP
 #define TRAINER_COMMANDS_REPORT_RUNS_HPP
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file of an entry of the cache: a description in JSON, then blocks of raw numbers, all of it with
-// checksums. cache.cpp puts such files into place and finds them. What is not as it was written is an error
-// with the reason alone, such as "cut short"; nobody needs an entry, so the work is done again.
+// The file of a cache entry: a description in JSON, then blocks of raw numbers, all with checksums. cache.cpp
+// places and finds these files. If something is wrong with one, the error is just the reason, such as "cut
+// short"; the work is then simply done again.
 //
 // Layout: "dpcache2", the length of the description and its CRC-32 (8 bytes each, little-endian), the
 // description, and each block at the next multiple of 4096 bytes.
@@ -23,7 +23,7 @@ namespace dp::trainer {
 
 using Block = std::span<const std::uint8_t>;
 
-// An error of the system's is the whole line.
+// A system error is the whole message.
 Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
                          const nlohmann::json& content, std::span<const Block> blocks);
 
@@ -38,7 +38,8 @@ class Entry {
     std::int64_t bytes() const { return bytes_; }      // of the file
     std::int64_t written() const { return written_; }  // seconds since 1970
 
-    // Not mapped: where another node replaces a file on NFS, touching its old pages would end the process.
+    // Read, not mapped: if another node replaced the file on NFS, touching its old pages would
+    // kill the process.
     Result<std::vector<std::uint8_t>> read(std::size_t block) const;
 
  private:

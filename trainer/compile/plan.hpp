@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `trainer compile` has found out about a model with a batch on a device, as an entry of the cache: the
-// memory that it needs, how long a step takes, and the choices that were fastest. compile.cpp makes it,
-// compiled.cpp brings it to a run.
+// What `trainer compile` measured for a model, a batch and a device, as a cache entry: the memory it needs,
+// the time of a step, and the fastest choices. compile.cpp makes it, compiled.cpp hands it to a run.
 #ifndef TRAINER_COMPILE_PLAN_HPP
 #define TRAINER_COMPILE_PLAN_HPP
 
@@ -20,7 +19,7 @@
 
 namespace dp::trainer {
 
-// All of a rank that trains alone; with others it needs no more.
+// For a rank that trains alone; with others it needs no more.
 struct Plan {
     MemoryNeeds needs;         // worked out, by part
     std::int64_t peak = 0;     // bytes of the device that a training took, measured
@@ -42,11 +41,11 @@ struct PlanCase {
 };
 CacheKey plan_key(const PlanCase& the_case, const std::string& build);
 
-// Pure. Nothing where the JSON is no plan.
+// Pure. Nothing if the JSON is not a plan.
 nlohmann::json json_of(const Plan& plan);
 std::optional<Plan> plan_of(const nlohmann::json& json);
 
-// Pure: memory_problem() by the peak that was measured, of a rank that shared nothing.
+// Pure: memory_problem() for the measured peak of a rank that shared nothing.
 std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& the_case,
                                            std::int64_t peak, std::string_view device,
                                            std::int64_t available);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A few steps of a training, to see how long one takes and what memory it needs. compile.cpp and threads.cpp
-// call it.
+// Runs a few training steps to measure their time and memory. Called by compile.cpp and threads.cpp.
 #ifndef TRAINER_COMPILE_STEPS_HPP
 #define TRAINER_COMPILE_STEPS_HPP
 
@@ -13,7 +12,7 @@
 
 namespace dp::trainer {
 
-// Of a rank that trains alone.
+// For a rank that trains alone.
 struct Trial {
     const ModelInfo& info;
     const ModelShape& shape;
@@ -23,12 +22,12 @@ struct Trial {
 
 struct StepTime {
     double seconds;  // the median of a step
-    // The part of the time in which this thread had a CPU: less than 1 where other programs used them, too.
+    // The fraction of time in which this thread had a CPU: less than 1 if other programs used the CPUs, too.
     double share;
 };
 
-// Of as many steps as take `seconds` (3 to 200, after one to warm up); where already the second takes longer,
-// of that one. All that a training allocates is allocated, and given back.
+// Times as many steps as take `seconds` (3 to 200, after a warm-up step); if the second step already takes
+// longer, only that one. Allocates all that a training would, and frees it.
 Result<StepTime> time_steps(const Trial& trial, Device& device, double seconds);
 
 }  // namespace dp::trainer

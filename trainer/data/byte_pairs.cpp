@@ -31,8 +31,7 @@ struct ByteAlphabet {
             if (!printable(byte)) add(byte, character++);
     }
 
-    // The bytes that a token of vocab.bpe stands for. The characters of the alphabet have one or two bytes in
-    // UTF-8.
+    // The bytes of a token of vocab.bpe. The alphabet's characters take one or two bytes in UTF-8.
     std::optional<std::string> decode(std::string_view token) const {
         std::string decoded;
         for (std::size_t i = 0; i < token.size(); ++i) {

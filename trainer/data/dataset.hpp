@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data sets in host memory, as the training loop takes them: samples of equal length with a target each.
-// load.cpp says which; the sources are fashion_mnist.cpp (through idx.cpp), line.cpp, tokens.cpp and
-// segmentation.cpp.
+// Data sets in host memory: samples of equal length, each with a target. load.cpp chooses one; the sources
+// are fashion_mnist.cpp (through idx.cpp), line.cpp, tokens.cpp and segmentation.cpp.
 #ifndef TRAINER_DATA_DATASET_HPP
 #define TRAINER_DATA_DATASET_HPP
 
@@ -30,8 +29,8 @@ struct Samples {
     Matrix features;
     Affine normalise;  // from stored features to what the model sees
     Matrix targets;
-    // The target of a number is the number after it (text: the next token). Then `features` has one number
-    // more than its rows need, and `targets` no bytes of its own.
+    // Each number's target is the next number (text: the next token). `features` then has one more number
+    // than its rows need, and `targets` has no bytes of its own.
     bool next_is_target = false;
 };
 
@@ -48,9 +47,9 @@ inline const std::filesystem::path kFashionMnistDirectory = "/usr/share/datasets
 
 // Images of 28x28 and their classes 0..9 from the four idx files of MNIST, gzipped or not.
 Result<Dataset> load_fashion_mnist(const std::filesystem::path& directory);
-// Whether the directory holds such files (not whether they are sound).
+// Whether the directory has these files (not whether they are sound).
 bool has_fashion_mnist(const std::filesystem::path& directory);
-// The four that load_fashion_mnist() reads; they need not be there.
+// The four files that load_fashion_mnist() reads; they need not exist.
 std::vector<std::filesystem::path> fashion_mnist_files(const std::filesystem::path& directory);
 
 // y = 0.7 x + 0.3 at x = 0, 0.001, ... 0.999; the test samples are the training samples.

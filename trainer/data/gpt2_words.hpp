@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cuts a text into words as GPT-2 does, before its byte-pair merges: words, numbers and other signs, each
-// with the blank before it; the blanks between them; and what English hangs on ('s, 't, ...). Nothing is
-// lost: the words, one after another, are the text. gpt2_tokenizer.cpp calls it.
+// Splits a text into words as GPT-2 does before its byte-pair merges: words, numbers and other signs, each
+// with the blank before it; the blanks between them; and English suffixes ('s, 't, ...). Nothing is lost: the
+// concatenated words are the text. Called by gpt2_tokenizer.cpp.
 #ifndef TRAINER_DATA_GPT2_WORDS_HPP
 #define TRAINER_DATA_GPT2_WORDS_HPP
 
@@ -19,7 +19,7 @@ class Gpt2Words {
     Gpt2Words();
     ~Gpt2Words();
 
-    // Calls `take` for each word in turn. An error where the text is not UTF-8; then it was called for none.
+    // Calls `take` for each word in turn. Fails if the text is not UTF-8, before any call.
     Result<void> split(std::string_view text, const std::function<void(std::string_view)>& take);
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist): a big-endian magic number whose last byte
-// is the number of dimensions, a big-endian u32 for each, then one byte an element. fashion_mnist.cpp calls
-// it.
+// Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist): a big-endian magic number whose last
+// byte is the number of dimensions, a big-endian u32 for each dimension, then one byte per element.
+// Called by fashion_mnist.cpp.
 #ifndef TRAINER_DATA_IDX_HPP
 #define TRAINER_DATA_IDX_HPP
 

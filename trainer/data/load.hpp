@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data set that a model trains on: from its files, generated, or composed. run.cpp calls it on each rank;
-// what cannot be trained on is refused here, in one line.
+// Loads the data set of a model: from files, generated, or composed. run.cpp calls it on each rank; bad data
+// is refused here, in one line.
 //
-// Each rank loads for itself, all at the same time; whether the files are what they should be the first rank
-// of a node sees for the others. Handing the work of one rank of a node to the others was measured and left
-// out: Fashion-MNIST is unpacked in 0.3 s, the default images are composed in 0.6 s, tokens of 10 MB are read
-// in 0.01 s, and the others would have to wait just as long before they could map a copy.
+// All ranks load at the same time; the first rank of a node checks the files for the others. Sharing one
+// rank's work with the others was measured and left out: Fashion-MNIST is unpacked in 0.3 s, the default
+// images are composed in 0.6 s, and 10 MB of tokens are read in 0.01 s; the others would wait just as long
+// before they could map a copy.
 #ifndef TRAINER_DATA_LOAD_HPP
 #define TRAINER_DATA_LOAD_HPP
 
@@ -24,26 +24,26 @@ namespace dp::trainer {
 struct DataRequest {
     DataSet set;
     std::filesystem::path directory = {};  // looked at where the set has files
-    // No more than so many to train on; of images that are composed, so many are made.
+    // The maximum number of training samples; for composed images, their number.
     std::optional<std::int64_t> samples = {};
     std::uint64_t seed = 1;         // of composed images
     std::int64_t image_size = 256;  // of composed images
     std::int64_t sequence = 1;      // of tokens
     std::int64_t vocabulary = 1;    // that tokens must fit
-    // The files are those that have been checked before, or that another rank of the node checks now, so
-    // their hashes need not be worked out.
+    // The files were checked before, or another rank of the node checks them now, so their hashes
+    // are not needed.
     bool is_checked = false;
     KnownDirectory packaged = {kFashionMnistDirectory, kFashionMnistFiles};  // a test has one of its own
 };
 
 Result<Dataset> load(const DataRequest& request);
 
-// Its two halves, for whoever keeps what the first of them makes: all that the files hold or that is
-// composed, and of that no more than was asked for.
+// The two halves of load(), for callers that keep the result of the first: load all that the files hold or
+// compose all, then limit it to what was requested.
 Result<Dataset> load_all(const DataRequest& request);
 void take_samples(Dataset& data, const DataRequest& request);
 
-// What load() reads or checks, in order; they need not be there.
+// The files that load() reads or checks, in order; they need not exist.
 std::vector<std::filesystem::path> files_of(const DataRequest& request);
 
 }  // namespace dp::trainer

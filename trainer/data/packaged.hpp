@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Debian's package dataset-fashion-mnist: which files it has, and whether they are still its own. load.cpp
-// asks before it reads them, `trainer prepare` before it copies them.
+// Debian's package dataset-fashion-mnist: its files, and whether they are unchanged. load.cpp checks before
+// it reads them, `trainer prepare` before it copies them.
 #ifndef TRAINER_DATA_PACKAGED_HPP
 #define TRAINER_DATA_PACKAGED_HPP
 
@@ -19,7 +19,7 @@ struct DataFile {
     std::string_view sha256;
 };
 
-// As they are at github.com/zalandoresearch/fashion-mnist, too.
+// The same as at github.com/zalandoresearch/fashion-mnist.
 inline constexpr std::array<DataFile, 4> kFashionMnistFiles{{
     {"train-images-idx3-ubyte.gz", "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7"},
     {"train-labels-idx1-ubyte.gz", "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056"},
@@ -27,18 +27,17 @@ inline constexpr std::array<DataFile, 4> kFashionMnistFiles{{
     {"t10k-labels-idx1-ubyte.gz", "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05"},
 }};
 
-// Also where it is installed; a plain `install` would leave a damaged file as it is.
+// Works if it is installed, too; a plain `install` would leave a damaged file as it is.
 inline constexpr std::string_view kReinstallFashionMnist =
     "apt-get install --reinstall dataset-fashion-mnist";
 
-// A directory whose files are known, whoever names it: by its path or by a link to it.
+// A directory with known files, by its path or a link to it.
 struct KnownDirectory {
     std::filesystem::path path;
     std::span<const DataFile> files;
 };
 
-// Whether `files`, which are to be read, are as they should be where they are in that directory; the files of
-// others are taken as they are.
+// Checks those of `files` that are in that directory; files elsewhere pass.
 Result<void> check_packaged(std::span<const std::filesystem::path> files, const KnownDirectory& known);
 
 }  // namespace dp::trainer

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// prepared.json, which `trainer prepare` leaves in a directory that it has filled: what it was made from, and
-// the SHA-256 of each file. The verb knows by it that its work is done, and whoever trains that the data is
-// still what it was.
+// prepared.json, which `trainer prepare` leaves in a directory: what it was made from, and the SHA-256 of
+// each file. From it `prepare` knows that its work is done, and a training that the data is unchanged.
 #ifndef TRAINER_DATA_PREPARED_HPP
 #define TRAINER_DATA_PREPARED_HPP
 
@@ -23,13 +22,12 @@ struct Prepared {
 
 inline constexpr const char* kPreparedFile = "prepared.json";
 
-// Nothing where there is none.
+// Nothing if there is none.
 Result<std::optional<Prepared>> read_prepared(const std::filesystem::path& directory);
-// Of all the files in the directory.
+// Covers all files in the directory.
 Result<Prepared> write_prepared(const std::filesystem::path& directory, std::string from,
                                 std::string summary);
-// Whether each file of a prepared directory is as it was written; a directory of other making is taken as it
-// is.
+// Checks that each file of a prepared directory is unchanged. A directory that `prepare` did not make passes.
 Result<void> check_prepared(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer

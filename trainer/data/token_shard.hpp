@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of tokens in the format of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py): a header of
-// 256 int32 (20240520, version 1, the number of tokens, zeros), then each token as uint16; little-endian. So
-// data prepared for the one trains with the other. prepare_text.cpp writes them, tokens.cpp reads them.
+// Token files in the format of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py): a header of 256
+// int32 (20240520, version 1, the number of tokens, zeros), then each token as uint16; little-endian. Data
+// prepared for one trains with the other. prepare/text.cpp writes them, tokens.cpp reads them.
 #ifndef TRAINER_DATA_TOKEN_SHARD_HPP
 #define TRAINER_DATA_TOKEN_SHARD_HPP
 
@@ -17,7 +17,7 @@
 
 namespace dp::trainer {
 
-// As llm.c's own scripts cut their data; the header's number has 31 bits.
+// The size that llm.c's own scripts use; the header's number has 31 bits.
 inline constexpr std::size_t kTokensOfShard = 100'000'000;
 
 std::string shard_header(std::size_t tokens);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text as tokens and back. Two kinds: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and bytes as they are.
-// `trainer prepare` encodes with one and leaves with the tokens what open_tokenizer() needs, so that
-// whoever generates text from them needs nothing else.
+// Converts text to tokens and back. Two kinds: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and plain
+// bytes. `trainer prepare` encodes with one and stores with the tokens what open_tokenizer() needs, so that
+// generating text needs nothing else.
 #ifndef TRAINER_DATA_TOKENIZER_HPP
 #define TRAINER_DATA_TOKENIZER_HPP
 
@@ -21,7 +21,7 @@ namespace dp::trainer {
 
 using Token = std::uint16_t;
 
-// GPT-2's merges, under the name that they were published with.
+// GPT-2's merges, under the name of their publication.
 inline constexpr std::string_view kMergesFile = "vocab.bpe";
 
 class Tokenizer {
@@ -30,17 +30,17 @@ class Tokenizer {
 
     virtual std::string_view name() const = 0;  // "gpt2" or "bytes"
     virtual std::int64_t vocabulary() const = 0;
-    // Stands before each document; no text is encoded as it.
+    // Precedes each document; no text is encoded as it.
     Token end_of_text() const { return static_cast<Token>(vocabulary() - 1); }
 
-    // Appends the tokens of a text. An error where the tokenizer does not take these bytes; it names no file.
+    // Appends the tokens of a text. Fails if the tokenizer does not accept these bytes; the error
+    // names no file.
     virtual Result<void> encode(std::string_view text, std::vector<Token>& tokens) = 0;
-    // The text of any tokens; those beyond the vocabulary, which a model with a padded one may draw, are left
-    // out. Single tokens need not be UTF-8.
+    // The text of any tokens. Tokens beyond the vocabulary, which a model with a padded one may draw, are
+    // left out. Single tokens need not be UTF-8.
     std::string decode(std::span<const Token> tokens) const;
 
-    // The file of the directory that open_tokenizer() needs besides tokenizer.json, and what is in it; "":
-    // none.
+    // The file that open_tokenizer() needs besides tokenizer.json, and its contents; "": none.
     virtual std::string_view data_file() const { return {}; }
     virtual std::string_view data() const { return {}; }
 
@@ -48,7 +48,7 @@ class Tokenizer {
     virtual std::string_view text_of(Token token) const = 0;
 };
 
-// Bytes are the tokens 0 .. 255, and 256 is the end of a text: no vocabulary to fetch, any file can be read.
+// Bytes are the tokens 0 .. 255, and 256 is the end of a text: no vocabulary to fetch, and any file works.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
 // GPT-2's, from the contents of its vocab.bpe. `source` is for errors.
@@ -56,7 +56,7 @@ Result<std::unique_ptr<Tokenizer>> make_gpt2_tokenizer(std::string merges, const
 
 // Writes what open_tokenizer() reads into an existing directory.
 Result<void> save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& directory);
-// How many tokens there are in such a directory; nothing where it has no tokenizer, as of llm.c's making.
+// The vocabulary of such a directory; nothing if it has no tokenizer, as directories made by llm.c.
 std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory);
 // The tokenizer of a directory that `trainer prepare` has filled.
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Text as a data set: the tokens of `trainer prepare` (or of llm.c's scripts) in sequences of equal length.
-// run.cpp calls it for models of text.
+// run.cpp calls it for language models.
 #ifndef TRAINER_DATA_TOKENS_HPP
 #define TRAINER_DATA_TOKENS_HPP
 
@@ -14,13 +14,12 @@
 
 namespace dp::trainer {
 
-// From the directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their
-// names. Sample i is the tokens [i * sequence, (i + 1) * sequence), its target the same one token on;
-// sequences go across the borders of documents and shards. `vocabulary`: of the model, which all tokens must
-// fit.
+// Reads the directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their
+// names. Sample i is the tokens [i * sequence, (i + 1) * sequence), its target the same shifted by one token;
+// sequences cross the borders of documents and shards. All tokens must be below `vocabulary`, the model's.
 Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t sequence,
                             std::int64_t vocabulary);
-// The shards that it reads.
+// The shards that load_tokens() reads.
 std::vector<std::filesystem::path> token_files(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which of attention's weights dropout keeps. As in dropout.hpp it is a hash of a key and of a weight's place
-// in the global batch, here of its head, query and key, and the weights of any of these may be asked for in
-// any order. For every kernel of attention: devices/cpu/attention.cpp, devices/cuda/attention.cu and
-// tensor_attention.cu.
+// Which attention weights dropout keeps. As in dropout.hpp it is a hash of a key and of a weight's place in
+// the global batch, here of its head, query and key, so weights can be asked for in any order. Used by every
+// attention kernel: devices/cpu/attention.cpp, devices/cuda/attention.cu and tensor_attention.cu.
 //
-// There are as many weights as scores, far more than other numbers, so a hash serves four of them with 16
-// bits each: those of two queries that are eight apart and of two keys that are eight apart. One lane has all
-// four of them on tensor cores, whether the rows of its matrix are queries or keys (cuda/tensor_core.cuh).
+// There are as many weights as scores, far more than other numbers, so one hash serves four of them with 16
+// bits each: those of two queries that are eight apart and two keys that are eight apart. On tensor cores one
+// lane has all four, whether the rows of its matrix are queries or keys (cuda/tensor_core.cuh).
 #ifndef TRAINER_DEVICES_ATTENTION_DROPOUT_HPP
 #define TRAINER_DEVICES_ATTENTION_DROPOUT_HPP
 
@@ -20,7 +19,7 @@ namespace dp::trainer {
 
 class AttentionDropout {
  public:
-    // `head`: its number among all heads of the sequences at hand.
+    // `head`: its number among all heads of all sequences of the batch.
     DP_ON_BOTH_DEVICES AttentionDropout(const Attention& a, std::int64_t head)
         : key_(a.dropout.key),
           side_(static_cast<std::uint64_t>((a.sequence + 15) / 16 * 8)),
@@ -28,11 +27,11 @@ class AttentionDropout {
                  side_),
           dropped_(dropped_of(a.dropout.rate)) {}
 
-    // The bits of the four weights that this query's and key's is one of.
+    // The bits of the four weights to which this query and key belong.
     DP_ON_BOTH_DEVICES std::uint64_t four(std::int64_t query, std::int64_t key) const {
         return random_bits(key_, first_ + pair_of(query) * side_ + pair_of(key));
     }
-    // `number` of a weight among them: 2 for the second query, and 1 more for the second key.
+    // `number` of a weight among them: plus 2 for the second query, plus 1 for the second key.
     DP_ON_BOTH_DEVICES bool is_kept(std::uint64_t four, int number) const {
         return static_cast<std::uint32_t>(four >> (16 * number) & 0xFFFF) >= dropped_;
     }

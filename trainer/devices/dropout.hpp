@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which numbers dropout keeps: a hash of a key and of the number's place in the global batch, so that every
-// device, and worlds of any size with the same global batch, keep the same ones. Nothing has to be kept for
-// the backward pass. (Of attention's weights: attention_dropout.hpp.)
+// device, and worlds of any size with the same global batch, keep the same ones. The backward pass needs no
+// saved mask. (For attention weights: attention_dropout.hpp.)
 #ifndef TRAINER_DEVICES_DROPOUT_HPP
 #define TRAINER_DEVICES_DROPOUT_HPP
 

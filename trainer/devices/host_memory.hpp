@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory this process may still use: what the machine has left, and what its control groups (a
-// Slurm job's, a container's) leave it. The CPU device asks.
+// The memory that this process may still use: what the machine has left, and what its cgroups (a Slurm job's,
+// a container's) leave it. Called by the CPU device.
 #ifndef TRAINER_DEVICES_HOST_MEMORY_HPP
 #define TRAINER_DEVICES_HOST_MEMORY_HPP
 
@@ -11,7 +11,7 @@
 
 namespace dp::trainer {
 
-// In bytes; nullopt where the system does not say. `proc` and `cgroups`: where the kernel shows them.
+// In bytes; nullopt if the system does not say. `proc` and `cgroups`: where the kernel shows them.
 std::optional<std::int64_t> available_host_memory(const std::filesystem::path& proc = "/proc",
                                                   const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of its memory a device has given out, and how much it may: with a limit (--memory-limit) a device
-// is as small as a person wants to try. Device::make() keeps it.
+// How much memory a device has given out, and its limit (--memory-limit), which lets users try a smaller
+// device. Used by Device::make().
 #ifndef TRAINER_DEVICES_MEMORY_ACCOUNT_HPP
 #define TRAINER_DEVICES_MEMORY_ACCOUNT_HPP
 
@@ -16,7 +16,7 @@ class MemoryAccount {
  public:
     void set_limit(std::int64_t bytes) { limit_ = bytes; }
 
-    // False where the limit would be passed; then nothing is taken.
+    // False if that would exceed the limit; then nothing is taken.
     bool take(std::int64_t bytes) {
         if (limit_ && bytes > *limit_ - held_) return false;
         held_ += bytes;
@@ -29,7 +29,8 @@ class MemoryAccount {
     std::int64_t peak() const { return peak_; }
     std::optional<std::int64_t> limit() const { return limit_; }
 
-    // That an allocation failed, for want of memory or for the limit; kept for whoever gives advice.
+    // Records that an allocation failed, for lack of memory or because of the limit, so that advice
+    // can be given.
     void note_exhausted() { exhausted_ = true; }
     bool is_exhausted() const { return exhausted_; }
 

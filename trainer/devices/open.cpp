@@ -21,8 +21,7 @@ Result<const CudaModule*> load_module() {
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
         return fail(Fault::device, "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     }
-    // So that the module, which needs them by these names, finds them loaded. Failure is the module's to
-    // tell.
+    // The module needs these libraries by name and finds them loaded. If one is missing, the module says so.
     for (const char* library : {DP_TRAINER_CUDA_LIBRARIES}) open_cuda_library(library);
     void* module = dlopen(kCudaModuleFile, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {

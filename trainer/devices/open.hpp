@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens the device that --device asks for. The CUDA device lives in a shared module (libdp-trainer-cuda.so)
-// that is loaded only here, so that the trainer starts on machines without the CUDA libraries.
+// Opens the device of --device. The CUDA device is in a shared module (libdp-trainer-cuda.so) that only this
+// loads, so that the trainer starts on machines without the CUDA libraries.
 #ifndef TRAINER_DEVICES_OPEN_HPP
 #define TRAINER_DEVICES_OPEN_HPP
 

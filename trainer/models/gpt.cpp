@@ -293,8 +293,8 @@ class Gpt final : public LanguageModel {
                               gradient(b.norm1.bias));
     }
 
-    // The loss, and while training the gradients of the table (as the head's weights) and of the last norm's
-    // output.
+    // The loss; in training also the gradients of the table (the head's weights) and of the
+    // last norm's output.
     void head(const Batch& batch, float scale, const Tensor& metrics, bool trains) {
         Device& d = *device_;
         for (std::int64_t from = 0; from < tokens_; from += chunk_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt as a model of language: what generate.cpp needs besides what every model has.
+// gpt as a language model: what generate.cpp needs beyond Model.
 #ifndef TRAINER_MODELS_GPT_HPP
 #define TRAINER_MODELS_GPT_HPP
 
@@ -12,8 +12,8 @@ namespace dp::trainer {
 
 class LanguageModel : public Model {
  public:
-    // What comes after the last of the tokens, i32 [1, length] of up to a sequence: logits [1, vocabulary]
-    // of the type that it was placed with. Valid until the next call of anything.
+    // Logits for the token after the last one; `tokens` is i32 [1, length], at most a sequence. Returns [1,
+    // vocabulary] in the type that it was placed with. Valid until the next call of any method.
     virtual Tensor next_logits(const Tensor& tokens) = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layers that models are made of. A layer declares its parameters when it is made, gets memory in
-// place() for numbers of the type that flows through the model, owns the activations that its backward pass
-// needs, and says when its gradients are final.
+// The layers of models. A layer declares its parameters when it is made, allocates in place() for
+// activations of the given type, owns the activations that its backward pass needs, and says when its
+// gradients are final.
 #ifndef TRAINER_MODELS_LAYERS_HPP
 #define TRAINER_MODELS_LAYERS_HPP
 
@@ -18,8 +18,7 @@
 
 namespace dp::trainer {
 
-// y = act(x wᵀ + b). Initial values as PyTorch's nn.Linear draws them: even in ±1/√inputs, weights and
-// biases.
+// y = act(x wᵀ + b). Initial values as in PyTorch's nn.Linear: weights and biases uniform in ±1/√inputs.
 class LinearLayer {
  public:
     LinearLayer(ParameterSet& parameters, const std::string& name, std::int64_t inputs, std::int64_t outputs,
@@ -44,10 +43,10 @@ class LinearLayer {
         return y;
     }
 
-    // Where the next layer (or the loss) writes the gradient of forward()'s output.
+    // The buffer where the next layer (or the loss) writes the gradient of forward()'s output.
     Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
 
-    // Sets the gradients of the parameters from gradient(), and that of x, where dx is wanted.
+    // Sets the parameters' gradients from gradient(), and x's if dx is wanted.
     void backward(const Tensor& x, const Tensor& dx) {
         const Tensor dy = gradient(x.rows());
         if (activation_ == Activation::relu) device_->relu_backward(y_.first_rows(x.rows()), dy, dy);
@@ -58,9 +57,9 @@ class LinearLayer {
 
     Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
     std::int64_t outputs() const { return outputs_; }
-    // A multiplication and an addition each count.
+    // Counts multiplications and additions.
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(inputs_ * outputs_); }
-    // As of Model: forward(), or a step between y and dy.
+    // As Model's: forward(), or an operation between y and dy.
     std::int64_t widest_operation(std::int64_t rows) const {
         return std::max(rows * (inputs_ + outputs_) + (inputs_ + 1) * outputs_, 2 * rows * outputs_);
     }
@@ -79,8 +78,8 @@ class LinearLayer {
     Initial bound() const { return Initial::even(1.0f / std::sqrt(static_cast<float>(inputs_))); }
 };
 
-// y = act(x * w + b) over images. Initial values as PyTorch's nn.Conv2d draws them: even in ±1/√(inputs of a
-// number of y).
+// y = act(x * w + b) over images. Initial values as in PyTorch's nn.Conv2d: uniform in ±1/√(inputs
+// per output element).
 class ConvolutionLayer {
  public:
     ConvolutionLayer(ParameterSet& parameters, const std::string& name, Convolution shape,
@@ -98,7 +97,7 @@ class ConvolutionLayer {
         dy_ = device.make(type, {rows, outputs()});
     }
 
-    // As of LinearLayer.
+    // As LinearLayer's.
     Tensor forward(const Tensor& x) {
         Tensor y = output(x.rows());
         device_->convolve(shape_, x, weight_->working, bias_->working, activation_, y);
@@ -136,7 +135,7 @@ class ConvolutionLayer {
     Initial bound() const { return Initial::even(1.0f / std::sqrt(static_cast<float>(inputs_of_one()))); }
 };
 
-// The largest of each 2 x 2 numbers.
+// The maximum of each 2 x 2 block.
 class MaxPoolLayer {
  public:
     explicit MaxPoolLayer(ImageShape x) : x_(x) {}
@@ -170,10 +169,10 @@ class MaxPoolLayer {
     Tensor picked_;
 };
 
-// Leaves out a part of the numbers while training: see devices/dropout.hpp.
+// Dropout, in training only: see devices/dropout.hpp.
 class DropoutLayer {
  public:
-    // `number`: of the layer in its model.
+    // `number`: the layer's number in its model.
     DropoutLayer(std::int64_t columns, float rate, std::uint64_t number)
         : columns_(columns), rate_(rate), number_(number) {}
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop asks of a model. A model is one file (cnn.cpp, ffn.cpp, ...), written against
-// devices/device.hpp; kModels lists them.
+// The interface between the training loop and a model. A model is one file (cnn.cpp, ffn.cpp, ...), written
+// against devices/device.hpp; kModels lists them.
 #ifndef TRAINER_MODELS_MODEL_HPP
 #define TRAINER_MODELS_MODEL_HPP
 
@@ -21,7 +21,7 @@
 
 namespace dp::trainer {
 
-// What a batch's random numbers are drawn from: the same on all ranks but for the place of their rows.
+// The seed of a batch's random numbers: the same on all ranks except for the place of their rows.
 struct BatchDraw {
     std::uint64_t key = 0;       // of the step
     std::int64_t first_row = 0;  // of this rank's rows in the global batch
@@ -33,11 +33,11 @@ struct Batch {
     BatchDraw draw = {};
 };
 
-// What layers that look at the whole batch of a step (batch norm) ask of the ranks that have its other rows.
+// What layers with statistics of the whole batch (batch norm) need from the ranks that have its other rows.
 struct WholeBatch {
     std::int64_t ranks = 1;  // with as many rows each
-    // In place, of an f64 tensor of the device, over all of them: they call it in the same order. Empty where
-    // there is one.
+    // Sums an f64 device tensor over these ranks, in place; all call in the same order. Empty for
+    // a single rank.
     std::function<void(const Tensor&)> add_up;
 
     std::int64_t rows(const Tensor& mine) const { return ranks * mine.rows(); }
@@ -54,30 +54,30 @@ class Model {
     const ParameterSet& parameters() const { return parameters_; }
 
     virtual bool looks_at_whole_batch() const { return false; }
-    // Until then a rank's batch is the whole one.
+    // Without it, a rank's batch is the whole batch.
     void set_whole_batch(WholeBatch whole) { whole_batch_ = std::move(whole); }
 
-    // Allocates everything for batches of up to `rows` samples. `type`: of the numbers that flow through it
-    // and of a batch's features that are no tokens; f32 or bf16.
+    // Allocates everything for batches of up to `rows` samples. `type`, f32 or bf16: the type of activations,
+    // and of a batch's features other than tokens.
     virtual void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type = Type::f32) = 0;
-    // Adds the batch's loss and right predictions to metrics (devices/device.hpp).
+    // Adds the batch's loss and correct predictions to `metrics` (devices/device.hpp).
     virtual void evaluate(const Batch& batch, const Tensor& metrics) = 0;
     // The same, and sets the gradients to `scale` times those of the sum of the samples' losses.
     virtual void forward_backward(const Batch& batch, float scale, const Tensor& metrics) = 0;
 
-    // What it was told of its shape (ModelShape), under the names of the options: two models of one name and
-    // one shape are the same function of the same parameters.
+    // Its shape (ModelShape), keyed by the options' names: two models with one name and one shape are the
+    // same function of the same parameters.
     virtual std::map<std::string, std::int64_t> shape() const { return {}; }
-    // Over how many targets a sample's loss is the mean: metrics add up those of all of them.
+    // The number of targets over which a sample's loss is the mean; metrics add up all of them.
     virtual std::int64_t targets_per_sample() const { return 1; }
     virtual double forward_flops_per_sample() const = 0;
     virtual std::int64_t activations_per_sample() const = 0;  // numbers held between forward and backward
-    // Of these, numbers of 4 bytes whatever the type of the others: tokens, statistics, places.
+    // The part of these that takes 4 bytes each whatever the type: tokens, statistics, indices.
     virtual std::int64_t statistics_per_sample() const { return 0; }
-    // Numbers that a batch of so many samples takes besides, where that does not grow with each of them.
+    // Additional numbers for a batch of that many samples that do not grow with each sample.
     virtual std::int64_t scratch(std::int64_t /*rows*/) const { return 0; }
-    // Numbers that the widest operation on a batch of so many samples reads and writes, of those that flow
-    // through the model: a device that computes in f32 alone has copies of them where they are bf16.
+    // Numbers of the activation type that the widest operation on a batch reads and writes: a device that
+    // computes in f32 only keeps f32 copies of bf16 ones.
     virtual std::int64_t widest_operation(std::int64_t rows) const = 0;
 
  protected:
@@ -91,7 +91,7 @@ constexpr std::string_view name_of(Optimization kind) {
     return kind == Optimization::adam ? "adam" : "sgd";
 }
 
-// gpt's shape. The first four and the learned positions are GPT-2's (Radford et al. 2019).
+// gpt's shape. The first four and the learned position embedding are GPT-2's (Radford et al. 2019).
 struct GptShape {
     std::int64_t layers = 6, hidden = 384, heads = 6;
     std::int64_t sequence = 256;
@@ -102,15 +102,15 @@ struct GptShape {
     float attention_dropout = 0;      // in training, of attention's weights
 };
 
-// What a model may be told before it is made; models without such a choice look at none of it.
+// A model's options; models ignore those that they do not have.
 struct ModelShape {
     std::int64_t image_size = 256;  // unet2d: of a side
     std::int64_t features = 32;     // unet2d: channels of the first level
     GptShape gpt;
 };
 
-// What a model is like before any option is given. `defaults` are what the trainer runs with no argument:
-// chosen so that they converge for any world of 1 to 16 ranks without scaling anything by its size.
+// A model's defaults. `defaults` are what the trainer runs without options: they converge for any world of 1
+// to 16 ranks without scaling with its size.
 struct ModelInfo {
     std::string_view name;
     std::string_view summary;
@@ -159,7 +159,7 @@ inline constexpr std::array<ModelInfo, 5> kModels{{
      make_unet2d},
 }};
 
-// Null where there is no model of that name.
+// Null if there is no model of that name.
 inline const ModelInfo* find_model(std::string_view name) {
     for (const auto& info : kModels) {
         if (info.name == name) return &info;

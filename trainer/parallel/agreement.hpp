@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks do together before they go on: look at what each of them brought, and fail together. Written on
-// top of the all-reduce, so that it works on every communicator. For rare moments, not for each step.
+// What ranks agree on before they continue: each looks at what all of them brought, and they fail together.
+// Built on the all-reduce, so that it works with every communicator. For rare moments, not for each step.
 #ifndef TRAINER_PARALLEL_AGREEMENT_HPP
 #define TRAINER_PARALLEL_AGREEMENT_HPP
 
@@ -15,15 +15,15 @@
 
 namespace dp::trainer {
 
-// The numbers of rank 0, then those of rank 1, … Every rank calls with as many numbers.
+// An all-gather: rank 0's numbers, then rank 1's, … Every rank calls, with equally many numbers.
 Result<std::vector<std::int64_t>> gather_of_all_ranks(std::span<const std::int64_t> mine, Device& device,
                                                       Communicator& communicator);
 
-// A barrier that is passed by all ranks or by none: where one comes with an error, all leave with its fault.
-// The first of those that failed keeps its message, so that one line is printed. Every rank calls.
+// A barrier that all ranks pass or none: if one brings an error, all return its fault. Only the first rank
+// that failed keeps its message, so that one line is printed. Every rank calls.
 Result<void> all_or_none(const Result<void>& mine, Device& device, Communicator& communicator);
 
-// The largest number that a rank brought. Every rank calls.
+// An all-reduce with max. Every rank calls.
 Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator);
 
 // Whether every rank brought the same number. Every rank calls.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread that does one thing after another, while the one that gave them to it goes on: how a communicator
-// between CPUs reduces a bucket of gradients during the backward pass.
+// A worker thread with a queue: a communicator between CPUs uses it to all-reduce a bucket of gradients
+// during the backward pass.
 #ifndef TRAINER_PARALLEL_BACKGROUND_HPP
 #define TRAINER_PARALLEL_BACKGROUND_HPP
 
@@ -15,7 +15,7 @@
 
 namespace dp::trainer {
 
-// Called from one thread.
+// All methods are called from one thread.
 class Background {
  public:
     using Work = std::function<Result<void>()>;
@@ -25,9 +25,9 @@ class Background {
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
 
-    // Does it after all that was given before; not at all where something of that failed.
+    // Queues it. It is skipped if earlier work failed.
     void start(Work work);
-    // Waits until nothing is left to do. The first error since the last call.
+    // Waits until the queue is empty. Returns the first error since the last call.
     Result<void> finish();
 
  private:

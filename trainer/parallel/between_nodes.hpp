@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks that are each other's like, one of each node, add up what their nodes have, over Gloo.
-// node_communicator.cpp calls it, parallel/world.cpp makes the meshes.
+// The all-reduce between nodes, over Gloo, among ranks with the same local rank. Called by
+// node_communicator.cpp; parallel/world.cpp makes the meshes.
 #ifndef TRAINER_PARALLEL_BETWEEN_NODES_HPP
 #define TRAINER_PARALLEL_BETWEEN_NODES_HPP
 
@@ -16,14 +16,14 @@
 
 namespace dp::trainer {
 
-// In place. Every rank of a mesh calls, in the same order; all have the same bits then. The mesh has no other
-// use.
+// In place. Every rank of a mesh calls, in the same order; all then have the same bits. Nothing else
+// uses the mesh.
 using SumBetween = std::function<Result<void>(const Tensor& numbers)>;
 
-// Of slices of any length, f32. `index`: which slices they have, the same on all of them.
+// For f32 slices of any length. `index`: which slices they have, the same on all of them.
 Result<SumBetween> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std::int64_t index);
 
-// Of few numbers, f64: what a socket takes without being read, at most.
+// For few f64 numbers: at most what a socket buffers without being read.
 Result<SumBetween> sum_few_between_nodes(std::shared_ptr<::gloo::Context> mesh);
 
 }  // namespace dp::trainer

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums of few numbers over all ranks, often, and while gradients are summed: batch norm's. Each rank adds up
-// its neighbours' numbers itself, and tells the result its like on the other nodes: one wait and one message,
-// for on CPUs that ranks share each wake-up costs more than the sum. node_communicator.cpp has one.
+// Small all-reduces, frequent and concurrent with the gradients': batch norm's. Each rank adds up its node's
+// numbers itself and exchanges the result with the same local rank on the other nodes: one wait and one
+// message, because on shared CPUs each wake-up costs more than the sum. Used by node_communicator.cpp.
 #ifndef TRAINER_PARALLEL_FEW_SUMS_HPP
 #define TRAINER_PARALLEL_FEW_SUMS_HPP
 
@@ -21,19 +21,19 @@ namespace dp::trainer {
 
 class FewSums {
  public:
-    // Connects this rank with its like on the other nodes.
+    // Connects this rank with the same local rank on the other nodes.
     using Connect = std::function<Result<SumBetween>()>;
 
-    // Between the ranks that share the memory; `connect` is called with the first sum, and empty where there
+    // Between the ranks that share the memory. `connect` is called at the first sum; it is empty if there
     // is one node.
     FewSums(std::shared_ptr<NodeMemory> memory, std::int64_t ranks, std::chrono::milliseconds patience,
             Connect connect);
 
     static bool takes(const Tensor& tensor);
-    // In place, of what it takes. Every rank calls, in the same order; all have the same bits then. From one
-    // thread.
+    // In place, for tensors that it takes. Every rank calls, in the same order, from one thread; all then
+    // have the same bits.
     Result<void> sum(const Tensor& numbers);
-    // Ends the waits of all ranks of the node, for ever. From any thread.
+    // Ends the waits of all ranks of the node, permanently. From any thread.
     void break_off() { barrier_.break_off(); }
 
  private:
@@ -42,8 +42,8 @@ class FewSums {
     std::chrono::milliseconds patience_;
     Connect connect_;
     SumBetween between_;  // empty until there was a sum
-    // Each rank has its numbers in two places, in turns: who is ahead may write the next ones while others
-    // read these.
+    // Each rank's numbers are double-buffered: a rank that is ahead may write the next ones while
+    // others read these.
     unsigned turn_ = 0;
 };
 

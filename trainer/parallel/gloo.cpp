@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs: Gloo's all-reduce and all-gather over the full mesh that libdp-gloo
-// connects.
+// The communicator between CPUs: Gloo's all-reduce and all-gather over the full mesh that libdp-gloo makes.
 #include "trainer/parallel/gloo.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs. parallel/world.cpp opens it in a world of libdp's; the tests make one over
-// Gloo alone.
+// The communicator between CPUs. parallel/world.cpp opens it in libdp's world; the tests make one
+// over Gloo alone.
 #ifndef TRAINER_PARALLEL_GLOO_HPP
 #define TRAINER_PARALLEL_GLOO_HPP
 
@@ -17,14 +17,14 @@ namespace dp::trainer {
 // The context must outlive it.
 Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& group = {"trainer", {}});
 
-// Over a mesh that is connected already.
+// Over an existing mesh.
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh);
 
-// For whoever uses a mesh: Gloo writes to sockets whose rank may have died, which then is an error to report
-// and no signal that ends this process too.
+// For users of a mesh: Gloo may write to the socket of a dead rank. That must be an error to report, not a
+// signal that ends this process.
 void survive_lost_ranks();
 
-// What to tell when Gloo throws.
+// The error for an exception of Gloo's.
 tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error);
 
 }  // namespace dp::trainer

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The other ranks of this node, as they are met: each hands every other one the descriptor of its memory over
-// an abstract unix socket, and the connections then tell when one is gone, however it went. Nothing of it
-// lies in a file system. node_communicator.cpp uses it.
+// Connections to the other ranks of this node. Each rank sends every other one the descriptor of its memory
+// over an abstract unix socket; the connections then tell when a rank is gone, however it ended. No file
+// system is involved. Used by node_communicator.cpp.
 //
-// All ranks of a node do the same two steps, with something between them that tells each how the others
-// fared (a barrier): so no step waits for a rank that does not come.
+// All ranks of a node take the same two steps, with a barrier between them that also reports failures: so no
+// step waits for a rank that does not come.
 #ifndef TRAINER_PARALLEL_NEIGHBOURS_HPP
 #define TRAINER_PARALLEL_NEIGHBOURS_HPP
 
@@ -22,7 +22,7 @@
 
 namespace dp::trainer {
 
-// What a rank's socket is named after: random, so that no two are the same.
+// The socket's name: random, so that no two are equal.
 using DoorNumber = std::array<std::int64_t, 2>;
 
 class Neighbours {
@@ -34,14 +34,14 @@ class Neighbours {
 
     const DoorNumber& door() const { return door_; }
 
-    // First step: to each other one of the node's ranks, in their order, that it is number `me` and has this
-    // file. Once all of them listen.
+    // First step, once all of them listen: connects to each other rank of the node and tells it that this is
+    // number `me`, with this file.
     Result<void> call_on(std::span<const DoorNumber> doors, std::size_t me, int file);
-    // Second step, once all have called: the files of the others, in their order; its own place is empty.
+    // Second step, once all have connected: receives the others' files, in order; its own place stays empty.
     Result<std::vector<Fd>> let_in(std::size_t ranks, std::size_t me);
 
-    // From now on, as soon as one of them is gone, `on_gone` is called once, on a thread of its own. Not
-    // after this object has been destroyed.
+    // As soon as one of them is gone, calls `on_gone` once, on a thread of its own; not after this
+    // object is destroyed.
     Result<void> watch(std::function<void()> on_gone);
 
  private:

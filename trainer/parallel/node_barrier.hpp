@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the ranks of a node wait for each other: a few words in memory that all of them map, and the kernel's
-// futex, so that who waits leaves the CPU to the others. node_communicator.cpp uses it.
+// A barrier of the ranks of a node: a few words in memory that all of them map, and a futex, so that a
+// waiting rank leaves the CPU to the others. Used by node_communicator.cpp.
 #ifndef TRAINER_PARALLEL_NODE_BARRIER_HPP
 #define TRAINER_PARALLEL_NODE_BARRIER_HPP
 
@@ -13,27 +13,26 @@
 
 namespace dp::trainer {
 
-// The part in shared memory, of zeros at the beginning. No locks: a rank may be killed at any instruction.
+// The part in shared memory, initially zero. No locks: a rank may be killed at any instruction.
 struct SharedBarrier {
     std::atomic<std::uint32_t> arrived;
-    // The word that is waited for: twice the number of rounds that all have passed, and one more once it is
-    // broken.
+    // The futex word: twice the number of rounds that all have passed, plus one once the barrier is broken.
     alignas(64) std::atomic<std::uint32_t> state;
 };
 
-// Of one rank.
+// One rank's side.
 class NodeBarrier {
  public:
-    // `passed`: rounds that all have passed before.
+    // `passed`: rounds that all ranks have passed before.
     NodeBarrier(SharedBarrier& shared, std::uint32_t ranks, std::uint32_t passed = 0)
         : shared_(shared), ranks_(ranks), passed_(passed) {}
 
     enum class Outcome { passed, broken, too_late };
 
-    // Until all ranks have called it as often. Time in which this rank is stopped does not count.
+    // Waits until all ranks have called it as often. Time in which this rank is stopped does not count.
     Outcome wait(std::chrono::milliseconds patience);
 
-    // Ends all waits of this and the other ranks, for ever. From any thread.
+    // Ends all waits of this and the other ranks, permanently. From any thread.
     void break_off();
 
  private:
@@ -42,7 +41,7 @@ class NodeBarrier {
     std::uint32_t passed_;
 };
 
-// The same, with what came between in words.
+// The same, with a message if it was broken.
 Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience);
 
 }  // namespace dp::trainer

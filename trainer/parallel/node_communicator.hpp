@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs where nodes have several ranks: the gradients lie in memory that a node's
-// ranks share. Of a sum each rank takes a part: it adds up its neighbours', then that with its like on the
-// other nodes. What all ranks have alike, sums, parameters and the optimizer's state, each node has once.
-// parallel/world.cpp asks for it.
+// The communicator between CPUs if nodes have several ranks: gradients are in memory that a node's ranks
+// share. Reduce-scatter within the node, then all-reduce each slice with the same local rank on the other
+// nodes. What is equal on all ranks (sums, parameters, optimizer state) exists once per node.
+// parallel/world.cpp opens it.
 #ifndef TRAINER_PARALLEL_NODE_COMMUNICATOR_HPP
 #define TRAINER_PARALLEL_NODE_COMMUNICATOR_HPP
 
@@ -21,18 +21,18 @@
 
 namespace dp::trainer {
 
-// What it needs of the world. The tests have one of threads.
+// What it needs from the world. The tests have a world of threads.
 struct NodeSetting {
     std::int64_t node = 0;  // this rank's; a number that its neighbours have, too, and no other rank
-    // Connects these ranks of the world, one of each node, which all call; a new mesh for each name. As long
-    // as there is a communicator.
+    // Connects these ranks of the world, one per node, which all call; makes a new mesh for each name. Must
+    // stay valid as long as the communicator.
     std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name,
                                                            std::vector<std::uint32_t> ranks)>
         connect;
-    // Calls what it is given, once the world is being ended, for as long as its result lives. May be empty.
+    // While its result lives, calls the given function once the world is being ended. May be empty.
     std::function<std::shared_ptr<void>(std::function<void()>)> on_end;
     std::string unwanted;  // why this rank does not want to share memory; "" where it does
-    // A collective waits for the slowest rank, as long as Gloo's do. Who dies is noticed at once.
+    // A collective waits for the slowest rank, as long as Gloo's do. A death is noticed at once.
     std::chrono::milliseconds patience = std::chrono::minutes(30);
 };
 
@@ -42,9 +42,9 @@ struct SharedNodes {
                           // where each has a node of its own
 };
 
-// `world`, or what is faster and has it for all that is not summed in shared memory: sums, by start_sum(), of
-// f32 tensors that `device` has made by make_to_sum() since. Every rank calls. The device must outlive the
-// result.
+// Returns `world`, or a faster communicator that falls back on it: start_sum() then sums f32 tensors
+// that `device` has made with make_to_sum() since in shared memory. Every rank calls. The device must
+// outlive the result.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
                                 const NodeSetting& setting);
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that the ranks of a node share: each rank has a file without a name (memfd) that grows as it
-// allocates, and maps the others' to read and write what they have at the same place. What they have once
-// lies in the file of the first. The kernel frees all of it with the last process. node_communicator.cpp uses
-// it.
+// Memory that the ranks of a node share. Each rank has an unnamed file (memfd) that grows as it allocates,
+// and maps the others' files to reach what they have at the same place. What the node has only once is in the
+// first rank's file. The kernel frees all of it with the last process. Used by node_communicator.cpp.
 #ifndef TRAINER_PARALLEL_NODE_MEMORY_HPP
 #define TRAINER_PARALLEL_NODE_MEMORY_HPP
 
@@ -41,12 +40,12 @@ class Mapping {
 
 class NodeMemory {
  public:
-    // With nothing in it that ranks allocate.
+    // Without any allocation yet.
     static Result<std::shared_ptr<NodeMemory>> make();
 
-    // To be handed to the others.
+    // To be sent to the other ranks.
     int file() const { return files_[0]->get(); }
-    // The others' files by index; the place `me` is empty. To be called once.
+    // The other ranks' files by index; the place `me` is empty. Call once.
     Result<void> add_others(std::vector<Fd> files, std::size_t me);
 
     std::size_t ranks() const { return files_.size(); }
@@ -55,45 +54,46 @@ class NodeMemory {
     // The node's, in the memory of the first rank.
     SharedBarrier& barrier() { return header(0).barrier; }
 
-    // For few_sums.hpp: a barrier of its own, and of each rank two places for so many numbers.
+    // For few_sums.hpp: a barrier of its own, and two places per rank for this many numbers.
     static constexpr std::int64_t kFew = 2048;
     SharedBarrier& few_barrier() { return header(0).few_barrier; }
     double* few(std::size_t rank, unsigned turn) const { return header(rank).few[turn]; }
 
-    // So many zeros; null where there is no memory. Every rank allocates as much in the same order, which
-    // makes the places the same.
+    // Zeroed memory; null if there is none. Every rank allocates the same sizes in the same order, so that
+    // the offsets agree.
     std::shared_ptr<void> allocate(std::size_t bytes);
 
-    // The same for one piece of memory that all ranks have. Each gets pages of its part: near the CPU that it
-    // runs on. They stay until the last process ends: nobody knows which rank looks there last.
+    // The same for one piece of memory that all ranks share. Each touches the pages of its part first,
+    // so that they are near its CPU. They stay until the last process ends: nobody knows which rank
+    // needs them last.
     std::shared_ptr<void> allocate_of_node(std::size_t bytes);
 
-    // A part of what was allocated at one time; keeps it.
+    // A part of one allocation; keeps it alive.
     class Part;
     // The part with the bytes at this address; nullopt for memory from elsewhere.
     std::optional<Part> find(const std::byte* at, std::size_t bytes) const;
 
-    // What a rank is about to reduce: written before a barrier, and after it, until the next one, everybody
-    // can see whether all mean the same.
+    // What a rank is about to reduce. Written before a barrier; between it and the next one, everybody can
+    // check that all mean the same.
     void announce(const Part& part);
     bool all_announced(const Part& part) const;
 
-    // The same part in the memory of each rank, by index. Once all have announced it, and from one thread.
+    // The same part in each rank's memory, by index. Once all have announced it, and from one thread.
     Result<std::vector<float*>> of_all(const Part& part);
-    // That in the memory of the first rank, which of_all() has found.
+    // The part in the first rank's memory, which of_all() has found.
     std::shared_ptr<float> of_first(const Part& part) const;
 
  private:
-    // What each rank's file begins with.
+    // The beginning of each rank's file.
     struct Header {
         SharedBarrier barrier, few_barrier;
-        // The last two, in turns: who is ahead may announce the next one while others look at this one.
+        // Double-buffered: a rank that is ahead may announce the next one while others read this one.
         struct {
             std::atomic<std::uint64_t> offset, bytes;
         } announced[2];
         alignas(64) double few[2][kFew];
     };
-    // What was allocated at one time, in the memories of all.
+    // One allocation, in the memory of all ranks.
     struct Block {
         std::uint64_t offset;      // in the file
         std::shared_ptr<Fd> file;  // this rank's

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adding up what the ranks of a node have. node_communicator.cpp calls.
+// Adds up vectors of the ranks of a node. Called by node_communicator.cpp.
 #ifndef TRAINER_PARALLEL_NODE_SUMS_HPP
 #define TRAINER_PARALLEL_NODE_SUMS_HPP
 
@@ -10,7 +10,7 @@
 
 namespace dp::trainer {
 
-// Adds to the slice of the first what the others have there, in their order.
+// Adds the others' slices to the first one's, in order.
 void add_up(std::span<float* const> numbers, Slice slice);
 
 }  // namespace dp::trainer

@@ -17,8 +17,7 @@
 namespace dp::trainer {
 namespace {
 
-// More than any node has CPUs. OpenMP keeps all of them on its stack, and ends the process where that is
-// full.
+// More CPUs than any node has. OpenMP keeps all threads on its stack, and ends the process if that overflows.
 constexpr int kMostThreads = 4096;
 
 std::optional<int> number(const char* name) {

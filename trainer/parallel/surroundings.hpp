@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where this process was started, and what follows for data parallelism. gather() reads the environment once;
-// the rest are pure functions of what it found.
+// How this process was launched, and what follows for data parallelism. gather() reads the environment once;
+// the rest are pure functions of it.
 #ifndef TRAINER_PARALLEL_SURROUNDINGS_HPP
 #define TRAINER_PARALLEL_SURROUNDINGS_HPP
 
@@ -30,8 +30,8 @@ struct Surroundings {
 
 Surroundings gather_surroundings();
 
-// Pure: whether this process speaks for all that were started with it: rank 0 of a step, task 0 of tasks that
-// Slurm started without one, and who is alone.
+// Pure: whether this process prints for all that were launched with it: rank 0 of a step, task 0 of tasks
+// that Slurm started without one, or a single process.
 bool speaks_for_all(const Surroundings& here);
 
 struct ParallelDecision {
@@ -44,7 +44,7 @@ struct ParallelDecision {
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here);
 
 // Pure: threads of the CPU device. OMP_NUM_THREADS wins; else the CPUs of the task, but no more than its
-// share of the node: ranks that are not bound to CPUs of their own would otherwise all use all of them.
+// share of the node: ranks that are not bound would otherwise all use all CPUs.
 int threads_for(const Surroundings& here);
 
 }  // namespace dp::trainer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All-reduce and all-gather of a GPU's tensors through host memory, for ranks that share a GPU: NCCL refuses
-// those.
+// All-reduce and all-gather of GPU tensors through host memory, for ranks that share a GPU,
+// which NCCL refuses.
 #ifndef TRAINER_PARALLEL_THROUGH_HOST_HPP
 #define TRAINER_PARALLEL_THROUGH_HOST_HPP
 

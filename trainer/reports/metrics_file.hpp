@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// --metrics: how a training goes, for programs, one JSON object a line. run.cpp opens it where this process
-// speaks for its world. Lines are appended, so that a run that goes on after a checkpoint goes on here, too;
-// each line says which run wrote it: where two runs have made the same step, the later one counts.
+// --metrics: a training's progress for programs, one JSON object per line. run.cpp opens it in the process
+// that prints for its world. Lines are appended, so that a resumed run continues the file; each line names
+// its run. If two runs took the same step, the later line counts.
 #ifndef TRAINER_REPORTS_METRICS_FILE_HPP
 #define TRAINER_REPORTS_METRICS_FILE_HPP
 
@@ -17,7 +17,7 @@
 
 namespace dp::trainer {
 
-// Pure: the lines. `run`: which run it is; `time`: seconds since 1970.
+// Pure: the lines. `run`: the run's name; `time`: seconds since 1970.
 std::string step_metrics(const std::string& run, double time, const LogReport& report,
                          const Schedule& schedule);
 std::string epoch_metrics(const std::string& run, double time, const EpochReport& report,
@@ -25,7 +25,7 @@ std::string epoch_metrics(const std::string& run, double time, const EpochReport
 
 class MetricsFile final : public Observer {
  public:
-    // Begins with a line of `facts` about the run. A file that cannot be written is the user's to mend, and
+    // Writes a first line with `facts` about the run. A file that cannot be written is the user's to fix, and
     // stays as it was.
     static Result<std::unique_ptr<MetricsFile>> open(const std::filesystem::path& file, std::string run,
                                                      const nlohmann::ordered_json& facts);
@@ -45,8 +45,8 @@ class MetricsFile final : public Observer {
     void write(const std::string& line);
 };
 
-// Which run this is, in the words of whoever looks for it: Slurm's job and step and how often the job was
-// started again, else when it began on which host.
+// The run's name, as users would search for it: Slurm's job and step and the restart count, else start
+// time and host.
 std::string name_of_this_run();
 
 // Seconds since 1970.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables that compare runs, from what the runs have printed: `trainer report` (report_runs.cpp) reads files
-// and prints them. Pure.
+// Compares runs by what they printed: `trainer report` (report_runs.cpp) reads the files and prints
+// the table. Pure.
 #ifndef TRAINER_REPORTS_RUN_TABLE_HPP
 #define TRAINER_REPORTS_RUN_TABLE_HPP
 
@@ -14,7 +14,7 @@
 
 namespace dp::trainer {
 
-// A run, as its summary has it; what an older summary does not say is empty.
+// A run, from its summary; values that an older summary lacks are empty.
 struct RunRecord {
     std::string name;   // for people: the file that it was found in
     std::string model;  // empty where only the lines of SambaNova's programs are known
@@ -32,13 +32,13 @@ struct RunRecord {
     std::int64_t resumed = 0;  // of the steps, those that had been made before it went on from a checkpoint
 };
 
-// All runs in a file of --json, in a log that ends with the summary, or in a job's output with several. Where
-// there is no summary, but there are the lines that each instance of SambaNova's programs prints at its end
-// (--log-style=samba), they are a run: each of them states the rate of all instances together, so the run's
-// is their mean, and never their sum.
+// All runs in a file of --json, in a log that ends with the summary, or in a job's output with several.
+// Without a summary, the lines that each instance of SambaNova's programs prints at its end
+// (--log-style=samba) make one run: each states the rate of all instances together, so the run's rate is
+// their mean, never their sum.
 std::vector<RunRecord> find_runs(const std::string& name, std::istream& text);
 
-// A run beside the run that it is measured by.
+// A run beside the run that it is compared with.
 struct RunRow {
     RunRecord run;
     std::string baseline;              // the name of that run; of runs of the same model
@@ -46,8 +46,8 @@ struct RunRow {
     std::optional<double> efficiency;  // speed-up a rank; of runs on the same kind of device
 };
 
-// The baseline is the run with the fewest ranks, of those that trained; of runs on accelerators, where there
-// are such. Rows of a model stand together, in the order in which they came.
+// The baseline is the run with the fewest ranks among those that trained, on accelerators if there are any.
+// Rows of a model stay together, in input order.
 std::vector<RunRow> compare_runs(const std::vector<RunRecord>& runs);
 
 std::string text_table(const std::vector<RunRow>& rows);

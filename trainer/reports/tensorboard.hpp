@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// --tensorboard: how a training goes, as event files that TensorBoard shows. Tags are Megatron-LM's where it
-// has one. run.cpp opens it where this process speaks for its world.
+// --tensorboard: a training's progress as event files for TensorBoard. Tags are Megatron-LM's if it has one.
+// run.cpp opens it in the process that prints for its world.
 #ifndef TRAINER_REPORTS_TENSORBOARD_HPP
 #define TRAINER_REPORTS_TENSORBOARD_HPP
 
@@ -18,7 +18,7 @@
 
 namespace dp::trainer {
 
-// CRC-32C, as iSCSI and TensorFlow use it. zlib's is another.
+// CRC-32C, as in iSCSI and TensorFlow; zlib's is a different one.
 std::uint32_t crc32c(std::string_view bytes);
 
 // Pure: one record of TensorFlow's TFRecord files: length, its checksum, the bytes, their checksum.
@@ -29,15 +29,15 @@ struct Scalar {
     double value;
 };
 
-// Pure. `flops`: of a sample, forward and backward; `world`: its ranks.
+// Pure. `flops`: per sample, forward and backward; `world`: number of ranks.
 std::vector<Scalar> step_scalars(const LogReport& report, const Schedule& schedule, double flops,
                                  std::int64_t world);
 std::vector<Scalar> epoch_scalars(const EpochReport& report);
 
 class TensorBoard final : public Observer {
  public:
-    // Makes the directory where it is not there, and a file of this run's own in it. What cannot be written
-    // is the user's to mend.
+    // Creates the directory if needed, and a file for this run in it. What cannot be written is the
+    // user's to fix.
     static Result<std::unique_ptr<TensorBoard>> open(const std::filesystem::path& directory, double flops,
                                                      std::int64_t world);
 

@@ -23,8 +23,7 @@ AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Obs
       sums_(device.make(Type::f64, {2})) {
     if (communicator.size() == 1 || !model.looks_at_whole_batch()) return;
     model.set_whole_batch({communicator.size(), [this](const Tensor& sums) { add_up(sums); }});
-    // What the first one takes longer, for connections, is no part of a step, in which ranks may be far
-    // apart.
+    // The first all-reduce also connects; that time is not part of a step, in which ranks may be far apart.
     add_up(sums_);
 }
 

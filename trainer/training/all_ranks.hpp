@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training asks of all its ranks together, beside the sum of their gradients.
+// What a training asks of all ranks together, apart from the sum of their gradients.
 #ifndef TRAINER_TRAINING_ALL_RANKS_HPP
 #define TRAINER_TRAINING_ALL_RANKS_HPP
 
@@ -26,17 +26,17 @@ Metrics get_metrics(Device& device, const Tensor& there);
 
 class AllRanks {
  public:
-    // Of a model that is placed. All must outlive this.
+    // The model has been placed. All arguments must outlive this.
     AllRanks(Model& model, Device& device, Communicator& communicator, Observer& observer);
     ~AllRanks();
     AllRanks(const AllRanks&) = delete;  // the model points to it
     AllRanks& operator=(const AllRanks&) = delete;
 
-    // The sums of all ranks, a target. Every rank calls with its own.
+    // The sums over all ranks, per target of a sample. Every rank calls with its own.
     Result<Metrics> total(const Metrics& here);
-    // Whether all sums that the model's layers have asked for since the training began were made.
+    // The first failure among the sums that the model's layers requested since the training began.
     const Result<void>& whole_batches() const { return whole_batches_; }
-    // What all see in the same numbers, and stop at: one of them says it.
+    // An error that all ranks see alike and stop at; one of them reports it.
     tl::unexpected<Error> fail(std::string message) const;
 
  private:

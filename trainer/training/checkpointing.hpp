@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop does about checkpoints: it goes on from one where there is one, and after each step
-// it saves where that is due and stops where a signal has asked for it. How a checkpoint is written is
-// checkpointer.hpp's.
+// Checkpoints in the training loop: resumes from one if there is one, saves after each step if one is due,
+// and stops if a signal asked for it. checkpointer.hpp writes them.
 #ifndef TRAINER_TRAINING_CHECKPOINTING_HPP
 #define TRAINER_TRAINING_CHECKPOINTING_HPP
 
@@ -21,22 +20,22 @@
 
 namespace dp::trainer {
 
-// Where the parameters are now, for read_vectors(); they have been placed.
+// The parameters' current places, for read_vectors(); they have been placed.
 std::vector<Place> places_of(const ParameterSet& parameters);
 
 class Saving {
  public:
-    // Of a model that is placed. Everything must outlive it. Every rank makes one.
+    // The model has been placed. All arguments must outlive this. Every rank makes one.
     Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
            const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
            Observer& observer);
 
-    // Where the training was, if it goes on from a checkpoint: parameters and optimizer's state are set.
+    // The progress, if it resumes from a checkpoint: parameters and optimizer state are then set.
     // Every rank calls.
     Result<std::optional<Progress>> restore();
 
-    // After each step. `progress` is asked where a checkpoint is written, on all ranks. An error ends the
-    // training: also Fault::stopped. Every rank calls.
+    // After each step. `progress` is called on all ranks when a checkpoint is written. An error ends the
+    // training; so does Fault::stopped. Every rank calls.
     Result<void> after_step(std::int64_t step, const std::function<Result<Progress>()>& progress);
 
     std::int64_t written() const { return written_; }

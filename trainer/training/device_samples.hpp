@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Samples in the device's memory, from which batches are gathered without touching the host. The training
-// loop has them of the training set and of its part of the test set.
+// Samples in device memory, from which batches are gathered without the host. The training loop has two: the
+// training set and this rank's part of the test set.
 #ifndef TRAINER_TRAINING_DEVICE_SAMPLES_HPP
 #define TRAINER_TRAINING_DEVICE_SAMPLES_HPP
 
@@ -15,12 +15,12 @@ namespace dp::trainer {
 
 class DeviceSamples {
  public:
-    // The samples [first, first + count), for batches of up to `batch` in which features that are no tokens
-    // have this type. The device must outlive it.
+    // The samples [first, first + count), for batches of up to `batch`. Features other than tokens get this
+    // type in a batch. The device must outlive it.
     DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
                   std::int64_t batch, Type type);
 
-    // The samples that `indices` names. Valid until the next call.
+    // Gathers the samples that `indices` names. Valid until the next call.
     Batch gather(const Tensor& indices);
 
  private:

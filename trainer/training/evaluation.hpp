@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model on the test data: each rank tries its part of them, and what comes out is that of all together.
+// Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
 #ifndef TRAINER_TRAINING_EVALUATION_HPP
 #define TRAINER_TRAINING_EVALUATION_HPP
 
@@ -16,7 +16,7 @@ namespace dp::trainer {
 
 class Evaluation {
  public:
-    // Of a model that is placed, for batches of test_batch_of() samples. All must outlive this.
+    // The model has been placed, for batches of test_batch_of() samples. All arguments must outlive this.
     Evaluation(Model& model, const Samples& test, const Settings& settings, Device& device,
                Communicator& communicator, Observer& observer);
 

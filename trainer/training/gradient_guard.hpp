@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks at a step's gradients, all ranks' together, before the step is made: what is no number is left out,
-// what is too large is scaled down. All ranks have the same gradients and so come to the same.
+// Checks a step's gradients, summed over all ranks, before the optimizer's step: skips NaN or infinite ones
+// and clips large ones. All ranks have the same gradients and so decide alike.
 #ifndef TRAINER_TRAINING_GRADIENT_GUARD_HPP
 #define TRAINER_TRAINING_GRADIENT_GUARD_HPP
 
@@ -15,17 +15,17 @@
 
 namespace dp::trainer {
 
-// After so many bad steps in a row a training ends.
+// A training ends after this many skipped steps in a row.
 inline constexpr std::int64_t kMostBadSteps = 10;
 
 class GradientGuard {
  public:
-    // `clip`: the largest norm of all gradients together.
+    // `clip`: the maximum global norm.
     GradientGuard(Device& device, GradientNorm norm, std::optional<double> clip);
 
     enum class Verdict { usable, bad, one_too_many };
-    // Waits for the device. Clips as torch.nn.utils.clip_grad_norm_ does, the part that this rank's optimizer
-    // takes. Every rank calls.
+    // Waits for the device. Clips the part of this rank's optimizer, as torch.nn.utils.clip_grad_norm_ does.
+    // Every rank calls.
     Result<Verdict> look(const Tensor& gradients, const Shard& part);
 
     double norm() const { return last_norm_; }  // of those it looked at last, before they were clipped

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The norm of a step's gradients, all ranks' and all of them together: for the guard (gradient_guard.hpp) and
-// the logs (stepper.cpp). Where the ranks of a node have that sum once, each adds up the squares of some
-// blocks of it. Where the blocks end does not depend on the ranks, so that all nodes come to the same bits.
+// The global norm of a step's gradients: for the guard (gradient_guard.hpp) and the logs (stepper.cpp). If
+// the ranks of a node share the summed gradients, each adds up the squares of some blocks. The blocks do not
+// depend on the ranks, so all nodes get the same bits.
 #ifndef TRAINER_TRAINING_GRADIENT_NORM_HPP
 #define TRAINER_TRAINING_GRADIENT_NORM_HPP
 
@@ -15,15 +15,15 @@
 
 namespace dp::trainer {
 
-// Numbers of a block.
+// Elements per block.
 inline constexpr std::int64_t kNormBlock = std::int64_t{1} << 16;
 
 class GradientNorm {
  public:
-    // Of so many gradients. Every rank makes one.
+    // For that many gradients. Every rank makes one.
     GradientNorm(Device& device, Communicator& communicator, std::int64_t gradients);
 
-    // Waits for the device. Every rank calls; then they may all write to the gradients.
+    // Waits for the device. Every rank calls; afterwards all may write to the gradients.
     Result<double> of(const Tensor& gradients);
 
  private:

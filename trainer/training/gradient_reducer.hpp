@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Averages gradients over the ranks while the backward pass still makes others: in buckets, each as soon as
-// its gradients are final (Li et al. 2020, "PyTorch Distributed"). stepper.cpp uses it for each step.
+// All-reduces gradients while the backward pass still makes others: in buckets, each as soon as its gradients
+// are final (Li et al. 2020, "PyTorch Distributed"). stepper.cpp uses it for each step.
 #ifndef TRAINER_TRAINING_GRADIENT_REDUCER_HPP
 #define TRAINER_TRAINING_GRADIENT_REDUCER_HPP
 
@@ -15,11 +15,11 @@
 
 namespace dp::trainer {
 
-// Bytes of a bucket, as PyTorch has them: the first, with which the network begins, and each other.
+// Bytes per bucket, as in PyTorch: of the first, where the network begins, and of the others.
 inline constexpr std::int64_t kFirstBucket = std::int64_t{1} << 20, kBucket = std::int64_t{25} << 20;
 
-// Pieces of the gradients' memory, final once the parameter of that number has its gradient: the backward
-// pass goes from the last declared one to the first.
+// A piece of the gradients' memory, final once the parameter of that number has its gradient: the backward
+// pass goes from the last declared parameter to the first.
 struct Bucket {
     struct Piece {
         std::int64_t first, count;  // elements
@@ -34,18 +34,17 @@ std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t firs
 
 class GradientReducer {
  public:
-    // All must outlive this; the parameters have been placed.
+    // All arguments must outlive this; the parameters have been placed.
     GradientReducer(ParameterSet& parameters, Device& device, Communicator& communicator,
                     std::vector<Bucket> buckets);
     ~GradientReducer();
     GradientReducer(const GradientReducer&) = delete;
     GradientReducer& operator=(const GradientReducer&) = delete;
 
-    // To be called before the backward pass whose gradients are to be summed over all ranks. With `sum` they
-    // are first added to it (gradients of earlier batches, laid out as they are), and it is the sum that is
-    // reduced.
+    // Call before the backward pass whose gradients are all-reduced. With `sum` (accumulated gradients of
+    // earlier batches, in the same layout) they are added to it first, and the sum is all-reduced.
     void begin(const Tensor& sum = {});
-    // After it: the gradients (or `sum`) of all ranks together.
+    // After the backward pass: the sum over all ranks of the gradients (or of `sum`).
     Result<Tensor> finish();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The learning rate over a training: a warm-up from nothing, then constant or down to a minimum. As
-// Megatron-LM counts it (its optimizer_param_scheduler.py), so that its configurations can be taken over.
+// The learning-rate schedule: a linear warm-up, then constant or decay to a minimum. Counts as Megatron-LM
+// does (its optimizer_param_scheduler.py), so that its configurations carry over.
 #ifndef TRAINER_TRAINING_LEARNING_RATE_HPP
 #define TRAINER_TRAINING_LEARNING_RATE_HPP
 
@@ -17,11 +17,11 @@ struct RatePlan {
     double rate = 1e-3;  // the largest
     double minimum = 0;  // at the last of them; not of `constant`
     double warmup = 0;   // for this part of them, 0 to 1, the rate rises evenly
-    // Steps that the rate takes for all that, and behind which it stays; nullopt: those of the training.
+    // Steps of the whole schedule, after which the rate stays as it is; nullopt: the training's.
     std::optional<std::int64_t> steps = {};
 };
 
-// Of step number `step` (the first is 1) of a training of `steps`. Pure.
+// The rate of step number `step` (the first is 1) of a training of `steps`. Pure.
 double rate_at(const RatePlan& plan, std::int64_t step, std::int64_t steps);
 
 }  // namespace dp::trainer

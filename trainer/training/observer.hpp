@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the training loop tells while it goes on, and whom: the reports of steps, epochs and checkpoints, and
-// the Observer that hears of them. reports/ and run.cpp have observers that print and write.
+// The training loop's events: reports of steps, epochs and checkpoints, and the Observer that receives them.
+// reports/ and run.cpp have observers that print and write.
 #ifndef TRAINER_TRAINING_OBSERVER_HPP
 #define TRAINER_TRAINING_OBSERVER_HPP
 
@@ -26,7 +26,7 @@ struct EpochReport {
     std::int64_t skipped = 0;             // steps whose gradients were no numbers; not in `loss`
 };
 
-// How steps went, all ranks together.
+// How some steps went, all ranks together.
 struct LogReport {
     StepPlace place;  // of the last of them
     double loss;      // mean over the samples
@@ -36,13 +36,14 @@ struct LogReport {
     std::int64_t skipped;  // of the steps
 };
 
-// From where a training goes on.
+// Where a training resumes.
 struct ResumeReport {
     std::int64_t step;  // is made
     std::filesystem::path path;
     std::string precision, saved_precision;  // from now on, and until then
     std::string stopped_by = {};             // the signal that ended it there; "": none
-    // All ranks together, from now on and until then; the latter 0 where it makes no difference.
+    // Samples that all ranks process at once, from now on and until now; the latter is 0 if it
+    // makes no difference.
     std::int64_t samples_at_once = 0, saved_samples_at_once = 0;
 };
 
@@ -50,19 +51,18 @@ struct CheckpointReport {
     std::int64_t step;  // of the training
     std::filesystem::path path;
     double seconds;
-    // Why it could not be written; "" on the ranks that did their part. The training goes on.
+    // Why it could not be written; "" on ranks that did their part. The training continues.
     std::optional<std::string> problem;
 };
 
-// What this rank does, as the host sees it: work that a GPU has been given counts where the host waits for
-// it.
+// What this rank does, as the host sees it: queued GPU work counts where the host waits for it.
 enum class Phase { idle, compute, load, communication, checkpoint };
 
-// Is told how the training goes; its methods return at once.
+// Receives the training's events; its methods return at once.
 class Observer {
  public:
     virtual ~Observer() = default;
-    // Before the first step, when all else has been found good. Where it fails on a rank, none begins.
+    // Before the first step, after all other checks. If it fails on one rank, no rank begins.
     virtual Result<void> on_begin() { return {}; }
     virtual void on_phase(Phase) {}                                                             // from now on
     virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many steps a training makes, and how many samples each of them takes. Pure.
+// How many steps a training takes, and how many samples are in each. Pure.
 #ifndef TRAINER_TRAINING_SCHEDULE_HPP
 #define TRAINER_TRAINING_SCHEDULE_HPP
 
@@ -20,14 +20,14 @@ struct Schedule {
     std::int64_t global_batch;  // batch * accumulate * world
 };
 
-// An error where a global batch is larger than the data set, because then no step would ever be made,
-// and where the learning rate would end above its largest.
+// Fails if the global batch is larger than the data set, because then no step would ever be taken, and if the
+// learning rate would end above its maximum.
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
 
-// What a person is told before a training that --epochs ends before --steps are made; nullopt: it is not so.
+// The message before a training that --epochs ends before --steps; nullopt if it does not.
 std::optional<std::string> steps_left_out(const Settings& settings, const Schedule& schedule);
 
-// Samples that a rank tests at a time, of a model with so many activations a sample.
+// Samples that a rank tests at a time, for a model with that many activations per sample.
 std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch);
 
 }  // namespace dp::trainer

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a line about steps is due, and what has happened since the last one. Knows nothing of ranks or
-// devices.
+// When a line about steps is due, and what happened since the last one. Independent of ranks and devices.
 #ifndef TRAINER_TRAINING_STEP_LOG_HPP
 #define TRAINER_TRAINING_STEP_LOG_HPP
 
@@ -10,13 +9,13 @@
 
 namespace dp::trainer {
 
-// All from 1.
+// All numbers begin at 1.
 struct StepPlace {
     std::int64_t epoch, step;  // the step's place in its epoch
     std::int64_t number;       // and in the training
 };
 
-// What has been counted from the beginning of the training on.
+// Counted since the beginning of the training.
 struct StepCounts {
     std::int64_t steps = 0;
     std::int64_t skipped = 0;  // of these
@@ -31,21 +30,21 @@ class StepLog {
     bool is_due(const StepPlace& place) const {
         return every_ > 0 && (single_ ? place.step - 1 : place.number) % every_ == 0;
     }
-    // Whether the interval begins right before a step that is due, and not where the last one ended.
+    // Whether an interval covers only the step that is due, instead of all since the last report.
     bool is_single() const { return single_; }
 
-    // The interval begins.
+    // Begins an interval.
     void begin(const StepCounts& counts) {
         begun_ = counts;
         begun_at_ = Clock::now();
     }
-    // What it has seen until now.
+    // The interval so far.
     StepCounts since(const StepCounts& now) const {
         return {now.steps - begun_.steps, now.skipped - begun_.skipped, now.loss - begun_.loss};
     }
     double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_at_).count(); }
 
-    // While it lives, time that the interval's steps do not take: a test, a checkpoint.
+    // While it lives, time does not count as the interval's: during a test or a checkpoint.
     class Aside;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training loop, in one place: sample, forward and backward, average the gradients, step. run.cpp calls
-// it with real devices and ranks, the tests with threads for ranks.
+// The training loop: sample, forward, backward, average the gradients, step. run.cpp calls it with real
+// devices and ranks, the tests with threads for ranks.
 #ifndef TRAINER_TRAINING_TRAINING_HPP
 #define TRAINER_TRAINING_TRAINING_HPP
 
@@ -25,7 +25,7 @@ struct Outcome {
     double train_seconds;       // all epochs, without the tests; of the slowest rank
     double samples_per_second;  // of all ranks together
     std::int64_t skipped = 0;   // steps
-    // Steps that had been made when it went on from a checkpoint; no part of seconds and samples per second.
+    // Steps taken before the checkpoint it resumed from; not part of seconds and samples per second.
     std::int64_t resumed = 0;
     std::int64_t checkpoints = 0;  // written
     bool end_is_saved = true;      // false: the last of them could not be written
@@ -34,13 +34,12 @@ struct Outcome {
     bool equal_on_all_ranks;  // every rank's hash is the same
 };
 
-// Trains `model`, which is not placed yet. Every rank of the communicator calls it with the same settings and
-// data.
+// Trains `model`, which is not placed yet. Every rank calls it with the same settings and data.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer);
 
-// Makes a step on one and the same batch, again and again, as training would: for measuring. The observer
-// hears of each step. Every rank calls.
+// Repeats a training step on the same batch, for measuring. The observer hears of each step.
+// Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bench-composed-images DIRECTORY SIZE COUNT SEED FILE: the images that the trainer composes for unet2d from
-// the Fashion-MNIST of the directory: all images, then all masks, bytes. For PyTorch to train on the same
-// (tests/bench/torch_trainer/samples.py).
+// bench-composed-images DIRECTORY SIZE COUNT SEED FILE: writes the images that the trainer composes for
+// unet2d from the directory's Fashion-MNIST, as bytes: all images, then all masks. PyTorch trains on the
+// same data (tests/bench/torch_trainer/samples.py).
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

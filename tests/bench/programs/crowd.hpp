@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// As many clients of a server on loopback as a world has ranks, all in this process: each connects, says what
-// stands in its script and hears what stands there, byte for byte. Every failure ends this program with a
-// line.
+// As many clients of a loopback server as a world has ranks, all in this process. Each connects, sends what
+// its script says, and checks the answers byte for byte. Every failure prints a line and ends the program.
 #pragma once
 
 #include <netinet/in.h>

@@ -162,8 +162,8 @@ TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlo
         EXPECT_EQ(given.why.find("give ") != std::string::npos, given.decision == Verdict::refuse)
             << given.why;
     }
-    // One option of this srun's own, and the step wants a world: what was inherited is no reason to run
-    // without.
+    // If this srun was given an option of its own, the step wants a world: inherited options are no reason
+    // to run without.
     Settings own;
     own.timeout_seconds = 20;
     Settings inherited = own;

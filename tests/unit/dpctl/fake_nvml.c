@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A made-up libnvidia-ml: three GPUs, of which one is in MIG mode with two instances, and one may not be
-// used.
+// A fake libnvidia-ml with three GPUs: one in MIG mode with two instances, and one that may not be used.
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>

@@ -219,8 +219,7 @@ TEST(End, AGoodbyeIsNoDeath) {
     EXPECT_FALSE(s.broker->finished());
     s.request(1, 1, set("k", "v"));
     EXPECT_EQ(s.ranks[1].replies[1].status(), wire::OK);
-    // The broker leaves before its slurmstepd has to wait too long, and says so; nobody is left waiting for
-    // it.
+    // The broker leaves before its slurmstepd has waited too long, and says so; nobody keeps waiting for it.
     s.request(1, 5, get("never"), Time(60000));
     s.arrive(1, 6, "world", {}, "", 9, Time(60000));
     s.pass(kBrokerLinger + Time(100));

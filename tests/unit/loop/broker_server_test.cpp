@@ -263,8 +263,7 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
     EXPECT_EQ(other_version, kProtocol + 1);
 }
 
-// Somebody between: it listens where the relay looks first, and carries every frame on to the broker and
-// back.
+// A man in the middle: listens where the relay looks first, and forwards every frame in both directions.
 class Between {
  public:
     Between(event_base* base, int socket, std::function<Fd()> to_broker)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the daemon reads of a rank's process: its page and nothing else that a descriptor may be, and its
-// name.
+// What the daemon reads of a rank's process: its name, and its page, but no other kind of descriptor.
 #include "loop/usage.hpp"
 
 #include <fcntl.h>

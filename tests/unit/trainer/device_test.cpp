@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operation of every device against the same formula in float64, written out below without any
-// cleverness.
+// Every operation of every device against the same formula in float64, written out below as
+// plainly as possible.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -173,8 +173,8 @@ TEST(Examples, TheGptOfTheDliTutorialHasItsLearningRate) {
     EXPECT_EQ(fmt::format("{:.3E}", rate_at(settings.rate, 100, schedule->total_steps)), "5.822E-05");
 }
 
-// Of the tutorials' numbers: a second's tokens times the seconds, and an instance's images a second times its
-// seconds.
+// From the tutorial's numbers: tokens per second times seconds, and images per second and
+// instance times seconds.
 TEST(Examples, ThoseOfTheSn30TutorialAreOfItsSize) {
     PretendedSlurm slurm(0);
     ASSERT_EQ(slurm.run("sn30-gpt.sbatch"), 0);

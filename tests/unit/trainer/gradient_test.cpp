@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradients of every model, on every device, against finite differences of the same network written in
-// float64.
+// Every model's gradients, on every device, against finite differences of the same network in float64.
 #include <algorithm>
 #include <cmath>
 

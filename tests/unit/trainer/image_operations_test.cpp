@@ -238,8 +238,8 @@ TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
     }
 }
 
-// y[o, 2i + a, 2j + b] = Σ channels x[c, i, j] w[c, o, a, b]: PyTorch's nn.ConvTranspose2d(c, o, 2,
-// stride=2).
+// y[o, 2i + a, 2j + b] = Σ channels x[c, i, j] w[c, o, a, b]: nn.ConvTranspose2d(c, o, 2,
+// stride=2) of PyTorch.
 std::vector<double> doubled(const std::vector<double>& x, const std::vector<double>& w, ImageShape in,
                             std::int64_t outputs, std::int64_t rows) {
     const std::int64_t width = 2 * in.width, plane = 4 * in.height * in.width;

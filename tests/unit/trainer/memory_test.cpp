@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The estimate of memory against what is allocated, the advice that comes from it, and devices that are made
-// small.
+// The memory estimate against what is allocated, the advice that follows from it, and devices made small.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -208,8 +207,7 @@ TEST(SizeText, TakesTheLargestUnitOfWhichThereIsOne) {
     EXPECT_EQ(size_text(std::int64_t{16945} << 20), "16.5 GiB");
 }
 
-// Of the advice for a batch: "<largest> is the largest that fits; --batch-size <b> --accumulate <a> keeps
-// ...".
+// The advice for a batch: "<largest> is the largest that fits; --batch-size <b> --accumulate <a> keeps ...".
 struct Advised {
     std::int64_t largest = 0, batch = 0, accumulate = 0;
 };

@@ -69,8 +69,8 @@ void as_threads(std::size_t ranks, Main rank_main) {
     for (auto& thread : threads) thread.join();
 }
 
-// Starts `rank_main(store, rank)`, which returns an exit code, as each rank, a process each. `directory`:
-// new.
+// Runs `rank_main(store, rank)`, which returns an exit code, in a process for each rank. `directory`
+// must be new.
 template <typename Main>
 std::vector<pid_t> start_processes(std::size_t ranks, const std::string& directory, Main rank_main) {
     std::vector<pid_t> started;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training in bf16: each model learns as it does in fp32, on each device; worlds of any size agree, a
-// training that was stopped goes on bit for bit, also in the other precision. And what --deterministic
-// promises.
+// Training in bf16: each model learns as in fp32, on each device; worlds of any size agree; a resumed
+// training continues bit for bit, also in the other precision. Also what --deterministic promises.
 #include <cmath>
 
 #include "devices.hpp"

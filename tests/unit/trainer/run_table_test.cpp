@@ -115,8 +115,7 @@ TEST(RunTable, FindsSummariesAmongOtherLines) {
     EXPECT_THAT(text_table(compare_runs(runs)), HasSubstr("DEVICE  PRECISION  NODES"));
 }
 
-// Its times are of the steps that were left. Where none were, it has no times, and is nothing to compare
-// with.
+// Its times cover only the remaining steps. Without any it has no times, and nothing to compare.
 TEST(RunTable, ARunThatWentOnIsTimedByTheStepsThatItMade) {
     const auto summary = [](int ranks, int resumed, double rate, double seconds) {
         return fmt::format(

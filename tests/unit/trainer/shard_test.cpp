@@ -28,8 +28,8 @@ class Shards : public OnEachDevice {
     }
 };
 
-// Eleven numbers, of which the parameters a (2 x 2) and b (3) begin at 1 and 7, and a vector without
-// parameters.
+// Eleven numbers, in which the parameters a (2 x 2) and b (3) begin at 1 and 7, and a vector
+// without parameters.
 TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
     const std::vector<Vector> then{{"values", numbers(11, 100), true}, {"running", numbers(5, 0), false}};
     for (const std::int64_t world : {1, 2, 3, 16}) {

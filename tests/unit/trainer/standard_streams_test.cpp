@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process that was started with closed streams, or whose output has no room. Each case is a process of its
-// own.
+// A process that starts with closed streams, or whose output has no room. Each case runs in its own process.
 #include "trainer/base/standard_streams.hpp"
 
 #include <fcntl.h>

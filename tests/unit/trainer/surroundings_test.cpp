@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What --data-parallel means in each surrounding, and how many threads a rank takes: tables over pure
-// functions.
+// What --data-parallel means in each environment, and the threads per rank: tables over pure functions.
 #include "trainer/parallel/surroundings.hpp"
 
 #include <gmock/gmock.h>

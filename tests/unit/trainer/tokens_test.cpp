@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shards of tokens and the data set made of them: the format byte by byte, and every way in which one can be
-// bad.
+// Token shards and the data set made of them: the format byte by byte, and every way in which one can be bad.
 #include "trainer/data/tokens.hpp"
 
 #include <gmock/gmock.h>

@@ -17,9 +17,8 @@ namespace {
 // Queries in a block: its scores against 1024 keys take 256 KiB, half of a core's cache.
 constexpr std::int64_t kQueries = 64;
 
-// Row r of the block sees `before` + r + 1 keys. Scores become probabilities, zero beyond what is seen;
-// log_sums[r]: the logarithm of the sum of e^score, with which the backward pass finds the probabilities
-// again.
+// Row r of the block sees `before` + r + 1 keys. Turns scores into probabilities, zero beyond those keys.
+// log_sums[r] is the row's log-sum-exp, from which the backward pass recomputes the probabilities.
 DP_WIDE_VECTORS void softmax_rows(float* scores, std::int64_t rows, std::int64_t before, std::int64_t keys,
                                   float* log_sums) {
     for (std::int64_t r = 0; r < rows; ++r) {

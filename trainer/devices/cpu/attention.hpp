@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Causal attention of the CPU device: a block of queries at a time, so that the scores of a whole sequence
-// never lie in memory (Dao et al. 2022, without the tiling of keys: a row of scores fits the cache here).
+// Causal attention on the CPU: one block of queries at a time, so that the scores of a whole sequence are
+// never in memory (Dao et al. 2022, without the tiling of keys: a row of scores fits the cache here).
 #ifndef TRAINER_DEVICES_CPU_ATTENTION_HPP
 #define TRAINER_DEVICES_CPU_ATTENTION_HPP
 
@@ -9,7 +9,7 @@
 
 namespace dp::trainer::cpu {
 
-// Shapes as in device.hpp. False where oneDNN refuses a product.
+// Shapes as in device.hpp. False if oneDNN refuses a product.
 bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums);
 bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
                         const Tensor& dy, const Tensor& d_qkv);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers of the CPU device from bfloat16 to float32 and back, on its threads and vector units.
+// Conversion between bfloat16 and float32 on the CPU device's threads and vector units.
 #ifndef TRAINER_DEVICES_CPU_BFLOAT16_HPP
 #define TRAINER_DEVICES_CPU_BFLOAT16_HPP
 

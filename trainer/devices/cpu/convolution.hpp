@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of the CPU device, by oneDNN. What it prepares for a shape is kept.
+// Convolutions on the CPU, by oneDNN. What it prepares for a shape is kept.
 #ifndef TRAINER_DEVICES_CPU_CONVOLUTION_HPP
 #define TRAINER_DEVICES_CPU_CONVOLUTION_HPP
 

@@ -80,8 +80,7 @@ class Cpu : public Device {
     void* allocate(std::size_t bytes) override {
         if (failure_) return nullptr;
         // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own.
-        // More than the machine has is refused here: Linux would hand it out and kill the process when it is
-        // touched.
+        // Refuses more than the machine has: Linux would hand it out and kill the process when it is touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
         void* memory = bytes > physical_memory() ? nullptr : std::aligned_alloc(kAlignment, rounded);
         if (memory == nullptr) return out_of_memory(bytes);

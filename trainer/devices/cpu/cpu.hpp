@@ -11,13 +11,13 @@
 
 namespace dp::trainer {
 
-// The only choice that the CPU device has: how many of its threads it uses, in digits. Of oneDNN's choices
-// oneDNN makes the best itself.
+// The CPU device's only tuned choice: the number of its threads, in digits. oneDNN makes its
+// own choices well.
 inline constexpr const char* kThreadsChoice = "threads";
-// Of a device with these choices; `otherwise` where they say nothing of threads.
+// The threads of a device with these choices; `otherwise` if they do not say.
 int threads_of(const TunedChoices& choices, int otherwise);
 
-// `threads` is for oneDNN and our loops, of the calling thread.
+// `threads` is for oneDNN and our loops, on the calling thread.
 std::unique_ptr<Device> open_cpu(int threads);
 
 }  // namespace dp::trainer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// e^x as a formula without branches or calls, which the compiler turns into vector code; the C library's is
-// called number by number. Off by at most 2 units in the last place (device_test.cpp).
+// e^x without branches or calls, so that the compiler vectorises it; the C library's is called number by
+// number. Off by at most 2 units in the last place (device_test.cpp).
 #ifndef TRAINER_DEVICES_CPU_EXPONENTIAL_HPP
 #define TRAINER_DEVICES_CPU_EXPONENTIAL_HPP
 
@@ -10,12 +10,12 @@
 
 namespace dp::trainer::cpu {
 
-// x is held within -87.3 .. 88.3, so the smallest result is 1.2e-38; not a number stays that.
+// x is clamped to -87.3 .. 88.3, so the smallest result is 1.2e-38; NaN stays NaN.
 inline float exponential(float x) {
-    x = x < -87.3f ? -87.3f : x;  // in this form not-a-number passes
+    x = x < -87.3f ? -87.3f : x;  // in this form NaN passes
     x = x > 88.3f ? 88.3f : x;
     // e^x = 2^n e^r, n whole and |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to a whole number, which then is
-    // the lowest bits of the sum: to convert not-a-number to an integer would be undefined.
+    // in the lowest bits of the sum: converting NaN to an integer would be undefined.
     constexpr float kRounder = 12582912.0f;
     const float rounded = x * 1.44269504f + kRounder;
     const std::int32_t whole = std::bit_cast<std::int32_t>(rounded) - std::bit_cast<std::int32_t>(kRounder);

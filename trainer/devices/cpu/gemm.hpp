@@ -13,7 +13,7 @@ namespace dp::trainer::cpu {
 
 enum class Form { plain, transposed };
 
-// A row-major matrix as it is stored: the first number, and numbers from one row to the next.
+// A row-major matrix in memory: the first number, and the stride between rows.
 struct Operand {
     const float* data;
     std::int64_t stride;

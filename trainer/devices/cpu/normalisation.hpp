@@ -8,7 +8,7 @@
 
 namespace dp::trainer::cpu {
 
-// Exact to float32's rounding however many numbers there are.
+// Exact to float32's rounding for any count.
 double sum_of(const float* x, std::int64_t count);
 
 void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y, const Tensor& saved);

@@ -14,7 +14,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #else
-// oneDNN has its OpenMP in any case; the header is GCC's alone.
+// oneDNN brings OpenMP in any case; only GCC brings the header.
 extern "C" void omp_set_num_threads(int threads);
 #endif
 
@@ -30,20 +30,20 @@ extern "C" void omp_set_num_threads(int threads);
 
 namespace dp::trainer::cpu {
 
-// Of the calling thread's loops and oneDNN's.
+// Sets the threads of the calling thread's loops and of oneDNN.
 inline void use_threads(int threads) {
     omp_set_num_threads(threads);
 }
 
-// Numbers below 1.2e-38 become zero, on this thread and on those that it starts from now on: gradients of
-// what is learnt already get that small, and x86-64 takes many times as long for them.
+// Flushes numbers below 1.2e-38 to zero, on this thread and on those started from now on: gradients of
+// trained models get that small, and x86-64 takes many times as long for them.
 inline void flush_denormals() {
 #ifdef __SSE2__
     _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, and denormals are zeros
 #endif
 }
 
-// Numbers that make up for waking a thread (some microseconds).
+// The number of elements that is worth waking a thread for (some microseconds).
 inline constexpr std::int64_t kWorthAThread = 16 * 1024;
 
 // Calls work(first, last) for parts of [0, count), each of at least `least` items, on the device's threads.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CPU device is made of: what is fastest depends on it. cpu.cpp says it to whoever asks.
+// Identifies the processor and oneDNN, on which the fastest choices depend. Called by cpu.cpp.
 #ifndef TRAINER_DEVICES_CPU_PROCESSOR_HPP
 #define TRAINER_DEVICES_CPU_PROCESSOR_HPP
 
@@ -12,7 +12,7 @@ namespace dp::trainer::cpu {
 // "Intel(R) Xeon(R) Gold 6430", where the kernel says it (`proc`), else the machine's kind: "aarch64".
 std::string processor_name(const std::filesystem::path& proc = "/proc");
 
-// "oneDNN 2.7.2, instructions 0x1f": which code it takes on this processor.
+// "oneDNN 2.7.2, instructions 0x1f": the instruction sets that it uses on this processor.
 std::string onednn_version();
 
 }  // namespace dp::trainer::cpu

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bf16 on the CPU device, which knows float32 only: an operation that is called with bf16 tensors runs on
-// float32 copies of them, and its results are rounded when they are final. That shows what a training in bf16
-// gives, and costs more time and memory than fp32. With float32 tensors nothing is copied. cpu.cpp puts it
-// around its device.
+// bf16 on the CPU device, which computes in float32 only: an operation on bf16 tensors runs on float32
+// copies, and its final results are rounded. This shows what training in bf16 gives, and costs more time and
+// memory than fp32. float32 tensors are not copied. cpu.cpp wraps its device in it.
 #ifndef TRAINER_DEVICES_CPU_WITH_BFLOAT16_HPP
 #define TRAINER_DEVICES_CPU_WITH_BFLOAT16_HPP
 
@@ -17,23 +16,23 @@
 
 namespace dp::trainer::cpu {
 
-// f32 memory for the time of an operation, taken again by the next: in one piece, as large as the largest
-// operation needs it.
+// f32 scratch memory for one operation, reused by the next: a single piece, as large as the
+// largest operation needs.
 class OperationScratch {
  public:
     static constexpr std::size_t kMostTensors = 6;  // no operation has more
 
     explicit OperationScratch(Device& device) : device_(device) {}
 
-    // So much at once, of all tensors of an operation: else what is too small stays until its operation is
-    // over.
+    // Reserves room for all tensors of an operation at once: a buffer that proves too small would stay until
+    // the operation ends.
     void reserve(std::int64_t numbers) {
         pieces_.clear();
         numbers += kMostTensors * kAlignment;
         if (Tensor piece = device_.make(Type::f32, {numbers})) pieces_.push_back(std::move(piece));
     }
 
-    // An empty tensor where the device has no more memory.
+    // An empty tensor if the device has no more memory.
     Tensor take(const Shape& shape) {
         const std::int64_t count = (elements_of(shape) + kAlignment - 1) / kAlignment * kAlignment;
         if (pieces_.empty() || used_ + count > pieces_.back().elements()) {
@@ -64,8 +63,8 @@ class OperationScratch {
     std::int64_t taken_ = 0;      // of all
 };
 
-// The tensors of one call: of a bf16 tensor a float32 copy, of any other itself. Where a result takes the
-// place of what is read, so does its copy.
+// The tensors of one call: a float32 copy of a bf16 tensor, and any other as it is. If a result replaces an
+// input, so does its copy.
 class Call {
  public:
     explicit Call(OperationScratch& scratch) : scratch_(scratch) {}
@@ -94,7 +93,7 @@ class Call {
     std::array<Copy, OperationScratch::kMostTensors> copies_;
     std::size_t count_ = 0;
 
-    // Arguments are evaluated in any order: a result may come before what it takes the place of.
+    // Arguments are evaluated in any order: a result may come before the input that it replaces.
     const Tensor& copy(const Tensor& tensor, bool is_read, bool is_result) {
         if (tensor.type() != Type::bf16) return tensor;
         Copy& one = copy_of(tensor);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kWarps = 8, kTile = 32;
 
-// 32 vectors, one more number apart than they are long: lanes that read the same number of each meet no bank
-// twice.
+// 32 vectors with a stride of one more than their length: lanes that read the same element of each
+// hit different banks.
 template <int kParts>
 struct Tile {
     float numbers[kTile][32 * kParts + 1];

@@ -18,8 +18,8 @@ int small(std::int64_t value) {
     return static_cast<int>(value);
 }
 
-// cuDNN's own order is by speed. False where none fits. bf16 may use any unit, as its sums are in fp32 on
-// all.
+// cuDNN sorts by speed. Returns false if none fits. bf16 may use any unit, because all of them add
+// up in fp32.
 template <typename Performance, typename Ask>
 bool choose(Type type, Performance& chosen, Ask ask) {
     std::array<Performance, kMostAlgorithms> found{};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp), our own
-// kernels for the rest (*.cu), all on one stream. Each of them gives the same bits for the same inputs on one
-// kind of GPU, also without --deterministic: sums are cut up by their lengths alone, and nothing is added
-// atomically.
+// The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp), our
+// own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits for the same inputs on
+// one kind of GPU, even without --deterministic: only their length decides how sums are split, and nothing
+// uses atomic adds.
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 #include <algorithm>

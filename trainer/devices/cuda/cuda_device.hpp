@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues its collectives on the same
-// stream.
+// A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues collectives on the same stream.
 #ifndef TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
 #define TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Row-major products with cuBLASLt: see gemm.hpp. cuBLASLt's matrices are column-major, and a row-major
-// matrix read as column-major is its transpose: so cᵀ = op(b)ᵀ op(a)ᵀ is computed, with the operands
-// exchanged. A bias along the columns of c is one along the rows of cᵀ, which is what cuBLASLt's epilogues
-// add.
+// matrix read as column-major is its transpose. So this computes cᵀ = op(b)ᵀ op(a)ᵀ, with the operands
+// exchanged. A bias along the columns of c is one along the rows of cᵀ, which cuBLASLt's epilogues can add.
 #include "trainer/devices/cuda/gemm.hpp"
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuBLASLt's algorithms for a matrix product, tried one after the other: `trainer compile` lets gemm.cpp do
-// that for each product of a training and keeps the fastest; a run takes it without asking cuBLASLt for a
-// guess.
+// cuBLASLt's algorithms for a matrix product, tried one by one: `trainer compile` lets gemm.cpp do that for
+// each product of a training and keeps the fastest. A run uses it instead of cuBLASLt's guess.
 #include <cstring>
 #include <limits>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations on the vectors of tokens: see sequence_kernels.hpp. T is the type of what flows through the
-// model.
+// Operations on token vectors: see sequence_kernels.hpp. T is the type of the model's activations.
 #include "trainer/devices/cuda/sequence_kernels.hpp"
 
 #include "trainer/devices/cuda/elementwise.cuh"

@@ -6,9 +6,8 @@
 // them but their sums (Dao et al. 2022; without it the scores of a long sequence would be most of a step's
 // memory traffic). No two blocks write the same place, so the bits are the same each time.
 //
-// Scores, their exponentials' sums and all results are added up in float; the weights and the gradients of
-// scores are rounded to bf16 where they are factors. Exponentials are powers of two of scores in units of
-// log(2).
+// Scores, sums of exponentials and results accumulate in float; weights and score gradients are rounded to
+// bf16 where they are factors. Exponentials are powers of two of scores in units of log(2).
 #include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_tiles.cuh"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The instructions of the PTX ISA that tensor_core.cuh and tensor_attention.cu are built of; all that is
-// written in PTX. All lanes of a warp call. The tests' emulated GPU has its own of this file
-// (tests/unit/trainer/cuda_emulator).
+// The PTX instructions that tensor_core.cuh and tensor_attention.cu use; all our inline PTX is here. All
+// lanes of a warp call them. The tests' emulated GPU replaces this file (tests/unit/trainer/cuda_emulator).
 #ifndef TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
 #define TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
 

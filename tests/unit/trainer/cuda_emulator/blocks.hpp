@@ -17,9 +17,8 @@ extern dim3 blockDim, gridDim;
 
 namespace dp::cuda_emulator {
 
-// In which order threads that could all run do so, and blocks: by their numbers, by these backward, or
-// shuffled. A kernel whose threads read what others wrote, with no barrier between, is right in one order at
-// most.
+// The order in which runnable threads and blocks run: by number, backward, or shuffled. A kernel whose
+// threads read what others wrote without a barrier between is right in at most one of them.
 struct Order {
     bool backward = false;
     std::optional<std::uint64_t> seed;
