@@ -198,7 +198,8 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
         return wrong(fmt::format("was made with the seed {}; give --seed={}", then.seed, then.seed));
     if (then.samples != now.training.samples || then.data_fingerprint != now.training.data_fingerprint)
         return wrong(
-            fmt::format("was made with other data: {} training samples from {}; give that data again",
+            fmt::format("was made with other data: {} training samples from {}, or the same normalised "
+                        "otherwise; give that data again",
                         then.samples, manifest.data_source));
     if (auto same = check_batch(then.global_batch, now); !same) return same;
     if (manifest.progress.step < 1 || manifest.progress.step > now.total_steps)

@@ -42,10 +42,18 @@ struct Dataset {
     std::string source;  // for people: where it comes from
 };
 
+// Of pixels 0..255, by their mean and standard deviation in 0..1.
+constexpr Affine normalised_by(float mean, float deviation) {
+    return {1 / (255 * deviation), -mean / deviation};
+}
+inline constexpr Affine kFashionMnistNormalise = normalised_by(0.2860f, 0.3530f);
+inline constexpr Affine kSegmentationNormalise{1 / 64.0f, -2};  // about mean 0 and deviation 1
+
 // Debian's package dataset-fashion-mnist puts it there.
 inline const std::filesystem::path kFashionMnistDirectory = "/usr/share/datasets/fashion-mnist";
 
-// Images of 28x28 and their classes 0..9 from the four idx files of MNIST, gzipped or not.
+// Images of 28x28 and their classes 0..9 from the four idx files of MNIST, gzipped or not; normalised by the
+// mean and the deviation of the training images.
 Result<Dataset> load_fashion_mnist(const std::filesystem::path& directory);
 // Whether the directory has these files (not whether they are sound).
 bool has_fashion_mnist(const std::filesystem::path& directory);

@@ -10,8 +10,9 @@
 
 namespace dp::trainer {
 
-// A hash of the samples' number, length and types, and of 4096 pieces spread evenly over them. The same for
-// the same samples; one that differs between two sets that differ in more than a few places.
+// A hash of the samples' number, length and types, of how they are normalised, and of 4096 pieces spread
+// evenly over them. The same for the same samples; one that differs between two sets that differ in more than
+// a few places.
 std::string fingerprint_of(const Samples& samples);
 
 }  // namespace dp::trainer

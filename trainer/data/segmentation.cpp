@@ -186,7 +186,7 @@ Samples compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t c
     samples.features = {Type::u8, 3 * pixels,
                         std::vector<std::uint8_t>(static_cast<std::size_t>(count * 3 * pixels))};
     samples.targets = {Type::u8, pixels, std::vector<std::uint8_t>(static_cast<std::size_t>(count * pixels))};
-    samples.normalise = {1 / 64.0f, -2};  // about mean 0 and deviation 1
+    samples.normalise = kSegmentationNormalise;
     for (std::int64_t i = 0; i < count; ++i) {
         compose({seed, first_stream + static_cast<std::uint64_t>(i)}, wardrobe,
                 {samples.features.bytes.data() + i * 3 * pixels, samples.targets.bytes.data() + i * pixels,

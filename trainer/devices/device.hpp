@@ -89,6 +89,8 @@ inline constexpr double kDiceSmooth = 1;
 struct Affine {
     float scale = 1;
     float shift = 0;
+
+    bool operator==(const Affine&) const = default;
 };
 
 // What gather() makes of stored numbers: bytes are amounts, 16 bits are ids. `amount`: f32 or bf16.

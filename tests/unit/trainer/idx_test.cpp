@@ -176,6 +176,25 @@ TEST_F(FashionMnistTest, LoadsImagesAndLabels) {
     EXPECT_EQ(labels, (std::vector<std::int32_t>{0, 1, 2, 9, 4, 5}));
 }
 
+// What the model sees of black, white and the training images' mean, wherever the data is from.
+TEST_F(FashionMnistTest, NormalisesByTheTrainingImagesOwnMeanAndDeviation) {
+    write_all();
+    std::string half_white(std::size_t{6} * 784, '\0');
+    std::fill_n(half_white.begin(), half_white.size() / 2, '\xff');
+    const auto normalise_of = [&](const std::string& pixels) {
+        zipped(idx({6, 28, 28}, {pixels.begin(), pixels.end()}), "train-images-idx3-ubyte.gz");
+        const auto data = load_fashion_mnist(directory_);
+        EXPECT_TRUE(data) << data.error().message;
+        EXPECT_EQ(data->test.normalise, data->train.normalise);
+        return data->train.normalise;
+    };
+    EXPECT_EQ(normalise_of(half_white), normalised_by(0.5f, 0.5f));
+    // Images of one colour have no deviation to divide by.
+    EXPECT_EQ(normalise_of(std::string(std::size_t{6} * 784, '\xff')), normalised_by(1, 1));
+    if (!has_fashion_mnist(kFashionMnistDirectory)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+    EXPECT_EQ(load_fashion_mnist(kFashionMnistDirectory)->train.normalise, kFashionMnistNormalise);
+}
+
 TEST_F(FashionMnistTest, RefusesFilesThatDoNotFitTogether) {
     write_all();
     zipped(idx({5}, {0, 1, 2, 3, 4}), "train-labels-idx1-ubyte.gz");

@@ -433,6 +433,7 @@ TEST_F(PrepareTest, MnistIsReadyToTrainOn) {
     ASSERT_TRUE(data) << data.error().message;
     EXPECT_EQ(data->train.count, 60000);
     EXPECT_EQ(data->test.count, 10000);
+    EXPECT_EQ(data->train.normalise, normalised_by(0.1307f, 0.3081f));  // as PyTorch's examples have them
 }
 
 TEST_F(PrepareTest, FashionMnistIsCheckedAndCopied) {
