@@ -249,7 +249,9 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     report.line(describe(*model, info, device, **communicator, settings, *data));
     if (settings.precision == Precision::bf16 && device.name() == "cpu")
         report.line(
-            "bf16 on the CPU shows what a training in it gives; it takes longer and more memory than fp32");
+            "bf16 on the CPU is computed in fp32 copies, slower than fp32 and with more memory: it shows "
+            "what a "
+            "training in bf16 gives");
     const std::int64_t ranks = (*communicator)->size();
     const auto available = available_to_every_rank(device, **communicator, here);
     if (!available) return tl::make_unexpected(available.error());
