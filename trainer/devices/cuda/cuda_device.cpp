@@ -13,6 +13,7 @@
 #include "trainer/devices/cuda/kernels.hpp"
 #include "trainer/devices/cuda/loss_kernels.hpp"
 #include "trainer/devices/cuda/sequence_kernels.hpp"
+#include "trainer/devices/gpu_kernels.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -27,7 +28,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     std::unique_ptr<CudaDevice> device(new CudaDevice);
     FirstFailure& failure = device->failure_;
     int count = 0;
-    if (!failure.check(cudaGetDeviceCount(&count), "looking for GPUs"))
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found != cudaErrorNoDevice && !failure.check(found, "looking for GPUs"))
         return tl::make_unexpected(*failure.error());
     if (count == 0) return fail(Fault::device, "no GPU is visible (CUDA_VISIBLE_DEVICES, or Slurm's --gres)");
     const int index = gpu.gpu % count;
@@ -38,6 +40,10 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     if (!opened) return tl::make_unexpected(*failure.error());
     device->model_ =
         std::string(properties.name) + ", sm_" + number(properties.major) + number(properties.minor);
+    const int capability = 10 * properties.major + properties.minor;
+    if (!has_kernels_for(DP_TRAINER_CUDA_ARCHITECTURES, capability))
+        return fail(Fault::device,
+                    no_kernels_text(device->model_, DP_TRAINER_CUDA_ARCHITECTURES, capability));
     device->description_ = "cuda:" + number(index) + ", " + device->model_;
     if (gpu.is_part()) {
         auto partition = SmPartition::make(index, gpu);

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "blocks.hpp"
 
@@ -35,6 +36,11 @@ std::mutex memory_mutex;
 std::map<void*, Allocation> memory;
 std::size_t allocated = 0;
 thread_local cudaError_t last = cudaSuccess;
+
+std::string gpu() {
+    const char* said = std::getenv("DP_CUDA_EMULATOR_GPU");
+    return said == nullptr ? "9.0" : said;
+}
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -110,9 +116,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return cudaSuccess;
 }
 
+// DP_CUDA_EMULATOR_GPU: its compute capability, such as "7.0", or "none".
 cudaError_t cudaGetDeviceCount(int* count) {
-    *count = 1;
-    return cudaSuccess;
+    *count = gpu() == "none" ? 0 : 1;
+    return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) {
     return cudaSuccess;
@@ -120,7 +127,7 @@ cudaError_t cudaSetDevice(int) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {};
     std::strcpy(properties->name, "emulated GPU");
-    properties->major = 9;
+    std::sscanf(gpu().c_str(), "%d.%d", &properties->major, &properties->minor);
     properties->multiProcessorCount = 2;
     return cudaSuccess;
 }
