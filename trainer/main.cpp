@@ -12,6 +12,7 @@
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/options.hpp"
 #include "trainer/commands/run.hpp"
+#include "trainer/devices/cpu/spinning.hpp"
 #include "trainer/parallel/findings.hpp"
 #include "trainer/parallel/surroundings.hpp"
 
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
     hold_standard_streams();
     try {
         const Surroundings here = gather_surroundings();
+        cpu::bound_spinning(threads_for(here), argv);
         const bool speaks = speaks_for_all(here);
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options && parsed.code != 0)

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/devices/cpu/spinning.hpp"
+
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <string>
+
+namespace dp::trainer::cpu {
+namespace {
+
+constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
+
+}  // namespace
+
+bool must_bound_spinning(int threads, const char* wait_policy, const char* spin_count) {
+    return threads > 1 && wait_policy == nullptr && spin_count == nullptr;
+}
+
+void bound_spinning(int threads, char** arguments) {
+    if (!must_bound_spinning(threads, std::getenv("OMP_WAIT_POLICY"), std::getenv(kSpinCount))) return;
+    // Whoever is started through ld.so, which then has no address of its own, is not what /proc/self/exe
+    // names.
+    if (getauxval(AT_BASE) == 0) return;
+    // By its path: the kernel takes the name of a process from there.
+    std::string program(PATH_MAX, '\0');
+    const ssize_t length = readlink("/proc/self/exe", program.data(), program.size() - 1);
+    if (length <= 0) return;
+    program.resize(static_cast<std::size_t>(length));
+    // From now on it is set, so this happens once.
+    if (setenv(kSpinCount, kSpins, 1) == 0) execv(program.c_str(), arguments);
+}
+
+}  // namespace dp::trainer::cpu
