@@ -97,7 +97,7 @@ Result<void> let_device_choose(const Trial& trial, const Open& open, Plan& plan)
 Result<Plan> make_plan(const Trial& trial, Device& device, const Open& open, const Surroundings& here,
                        const MemoryCase& memory_case, std::vector<ThreadTrial>& trials) {
     Plan plan;
-    plan.needs = estimate_memory(memory_case.model, trial.settings, &trial.data, 1, device.copies_bf16());
+    plan.needs = estimate_memory(memory_case.model, trial.settings, &trial.data, 1, &device);
     const auto plain = time_steps(trial, device, kSeconds);
     if (!plain) return tl::make_unexpected(with_advice(plain.error(), device, memory_case));
     plan.peak = device.memory().peak();
@@ -179,7 +179,7 @@ Result<void> compile(const Options& options, Clock::time_point started) {
 
     const auto model = info.make(*shape);
     const auto recomputing = recomputing_model(info, *shape);
-    const MemoryCase memory_case{*model, settings, &*data, 1, recomputing.get(), device.copies_bf16()};
+    const MemoryCase memory_case{*model, settings, &*data, 1, recomputing.get(), &device};
     if (auto problem = memory_problem(info.name, memory_case, device.name(), available_here(device, here)))
         return fail(Fault::device, *problem);
     result.model = info.name;

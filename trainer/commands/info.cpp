@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. No memory of a
-// training is allocated, and a device is opened only where it must be asked whether it computes in bf16.
+// training is allocated, and a device is opened only where it must be asked what it copies.
 #include <fmt/format.h>
 
 #include "trainer/commands/run.hpp"
@@ -11,16 +11,16 @@
 namespace dp::trainer {
 namespace {
 
-// Whether a run with these options would compute bf16 on copies in fp32. Memory of another machine's GPU is
-// asked for by name, with --device=cuda.
-Result<bool> copies_bf16(const Options& options) {
-    if (options.precision == Precision::fp32) return false;
-    if (options.device != DeviceChoice::automatic) return options.device == DeviceChoice::cpu;
+// The device whose copies count; null where it makes none. Memory of another machine's GPU is asked for by
+// name, with --device=cuda.
+Result<std::unique_ptr<Device>> copying_device(const Options& options, const Model& model) {
+    const bool plain = options.precision == Precision::fp32 && model.convolutions().empty();
+    if (plain || options.device == DeviceChoice::cuda) return nullptr;
     const Surroundings here = gather_surroundings();
-    const auto opened = open_device(options.device, here.gpu, threads_for(here));
+    auto opened = open_device(options.device, here.gpu, threads_for(here));
     if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) fmt::print("{}; --device=cuda shows what a GPU needs\n", *opened->note);
-    return opened->device->copies_bf16();
+    return std::move(opened->device);
 }
 
 // Of a batch's activations, in bytes: the largest model takes more with the largest batch than a number here
@@ -56,14 +56,10 @@ Result<void> info(const Options& options) {
     }
     const std::int64_t count = model->parameters().count();
     // The data set is not opened for this.
-    const auto needed = [&](bool with_copies) {
-        return estimate_memory(*model, settings, nullptr, options.info_ranks, with_copies,
-                               options.info_ranks_per_node);
-    };
-    const auto has_copies = copies_bf16(options);
-    if (!has_copies) return tl::make_unexpected(has_copies.error());
-    const MemoryNeeds needs = needed(*has_copies);
-    const std::int64_t copies = needs.total() - needed(false).total();
+    const auto device = copying_device(options, *model);
+    if (!device) return tl::make_unexpected(device.error());
+    const MemoryNeeds needs = estimate_memory(*model, settings, nullptr, options.info_ranks, device->get(),
+                                              options.info_ranks_per_node);
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
     fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
@@ -80,8 +76,8 @@ Result<void> info(const Options& options) {
     const std::string shared =
         settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : of_a_node;
     row(fmt::format("state of {}{}", name_of(settings.optimizer), shared), needs.optimizer);
-    row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations - copies);
-    if (copies > 0) row("their copies in fp32", copies);
+    row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations);
+    if (needs.copies > 0) row("copies for an operation", needs.copies);
     row("memory, without the data set", needs.total());
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
     fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank",

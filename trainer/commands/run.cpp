@@ -257,8 +257,7 @@ Result<void> run(const Options& options, std::chrono::steady_clock::time_point s
     if (!available) return tl::make_unexpected(available.error());
     const auto recomputing = recomputing_model(info, *shape);
     const auto sharing = (*communicator)->node_share().value_or(NodeShare{}).fewest;
-    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get(), device.copies_bf16(),
-                                 sharing};
+    const MemoryCase memory_case{*model, settings, data, ranks, recomputing.get(), &device, sharing};
     const auto measured_peak = measured_by_every_rank(
         plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, **communicator);
     if (!measured_peak) return tl::make_unexpected(measured_peak.error());

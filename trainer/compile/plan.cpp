@@ -48,6 +48,7 @@ Json json_of(const Plan& plan) {
             {"gradients", plan.needs.gradients},
             {"optimizer", plan.needs.optimizer},
             {"activations", plan.needs.activations},
+            {"copies", plan.needs.copies},
             {"data", plan.needs.data},
             {"peak", plan.peak},
             {"plain_seconds", plan.plain_seconds},
@@ -58,8 +59,8 @@ Json json_of(const Plan& plan) {
 std::optional<Plan> plan_of(const Json& json) {
     try {
         Plan plan;
-        plan.needs = {json.at("parameters"), json.at("gradients"), json.at("optimizer"),
-                      json.at("activations"), json.at("data")};
+        plan.needs = {json.at("parameters"),  json.at("gradients"), json.at("optimizer"),
+                      json.at("activations"), json.at("copies"),    json.at("data")};
         plan.peak = json.at("peak");
         plan.plain_seconds = json.at("plain_seconds");
         plan.step_seconds = json.at("step_seconds");

@@ -165,8 +165,9 @@ class Device {
     virtual void release(void* memory) noexcept = 0;
     // Records as the device's failure that it could not allocate `bytes`; returns nullptr.
     virtual void* out_of_memory(std::size_t bytes) = 0;
-    // Bytes that can still be allocated, as far as the device knows; a host's memory is shared by its ranks.
-    virtual std::optional<std::int64_t> available_memory() const = 0;
+    // Bytes that can still be allocated for tensors, as far as the device knows; a host's memory is divided among
+    // its ranks.
+    virtual std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const = 0;
     MemoryAccount& memory() { return memory_; }
     // --deterministic: every later operation gives the same bits for the same inputs, in every run on this kind
     // of device, even where a faster way exists.
@@ -248,6 +249,12 @@ class Device {
                                          const Tensor& dx) = 0;
     virtual void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
                                               const Tensor& dw, const Tensor& db) = 0;
+    // Bytes that a convolution takes besides its tensors, for so many samples, in any direction: one memory
+    // for all convolutions, as large as the largest needs it.
+    virtual std::int64_t convolution_scratch(const Convolution& /*c*/, std::int64_t /*rows*/) const {
+        return 0;
+    }
+    virtual void reserve_convolution_scratch(std::int64_t /*bytes*/) {}
     // A transposed convolution is convolve_backward_input() with its own input as dy; these two are its bias.
     virtual void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) = 0;  // y[channel] += b
     virtual void sum_channels(ImageShape shape, const Tensor& dy,

@@ -40,10 +40,17 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
                static_cast<std::int64_t>(size_of(gathered_type(data.train.features.type, type)));
 }
 
+// What a device has twice for the time of an operation.
+std::int64_t copies_bytes(const Model& model, const Device& device, std::int64_t rows, Type type) {
+    std::int64_t bytes = model.convolution_scratch(device, rows);
+    if (type != Type::f32 && device.copies_bf16()) bytes += model.widest_operation(rows) * kNumber;
+    return bytes;
+}
+
 }  // namespace
 
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world, bool copies_bf16, std::int64_t sharing) {
+                            std::int64_t world, const Device* device, std::int64_t sharing) {
     const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
@@ -63,7 +70,7 @@ MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const 
     const std::int64_t statistics = rows * model.statistics_per_sample();
     const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
     needs.activations = numbers * flowing + statistics * kNumber + kSums;
-    if (type != Type::f32 && copies_bf16) needs.activations += model.widest_operation(rows) * kNumber;
+    if (device != nullptr) needs.copies = copies_bytes(model, *device, rows, type);
     if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);
     return needs;
 }
@@ -79,25 +86,25 @@ std::string size_text(std::int64_t bytes) {
 std::string needs_text(const MemoryNeeds& needs) {
     const std::string shared =
         needs.shared.empty() ? "" : fmt::format("; the ranks of a node share {}", needs.shared);
-    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}, data {}{})",
+    const std::string copies = needs.copies == 0 ? "" : fmt::format(", copies {}", size_text(needs.copies));
+    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}{}, data {}{})",
                        size_text(needs.total()), size_text(needs.parameters), size_text(needs.gradients),
-                       size_text(needs.optimizer), size_text(needs.activations), size_text(needs.data),
-                       shared);
+                       size_text(needs.optimizer), size_text(needs.activations), copies,
+                       size_text(needs.data), shared);
 }
 
 MemoryNeeds estimate_memory(const MemoryCase& c) {
-    return estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16, c.sharing);
+    return estimate_memory(c.model, c.settings, c.data, c.world, c.device, c.sharing);
 }
 
 std::int64_t saved_by_sharing(const MemoryCase& c) {
-    return estimate_memory(c.model, c.settings, c.data, c.world, c.copies_bf16).total() -
+    return estimate_memory(c.model, c.settings, c.data, c.world, c.device).total() -
            estimate_memory(c).total();
 }
 
 std::string batch_advice(const MemoryCase& c, std::int64_t available) {
     const auto fits = [&](const Model& model, const Settings& settings) {
-        return estimate_memory(model, settings, c.data, c.world, c.copies_bf16, c.sharing).total() <=
-               available;
+        return estimate_memory(model, settings, c.data, c.world, c.device, c.sharing).total() <= available;
     };
     const auto fits_with = [&](std::int64_t batch, std::int64_t accumulate) {
         Settings other = c.settings;

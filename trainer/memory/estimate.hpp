@@ -19,23 +19,23 @@ namespace dp::trainer {
 
 // In bytes.
 struct MemoryNeeds {
-    std::int64_t parameters = 0;  // and running statistics; in bf16 also the copy that a model works with
-    std::int64_t gradients = 0;   // and their sum, where batches are accumulated
-    std::int64_t optimizer = 0;   // its state; of the rank with the largest part where that is sharded
-    // Of the larger of a batch and what is tested at a time; with the copies of a device that computes in
-    // f32.
-    std::int64_t activations = 0;
+    std::int64_t parameters = 0;   // and running statistics; in bf16 also the copy that a model works with
+    std::int64_t gradients = 0;    // and their sum, where batches are accumulated
+    std::int64_t optimizer = 0;    // its state; of the rank with the largest part where that is sharded
+    std::int64_t activations = 0;  // of the larger of a batch and what is tested at a time
+    // In the layouts and the precision that the device computes in, for the time of an operation.
+    std::int64_t copies = 0;
     std::int64_t data = 0;  // the samples, their order, and the batches that they are gathered into
     // What the ranks of a node have once, so that it is counted in parts: for people.
     std::string_view shared = {};
 
-    std::int64_t total() const { return parameters + gradients + optimizer + activations + data; }
+    std::int64_t total() const { return parameters + gradients + optimizer + activations + copies + data; }
 };
 
-// `data`: null where it is not known; then it is not counted. `copies_bf16`: as of Device. `sharing`: so many
-// ranks of a node have once what is the same on all (NodeShare::fewest). The model need not be placed.
+// `data`, `device`: null where it is not known; then its part is not counted. `sharing`: so many ranks of a
+// node have once what is the same on all (NodeShare::fewest). The model need not be placed.
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world, bool copies_bf16 = false, std::int64_t sharing = 1);
+                            std::int64_t world, const Device* device = nullptr, std::int64_t sharing = 1);
 
 // "64.2 MiB": in the largest unit of which there is at least one.
 std::string size_text(std::int64_t bytes);
@@ -50,7 +50,7 @@ struct MemoryCase {
     const Dataset* data;  // as of estimate_memory()
     std::int64_t world;
     const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
-    bool copies_bf16 = false;            // as of Device
+    const Device* device = nullptr;      // as of estimate_memory()
     std::int64_t sharing = 1;            // as of estimate_memory()
 };
 

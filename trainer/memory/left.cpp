@@ -10,8 +10,7 @@ namespace dp::trainer {
 
 std::int64_t available_here(Device& device, const Surroundings& here) {
     constexpr std::int64_t kUnknown = std::int64_t{1} << 62;
-    std::int64_t available = device.available_memory().value_or(kUnknown);
-    if (device.name() == "cpu") available /= here.local_size;
+    std::int64_t available = device.available_memory(here.local_size).value_or(kUnknown);
     if (here.gpu.is_part() && device.name() == "cuda")
         available = available / here.gpu.parts * here.gpu.count;
     if (const auto limit = device.memory().limit()) available = std::min(available, *limit);

@@ -77,6 +77,9 @@ class Cnn final : public Model {
                          hidden_.widest_operation(rows), dropout2_.widest_operation(rows),
                          classes_.widest_operation(rows)});
     }
+    std::vector<Convolution> convolutions() const override {
+        return {first_.convolution(), second_.convolution()};
+    }
 
  private:
     Device* device_ = nullptr;

@@ -113,6 +113,7 @@ class ConvolutionLayer {
     }
 
     Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
+    const Convolution& convolution() const { return shape_; }
     ImageShape shape() const { return shape_.y(); }
     std::int64_t outputs() const { return shape_.y().numbers(); }
     double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * inputs_of_one()); }

@@ -5,6 +5,7 @@
 #ifndef TRAINER_MODELS_MODEL_HPP
 #define TRAINER_MODELS_MODEL_HPP
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/devices/device.hpp"
@@ -79,6 +81,14 @@ class Model {
     // Numbers of the activation type that the widest operation on a batch reads and writes: a device that
     // computes in f32 only keeps f32 copies of bf16 ones.
     virtual std::int64_t widest_operation(std::int64_t rows) const = 0;
+    virtual std::vector<Convolution> convolutions() const { return {}; }
+    // Bytes that the device needs besides, for the one of them that needs most.
+    std::int64_t convolution_scratch(const Device& device, std::int64_t rows) const {
+        std::int64_t bytes = 0;
+        for (const Convolution& one : convolutions())
+            bytes = std::max(bytes, device.convolution_scratch(one, rows));
+        return bytes;
+    }
 
  protected:
     ParameterSet parameters_;

@@ -5,6 +5,7 @@
 // one logit a pixel out; the loss is one minus Dice's coefficient of each image. The statistics of its norms
 // are those of all ranks' batches together, so that a batch teaches the same on any number of ranks.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <string>
@@ -70,6 +71,7 @@ class ConvolutionNormLayer {
         if (dx) device_->convolve_backward_input(shape_, dy, kernel_->working, dx);
     }
 
+    const Convolution& convolution() const { return shape_; }
     ImageShape shape() const { return shape_.y(); }
     std::int64_t outputs() const { return shape_.y().numbers(); }
     std::int64_t activations() const { return 3 * outputs(); }
@@ -126,6 +128,7 @@ class DoubleLayer {
         first_.backward(x, dx);
     }
 
+    std::array<Convolution, 2> convolutions() const { return {first_.convolution(), second_.convolution()}; }
     ImageShape shape() const { return second_.shape(); }
     std::int64_t activations() const { return first_.activations() + second_.activations(); }
     double forward_flops_per_sample() const {
@@ -169,6 +172,7 @@ class UpLayer {
         device_->convolve(shape_, dy, kernel_->working, {}, Activation::none, dx);
     }
 
+    const Convolution& convolution() const { return shape_; }
     ImageShape shape() const { return shape_.x; }
     std::int64_t outputs() const { return shape_.x.numbers(); }
     std::int64_t activations() const { return 2 * outputs(); }
@@ -310,6 +314,19 @@ class Unet2d final : public Model {
                                level.up.widest_operation(rows), level.merged.widest_operation(rows),
                                3 * rows * level.skipped()});  // copy_columns()
         return widest;
+    }
+    std::vector<Convolution> convolutions() const override {
+        std::vector<Convolution> all{last_->convolution()};
+        const auto add = [&](const DoubleLayer& layer) {
+            for (const Convolution& one : layer.convolutions()) all.push_back(one);
+        };
+        add(*bottom_);
+        for (const auto& level : levels_) {
+            add(level.down);
+            add(level.merged);
+            all.push_back(level.up.convolution());
+        }
+        return all;
     }
 
  private:

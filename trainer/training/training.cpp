@@ -30,6 +30,7 @@ Model& placed(Model& model, const Settings& settings, Device& device) {
     const std::int64_t rows =
         std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
     model.place(device, settings.seed, rows, type_of(settings.precision));
+    device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
     if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
     return model;
 }

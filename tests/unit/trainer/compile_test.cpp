@@ -302,7 +302,7 @@ TEST(Plan, WhatTookTooMuchIsRefused) {
                            "110.0 MiB; give a smaller --batch-size: "));
     EXPECT_THAT(*problem, HasSubstr("is the largest that fits"));
     // Four ranks of a node have parameters and optimizer once: 3 x 0.9 MiB, of which three fourths are saved.
-    const MemoryCase of_four{*model, settings, nullptr, 4, nullptr, false, 4};
+    const MemoryCase of_four{*model, settings, nullptr, 4, nullptr, nullptr, 4};
     EXPECT_FALSE(planned_problem("ffn", of_four, 150 << 20, "cpu", 149 << 20));
     EXPECT_TRUE(planned_problem("ffn", memory_case, 150 << 20, "cpu", 149 << 20));
     EXPECT_THAT(

@@ -250,6 +250,16 @@ const ConvolutionReference kConvolutions[] = {
 };
 
 TEST_P(OperationsTest, ConvolutionsAreTheSumsThatDefineThem) {
+    // A larger one before each, of NaNs: nothing of what it leaves in memory that they share may count.
+    const Convolution large{{24, 14, 14}, 24, 3, 1};
+    const auto nans = [&](const Shape& shape) {
+        return flowing(shape, std::vector<float>(static_cast<std::size_t>(elements_of(shape)), NAN));
+    };
+    const Tensor nan_images = nans({2, large.x.numbers()}), nan_weights = nans({24, 24, 3, 3}),
+                 thrown_away = nans({2, large.y().numbers()});
+    const auto leave_nans = [&] {
+        device().convolve(large, nan_images, nan_weights, {}, Activation::none, thrown_away);
+    };
     for (const auto& reference : kConvolutions) {
         const Convolution& c = reference.c;
         const std::int64_t rows = reference.rows, weights = c.outputs * c.x.channels * c.kernel * c.kernel;
@@ -273,6 +283,7 @@ TEST_P(OperationsTest, ConvolutionsAreTheSumsThatDefineThem) {
         const Tensor tx = flowing({rows, c.x.numbers()}, x), tw = flowing(w_shape, w);
         const Tensor tb = flowing({c.outputs}, b), tdy = flowing({rows, c.y().numbers()}, dy);
         for (int round = 0; round < 2; ++round) {  // the second with what was prepared in the first
+            leave_nans();
             for (const Activation activation : {Activation::none, Activation::relu}) {
                 auto expected = y;
                 if (activation == Activation::relu)
@@ -284,7 +295,9 @@ TEST_P(OperationsTest, ConvolutionsAreTheSumsThatDefineThem) {
             // What they hold before must not count.
             const Tensor tdx = flowing({rows, c.x.numbers()}, x), tdw = floats(w_shape, w);
             const Tensor tdb = floats({c.outputs}, b);
+            leave_nans();
             device().convolve_backward_input(c, tdy, tw, tdx);
+            leave_nans();
             device().convolve_backward_parameters(c, tdy, tx, tdw, tdb);
             expect_tensor(tdx, dx, kTolerance, "dx");
             expect_tensor(tdw, dw, library, "dw");

@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+#include <string>
+
 #include "devices.hpp"
 #include "thread_world.hpp"
 #include "trainer/memory/estimate.hpp"
@@ -96,7 +99,8 @@ Result<std::int64_t> allocated(const ModelInfo& info, const Settings& settings,
 
 void expect_within_a_tenth(const ModelInfo& info, const Settings& settings) {
     const Dataset data = data_for(info);
-    const auto needs = estimate_memory(*info.make(shape()), settings, &data, 1, true);
+    const auto device = open_cpu(1);
+    const auto needs = estimate_memory(*info.make(shape()), settings, &data, 1, device.get());
     const auto really = allocated(info, settings);
     ASSERT_TRUE(really) << really.error().message;
     const double ratio = static_cast<double>(needs.total()) / static_cast<double>(*really);
@@ -173,15 +177,15 @@ TEST(MemoryEstimate, CountsByPart) {
     EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).gradients, parameters);
     // Where four ranks of a node share memory: a fourth, of the optimizer's state where that is not sharded.
     const Settings two_batches = settings_of(64, 2, Optimization::adam);
-    needs = estimate_memory(*model, two_batches, nullptr, 8, false, 4);
+    needs = estimate_memory(*model, two_batches, nullptr, 8, nullptr, 4);
     EXPECT_EQ(needs.parameters, parameters / 4);
     EXPECT_EQ(needs.gradients, 2 * parameters);
     EXPECT_EQ(needs.optimizer, 2 * parameters / 4);
     EXPECT_THAT(needs_text(needs), EndsWith("; the ranks of a node share parameters and optimizer)"));
-    needs = estimate_memory(*model, sharded, nullptr, 8, false, 4);
+    needs = estimate_memory(*model, sharded, nullptr, 8, nullptr, 4);
     EXPECT_EQ(needs.optimizer, 2 * parameters / 8);
     EXPECT_THAT(needs_text(needs), EndsWith("; the ranks of a node share parameters)"));
-    const MemoryCase of_four{*model, two_batches, nullptr, 8, nullptr, false, 4};
+    const MemoryCase of_four{*model, two_batches, nullptr, 8, nullptr, nullptr, 4};
     EXPECT_EQ(saved_by_sharing(of_four), 3 * parameters - 3 * parameters / 4);
     // bf16: the values and half as much again; what flows takes half.
     Settings narrow = settings_of(64, 1, Optimization::adam);
@@ -242,11 +246,12 @@ TEST(MemoryAdvice, WhatItSaysFitsDoesFit) {
         const auto model = info.make(shape());
         const Dataset data = data_for(info);
         const auto settings = settings_of(1000, 1, Optimization::adam);
-        const std::int64_t limit =
-            (3 * estimate_memory(*model, settings, &data, 1).total() +
-             estimate_memory(*model, settings_of(1, 1, Optimization::adam), &data, 1).total()) /
-            4;
-        const auto advised = parse(batch_advice({*model, settings, &data, 1}, limit));
+        const auto device = open_cpu(1);
+        const auto needs = [&](const Settings& of) {
+            return estimate_memory(*model, of, &data, 1, device.get()).total();
+        };
+        const std::int64_t limit = (3 * needs(settings) + needs(settings_of(1, 1, Optimization::adam))) / 4;
+        const auto advised = parse(batch_advice({*model, settings, &data, 1, nullptr, device.get()}, limit));
         ASSERT_GT(advised.accumulate, 1) << info.name;
         EXPECT_TRUE(allocated(info, settings_of(advised.largest, 1, Optimization::adam), limit)) << info.name;
         EXPECT_TRUE(
@@ -324,10 +329,11 @@ TEST(MemoryAdvice, FollowsAnErrorWhereMemoryHasRunOut) {
     const auto settings = settings_of(1000, 1, Optimization::adam);
     const auto device = open_cpu(1);
     const std::int64_t limit =
-        estimate_memory(*info.make({}), settings_of(400, 1, Optimization::adam), &data, 1).total();
+        estimate_memory(*info.make({}), settings_of(400, 1, Optimization::adam), &data, 1, device.get())
+            .total();
     device->memory().set_limit(limit);
     const auto model = info.make({});
-    const MemoryCase memory_case{*model, settings, &data, 1};
+    const MemoryCase memory_case{*model, settings, &data, 1, nullptr, device.get()};
     const Error other = with_advice(Error{Fault::world, "rank 1 is gone"}, *device, memory_case);
     EXPECT_EQ(other.message, "rank 1 is gone");
     SingleCommunicator alone;
@@ -385,6 +391,40 @@ TEST(MemoryAccount, CountsWhatIsHeldAndKeepsTheLimit) {
     first = {};
     EXPECT_EQ(memory.held(), 0);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+// A number of /proc/self/status, in bytes.
+std::int64_t status_of_process(const std::string& name) {
+    std::ifstream in("/proc/self/status");
+    for (std::string line; std::getline(in, line);)
+        if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
+    return 0;
+}
+
+// Also of what a library has on the way: who goes by the account is not killed.
+TEST(MemoryAccount, KnowsAllThatATrainingTakesOfTheMachine) {
+    std::ofstream("/proc/self/clear_refs") << 5;  // from now on the peak is counted
+    const std::int64_t before = status_of_process("VmRSS");
+    if (before == 0 || status_of_process("VmHWM") > before + (8 << 20))
+        GTEST_SKIP() << "/proc/self/clear_refs does not work here";
+    ModelShape large = shape();
+    large.image_size = 128;
+    large.features = 16;
+    const auto device = open_cpu(2);
+    const auto model = find_model("unet2d")->make(large);
+    const std::int64_t pixels = 128 * 128;
+    const Dataset data{samples(8, Type::u8, 3 * pixels, Type::f32, pixels),
+                       samples(8, Type::u8, 3 * pixels, Type::f32, pixels), ""};
+    SingleCommunicator alone;
+    Nobody nobody;
+    const auto settings = settings_of(4, 1, Optimization::adam);
+    ASSERT_TRUE(repeat_step(*find_model("unet2d"), *model, data, settings, *device, alone, 1, nobody));
+    const auto counted = static_cast<double>(device->memory().peak());
+    EXPECT_GT(counted, 100 << 20) << "small enough for a library's code to count";
+    // A library's code and threads.
+    EXPECT_LT(static_cast<double>(status_of_process("VmHWM") - before), 1.1 * counted + (16 << 20));
+}
+#endif
 
 // On the GPU where there is one.
 TEST(MemoryLimit, FailsAsTheDevicesOwnOutOfMemoryDoes) {

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // oneDNN chooses the memory layout that suits its kernels; ours is plain (n, c, h, w), so operands are
-// reordered on the way in and out where it chose another.
+// reordered on the way in and out where it chose another. The copies lie in one scratch, which each call
+// overwrites: with copies of its own for each convolution a U-Net takes 2.4 times its memory.
 #include "trainer/devices/cpu/convolution.hpp"
 
+#include <algorithm>
+#include <array>
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
 #include <unordered_map>
+#include <vector>
 
 namespace dp::trainer {
 namespace {
 
 using dnnl::memory;
 using Tag = memory::format_tag;
-using Argument = std::unordered_map<int, memory>;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
@@ -45,23 +48,40 @@ memory::desc bias_of(const Dimensions& d, bool biased) {
     return biased ? plain(d.b, Tag::x) : memory::desc();
 }
 
+// oneDNN's own scratch lies in ours.
+dnnl::primitive_attr attributes_with(Activation activation) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    dnnl::post_ops after;
+#if DNNL_VERSION_MAJOR >= 3
+    if (activation == Activation::relu) after.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
+#else
+    if (activation == Activation::relu) after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+#endif
+    attributes.set_post_ops(after);
+    return attributes;
+}
+
 // oneDNN 3 has done away with the operation descriptors of oneDNN 2.
 dnnl::convolution_forward::primitive_desc describe_forward(const Dimensions& d, Activation activation,
                                                            bool biased, const dnnl::engine& engine) {
     constexpr auto kKind = dnnl::prop_kind::forward_training;
-    dnnl::primitive_attr attributes;
-    dnnl::post_ops after;
 #if DNNL_VERSION_MAJOR >= 3
-    if (activation == Activation::relu) after.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
-    attributes.set_post_ops(after);
-    return {engine,   kKind,     kAlgorithm, any(d.x),  any(d.w),  bias_of(d, biased),
-            any(d.y), d.strides, d.padding,  d.padding, attributes};
+    return {engine,
+            kKind,
+            kAlgorithm,
+            any(d.x),
+            any(d.w),
+            bias_of(d, biased),
+            any(d.y),
+            d.strides,
+            d.padding,
+            d.padding,
+            attributes_with(activation)};
 #else
-    if (activation == Activation::relu) after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
-    attributes.set_post_ops(after);
     return {{kKind, kAlgorithm, any(d.x), any(d.w), bias_of(d, biased), any(d.y), d.strides, d.padding,
              d.padding},
-            attributes,
+            attributes_with(activation),
             engine};
 #endif
 }
@@ -69,111 +89,135 @@ dnnl::convolution_forward::primitive_desc describe_forward(const Dimensions& d, 
 dnnl::convolution_backward_data::primitive_desc describe_backward_input(
     const Dimensions& d, const dnnl::convolution_forward::primitive_desc& forward,
     const dnnl::engine& engine) {
+    const auto attributes = attributes_with(Activation::none);
 #if DNNL_VERSION_MAJOR >= 3
-    return {engine, kAlgorithm, any(d.x), any(d.w), any(d.y), d.strides, d.padding, d.padding, forward};
+    return {engine,    kAlgorithm, any(d.x),  any(d.w), any(d.y),
+            d.strides, d.padding,  d.padding, forward,  attributes};
 #else
-    return {{kAlgorithm, any(d.x), any(d.w), any(d.y), d.strides, d.padding, d.padding}, engine, forward};
+    return {{kAlgorithm, any(d.x), any(d.w), any(d.y), d.strides, d.padding, d.padding},
+            attributes,
+            engine,
+            forward};
 #endif
 }
 
 dnnl::convolution_backward_weights::primitive_desc describe_backward_parameters(
     const Dimensions& d, bool biased, const dnnl::convolution_forward::primitive_desc& forward,
     const dnnl::engine& engine) {
+    const auto attributes = attributes_with(Activation::none);
 #if DNNL_VERSION_MAJOR >= 3
-    return {engine,   kAlgorithm, any(d.x),  any(d.w),  bias_of(d, biased),
-            any(d.y), d.strides,  d.padding, d.padding, forward};
+    return {engine,    kAlgorithm, any(d.x),  any(d.w), bias_of(d, biased), any(d.y),
+            d.strides, d.padding,  d.padding, forward,  attributes};
 #else
     return {{kAlgorithm, any(d.x), any(d.w), bias_of(d, biased), any(d.y), d.strides, d.padding, d.padding},
+            attributes,
             engine,
             forward};
 #endif
 }
 
-// An operand: our memory, and where oneDNN wants another layout a copy of it.
-class Operand {
- public:
-    Operand() = default;
-    Operand(const memory::desc& ours, const memory::desc& wanted, const dnnl::engine& engine)
-        : ours_(ours, engine, nullptr), wanted_(ours == wanted ? ours_ : memory(wanted, engine)) {}
+enum class Direction { forward, backward_input, backward_parameters };
 
-    // To be called before the primitive; of an output what stands there does not matter.
-    const memory& take(const Tensor& tensor, bool is_input, dnnl::stream& stream) {
-        ours_.set_data_handle(tensor.data<float>());
-        if (!is_copied()) {
-            wanted_.set_data_handle(tensor.data<float>());
-        } else if (is_input) {
-            dnnl::reorder(ours_, wanted_).execute(stream, ours_, wanted_);
-        }
-        return wanted_;
+dnnl::primitive_desc_base describe(const Dimensions& d, Direction direction, Activation activation,
+                                   bool biased, const dnnl::engine& engine) {
+    const auto forward = describe_forward(d, activation, biased, engine);
+    if (direction == Direction::forward) return forward;
+    if (direction == Direction::backward_input) return describe_backward_input(d, forward, engine);
+    return describe_backward_parameters(d, biased, forward, engine);
+}
+
+// What an operand is to oneDNN.
+struct Role {
+    int argument = 0;
+    bool is_result = false;
+};
+struct Roles {
+    Role x, w, y, b;
+};
+constexpr Roles roles_of(Direction direction) {
+    switch (direction) {
+        case Direction::forward:
+            return {{DNNL_ARG_SRC}, {DNNL_ARG_WEIGHTS}, {DNNL_ARG_DST, true}, {DNNL_ARG_BIAS}};
+        case Direction::backward_input:
+            return {{DNNL_ARG_DIFF_SRC, true}, {DNNL_ARG_WEIGHTS}, {DNNL_ARG_DIFF_DST}, {}};
+        case Direction::backward_parameters:
+            break;
     }
-    // Of an output, after it.
-    void give_back(dnnl::stream& stream) {
-        if (is_copied()) dnnl::reorder(wanted_, ours_).execute(stream, wanted_, ours_);
+    return {{DNNL_ARG_SRC}, {DNNL_ARG_DIFF_WEIGHTS, true}, {DNNL_ARG_DIFF_DST}, {DNNL_ARG_DIFF_BIAS, true}};
+}
+
+// One direction of one convolution for one size of batch.
+class Plan {
+ public:
+    Plan(const Dimensions& d, Direction direction, Activation activation, bool biased,
+         const dnnl::engine& engine)
+        : description_(describe(d, direction, activation, biased, engine)),
+          scratchpad_(description_.query_md(dnnl::query::scratchpad_md), engine, nullptr) {
+        const auto add = [&](Role role, const memory::desc& ours) {
+            const auto wanted = description_.query_md(dnnl::query::exec_arg_md, role.argument);
+            operands_.push_back({role, memory(ours, engine, nullptr), memory(wanted, engine, nullptr),
+                                 ours == wanted ? kNowhere : take(wanted.get_size())});
+        };
+        const Roles roles = roles_of(direction);
+        add(roles.x, plain(d.x, Tag::nchw));
+        add(roles.w, plain(d.w, Tag::oihw));
+        add(roles.y, plain(d.y, Tag::nchw));
+        if (biased) add(roles.b, plain(d.b, Tag::x));
+        scratchpad_place_ = take(scratchpad_.get_desc().get_size());
+    }
+
+    // Bytes.
+    std::size_t scratch() const { return scratch_; }
+
+    // `tensors`: x, w, y and b, if there is one.
+    void execute(std::array<const Tensor*, 4> tensors, std::byte* scratch, dnnl::stream& stream) {
+        if (!primitive_) primitive_ = dnnl::primitive(description_.get());
+        std::unordered_map<int, memory> arguments;
+        for (std::size_t i = 0; i < operands_.size(); ++i) {
+            Operand& one = operands_[i];
+            one.ours.set_data_handle(tensors.at(i)->data<float>());
+            if (one.place != kNowhere) {
+                // Also writes zeros behind channels that are no whole block, where others have left theirs.
+                one.wanted.set_data_handle(scratch + one.place);
+                if (!one.role.is_result)
+                    dnnl::reorder(one.ours, one.wanted).execute(stream, one.ours, one.wanted);
+            }
+            arguments.emplace(one.role.argument, one.place != kNowhere ? one.wanted : one.ours);
+        }
+        scratchpad_.set_data_handle(scratch + scratchpad_place_);
+        arguments.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
+        primitive_.execute(stream, arguments);
+        for (Operand& one : operands_)
+            if (one.role.is_result && one.place != kNowhere)
+                dnnl::reorder(one.wanted, one.ours).execute(stream, one.wanted, one.ours);
+        stream.wait();
     }
 
  private:
-    memory ours_;
-    memory wanted_;
+    static constexpr std::size_t kNowhere = ~std::size_t{0};  // oneDNN takes our layout
+    static constexpr std::size_t kAlignment = 256;
 
-    bool is_copied() const { return wanted_.get_desc() != ours_.get_desc(); }
+    struct Operand {
+        Role role;
+        memory ours, wanted;
+        std::size_t place;  // in the scratch
+    };
+    dnnl::primitive_desc_base description_;
+    dnnl::primitive primitive_;  // made for the first call: until then it takes neither time nor memory
+    std::vector<Operand> operands_;
+    memory scratchpad_;
+    std::size_t scratchpad_place_ = 0;
+    std::size_t scratch_ = 0;
+
+    std::size_t take(std::size_t bytes) {
+        const std::size_t place = scratch_;
+        scratch_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+        return place;
+    }
 };
 
-// One direction of one convolution for one size of batch.
-struct Plan {
-    dnnl::primitive primitive;
-    Operand x, w, b, y;
-};
-
-enum class Direction { forward, backward_input, backward_parameters };
 // `biased`: of the forward direction and of the parameters'.
 using Key = std::tuple<Convolution, std::int64_t, Direction, Activation, bool>;
-
-}  // namespace
-
-struct CpuConvolutions::Prepared {
-    dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-    dnnl::stream stream{engine};
-    std::map<Key, Plan> plans;
-
-    Plan& plan(const Convolution& c, std::int64_t rows, Direction direction, Activation activation,
-               bool biased) {
-        const auto [place, is_new] = plans.try_emplace({c, rows, direction, activation, biased});
-        if (is_new) place->second = prepare(Dimensions(c, rows), direction, activation, biased);
-        return place->second;
-    }
-
-    Plan prepare(const Dimensions& d, Direction direction, Activation activation, bool biased) const {
-        const auto forward = describe_forward(d, activation, biased, engine);
-        const auto x = plain(d.x, Tag::nchw), w = plain(d.w, Tag::oihw), b = plain(d.b, Tag::x),
-                   y = plain(d.y, Tag::nchw);
-        switch (direction) {
-            case Direction::forward:
-                return {dnnl::convolution_forward(forward),
-                        {x, forward.src_desc(), engine},
-                        {w, forward.weights_desc(), engine},
-                        biased ? Operand(b, forward.bias_desc(), engine) : Operand(),
-                        {y, forward.dst_desc(), engine}};
-            case Direction::backward_input: {
-                const auto backward = describe_backward_input(d, forward, engine);
-                return {dnnl::convolution_backward_data(backward),
-                        {x, backward.diff_src_desc(), engine},
-                        {w, backward.weights_desc(), engine},
-                        {},
-                        {y, backward.diff_dst_desc(), engine}};
-            }
-            case Direction::backward_parameters:
-                break;
-        }
-        const auto backward = describe_backward_parameters(d, biased, forward, engine);
-        return {dnnl::convolution_backward_weights(backward),
-                {x, backward.src_desc(), engine},
-                {w, backward.diff_weights_desc(), engine},
-                biased ? Operand(b, backward.diff_bias_desc(), engine) : Operand(),
-                {y, backward.diff_dst_desc(), engine}};
-    }
-};
-
-namespace {
 
 // oneDNN tells of failures by exceptions.
 template <typename Work>
@@ -188,53 +232,73 @@ std::optional<std::string> told(Work work) {
 
 }  // namespace
 
-CpuConvolutions::CpuConvolutions() : prepared_(std::make_unique<Prepared>()) {}
+struct CpuConvolutions::Prepared {
+    Device& device;
+    dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+    dnnl::stream stream{engine};
+    std::map<Key, Plan> known = {};
+    Tensor scratch = {};
+
+    Plan& find(const Convolution& c, std::int64_t rows, Direction direction, Activation activation,
+               bool biased) {
+        const Key key{c, rows, direction, activation, biased};
+        if (const auto found = known.find(key); found != known.end()) return found->second;
+        const Dimensions d(c, rows);
+        return known.emplace(key, Plan(d, direction, activation, biased, engine)).first->second;
+    }
+
+    void reserve(std::int64_t bytes) {
+        if (scratch && bytes <= scratch.elements()) return;
+        scratch = {};  // before more is asked for: nothing in it is needed any more
+        if (bytes > 0) scratch = device.make(Type::u8, {bytes});
+    }
+
+    std::optional<std::string> run(const Convolution& c, Direction direction, Activation activation,
+                                   const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& b) {
+        return told([&] {
+            Plan& plan = find(c, x.rows(), direction, activation, bool(b));
+            const auto bytes = static_cast<std::int64_t>(plan.scratch());
+            reserve(bytes);
+            if (bytes > 0 && !scratch) return;  // the device has failed
+            plan.execute({&x, &w, &y, &b}, scratch.data<std::byte>(), stream);
+        });
+    }
+};
+
+CpuConvolutions::CpuConvolutions(Device& device) : prepared_(new Prepared{device}) {}
 CpuConvolutions::~CpuConvolutions() = default;
 
 std::optional<std::string> CpuConvolutions::forward(const Convolution& c, const Tensor& x, const Tensor& w,
                                                     const Tensor& b, Activation activation, const Tensor& y) {
-    return told([&] {
-        auto& stream = prepared_->stream;
-        Plan& plan = prepared_->plan(c, x.rows(), Direction::forward, activation, bool(b));
-        Argument arguments{{DNNL_ARG_SRC, plan.x.take(x, true, stream)},
-                           {DNNL_ARG_WEIGHTS, plan.w.take(w, true, stream)},
-                           {DNNL_ARG_DST, plan.y.take(y, false, stream)}};
-        if (b) arguments.emplace(DNNL_ARG_BIAS, plan.b.take(b, true, stream));
-        plan.primitive.execute(stream, arguments);
-        plan.y.give_back(stream);
-        stream.wait();
-    });
+    return prepared_->run(c, Direction::forward, activation, x, w, y, b);
 }
 
 std::optional<std::string> CpuConvolutions::backward_input(const Convolution& c, const Tensor& dy,
                                                            const Tensor& w, const Tensor& dx) {
-    return told([&] {
-        auto& stream = prepared_->stream;
-        Plan& plan = prepared_->plan(c, dy.rows(), Direction::backward_input, Activation::none, false);
-        plan.primitive.execute(stream, Argument{{DNNL_ARG_DIFF_DST, plan.y.take(dy, true, stream)},
-                                                {DNNL_ARG_WEIGHTS, plan.w.take(w, true, stream)},
-                                                {DNNL_ARG_DIFF_SRC, plan.x.take(dx, false, stream)}});
-        plan.x.give_back(stream);
-        stream.wait();
-    });
+    return prepared_->run(c, Direction::backward_input, Activation::none, dx, w, dy, {});
 }
 
 std::optional<std::string> CpuConvolutions::backward_parameters(const Convolution& c, const Tensor& dy,
                                                                 const Tensor& x, const Tensor& dw,
                                                                 const Tensor& db) {
-    return told([&] {
-        auto& stream = prepared_->stream;
-        Plan& plan =
-            prepared_->plan(c, dy.rows(), Direction::backward_parameters, Activation::none, bool(db));
-        Argument arguments{{DNNL_ARG_DIFF_DST, plan.y.take(dy, true, stream)},
-                           {DNNL_ARG_SRC, plan.x.take(x, true, stream)},
-                           {DNNL_ARG_DIFF_WEIGHTS, plan.w.take(dw, false, stream)}};
-        if (db) arguments.emplace(DNNL_ARG_DIFF_BIAS, plan.b.take(db, false, stream));
-        plan.primitive.execute(stream, arguments);
-        plan.w.give_back(stream);
-        if (db) plan.b.give_back(stream);
-        stream.wait();
+    return prepared_->run(c, Direction::backward_parameters, Activation::none, x, dw, dy, db);
+}
+
+void CpuConvolutions::reserve(std::int64_t bytes) {
+    prepared_->reserve(bytes);
+}
+
+std::int64_t CpuConvolutions::scratch(const Convolution& c, std::int64_t rows) const {
+    std::size_t most = 0;
+    (void)told([&] {
+        const Dimensions d(c, rows);
+        for (const auto direction :
+             {Direction::forward, Direction::backward_input, Direction::backward_parameters}) {
+            const bool biased = direction != Direction::backward_input;
+            most = std::max(most, Plan(d, direction, Activation::none, biased, prepared_->engine).scratch());
+        }
     });
+    return static_cast<std::int64_t>(most);  // whoever calls what oneDNN refuses is told why
 }
 
 }  // namespace dp::trainer

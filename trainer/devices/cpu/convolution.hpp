@@ -15,7 +15,8 @@ namespace dp::trainer {
 // Shapes as in device.hpp, empty biases too. Each call returns why it failed, or nothing.
 class CpuConvolutions {
  public:
-    CpuConvolutions();
+    // The device gives the memory.
+    explicit CpuConvolutions(Device& device);
     ~CpuConvolutions();
     CpuConvolutions(const CpuConvolutions&) = delete;
     CpuConvolutions& operator=(const CpuConvolutions&) = delete;
@@ -26,6 +27,10 @@ class CpuConvolutions {
                                               const Tensor& dx);
     std::optional<std::string> backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
                                                    const Tensor& dw, const Tensor& db);
+
+    // As of Device.
+    std::int64_t scratch(const Convolution& c, std::int64_t rows) const;
+    void reserve(std::int64_t bytes);
 
  private:
     struct Prepared;

@@ -29,6 +29,10 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+// What comes besides tensors while they are worked on: oneDNN's code and buffers, threads' stacks; and three
+// in a hundred of the tensors for the kernel's tables and for what lies between them (measured by
+// tests/cluster/test_memory.py).
+constexpr std::int64_t kLibraries = 2 << 20, kLibrariesOfThread = 2 << 20;
 
 std::size_t physical_memory() {
     return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -93,7 +97,12 @@ class Cpu : public Device {
         if (!failure_) failure_ = Error{Fault::device, out_of_memory_message("cpu", bytes)};
         return nullptr;
     }
-    std::optional<std::int64_t> available_memory() const override { return available_host_memory(); }
+    std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const override {
+        const auto available = available_host_memory();
+        if (!available) return available;
+        const std::int64_t besides = kLibraries + threads_ * kLibrariesOfThread;
+        return std::max<std::int64_t>(*available / ranks_of_host - besides, 0) / 103 * 100;
+    }
 
     // Of nothing the other side may be a null pointer, which memcpy may not be given.
     void upload(const void* from, const Tensor& to) override {
@@ -233,6 +242,11 @@ class Cpu : public Device {
                                       const Tensor& dw, const Tensor& db) override {
         if (!failure_) keep(convolutions_.backward_parameters(c, dy, x, dw, db));
     }
+
+    std::int64_t convolution_scratch(const Convolution& c, std::int64_t rows) const override {
+        return convolutions_.scratch(c, rows);
+    }
+    void reserve_convolution_scratch(std::int64_t bytes) override { convolutions_.reserve(bytes); }
 
     void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) override {
         if (failure_) return;
@@ -419,7 +433,7 @@ class Cpu : public Device {
  private:
     int threads_;
     std::optional<Error> failure_;
-    CpuConvolutions convolutions_;
+    CpuConvolutions convolutions_{*this};
 
     void keep(const std::optional<std::string>& problem) {
         if (problem) failure_ = Error{Fault::device, "cpu: " + *problem};

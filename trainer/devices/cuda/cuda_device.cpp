@@ -110,7 +110,7 @@ void* CudaDevice::out_of_memory(std::size_t bytes) {
     return nullptr;
 }
 
-std::optional<std::int64_t> CudaDevice::available_memory() const {
+std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
     std::size_t free = 0, total = 0;
     if (failure_.failed() || cudaMemGetInfo(&free, &total) != cudaSuccess) return std::nullopt;
     return static_cast<std::int64_t>(free);

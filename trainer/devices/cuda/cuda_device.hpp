@@ -35,7 +35,7 @@ class CudaDevice final : public Device {
     void* allocate(std::size_t bytes) override;
     void release(void* memory) noexcept override;
     void* out_of_memory(std::size_t bytes) override;
-    std::optional<std::int64_t> available_memory() const override;
+    std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const override;
     void upload(const void* from, const Tensor& to) override;
     void download(const Tensor& from, void* to) override;
     void zero(const Tensor& tensor) override;
