@@ -12,7 +12,7 @@
 namespace dp {
 namespace {
 
-// Source: nvml.h of CUDA 12, whose names and values are stable; "_v2" are the forms since 2013.
+// Source: nvml.h of CUDA 12. Names and values are stable; the "_v2" forms exist since 2013.
 constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
 constexpr int kNoPermission = 4;

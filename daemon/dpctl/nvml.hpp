@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What NVIDIA's management library (libnvidia-ml) knows of this node's GPUs and MIG instances that /proc does
-// not say: UUIDs, how busy they are, their memory. Opened at run time; a node need not have it. For dpctl
-// alone: what is in every step asks no library.
+// What NVIDIA's management library (libnvidia-ml) knows about this node's GPUs and MIG instances beyond
+// /proc: UUIDs, utilisation, memory. Opened at run time, if the node has it. For dpctl only: nothing that
+// runs in every step loads a library.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ struct NvmlUse {
 
 class Nvml {
  public:
-    // nullopt where the library is not there.
+    // nullopt if the library is not installed.
     static Try<std::optional<Nvml>> open(const std::string& library = "libnvidia-ml.so.1");
     Nvml(Nvml&& other) noexcept;
     Nvml& operator=(Nvml&& other) noexcept;
     ~Nvml();
 
-    // Those that this process may use: GPUs, and of a GPU in MIG mode its instances in its place. `root` is
-    // where the /proc lies that names the instances' files.
+    // The devices that this process may use: GPUs, or the instances of a GPU in MIG mode. `root`: the folder
+    // with the /proc that names the instances' files.
     Try<std::vector<NvmlDevice>> devices(const std::string& root = "") const;
     Try<NvmlUse> use_of(const NvmlDevice& device) const;
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kRanksShown = 32;
 constexpr size_t kBar = 40;
-// Who took this much longer than the median for a phase stands out.
+// A rank that takes this much longer than the median for a phase stands out.
 constexpr int64_t kStandsOutMs = 50;
 constexpr int64_t kStandsOutFactor = 2;
 
@@ -34,7 +34,7 @@ struct Row {
     std::string host;
     std::array<std::optional<int64_t>, kMoments> at;
 
-    // How long it took to the moment from the last one before it that is known.
+    // The time to this moment from the last known moment before it.
     std::optional<int64_t> phase(size_t moment) const {
         if (!at[moment]) return std::nullopt;
         for (size_t before = moment; before-- > 0;)

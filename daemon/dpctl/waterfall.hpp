@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl waterfall`: how a world came up, rank by rank, and whom to look at.
+// `dpctl waterfall`: how a world came up, rank by rank, and which rank to look at.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ struct WaterfallOptions {
     std::string step;  // as of dpctl status
 };
 
-// → exit code.
+// Returns the exit code.
 int show_waterfall(const WaterfallOptions& options);
 
-// A line a rank (of a large world the slowest), with times in ms since the first task's start and a bar; then
-// the medians, the slowest of each phase and who stands out.
+// One line per rank (in a large world: the slowest), with times in ms since the first task's start and a bar;
+// then the medians, the slowest rank of each phase, and who stands out.
 std::string waterfall_text(const std::string& step, const wire::StepStatus& status);
 
 }  // namespace dp

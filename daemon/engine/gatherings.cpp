@@ -47,7 +47,7 @@ std::optional<wire::NodeArrive> Gatherings::arrive(Caller caller, const wire::Ar
     rank->set_value(arrive.value());
     *rank->mutable_facts() = arrive.facts();
     gathering.bytes += rank->ByteSizeLong();
-    // Whether it may come at all, and whether it has come before, is the broker's to say.
+    // The broker decides whether it may come at all, and whether it has come before.
     const bool expected = gathering.awaited.erase(caller.rank) > 0;
     if (!gathering.awaited.empty() && expected && gathering.sent.empty() && gathering.bytes < kMaxGathered)
         return std::nullopt;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of one node on their way to a meeting: what they bring travels to the broker together, as one message
-// when the last of the node has come. Nobody waits longer for it: without that rank the meeting cannot be.
-// Where some are late, those that are there are announced after kGather, so that the broker can name the
-// missing. A pure state machine; the node's engine owns it.
+// Collects the ranks of one node that arrive at a meeting: one message goes to the broker when the node's
+// last rank has come. Nobody waits longer for that, because the meeting cannot happen without that rank. If
+// some are late, the others are announced after kGather, so that the broker can name the missing. A pure
+// state machine; the node's engine owns it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace dp {
 
 inline constexpr Time kGather{20};
-// What is held at most for one message, in bytes; the largest value that may come on top still fits a frame.
+// The most bytes held for one message; the largest value that may be added still fits a frame.
 inline constexpr size_t kMaxGathered = size_t{1} << 20;
 
 class Gatherings {
@@ -27,13 +27,13 @@ class Gatherings {
     // `ranks`: of this node.
     explicit Gatherings(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
 
-    // One of them has arrived. What is to be sent, if anything; so too below.
+    // One of them has arrived. Returns what to send, if anything; likewise below.
     std::optional<wire::NodeArrive> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
-    // The rank has ended: nobody waits for it.
+    // The rank has ended: stop waiting for it.
     std::vector<wire::NodeArrive> give_up(uint32_t rank, Time now);
     // This call was answered with a failure.
     void failed(Caller caller);
-    // The process that has arrived is gone, and the rank may come again.
+    // The process that arrived is gone, and the rank may come again.
     void withdraw(uint32_t rank);
     std::vector<wire::NodeArrive> expire(Time now);
     std::optional<Time> next_deadline() const;

@@ -45,7 +45,7 @@ Answer Meetings::cannot_meet(const Key& key, const Meeting& meeting, uint32_t en
                     in_quotes(key.group) + " cannot meet; " + describe_(std::span(&ended, 1)));
 }
 
-// All have come.
+// All members have arrived.
 Answer Meetings::complete(const Meeting& meeting) const {
     if (auto why = meeting.facts.disagreement(hosts_of_))
         return fail_all(meeting, wire::INVALID, *why);  // the facts have names, and the ranks stand there
@@ -54,7 +54,7 @@ Answer Meetings::complete(const Meeting& meeting) const {
     return done;
 }
 
-// What is wrong for all that arrive with this message.
+// The error for all ranks in this message.
 std::optional<Answer> Meetings::refuse(const Key& key, uint32_t roots, const wire::NodeArrive& arrive) const {
     Answer out;
     auto with = [&](wire::Status status, std::string why) {
@@ -133,7 +133,7 @@ std::vector<Answer> Meetings::arrive(const wire::NodeArrive& arrive, Time now) {
     } else if (meeting.arrived.empty()) {
         meetings_.erase(it);  // nobody of them was let in
     } else if (fresh) {
-        // A member that has ended will never come; of those that end later give_up tells.
+        // A member that has ended never comes; give_up handles those that end later.
         const auto ended = std::find_if(ended_.begin(), ended_.end(),
                                         [&](uint32_t rank) { return place_of(key, rank).has_value(); });
         if (ended != ended_.end()) {
@@ -187,7 +187,7 @@ std::vector<Answer> Meetings::give_up(uint32_t rank) {
         auto current = it++;
         auto& [key, meeting] = *current;
         if (!place_of(key, rank)) continue;
-        // Its own call needs no answer, and no meeting with it can end well.
+        // Its own call needs no answer, and no meeting with it can succeed.
         meeting.arrived.erase(rank);
         if (!meeting.arrived.empty()) answers.push_back(cannot_meet(key, meeting, rank));
         meetings_.erase(current);

@@ -28,7 +28,7 @@ inline constexpr uint32_t kMaxRoots = DP_MAX_VALUE_BYTES / DP_UNIQUE_ID_BYTES;
 
 class Meetings {
  public:
-    // Tells who is missing and why, in words: "node02: rank 5 started, no hello".
+    // Describes who is missing and why: "node02: rank 5 started, no hello".
     using Describe = std::function<std::string(std::span<const uint32_t> ranks)>;
 
     Meetings(uint32_t world_size, Describe describe, HostsOf hosts_of)
@@ -37,22 +37,22 @@ class Meetings {
     // Ranks of one node that arrived at a meeting.
     std::vector<Answer> arrive(const wire::NodeArrive& arrive, Time now);
     std::vector<Answer> expire(Time now);
-    // Not later than the next one.
+    // No later than the next deadline.
     std::optional<Time> next_deadline() const { return next_.at(); }
 
-    // The process that has arrived is gone, and the rank may come again: its own calls are forgotten, the
-    // others wait on.
+    // The process that arrived is gone, and the rank may come again: forgets its own calls; the
+    // others keep waiting.
     void withdraw(uint32_t rank);
-    // Whoever waits for the rank nowis told that it will not come.
+    // Tells all that now wait for the rank that it will not come.
     std::vector<Answer> give_up(uint32_t rank);
-    // The same, and for good: its task has ended.
+    // The same, permanently: its task has ended.
     std::vector<Answer> ended(uint32_t rank);
 
     size_t open() const { return meetings_.size(); }
     // Who waits for whom, for dpctl status; the first `most`.
     void report(wire::StepStatus& status, Time now, size_t most) const;
 
-    // Answers all that wait, with this.
+    // Answers all waiting calls.
     std::vector<Answer> end(wire::Status status, const std::string& why);
 
  private:
@@ -78,7 +78,7 @@ class Meetings {
     std::set<uint32_t> ended_;
 
     size_t expected(const Key& key) const { return key.members.empty() ? world_size_ : key.members.size(); }
-    // Its place in the group.
+    // The rank's place in the group.
     std::optional<uint64_t> place_of(const Key& key, uint32_t rank) const;
     std::optional<Answer> refuse(const Key& key, uint32_t roots, const wire::NodeArrive& arrive) const;
     std::optional<Answer> admit(const Key& key, Meeting& meeting, const wire::NodeArrive::Rank& rank);

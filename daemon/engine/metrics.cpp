@@ -13,7 +13,7 @@ namespace {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-// A label's value: backslashes, quotes and line ends are escaped; ours are printable already.
+// Escapes a label's value: backslashes, quotes and line ends; ours are printable already.
 std::string escaped(const std::string& value) {
     std::string out;
     for (char c : printable(value)) {

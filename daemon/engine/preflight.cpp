@@ -17,7 +17,7 @@ std::string who(const std::vector<uint32_t>& ranks, const HostsOf& hosts_of) {
 
 }  // namespace
 
-// The most frequent first: the others are who to look at.
+// The most frequent value first; the ranks with other values are the suspects.
 std::string Comparison::values_that_differ(const Compared& compared, const HostsOf& hosts_of) {
     std::vector<std::pair<std::string, std::vector<uint32_t>>> values(compared.ranks_by_value.begin(),
                                                                       compared.ranks_by_value.end());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a group say of themselves before they start something together (their version of NCCL,
-// their device), compared: who does not fit, in words. Pure.
+// Compares facts about the ranks of a group before they start something together (their NCCL version, their
+// device), and says which ranks do not match. Pure.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ inline constexpr size_t kMaxRemedyBytes = 512;
 // The hosts of these ranks, compressed.
 using HostsOf = std::function<std::string(std::span<const uint32_t> ranks)>;
 
-// Why a rank's facts cannot be taken.
+// Why a rank's facts are invalid.
 std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::Fact>& facts);
 
-// The facts of a group as they come in; each name, rule and remedy is kept once.
+// Collects a group's facts; each name, rule and remedy is stored once.
 class Comparison {
  public:
     void add(uint32_t rank, const google::protobuf::RepeatedPtrField<wire::Fact>& facts);
-    // The rank is not there any more.
+    // The rank has left.
     void remove(uint32_t rank);
-    // The first fact in which the ranks do not fit together; nullopt where they do. A fact that not all have
-    // is compared between those that have it.
+    // The first fact that breaks its rule; nullopt if none does. A fact that only some ranks have is
+    // compared among those.
     std::optional<std::string> disagreement(const HostsOf& hosts_of) const;
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a relay looks for a broker that is not there yet: how many of its targets the next round tries, and how
-// long it rests after it. Nearly always the broker takes the step's first port, and its node is only some
-// milliseconds behind; a connection refused costs both nodes more than anything else that a relay does. So
-// only the first port is tried at first, again after half as long as it was waited for until then; the others
-// follow when that has lasted.
+// The pace at which a relay searches for a broker that is not there yet: how many targets the next round
+// tries, and how long it pauses afterwards. Nearly always the broker takes the step's first port, and its
+// node is only some milliseconds behind; a refused connection costs both nodes more than anything else that a
+// relay does. So it tries only the first port at first, with a pause half as long as it has waited so far,
+// and the others after kFirstPortAlone.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,19 @@ namespace dp {
 
 inline constexpr Time kFirstPause{2};
 inline constexpr Time kLongestPause{1000};
-// From then on each round goes twice as far down the list as the last.
+// From then on, each round goes twice as far down the list as the last one.
 inline constexpr Time kFirstPortAlone{100};
 
 class SearchPace {
  public:
-    // `first`: how many of the `targets` (the first in the list) lead to the first port. Thread-safety: none.
+    // `first`: the number of `targets`, at the head of the list, that lead to the first port.
+    // Not thread-safe.
     SearchPace(size_t first, size_t targets) : width_(std::min(first, targets)), targets_(targets) {}
 
-    // How many targets, from the first on, this round tries.
+    // The number of targets, from the first on, that this round tries.
     size_t width() const { return width_; }
 
-    // The round is over and the broker not found: the rest until the next one, which may be wider.
+    // The round is over without the broker. Returns the pause until the next one, which may be wider.
     Time rest(Time at_least = kFirstPause) {
         const Time pause = std::clamp(waited_ / 2, at_least, kLongestPause);
         waited_ += pause;

@@ -27,7 +27,7 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
     auto bad_key = [&] {
         return refuse(wire::INVALID, "a key has 1 to " + std::to_string(DP_MAX_KEY_BYTES) + " bytes");
     };
-    // One call, one answer: libdp never asks twice under one number.
+    // One answer per call: libdp never reuses a number.
     if (waiters_.contains(caller))
         return refuse(wire::INVALID, "this rank is waiting under that number already");
     switch (request.operation_case()) {

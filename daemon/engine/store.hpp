@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step's store: keys and values of bytes, with calls that wait for a key. A pure state machine; the
-// broker owns it.
+// The step's key-value store, with calls that wait for a key. A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +21,18 @@ inline constexpr size_t kMaxStoreBytes = size_t{256} << 20;
 
 class Store {
  public:
-    // Handles a Set, Get, Wait, Add or CompareSet. Answers are those to this call and to calls it woke.
+    // Handles a Set, Get, Wait, Add or CompareSet. Answers this call and the calls that it wakes.
     std::vector<Answer> handle(Caller caller, const wire::Request& request, Time now);
 
-    // Calls whose deadline has passed.
+    // Answers calls whose deadline has passed.
     std::vector<Answer> expire(Time now);
-    // Not later than the next one.
+    // No later than the next deadline.
     std::optional<Time> next_deadline() const { return next_.at(); }
 
-    // Answers all that wait, with this.
+    // Answers all waiting calls.
     std::vector<Answer> end(wire::Status status, const std::string& why);
 
-    // Forgets what the rank was waiting for.
+    // Forgets the rank's waiting calls.
     void drop(uint32_t rank);
 
  private:

@@ -23,7 +23,7 @@ std::string TorchArrivals::notice(const Membership& members, Time now) {
     std::string missing;
     for (uint32_t number = 0; number < members.nodes().size(); ++number) {
         const Membership::Node& node = members.nodes()[number];
-        // Nobody waits any longer for one that has ended, and whether it had come is not known.
+        // A rank that has ended is not waited for, and it is unknown whether it had come.
         const auto has_ended = [&](uint32_t rank) {
             return members.ranks()[rank].state == Membership::RankState::exited;
         };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who has come to PyTorch's store (--dp-store=torch). PyTorch waits for the last rank for many minutes
-// without a word; this says who is missing, by node. Nobody is ended for it: a script may have something else
-// to do first, and PyTorch has a deadline of its own. Pure; the broker owns it.
+// Which ranks have opened PyTorch's store (--dp-store=torch). PyTorch waits many minutes for the last rank in
+// silence; this says who is missing, by node. Nobody is ended for it: a script may have something else to do
+// first, and PyTorch has its own deadline. Pure; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace dp {
 
 class TorchArrivals {
  public:
-    // How long after the first arrival it is said who is missing; each next time after a pause twice as long.
+    // The time from the first arrival to the first notice; the pauses between later notices double.
     explicit TorchArrivals(Time first_pause) : pause_(first_pause) {}
 
     // A program on the node has opened the store.
     void arrive(uint32_t node, Time now);
-    // What is to be said now; empty: nothing.
+    // The notice that is due now; empty: none.
     std::string notice(const Membership& members, Time now);
     std::optional<Time> next_notice() const { return next_; }
 

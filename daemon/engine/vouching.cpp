@@ -7,7 +7,7 @@ namespace dp {
 
 void Vouching::add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own) {
     if (is_brokers_own) own_ = node;
-    // Loopback never leaves a host, so only the broker's own may be meant by it.
+    // Loopback never leaves a host, so it can only mean the broker's own.
     for (const auto& address : addresses)
         if (!is_loopback(address)) nodes_by_address_[address].insert(node);
 }
@@ -50,7 +50,7 @@ std::optional<Vouching::Verdict> Vouching::answer(uint32_t node, uint64_t connec
     if (auto questions = questions_.find(node); questions != questions_.end() && questions->second > 0)
         --questions->second;
     auto found = pending_.find(connection);
-    // An answer that comes late, or from a node that was not asked.
+    // A late answer, or one from a node that was not asked.
     if (found == pending_.end() || !found->second.asked.contains(node)) return std::nullopt;
     if (!owner.uid) return one_less(found, node, owner.problem);
     if (*owner.uid != owner_)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may use a port of the broker that has no authentication of its own (PyTorch's store): only sockets that
-// belong to the step's user, on the step's nodes. The node where a connection comes from looks up the owner
-// of its other end (NETLINK_SOCK_DIAG) and tells the broker; until then not a byte is read. Everything else
-// fails closed: an address that no node of the step has, a node that has left, no answer in time. A pure
-// state machine; the broker owns it.
+// Who may use a broker's port that has no authentication of its own (PyTorch's store): only sockets of the
+// step's user, on the step's nodes. The node from which a connection comes looks up the owner of its other
+// end (NETLINK_SOCK_DIAG) and tells the broker; until then not a byte is read. Everything else fails closed:
+// an address that no node of the step has, a node that has left, no answer in time. A pure state machine; the
+// broker owns it.
 //
 // A node is found by its addresses, all of which its relay reports when it joins. If several nodes have an
 // address (of a bridge for virtual machines, say), each of them is asked; the connection exists on only one.
@@ -23,12 +23,12 @@
 
 namespace dp {
 
-// How long the lookup may take. The connection waits, its bytes lie in the kernel.
+// How long the lookup may take. The connection waits, with its bytes in the kernel.
 inline constexpr Time kVouchDeadline{5000};
-// Connections for which nobody has vouched yet; the oldest makes room for a newcomer. An answer takes a round
-// trip, so under a flood the oldest is hardly ever a rank.
+// The most connections for which nobody has vouched yet; the oldest makes room for a newcomer. An answer
+// takes a round trip, so under a flood the oldest is hardly ever a rank's.
 inline constexpr size_t kMaxUnvouched = 1024;
-// Questions that one node has not answered yet: a relay that is stopped shall not fill the broker's memory.
+// The most unanswered questions per node: a stopped relay must not fill the broker's memory.
 inline constexpr size_t kMaxQuestions = 4096;
 
 // A TCP connection as the broker sees it: numeric addresses, IPv4 without "::ffff:".
@@ -40,7 +40,7 @@ struct SocketEnds {
     bool operator==(const SocketEnds&) const = default;
 };
 
-// What a node found out about a socket.
+// A node's answer about a socket.
 struct SocketOwner {
     std::optional<uid_t> uid;  // of the user to whom the established connection belongs
     std::string problem;       // else why there is none
@@ -58,7 +58,7 @@ class Vouching {
     explicit Vouching(uid_t owner) : owner_(owner) {}
 
     void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
-    // Whom to ask about a new connection; nobody where it is refused at once. Connections are numbered in the
+    // Whom to ask about a new connection; nobody if it is refused at once. Connections are numbered in the
     // order in which they come.
     struct Inquiry {
         std::vector<uint32_t> nodes;
@@ -67,7 +67,7 @@ class Vouching {
     Inquiry ask(uint64_t connection, const SocketEnds& ends, Time now);
 
     std::optional<Verdict> answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
-    // The node has left or is lost: it answers nothing more, and nobody of it is let in.
+    // The node has left or is lost: it answers nothing more, and none of its connections is let in.
     std::vector<Verdict> remove_node(uint32_t node);
     std::vector<Verdict> expire(Time now);
     std::optional<Time> next_deadline() const;

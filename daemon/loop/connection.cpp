@@ -20,20 +20,20 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
     on_frame_ = std::move(on_frame);
     on_closed_ = std::move(on_closed);
     bufferevent_setcb(buffer_.get(), on_read, on_write, on_event, this);
-    // Writing is enabled from the start (bufferevent_socket_new) and waits for something to write; enabled
-    // once more it would cost a turn of the loop to find nothing.
+    // Writing is enabled from the start (bufferevent_socket_new); enabling it again would cost a turn of the
+    // loop for nothing.
     bufferevent_enable(buffer_.get(), EV_READ);
 }
 
 void Connection::send(const std::string& frame, const SharedBytes& following) {
     if (finishing_) return;
     std::string_view rest = frame;
-    // By libevent alone it would wait for another turn of the loop.
+    // libevent alone would wait for another turn of the loop.
     if (!following && !has_unsent()) {
         const ssize_t sent = ::send(fd(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) rest.remove_prefix(static_cast<size_t>(sent));
     }
-    // Or what lets libevent find out that the connection broke.
+    // Or lets libevent find out that the connection broke.
     if (!rest.empty()) bufferevent_write(buffer_.get(), rest.data(), rest.size());
     add_shared(bufferevent_get_output(buffer_.get()), following);
 }
@@ -69,7 +69,7 @@ int Connection::fd() const {
 void Connection::close_with(const std::string& why) {
     if (closed_) return;
     stop();
-    // The callback may destroy this object: nothing of it may be touched afterwards.
+    // The call-back may destroy this object: touch nothing of it afterwards.
     auto callback = std::move(on_closed_);
     if (callback) callback(why);
 }
@@ -89,7 +89,7 @@ void Connection::on_read(bufferevent*, void* pointer) {
         std::string body(*length, '\0');
         evbuffer_drain(input, kFrameHeader);
         evbuffer_remove(input, body.data(), body.size());
-        // Copied, because the callback may replace the connection while it runs.
+        // Copied, because the call-back may replace the connection while it runs.
         auto callback = self->on_frame_;
         if (!callback(body)) return;
         if (self->closed_) return;

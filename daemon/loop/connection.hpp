@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A socket that carries frames, on libevent: reads whole frames under a size limit, writes without blocking,
-// and says once when it is over. Owned by who made it; destroying it closes the socket.
+// and reports its end once. Destroying it closes the socket.
 #pragma once
 
 #include <event2/bufferevent.h>
@@ -18,13 +18,14 @@ namespace dp {
 
 class Connection {
  public:
-    // Called with each frame's body. May destroy the connection; it then must return false.
+    // Called with each frame's body. If it destroys the connection it must return false.
     using OnFrame = std::function<bool(std::string_view body)>;
-    // Called once when the peer closed, an error came or a frame was over the limit, with the reason in
-    // words. May destroy the connection.
+    // Called once, with the reason, when the peer closed, an error occurred, or a frame was over the limit.
+    // May destroy the connection.
     using OnClosed = std::function<void(const std::string& why)>;
 
-    // Takes the socket, which is non-blocking and connected or connecting; connected where something is sent.
+    // Takes the socket, which must be non-blocking and connected or connecting; connected if
+    // something is sent.
     Connection(event_base* base, int fd, size_t frame_limit);
     ~Connection();
     Connection(const Connection&) = delete;
@@ -33,18 +34,18 @@ class Connection {
     void start(OnFrame on_frame, OnClosed on_closed);
     void set_frame_limit(size_t limit) { limit_ = limit; }
 
-    // `frame` as to_frame makes it, with what follows it if anything does.
+    // `frame` as made by to_frame, and its continuation if there is one.
     void send(const std::string& frame, const SharedBytes& following = nullptr);
-    // As much of it as the socket takes now; for a connection that is over.
+    // Sends as much of it as the socket takes now; for a connection that is over.
     void send_last(const std::string& frame) const;
-    // Sends what is queued, then ends this direction; the peer still may send. on_closed comes when it
-    // closes, too.
+    // Sends what is queued, then closes this direction; the peer may still send. on_closed comes when
+    // it closes, too.
     void finish();
-    // No call-back comes any more, whatever has arrived. The socket stays open until the object goes.
+    // No call-back comes any more, whatever has arrived. The socket stays open until the object is destroyed.
     void stop();
     bool has_unsent() const;
-    // All that was sent is with the kernel, which delivers it also when this process is gone: closing the
-    // socket now takes nothing back, because all that came was read.
+    // Whether the kernel has everything that was sent. It delivers that even if this process is gone: closing
+    // the socket now discards nothing, because all input was read.
     bool is_idle() const;
     int fd() const;
 

@@ -14,7 +14,7 @@
 namespace dp {
 namespace {
 
-// With nothing of the daemon's but the output: default signals, no environment.
+// Inherits nothing from the daemon except the output: default signals, no environment.
 pid_t spawn(std::vector<std::string>& command, int output) {
     std::vector<char*> arguments;
     arguments.reserve(command.size() + 1);
@@ -31,7 +31,7 @@ pid_t spawn(std::vector<std::string>& command, int output) {
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    // The daemon has its descriptors from its launcher, at numbers that are not closed by an exec.
+    // The daemon got its descriptors from its launcher, at numbers that an exec does not close.
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     sigset_t all;
     sigset_t none;
@@ -53,7 +53,7 @@ pid_t spawn(std::vector<std::string>& command, int output) {
 
 GpuProbe::GpuProbe(std::vector<std::string> command) : command_(std::move(command)) {}
 
-// Not waited for: one that hangs in a driver would keep the daemon, and with it the end of the step.
+// Not waited for: a process that hangs in a driver would delay the daemon, and with it the end of the step.
 GpuProbe::~GpuProbe() {
     if (process_ != 0) kill(process_, SIGKILL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How busy this node's NVIDIA GPUs are. Their library wants to be loaded, and this daemon is linked
-// statically: `dpctl gpu-use` loads it, in a process of its own, while somebody looks (dpctl top).
+// How busy this node's NVIDIA GPUs are. Their library must be loaded, but this daemon is linked statically:
+// `dpctl gpu-use` loads it, in a process of its own, while somebody looks (dpctl top).
 #pragma once
 
 #include <sys/types.h>
@@ -15,21 +15,21 @@
 
 namespace dp {
 
-// What was found longer ago is told no more.
+// Older results are not reported.
 inline constexpr Time kGpuUseKept{5000};
-// Of what the program says, in bytes: some thousand tiles.
+// The most bytes that the program may write: some thousand tiles.
 inline constexpr size_t kMaxGpuUse = size_t{64} << 10;
 
 class GpuProbe {
  public:
-    // `command`: a program and its arguments that writes a NodeUsage with nothing but `gpus` and ends.
+    // `command`: a program and its arguments that writes a NodeUsage with only `gpus` and exits.
     explicit GpuProbe(std::vector<std::string> command);
     ~GpuProbe();  // ends it
     GpuProbe(const GpuProbe&) = delete;
     GpuProbe& operator=(const GpuProbe&) = delete;
 
-    // What was found when somebody looked before; begins to look anew, and does not wait for it. Nothing
-    // where the program says nothing.
+    // Returns the last result and starts a new probe without waiting for it. Nothing if the
+    // program says nothing.
     wire::NodeUsage look(Time now);
 
  private:
@@ -43,8 +43,8 @@ class GpuProbe {
     void collect(Time now);
 };
 
-// What the node's daemon runs: the dpctl beside it, else the installed one; empty where the node has no
-// NVIDIA GPU.
+// The command of the node's daemon: the dpctl beside it, else the installed one; empty if the node has
+// no NVIDIA GPU.
 std::vector<std::string> gpu_use_command(const std::string& node, const std::string& tiles_conf);
 
 }  // namespace dp

@@ -15,17 +15,16 @@ namespace dp {
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;
 
-// The secret's bytes from the 64 hexadecimal digits of the configuration.
+// The secret's bytes, from the 64 hexadecimal digits of the configuration.
 Try<std::string> secret_from_hex(std::string_view hex);
 
 std::string make_nonce();
 
 enum class Prover { relay, broker };
 
-// What a proof is about. With the address and port at which the relay reached the broker, so that somebody
-// who sits on another of the step's candidate ports, or on another of the nodes where the broker might be,
-// cannot pass the two sides' proofs on and stand between them. (Addresses must be the same on both sides: no
-// NAT between nodes.)
+// The content of a proof. It includes the address and port at which the relay reached the broker, so that
+// nobody on another candidate port, or on another node where the broker might be, can forward both sides'
+// proofs and stand between them. (Addresses must be the same on both sides: no NAT between nodes.)
 struct ProofText {
     Prover prover;
     std::string_view broker_nonce;
@@ -36,7 +35,7 @@ struct ProofText {
 };
 std::string make_proof(std::string_view secret, const ProofText& about);
 
-// In constant time.
+// Compares in constant time.
 bool proof_equals(std::string_view a, std::string_view b);
 
 }  // namespace dp

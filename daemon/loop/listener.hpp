@@ -33,7 +33,7 @@ class Listener {
     Listener& operator=(const Listener&) = delete;
 
  private:
-    // A few at a time, so that a flood of connections does not keep the loop from those that it has.
+    // Accepts a few at a time, so that a flood of connections does not starve the existing ones.
     static constexpr int kBatch = 16;
     // Without descriptors or memory the socket stays readable, and retrying at once would only burn CPU time.
     static constexpr Time kPause{100};

@@ -13,7 +13,7 @@
 namespace dp {
 namespace {
 
-// Nobody reads the step's output (a stopped srun): drop the line rather than stop serving ranks.
+// If nobody reads the step's output (a stopped srun), drop the line rather than stop serving ranks.
 constexpr int kPatienceMs = 100;
 constexpr std::chrono::seconds kStuck{1};
 
@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kStuck{1};
 
 void log_line(const std::string& text) {
     std::string line = "slurm-dp: " + text + "\n";
-    // Once a line had to be dropped, the next ones are not waited for at all for a while.
+    // After a dropped line, the next ones are not waited for at all for a while.
     static std::chrono::steady_clock::time_point stuck{};
     const auto now = std::chrono::steady_clock::now();
     pollfd entry{STDERR_FILENO, POLLOUT, 0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines for the user: standard error of the step's first task on this node. One write a line, never waiting
-// for long.
+// Lines for the user: standard error of the step's first task on this node. One write per line;
+// never waits long.
 #pragma once
 
 #include <set>
@@ -12,16 +12,16 @@ namespace dp {
 
 void log_line(const std::string& text);
 
-// A line that could be provoked by a stranger: the first few are printed, and of the rest the first for each
-// reason; then they are only counted.
+// Lines that a stranger could provoke: prints the first few, then the first one for each reason,
+// then only counts.
 class StrangerLog {
  public:
     explicit StrangerLog(std::string host = "") : host_(std::move(host)) {}
     // "closed WHAT: WHY"
     void mention(const std::string& what, const std::string& why);
-    // Said once: connections wait for a descriptor.
+    // Says once that connections wait for a descriptor.
     void no_room(int error);
-    // One line with the count of what was not printed, at the end.
+    // At the end: one line with the number of lines that were not printed.
     void summary();
 
  private:

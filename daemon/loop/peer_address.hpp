@@ -23,7 +23,7 @@ inline std::string peer_address(int fd) {
                                                                               : "?";
 }
 
-// The port lies at the same place for both families.
+// The port is at the same offset for both families.
 inline uint16_t port_of(const sockaddr_storage& address) {
     return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
@@ -46,7 +46,7 @@ inline std::string local_address(int fd) {
     return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address) : "";
 }
 
-// The socket address of a numeric address and port; nullopt where the text is none.
+// The socket address of a numeric address and port; nullopt if the text is not an address.
 struct SocketAddress {
     sockaddr_storage storage{};
     socklen_t size = 0;

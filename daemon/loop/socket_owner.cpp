@@ -17,7 +17,7 @@
 namespace dp {
 namespace {
 
-// The kernel answers within the send; this only keeps a surprise from stopping the daemon.
+// The kernel answers during the send; this only keeps a surprise from stopping the daemon.
 constexpr timeval kPatience{1, 0};
 
 struct Query {
@@ -30,7 +30,7 @@ std::optional<Query> make_query(const SocketEnds& ends) {
     q.header.nlmsg_len = sizeof q;
     q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
     q.header.nlmsg_flags = NLM_F_REQUEST;
-    // IPv4 also finds the sockets of IPv6 programs that are connected to a v4-mapped address.
+    // IPv4 also finds sockets of IPv6 programs that are connected to a v4-mapped address.
     q.request.sdiag_family = ends.client.find(':') == std::string::npos ? AF_INET : AF_INET6;
     q.request.sdiag_protocol = IPPROTO_TCP;
     q.request.idiag_states = ~0U;
@@ -44,8 +44,8 @@ std::optional<Query> make_query(const SocketEnds& ends) {
     return q;
 }
 
-// Whether the kernel's answer is about just that connection: where there is none, it answers with a socket
-// that listens on the port. The socket of an IPv6 program shows its v4-mapped addresses by the last 4 bytes.
+// Whether the kernel's answer is about exactly that connection: if there is none, it answers with a socket
+// that listens on the port. The socket of an IPv6 program shows v4-mapped addresses in their last 4 bytes.
 bool same_ends(const inet_diag_msg& found, const inet_diag_req_v2& asked) {
     if (found.id.idiag_sport != asked.id.idiag_sport || found.id.idiag_dport != asked.id.idiag_dport)
         return false;
@@ -90,7 +90,7 @@ SocketOwner owner_of_client(const SocketEnds& ends) {
         nlmsgerr error{};
         if (static_cast<size_t>(size) < NLMSG_HDRLEN + sizeof error) return kernel_failed("recv", EBADMSG);
         std::memcpy(&error, answer + NLMSG_HDRLEN, sizeof error);
-        // Also what a kernel without tcp_diag says.
+        // A kernel without tcp_diag says this, too.
         if (error.error == -ENOENT) return nobody("no process of its node has it open any more");
         return kernel_failed("NETLINK_SOCK_DIAG", -error.error);
     }

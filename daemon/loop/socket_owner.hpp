@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whose socket is at this host's end of a TCP connection: asked of the kernel with NETLINK_SOCK_DIAG
-// (sock_diag(7), linux/inet_diag.h). Called by the daemon of the node from which somebody has connected to
-// the broker's; see engine/vouching.hpp.
+// The owner of the socket at this host's end of a TCP connection, from the kernel's NETLINK_SOCK_DIAG
+// (sock_diag(7), linux/inet_diag.h). Called by the daemon of the node from which somebody connected to the
+// broker's; see engine/vouching.hpp.
 #pragma once
 
 #include "engine/vouching.hpp"

@@ -32,10 +32,10 @@ constexpr Shape kQueuePush{Op::queue_push, "kv"};
 constexpr Shape kQueuePop{Op::queue_pop, "k"};
 constexpr Shape kQueueLength{Op::queue_length, "k"};
 
-// By the byte that stands for the operation.
+// Indexed by the operation's byte.
 constexpr std::array kOld = {kSet,      kCompareSet, kGet,    kAdd,      kCheck,    kWait,      kCountKeys,
                              kWatchKey, kDeleteKey,  kAppend, kMultiGet, kMultiSet, kCancelWait};
-// 0 is the greeting, which comes once.
+// 0 is the greeting, which comes only once.
 constexpr std::array kRecent = {kSet,       kCompareSet, kGet,      kAdd,        kCheck,    kWait,
                                 kCountKeys, kDeleteKey,  kAppend,   kMultiGet,   kMultiSet, kCancelWait,
                                 kPing,      kQueuePush,  kQueuePop, kQueueLength};
@@ -48,7 +48,7 @@ size_t TorchReader::take(std::string_view bytes) {
         const size_t more = std::min(need_ - token_.size(), bytes.size() - taken);
         token_.append(bytes.substr(taken, more));
         taken += more;
-        // A part of no length (an empty value) is whole at once.
+        // A part of zero length (an empty value) is complete at once.
         while (!complete_ && broken_.empty() && token_.size() == need_) on_token();
     }
     return taken;
@@ -73,7 +73,7 @@ void TorchReader::expect(size_t bytes) {
     need_ = bytes;
 }
 
-// Of the token, little-endian.
+// The token as a little-endian number.
 uint64_t TorchReader::number() const {
     uint64_t out = 0;
     for (size_t i = token_.size(); i-- > 0;) out = out << 8 | static_cast<unsigned char>(token_[i]);
@@ -100,7 +100,7 @@ void TorchReader::first_byte(unsigned char code) {
     }
 }
 
-// 0 and four bytes more: a greeting, or an old client's SET and the first half of the key's length.
+// 0 and four more bytes: a greeting, or an old client's SET and the first half of the key's length.
 void TorchReader::first_word() {
     std::string word = token_.substr(1);
     token_ = word;

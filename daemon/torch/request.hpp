@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a client of PyTorch's TCPStore asks, from the bytes of its connection. Pure; torch/store.hpp answers.
+// Parses the requests of PyTorch's TCPStore clients. Pure; torch/store.hpp answers.
 //
 // Little-endian: one byte of operation, then its operands; a key or a value is a u64 length and that many
 // bytes, a list a u64 count and its elements. Two kinds of client, told apart by their first bytes (read in
@@ -29,7 +29,7 @@ inline constexpr uint32_t kTorchMagic = 0x3C85F7CE;
 inline constexpr size_t kMaxTorchKey = size_t{8} << 10;
 inline constexpr size_t kMaxTorchValue = size_t{8} << 20;
 inline constexpr size_t kMaxTorchKeys = size_t{128} << 10;  // of one request
-// All keys and values of one request.
+// All keys and values of a request.
 inline constexpr size_t kMaxTorchRequest = size_t{64} << 20;
 
 enum class TorchOperation {
@@ -60,19 +60,19 @@ struct TorchRequest {
     bool operator==(const TorchRequest&) const = default;
 };
 
-// Reads one connection. Bytes may come in any portions.
+// Reads one connection, in portions of any size.
 class TorchReader {
  public:
-    // Takes bytes up to the end of the next request; → how many. None once a request is complete or what came
-    // is no request.
+    // Takes bytes up to the end of the next request and returns how many. Takes none once a request is
+    // complete or the input is broken.
     size_t take(std::string_view bytes);
 
     bool complete() const { return complete_; }
-    // Of a complete one; begins the next.
+    // Returns the complete request and begins the next one.
     TorchRequest request();
-    // Why this is no client of PyTorch, or asks too much; empty while all is well.
+    // Why this is not a client of PyTorch, or asks too much; empty while all is well.
     const std::string& broken() const { return broken_; }
-    // Bytes of an unfinished or complete request that are held here.
+    // The bytes of the current request that are held here.
     size_t held() const { return token_.size() + operands_; }
 
  private:

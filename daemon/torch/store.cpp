@@ -9,7 +9,7 @@
 namespace dp {
 namespace {
 
-// Where every process counts itself when it opens the store (TCPStore.cpp, waitForWorkers).
+// The key in which every process counts itself when it opens the store (TCPStore.cpp, waitForWorkers).
 constexpr std::string_view kWorkers = "init/";
 
 constexpr char kReady = 0;
@@ -30,7 +30,7 @@ std::string length_of(size_t size) {
     return little_endian(static_cast<uint64_t>(size));
 }
 
-// As std::stoll, which PyTorch's server uses: blanks, a sign, digits, and whatever follows them.
+// Like std::stoll, which PyTorch's server uses: blanks, a sign, digits, and anything after them.
 std::optional<int64_t> leading_number(const std::string& text) {
     char* end = nullptr;
     errno = 0;
@@ -229,7 +229,7 @@ void TorchStore::append(TorchClient id, const std::string& key, const std::strin
     tell_watchers(key, Change::appended, nullptr, std::make_shared<const std::string>(more));
 }
 
-// A key that is missing equals an empty value; expecting another one for it yields that, as in PyTorch.
+// A missing key equals an empty value; expecting another value returns that value, as in PyTorch.
 void TorchStore::compare_set(TorchClient id, const TorchRequest& request) {
     const std::string& key = request.keys[0];
     const std::string& expected = request.values[0];

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store behind --dp-store=torch: what PyTorch's own TCPStore server does with its clients' requests, as a
-// pure state machine. Its keys are its own; libdp's store (engine/store.hpp) knows nothing of them. The loop
-// (loop/torch_server.hpp) brings the bytes and takes them away; it only lets in whom the step owns.
+// The store behind --dp-store=torch: PyTorch's TCPStore server as a pure state machine. Its keys are separate
+// from libdp's store (engine/store.hpp). The loop (loop/torch_server.hpp) moves the bytes and lets in only
+// the step's own processes.
 //
-// It answers as TCPStoreLibUvBackend.cpp does: SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply, a key
-// that is missing has an empty value, and whatever makes no sense closes the connection. WATCH_KEY is as
-// in 1.13. Where it differs, on purpose: any further request ends a client's WAIT (one of 1.13 that gave up
-// on a key says so in no other way, and would take the late answer for another's), and nothing outgrows the
-// limits below.
+// It answers like TCPStoreLibUvBackend.cpp: SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply, a
+// missing key has an empty value, and invalid requests close the connection. WATCH_KEY is as in 1.13. It
+// differs on purpose in two ways: any further request ends a client's WAIT (a 1.13 client that gave up on
+// a key says so in no other way, and would take the late answer for another request's), and nothing
+// outgrows the limits below.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ namespace dp {
 
 using TorchClient = uint64_t;
 
-// All keys, values, queues, unfinished requests and waits together.
+// The maximum of all keys, values, queues, unfinished requests and waits together.
 inline constexpr size_t kMaxTorchBytes = size_t{256} << 20;
-// What an entry costs beside its bytes, so that many small ones count for what they are.
+// The overhead of an entry, so that many small ones are counted for what they cost.
 inline constexpr size_t kTorchEntryBytes = 128;
-// The reply to one request (MULTI_GET).
+// The maximum reply to one request (MULTI_GET).
 inline constexpr size_t kMaxTorchReply = size_t{64} << 20;
 
-// Bytes for a client: `head`, then the value where there is one. The value is shared with the store and with
-// the other clients that get it.
+// Bytes for a client: `head`, then the value if there is one. The value is shared with the store and with
+// other clients that get it.
 struct TorchSend {
     TorchClient client = 0;
     std::string head;
@@ -55,8 +55,8 @@ class TorchStore {
     void connect(TorchClient client);
     void disconnect(TorchClient client);
 
-    // Takes bytes up to the end of the client's next request and handles that. The rest is for another call,
-    // so that who does not read its replies can be left alone before there are too many of them.
+    // Takes bytes up to the end of the client's next request and handles it. The rest is for another call, so
+    // that a client that does not read its replies can be paused in time.
     TorchActions receive(TorchClient client, std::string_view bytes);
 
     size_t bytes() const { return bytes_; }
@@ -86,7 +86,7 @@ class TorchStore {
     bool available(const std::string& key) const;
     Value value_of(const std::string& key) const;
 
-    // False where there is no room; the client is closed then.
+    // False if there is no room; the client is then closed.
     bool put(TorchClient id, const std::string& key, std::string value);
     void append(TorchClient id, const std::string& key, const std::string& more);
     void compare_set(TorchClient id, const TorchRequest& request);
