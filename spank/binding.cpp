@@ -79,8 +79,8 @@ std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vect
 
 std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan, uint32_t local_rank) {
     prefer_memory(s.tiles->inventory, plan.own);
-    // Where Slurm has bound each task to tiles of its own, nobody knows the others': as if all were near the
-    // same.
+    // If Slurm has bound each task to tiles of its own, nobody knows the others': assume that all are near
+    // the same CPUs.
     const bool alone = plan.by_task || !s.tiles->shares;
     const Cpus near =
         alone ? cpus_near(s.tiles->inventory, plan.own, cpus_of_numa_here) : s.tiles->near[local_rank];

@@ -14,8 +14,7 @@ namespace dp::plugin {
 
 struct State;
 
-// In user_init, once for all tasks: the CPUs near each share, by local rank; none where the site does not
-// say.
+// In user_init, once for all tasks: the CPUs near each share, by local rank; empty if they are unknown.
 std::vector<std::vector<uint32_t>> near_of_shares(const TileInventory& inventory,
                                                   const std::vector<Tiles>& shares);
 

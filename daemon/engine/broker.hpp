@@ -31,8 +31,7 @@ namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
 inline constexpr Time kBrokerLinger{3000};
-// How long after the first sign of life it is said who is missing; each next time after a pause twice as
-// long.
+// Missing ranks are named this long after the first sign of life; the pauses between later notices double.
 inline constexpr Time kFirstLateNotice{5000};
 
 // What dpctl status is told of the meetings that somebody waits in.

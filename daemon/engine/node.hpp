@@ -111,8 +111,7 @@ class Node {
     NodeActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
-    // The last local rank has ended and the broker was told, or is gone; leave when what was sent is on its
-    // way.
+    // The last local rank has ended, and the broker was told or is gone: leave once everything is sent.
     bool finished() const { return finished_; }
 
     // This node has ended its ranks because it lost the broker, whose own may live on. All nodes have: the

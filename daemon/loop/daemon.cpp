@@ -179,8 +179,7 @@ Daemon::~Daemon() = default;
 
 void Daemon::run() {
     settle();
-    // One pass at a time, so that connections that are over are freed while no call-back of theirs is on the
-    // stack.
+    // One pass at a time, so that no connection is freed while one of its call-backs is on the stack.
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
         if (broker_link_) broker_link_->flush();
         ranks_.sweep();
@@ -371,8 +370,7 @@ void Daemon::leave_if_done() {
     if (leaving_) return;
     if (!(broker_ ? broker_->finished() : node_.finished())) return;
     leaving_ = true;
-    // What was sent shall arrive: the nodes close first (a close with unread bytes would take back our last
-    // words).
+    // Let the nodes close first: closing with unread bytes would discard our last messages.
     if (broker_server_) broker_server_->close_all();
     leave_timer_.after(broker_server_ && broker_server_->has_nodes() ? kLeavePatience : Time(0));
 }

@@ -14,7 +14,7 @@ std::string write_numbers(const std::vector<Number>& numbers) {
     return out;
 }
 
-// Reads typed values and keeps the first complaint.
+// Reads typed values and remembers the first error.
 class Reader {
  public:
     explicit Reader(const Fields& fields) : fields_(fields) {}
@@ -53,7 +53,7 @@ class Reader {
 std::string write_config(const DaemonConfig& c) {
     std::string addresses;
     for (const auto& a : c.broker_addresses) addresses += (addresses.empty() ? "" : ",") + a;
-    // Texts of one have commas.
+    // A list of tiles contains commas.
     std::string tiles;
     for (size_t i = 0; i < c.tiles.size(); ++i) tiles += (i == 0 ? "" : ";") + c.tiles[i];
     return write_fields({{"version", std::to_string(kDaemonConfigVersion)},

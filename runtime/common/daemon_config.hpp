@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a launcher hands to dp-rendezvousd when it starts it: the facts of the step, as text in a memfd, and
-// descriptors at fixed numbers. Nothing goes by argument or environment, where `ps` would show it.
+// What a launcher hands to dp-rendezvousd at its start: the facts of the step, as text in a memfd, and
+// descriptors at fixed numbers. Nothing is in arguments or environment, where `ps` would show it.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace dp {
 
-// Bumped when plugin and daemon would misunderstand each other; they refuse to work with another number.
+// Bump it when plugin and daemon would misunderstand each other; other versions are refused.
 inline constexpr uint32_t kDaemonConfigVersion = 5;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
@@ -40,8 +40,7 @@ struct DaemonConfig {
     uint32_t node_rank = 0;
     std::string host;             // this node's name
     std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
-    // The tiles of the node that each of them has, by local rank: "12-15", "" where they are not known.
-    // Empty: nobody's are.
+    // The tiles of each of these ranks, by local rank: "12-15", "" if unknown. Empty: all unknown.
     std::vector<std::string> tiles;
     std::string tiles_conf;  // the site's file of the nodes' accelerators; "" where it has none
     std::string node_list;   // compressed, in node-rank order; "" where the launcher could not tell
@@ -65,10 +64,10 @@ struct DaemonConfig {
 std::string write_config(const DaemonConfig& config);
 Try<DaemonConfig> read_config(std::string_view text);
 
-// Starts the daemon as a process of its own session, not a child of the caller (double fork), with default
-// signals and no descriptor but those of DaemonFd. Takes the setup's descriptors that belong to the daemon.
-// Runs in a freshly forked task or in dpctl; the caller's threads do not matter. `stderr_fd` becomes its
-// standard error.
+// Starts the daemon in a session of its own, not as a child of the caller (double fork), with default
+// signals and only the descriptors of DaemonFd. Takes the setup's descriptors that belong to the
+// daemon. Runs in a freshly forked task or in dpctl; the caller's threads do not matter. `stderr_fd`
+// becomes its standard error.
 Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd);
 
 // Closes the sockets of a broker that will not be on this node.

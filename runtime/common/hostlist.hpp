@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slurm's compressed host lists, such as "gpu[01-03,07],login1", written and read without scontrol (a
-// container has none), and ranks for messages. Used by the plugin and the daemon.
+// Slurm's compressed host lists, such as "gpu[01-03,07],login1", read and written without scontrol
+// (containers have none); also ranks for messages. Used by the plugin and the daemon.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,37 @@
 
 namespace dp {
 
-// Most hosts one list may expand to: a guard against "n[0-999999999]" in an environment that somebody else
-// wrote. More than any cluster has, and soon made.
+// The most hosts that a list may expand to: more than any cluster has, and a guard against "n[0-999999999]"
+// in an environment that somebody else wrote.
 inline constexpr size_t kMaxHosts = 1 << 17;
 
-// Most bytes that its hosts' names may come to: the same guard against long names.
+// The most bytes of all its names: the same guard against long names.
 inline constexpr size_t kMaxHostBytes = kMaxHosts * 128;
 
-// A list that was read, and not expanded: each node of a step asks for one host of it, of thousands. Refers
-// to the text it was read from.
+// A parsed list that is not expanded: each node of a step asks for one host out of thousands. Refers to the
+// text it was read from.
 class Hostlist {
  public:
     static Try<Hostlist> read(std::string_view list);
 
-    // How many hosts: kMaxHosts at most.
+    // The number of hosts, at most kMaxHosts.
     size_t size() const { return size_; }
     bool has(std::string_view host) const;
-    // nullopt from size() on.
+    // nullopt if index >= size().
     std::optional<std::string> at(size_t index) const;
-    // A host that two of the lists have, and which two, the lower first; nullopt where there is none.
-    // Brackets are compared by their numbers where that is less work than to expand all.
+    // A host that two of the lists share, and the indices of these lists, the lower first; nullopt if there
+    // is none. Compares brackets by their numbers if that is less work than expanding them.
     struct Shared {
         std::string host;
         size_t first, second;
     };
     static std::optional<Shared> shared_host(std::span<const Hostlist> lists);
-    // In order. Several brackets in one name expand like nested loops, the last one fastest.
+    // All hosts, in order. Several brackets in one name expand like nested loops, the last one fastest.
     std::vector<std::string> all() const;
 
  private:
-    // Of one bracket, "01-03": numbers of at least so many digits, and how many the bracket has before them.
+    // A range of a bracket, "01-03": numbers padded to a number of digits, and how many numbers precede it
+    // in the bracket.
     struct Range {
         uint64_t first, last;
         size_t digits;
@@ -52,8 +53,8 @@ class Hostlist {
         size_t end() const { return before + (last - first + 1); }
         size_t width() const;
     };
-    // What stands before a bracket, and the bracket; none behind a name's last word. A bracket may have as
-    // many ranges as the list has hosts: none is walked through once for each of its numbers.
+    // The text before a bracket, and the bracket; none after the last text. A bracket may have as many ranges
+    // as the list has hosts, so never walk through all of them for each number.
     struct Piece {
         std::string_view word;
         std::vector<Range> ranges;
@@ -69,7 +70,7 @@ class Hostlist {
     static size_t bytes_of(const Name& name);  // at least those of its hosts
     static std::string host_of(const Name& name, size_t index);
     static std::optional<std::string> common_number(const Piece& a, const Piece& b);
-    // At most one bracket, and nothing beside it that its digits could be taken for.
+    // At most one bracket, and no digits next to it that could be confused with its own.
     static bool is_plain(const Name& name);
     static std::optional<std::string> common_host(const Name& a, const Name& b);  // of plain ones
     static bool matches(std::span<const Piece> pieces, std::string_view host);
@@ -81,7 +82,8 @@ class Hostlist {
 // Hostlist::all.
 Try<std::vector<std::string>> expand_hostlist(std::string_view list);
 
-// A short form of the names, neighbours with equal prefixes folded: node01 node02 node03 -> "node[01-03]".
+// A compressed form of the names, folding neighbours with equal prefixes: node01 node02
+// node03 -> "node[01-03]".
 std::string compress_hostlist(std::span<const std::string> hosts);
 
 // Ascending numbers, runs folded: 0 1 2 5 -> "0-2,5".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The network interfaces of this host and the choice among them (--dp-interface).
+// This host's network interfaces, and the choice among them (--dp-interface).
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ struct InterfaceAddress {
 // Addresses of interfaces that are up, IPv4 first.
 std::vector<InterfaceAddress> interface_addresses();
 
-// The address of `wanted`, an interface's name or a network in CIDR notation; in a step of several nodes
-// never one that the others cannot reach (loopback, link-local). The failure names what this host has
-// instead. Pure.
+// The address of `wanted`, an interface's name or a network in CIDR notation. In a step of several
+// nodes, never one that the others cannot reach (loopback, link-local). The failure says what this host
+// has instead. Pure.
 Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vector<InterfaceAddress>& all,
                                        const std::string& host, uint32_t nodes);
 
 // The addresses of another host, those in the network of `own` first: they are reached through it. Pure.
 std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own);
 
-// Neither usable from another host.
+// Both are unusable from another host.
 bool is_loopback(const std::string& address);
 bool is_link_local(const std::string& address);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a node needs before its ranks start: bound sockets, the board on which the plan will appear, the
-// opened daemon. Made by the plugin in user_init and by `dpctl launch`; nothing here waits. All descriptors
-// are close-on-exec.
+// What a node needs before its ranks start: bound sockets, the board for the plan, the opened daemon. Made by
+// the plugin in user_init and by `dpctl launch`; never waits. All descriptors are close-on-exec.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +16,7 @@
 
 namespace dp {
 
-// A bound TCP port: listening for the broker, or held for whoever will bind it.
+// A bound TCP port: listening for the broker, or held for whoever binds it.
 struct BoundPort {
     Fd socket;
     uint16_t port = 0;
@@ -32,17 +31,17 @@ struct NodeSetup {
     Fd board;
     Fd ready_read;
     Fd ready_write;
-    // What slurmstepd tells the daemon: packets of text (see control.hpp). A hang-up means slurmstepd is
-    // gone.
+    // slurmstepd's messages to the daemon: packets of text (control.hpp). A hang-up means that
+    // slurmstepd is gone.
     Fd control_launcher;
     Fd control_daemon;
-    // On rank 0's node only.
+    // Only on rank 0's node.
     BoundPort broker;
     BoundPort master;
     BoundPort coordinator;  // for a coordinator of the program's own (JAX's, torchrun's)
 };
 
-// Which ports a node that may have the broker binds.
+// The ports that a node with the broker binds.
 struct PortWishes {
     std::vector<uint16_t> candidates;  // empty: no broker here
     PortRange ephemeral;
@@ -50,12 +49,12 @@ struct PortWishes {
     bool serve_master = false;  // --dp-store=torch: listens on MASTER_PORT instead of holding it
 };
 
-// `daemon_path` is absolute, `user` whose step it is.
+// `daemon_path` is absolute; `user` is the step's.
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
                             const PortWishes& ports);
 
-// Listens on the first free candidate, on every address of this host (IPv4 and IPv6 where there is IPv6).
-// `purpose` is for the message where none is free.
+// Listens on the first free candidate, on every address of this host (IPv4, and IPv6 if there is any).
+// `purpose` is for the message if none is free.
 Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates, const char* purpose);
 
 // Holds the first free candidate for a server that sets SO_REUSEADDR (practically all do): binds it

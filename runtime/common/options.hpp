@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The --dp-* options: one table of what there is, how a value is checked, and which of several sources wins.
-// Pure; the plugin feeds it from srun's command line, the environment and plugstack.conf, dpctl from its own
-// command line.
+// The --dp-* options: one table of all options, how each value is checked, and which of several sources
+// wins. Pure; the plugin feeds it from srun's command line, the environment and plugstack.conf, dpctl from
+// its own command line.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ inline constexpr uint16_t kLowestPort = 1024;
 // On one node; what a step really owns is known there.
 inline constexpr uint32_t kMaxTilesPerRank = 4096;
 
-// What stands on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
+// What is on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
 enum class StoreKind { hold, torch };
-// What the first rank that dies means for the others.
+// What the first death means for the other ranks.
 enum class FailureAction { abort, report };
 // Which devices a task sees: those of all the step's ranks on its node, in rank order, or its own alone.
 enum class Visible { node, own };
 
-// What one source says; what it leaves open is empty.
+// The settings of one source; those that it leaves open are empty.
 struct Settings {
     std::optional<uint32_t> world;         // 0: auto
     std::optional<uint16_t> port;          // 0: auto
@@ -41,7 +41,7 @@ struct Settings {
     std::optional<FailureAction> on_failure;
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
-    std::optional<uint32_t> tiles;  // a rank's; 0: auto. Left open, tiles are not looked at
+    std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
     std::optional<Visible> visible;
     std::optional<bool> verbose;
     std::optional<bool> dry_run;
@@ -56,9 +56,9 @@ struct OptionSpec {
     const char* variable;  // "SLURM_DP_WORLD"
     const char* argument;  // "auto|N", or nullptr for a flag
     const char* usage;     // fits `srun --help`
-    // Checks a value and puts it into the settings; the failure says what to give instead.
+    // Checks a value and stores it; the failure says what to give instead.
     Try<void> (*set)(Settings&, std::string_view value);
-    // The same value as text; nullopt where the settings leave it open.
+    // The value as text; nullopt if it is empty.
     std::optional<std::string> (*get)(const Settings&);
 };
 const std::vector<OptionSpec>& option_specs();
@@ -72,19 +72,19 @@ Try<Settings> settings_from_environment(const GetVariable& get);
 // The variables that carry these settings to sruns inside a job: name and value.
 std::vector<std::pair<std::string, std::string>> settings_to_environment(const Settings& settings);
 
-// Layers: what `strong` says wins over `weak`.
+// Merges two sources; `strong` wins.
 Settings merge(const Settings& strong, const Settings& weak);
 
-// What a step of so many tasks does about what was asked. `own` is what was given to this srun itself: with
-// any of it the step wants a world and is refused where it cannot have one. What was only inherited from the
-// job applies to steps that it fits, and leaves others alone (`srun mkdir`).
+// What a step of that many tasks does about its options. `own` are those given to this srun: with any of
+// them, the step wants a world, and is refused if it cannot have one. Inherited ones apply to steps that they
+// fit, and leave others alone (`srun mkdir`).
 struct Verdict {
     enum Decision { apply, leave_alone, refuse } decision = apply;
     std::string why;  // with refuse: the line for the user
 };
 Verdict judge_step(const Settings& settings, const Settings& own, uint32_t tasks);
 
-// What contradicts itself whatever the number of tasks: the line for the user.
+// The message about settings that contradict each other for any number of tasks.
 std::optional<std::string> contradiction(const Settings& settings);
 
 }  // namespace dp

@@ -19,7 +19,7 @@
 
 namespace dp {
 
-// Where one task stands.
+// A task's place in the step.
 struct TaskFacts {
     uint32_t rank = 0;
     uint32_t world_size = 0;
@@ -44,21 +44,21 @@ struct TaskEnvironment {
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
 };
 
-// PyTorch's env://, which tell a task its world and where it stands.
+// The variables of PyTorch's env://, a task's world and its place there.
 inline constexpr std::array<std::string_view, 9> kNamesOfWorld = {
     "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",      "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
     "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
 
-// Ours alone (TaskVariable::Whose::ours): a step without tiles has none of them, whatever an outer one had.
+// Only ours (TaskVariable::Whose::ours): a step without tiles has none of them, whatever an outer step had.
 inline constexpr std::array<const char*, 6> kNamesOfTiles = {
     "DP_TILE_MASK", "DP_TILE_LIST", "DP_TILE_COUNT", "DP_TILES_PER_DEVICE", "DP_TILE_DEVICE", "DP_TILE_NUMA"};
 
-// Names that the whole world shares (MASTER_ADDR, OMP_NUM_THREADS, ...) stay as the user set them; names of
-// one task (RANK, LOCAL_RANK, ...) are always ours. What an outer step of ours had set is not the user's: it
-// stands in DP_INJECTED, as NAME=VALUE and separated by spaces.
+// Names that the whole world shares (MASTER_ADDR, OMP_NUM_THREADS, ...) stay as the user set them; names of a
+// single task (RANK, LOCAL_RANK, ...) are always ours. Values that an outer step of ours set do not count as
+// the user's: DP_INJECTED lists them, as NAME=VALUE separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
 
-// The same from words that stand for what the tasks of a node differ in and for what the plan brings.
+// The same with placeholders for what differs between the tasks of a node and for what the plan brings.
 enum Word : size_t {
     kMasterAddr,
     kMasterPort,
@@ -77,24 +77,24 @@ using TaskWords = std::array<std::string, kWords>;
 TaskWords words_of(const TaskFacts& facts, const NodePlan& plan);
 TaskEnvironment task_environment(const TaskFacts& facts, const TaskWords& words, const GetVariable& get);
 
-// The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
-// is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of
-// the job and not of this step.) 0 stands for unknown, here and there.
+// The CPUs of one of `local_tasks` tasks on a node: its share of the step's CPUs there, but no more than it
+// is bound to or --cpus-per-task says. (--cpus-per-task alone would not do: inside sbatch -c 4 it may be the
+// job's and not this step's.) 0 means unknown, in arguments and result.
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks);
 
-// Variables by which the launcher's plugin talks to the nodes' plugins; no task may see them.
+// Variables from the launcher's plugin to the nodes' plugins; no task may see them.
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";
 inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
 inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
-// What the job was given of its nodes' gres (tiles/gres.hpp).
+// The job's gres on its nodes (tiles/gres.hpp).
 inline constexpr const char* kGresVariable = "SLURM_DP_GRES";
-// What the step was given of them on each node, as Slurm writes a request.
+// The step's gres on each node, as Slurm writes a request.
 inline constexpr const char* kStepGresVariable = "SLURM_DP_STEP_GRES";
 // In kStepVariable: the launcher has refused the step and said why.
 inline constexpr const char* kRefusedStep = "refused";
-// There, too: the user binds tasks to CPUs or memory, who wants it so.
+// In kStepVariable: the user binds tasks to CPUs or memory.
 inline constexpr const char* kOwnBinding = "bound=1";
-// And: some of the settings were given to this srun itself, so that the step insists on a world.
+// In kStepVariable: some of the settings were given to this srun, so the step insists on a world.
 inline constexpr const char* kOwnOptions = "own=1";
 inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable,
                                                   kGresVariable, kStepGresVariable};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words for a wait status, as in waitpid(2): "was killed by signal 9 (SIGKILL)", "exited with code 3".
+// A wait status (waitpid(2)) as text: "was killed by signal 9 (SIGKILL)", "exited with code 3".
 #pragma once
 
 #include <sys/wait.h>

@@ -26,12 +26,12 @@
 namespace dp {
 namespace {
 
-// How often at most it is told how far the training is.
+// The minimum interval between reports of progress.
 constexpr std::chrono::milliseconds kProgressEvery{10};
-// The daemon answers every call at its deadline; this much later it is taken for dead.
+// The daemon answers every call at its deadline; if it is this much later, it is taken for dead.
 constexpr std::chrono::milliseconds kDaemonPatience{5000};
 constexpr const char* kDaemonGone = "this node's rendezvous daemon is gone: its connection closed";
-// A daemon that does not read for this long is hung, and no call of a rank may hang with it.
+// A daemon that does not read for this long is hung, and no call may hang with it.
 constexpr int kWritePatienceSeconds = 10;
 
 tl::unexpected<CallError> error(dp_status status, std::string message) {
@@ -43,7 +43,7 @@ tl::unexpected<CallError> in_a_fork() {
                  "this process is a fork of the rank that opened the world; only the rank itself may use it");
 }
 
-// A new thread inherits the mask: the program's signal handlers run in its own threads, not in ours.
+// A new thread inherits the mask, so that the program's signal handlers run in its own threads, not in ours.
 class BlockedSignals {
  public:
     BlockedSignals() {
@@ -112,7 +112,7 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
                                         std::to_string(peer.uid) + ", not to this step");
 
     client->owner_ = getpid();
-    // No signal makes the wait for the welcome begin anew.
+    // A signal must not restart the wait for the welcome.
     const BlockedSignals blocked;
     if (auto greeted = client->greet(world, shown); !greeted) return tl::make_unexpected(greeted.error());
     return client;
@@ -152,7 +152,7 @@ Call<void> Client::greet(const WorldEnvironment& world, const std::string& shown
 
 Client::~Client() {
     if (getpid() != owner_) {
-        // A fork of the rank: the conversation is its parent's, and the reading thread does not exist here.
+        // In a fork of the rank, the conversation is the parent's and the reading thread does not exist.
         if (reader_.joinable()) reader_.detach();
         return;
     }
@@ -165,7 +165,7 @@ Client::~Client() {
     write_frame(to_frame(goodbye));
     shutdown(socket_.get(), SHUT_RDWR);
     if (reader_.joinable()) reader_.join();
-    // The reader has ended all calls of other threads; they must have left before this object goes.
+    // The reader has ended all calls of other threads; they must have returned before this object goes.
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [&] { return calls_ == 0; });
 }
@@ -173,7 +173,7 @@ Client::~Client() {
 bool Client::write_frame(const std::string& frame) {
     std::lock_guard guard(write_mutex_);
     if (!send_all(socket_.get(), frame)) {
-        // Half a frame would be completed by the next one: this conversation is over.
+        // The next frame would complete this half one, so the conversation is over.
         const int why = errno;
         shutdown(socket_.get(), SHUT_RDWR);
         errno = why;
@@ -182,7 +182,7 @@ bool Client::write_frame(const std::string& frame) {
     return true;
 }
 
-// A call that waits for its answer, however it ends. Made with mutex_ held.
+// A call in progress, however it ends. Made with mutex_ held.
 class Client::InProgress {
  public:
     InProgress(Client& client, uint64_t id, Pending& pending) : client_(client), id_(id) {
@@ -208,7 +208,7 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
     wire::FromRank message;
     *message.mutable_request() = std::move(request);
     std::unique_lock lock(mutex_);
-    // The thread that brings the answers would wait for itself.
+    // The thread that delivers answers would wait for itself.
     if (std::this_thread::get_id() == reader_.get_id())
         return error(DP_ERROR_INVALID,
                      "a call-back of dp_on_event cannot wait; let another thread make this call");
@@ -228,7 +228,7 @@ Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds 
     const bool sent = write_frame(frame);
     if (!sent && errno == EAGAIN)
         return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (it takes no request)");
-    // Where it could not be sent, the end of what is to be read says why.
+    // If it could not be sent, the end of the input says why.
     if (!wait_for(pending, timeout + kDaemonPatience))
         return error(DP_ERROR_LOST, "this node's rendezvous daemon does not answer (no reply)");
     if (pending.reply.status() != wire::OK)
@@ -250,14 +250,14 @@ void Client::tell_progress(uint64_t step) {
     const std::string frame = to_frame(message);
     const std::unique_lock guard(write_mutex_, std::try_to_lock);
     if (!guard) return;
-    // A daemon that stands still must find room for the calls: no more than one of these lies there unread.
+    // A stopped daemon must still have room for calls, so at most one of these is unread.
     const auto now = std::chrono::steady_clock::now();
     int unread = 0;
     if (now < progress_told_ + kProgressEvery || ioctl(socket_.get(), SIOCOUTQ, &unread) != 0 || unread > 0)
         return;
     progress_told_ = now;
     const ssize_t sent = send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    // A unix socket takes so small a frame as a whole; half a one would be completed by the next.
+    // A unix socket takes a frame this small as a whole; the next one would complete a half one.
     if (sent > 0 && static_cast<size_t>(sent) < frame.size()) shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -297,7 +297,8 @@ bool Client::wait_for(Pending& pending, std::chrono::milliseconds time) {
             try {
                 start_reader();
             } catch (const std::system_error&) {
-                // No thread to be had: the call that reads brings this answer, too, or this one reads next.
+                // No thread is available: the call that reads delivers this answer, too, or this
+                // one reads next.
             }
         }
         return pending.done.wait_for(lock, std::max(end - steady_now(), std::chrono::milliseconds(0)),
@@ -305,7 +306,7 @@ bool Client::wait_for(Pending& pending, std::chrono::milliseconds time) {
     });
 }
 
-// Until it is answered, the time is over, or a thread reads for all.
+// Reads until it is answered, the time is over, or a thread reads for all.
 void Client::read_for(Pending& pending, std::chrono::milliseconds end) {
     for (;;) {
         {
@@ -321,13 +322,13 @@ void Client::read_for(Pending& pending, std::chrono::milliseconds end) {
     }
 }
 
-// Delivers what has come, unless a thread does that.
+// Delivers what has arrived, unless a thread does that.
 void Client::receive_alone() {
     std::lock_guard reading(read_mutex_);
     if (!has_reader()) receive(MSG_DONTWAIT);
 }
 
-// Delivers what comes next. False: the conversation is over, and all calls know it.
+// Delivers the next input. False: the conversation is over, and all calls know it.
 bool Client::receive(int flags) {
     std::array<char, 16384> chunk;
     const ssize_t n = recv(socket_.get(), chunk.data(), chunk.size(), flags);
@@ -342,7 +343,7 @@ bool Client::receive(int flags) {
     return false;
 }
 
-// False: it is not what a daemon sends.
+// False: no daemon sends this.
 bool Client::deliver_input() {
     std::string_view left = input_;
     while (left.size() >= kFrameHeader) {
@@ -419,8 +420,7 @@ void Client::tell_news() {
     for (const StepEvent& event : news) events_.happen(event);
 }
 
-// There are no call-backs before there is a thread for them: what is told here only becomes what has
-// happened.
+// No call-back exists before this thread does, so events so far are only stored for later.
 Events& Client::listen() {
     if (getpid() != owner_ || has_reader()) return events_;
     std::lock_guard telling(telling_);
@@ -446,7 +446,7 @@ void Client::start_reader() {
 }
 
 void Client::read_for_all() {
-    // Who read before has delivered it now, and nobody else begins to.
+    // Whoever was reading has delivered its input, and nobody else starts to.
     { std::lock_guard reading(read_mutex_); }
     tell_news();
     while (receive(0)) {

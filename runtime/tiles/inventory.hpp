@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What accelerators a node has and how its tiles are numbered: from the site's tiles.conf or detected.
-// Devices are numbered as Slurm's gres counts them, tiles through all devices.
+// A node's accelerators and the numbers of its tiles: from the site's tiles.conf or detected. Devices are
+// numbered as Slurm's gres counts them, tiles through all devices.
 #pragma once
 
 #include <cstdint>
@@ -31,22 +31,21 @@ struct TileInventory {
     std::vector<TileDevice> devices;  // layout.tiles / layout.tiles_per_device of them
     std::string source;               // for messages: "/etc/slurm/tiles.conf line 3", "found in /sys"
 
-    // Those that the tiles lie on, ascending.
+    // The devices of these tiles, ascending.
     std::vector<uint32_t> devices_of(const Tiles& tiles) const;
-    // Whether it says of any device what that is near.
+    // Whether it knows for any device what is near.
     bool says_where() const;
 };
 
-// The inventory of the node that this runs on: what tiles.conf says of it, else what is found in /sys and
-// /proc below `root` ("" but in tests). nullopt where there is neither. Reads files, and waits for nothing
-// else.
+// The inventory of this node: what tiles.conf says, else what is detected in /sys and /proc below `root` (""
+// except in tests). nullopt if there is neither. Only reads files; never waits.
 Try<std::optional<TileInventory>> read_inventory(const std::string& tiles_conf, const std::string& node,
                                                  const std::string& root = "");
 // Its two halves.
 Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node);
 Try<std::optional<TileInventory>> found_inventory(const std::string& root = "");
 
-// Where tiles.conf is unless the site says another place. It need not be there.
+// The default place of tiles.conf. It need not exist.
 inline constexpr const char* kTilesConf = "/etc/slurm/tiles.conf";
 
 }  // namespace dp

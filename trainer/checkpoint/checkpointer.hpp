@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saves a training and goes on from where one was saved, all ranks together. training.cpp calls it; every
-// method is called by every rank, and succeeds or fails on all of them alike.
+// Saves and resumes a training, all ranks together. Called by training.cpp. Every rank calls every method,
+// which succeeds or fails on all of them alike.
 //
-// A save: rank 0 makes a hidden directory, each rank writes its shard there, all wait for each other, rank 0
-// adds the manifest and the marker DONE and renames the directory. Whatever breaks off before that leaves
-// the checkpoints that were there. Before and after the shards rank 0 looks whether the directory is still
-// this training's (claim.hpp).
+// A save: rank 0 makes a hidden directory, each rank writes its shard there, a barrier, then rank 0 adds the
+// manifest and the marker DONE and renames the directory. A failure before that leaves the earlier
+// checkpoints as they are. Before and after the shards, rank 0 checks that the directory still belongs to
+// this training (claim.hpp).
 #ifndef TRAINER_CHECKPOINT_CHECKPOINTER_HPP
 #define TRAINER_CHECKPOINT_CHECKPOINTER_HPP
 
@@ -27,7 +27,7 @@
 
 namespace dp::trainer {
 
-// What was found in a checkpoint, besides the vectors.
+// The contents of a checkpoint besides the vectors.
 struct Restored {
     Progress progress;
     std::string precision;         // of the training that wrote it
@@ -41,14 +41,14 @@ class Checkpointer {
     Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
                  std::vector<Vector> vectors, Device& device, Communicator& communicator);
 
-    // Looks for a checkpoint, fills the vectors from it and says how far it was; nothing where there is none.
-    // Also sees whether the directory can be written, before anybody has worked for nothing. Faults are
+    // Looks for a checkpoint, fills the vectors from it and returns its progress; nothing if there is none.
+    // Also checks that the directory can be written, before anybody computes in vain. Faults are
     // Fault::usage: the user gave the wrong directory, or the wrong options for it.
     Result<std::optional<Restored>> restore();
 
-    // The optimizer's steps in `progress` are what the checkpoint is called. Fault::checkpoint: it could not
-    // be written, and the training may go on without it. Fault::training: it is not worth to be kept.
-    // Fault::usage: another training has the directory now. `stopped_by`: as in the manifest.
+    // The checkpoint is named after the optimizer's steps in `progress`. Fault::checkpoint: it could not be
+    // written, and the training may continue without it. Fault::training: it is not worth keeping.
+    // Fault::usage: another training owns the directory now. `stopped_by`: as in the manifest.
     Result<void> save(const Progress& progress, const std::string& stopped_by);
 
     std::filesystem::path path_of(std::int64_t step) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a checkpoint says about itself, its manifest.json, and whether a training can go on from it. Pure.
+// A checkpoint's manifest.json, and whether a training can resume from it. Pure.
 //
 // A checkpoint is a directory:
 //
@@ -10,12 +10,11 @@
 //     manifest.json             all that is not such a number; written when the shards are complete
 //     DONE                      the SHA-256 of manifest.json; a directory without it is no checkpoint
 //
-// The numbers belong to vectors, which "vectors" lists by name and length: "values" (the parameters), the
-// optimizer's state ("velocity", or "m" and "v"), and "buffers", what else a model keeps. Of a vector of n
-// numbers the shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after
-// vector. "parameters" says where each parameter begins in "values"; so do its numbers in the optimizer's
-// vectors. For "buffers" the list of that name does. "version" rises when a reader of the older format would
-// go wrong.
+// Numbers belong to vectors, which "vectors" lists by name and length: "values" (the parameters), the
+// optimizer's state ("velocity", or "m" and "v"), and "buffers", a model's other state. Of a vector of n
+// numbers, the shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after
+// vector. "parameters" says where each parameter begins in "values" and in the optimizer's vectors; for
+// "buffers" the list of that name does. "version" rises when a reader of the older format would go wrong.
 #ifndef TRAINER_CHECKPOINT_MANIFEST_HPP
 #define TRAINER_CHECKPOINT_MANIFEST_HPP
 
@@ -39,9 +38,9 @@ struct Place {
     std::int64_t first;
 };
 
-// What must be the same for one training to go on where another ended: what the numbers mean, and which
-// samples come next. How it is to go on from there may change, as people do it on purpose: learning rate,
-// weight decay, the optimizer's constants, dropout, and whether the optimizer's state is sharded.
+// What must be equal for a training to resume from another: what the numbers mean, and which samples come
+// next. Learning rate, weight decay, the optimizer's constants, dropout and sharding of the optimizer's state
+// may differ, because people change them on purpose.
 struct TrainingIdentity {
     std::string model;
     std::vector<Place> parameters;
@@ -54,7 +53,7 @@ struct TrainingIdentity {
     std::map<std::string, std::int64_t> shape;  // Model::shape()
 };
 
-// How far a training is.
+// A training's progress.
 struct Progress {
     std::int64_t step = 0;              // optimizer steps, skipped ones included
     std::int64_t skipped = 0;           // of these
@@ -69,7 +68,7 @@ struct StoredVector {
     std::int64_t elements;
 };
 
-// What the manifest says of the shard of a rank.
+// A rank's shard, as the manifest describes it.
 struct StoredShard {
     std::string sha256;
     double loss, correct;  // the rank's, see Progress
@@ -81,23 +80,24 @@ struct Manifest {
     Progress progress;        // without loss and correct: those are the shards'
     std::vector<StoredVector> vectors;
     std::vector<StoredShard> shards;  // by rank
-    // Of the training, for people: the numbers are f32 in any, and a training in another goes on from them.
+    // The training's precision, for messages: the numbers are f32 in any case, and a training in another
+    // precision can resume from them.
     std::string precision = "fp32";
-    // Of a model that looks at whole batches, for people: samples that all ranks together took at once; else
-    // 0.
+    // For models that use statistics of the batch: samples that all ranks processed at once, for
+    // messages; else 0.
     std::int64_t samples_at_once = 0;
-    // The signal that the training ended with, "SIGTERM"; "": with none. For people, too: where Slurm ends
-    // srun together with the ranks, nobody hears what these say.
+    // The signal that stopped the training, "SIGTERM"; "": none. For messages: when Slurm ends srun together
+    // with the ranks, their own last words are lost.
     std::string stopped_by = {};
 
     std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };
 
 std::string text_of(const Manifest& manifest);
-// The error says what is wrong with the text, and no more.
+// The error says only what is wrong with the text.
 Result<Manifest> manifest_of(std::string_view text);
 
-// What the ranks of now will do with a checkpoint.
+// What the ranks of the resuming training need.
 struct Continuation {
     TrainingIdentity training;
     std::vector<std::string> vectors;  // that it needs
@@ -107,7 +107,7 @@ struct Continuation {
     std::int64_t samples_at_once = 0;
 };
 
-// An error says what does not fit, and what to give instead.
+// The error says what does not fit, and what to give instead.
 Result<void> check_fits(const Manifest& manifest, const Continuation& now);
 
 }  // namespace dp::trainer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The numbers of a checkpoint: a rank's part of all vectors in one file (manifest.hpp has the format), and
-// any of them read back, whatever the number of ranks that wrote them. checkpointer.cpp calls it.
+// A checkpoint's numbers: a rank's part of all vectors in one file (manifest.hpp has the format), and reading
+// any range back, whatever the number of ranks that wrote them. Called by checkpointer.cpp.
 #ifndef TRAINER_CHECKPOINT_SHARD_HPP
 #define TRAINER_CHECKPOINT_SHARD_HPP
 
@@ -18,8 +18,7 @@
 
 namespace dp::trainer {
 
-// A vector of the training that is running: f32. A rank holds all of it, or at least its part of a
-// checkpoint's.
+// An f32 vector of the running training. A rank holds all of it, or at least its part in a checkpoint.
 struct Vector {
     std::string name;
     Tensor numbers;
@@ -28,11 +27,11 @@ struct Vector {
     std::optional<std::int64_t> whole = {};  // numbers of the vector; nullopt: `numbers` are all of it
 
     std::int64_t elements() const { return whole.value_or(numbers.elements()); }
-    // The numbers [from, from + count) of the vector, which this rank holds.
+    // The numbers [from, from + count) of the vector, all of which this rank holds.
     Tensor part(std::int64_t from, std::int64_t count) const { return numbers.view(from - first, {count}); }
 };
 
-// Bytes of a rank's shard.
+// The size of a rank's shard in bytes.
 std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t rank, std::int64_t world);
 
 struct WrittenShard {
@@ -40,16 +39,16 @@ struct WrittenShard {
     bool is_finite;  // nothing in it is infinite or no number
 };
 
-// Writes it durably.
+// Writes a rank's shard durably.
 Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::vector<Vector>& vectors,
                                  std::int64_t rank, std::int64_t world, Device& device);
 
-// Whether a rank's shard is there, whole and undamaged. The error says all.
+// Checks that a rank's shard is complete and undamaged. The error is the whole message.
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           std::int64_t rank);
 
-// Fills the vectors from the shards, as far as this rank holds them. Of parameters' vectors only the
-// parameters, from where they were then (Manifest::training) to where they are now.
+// Fills this rank's part of the vectors from the shards. For vectors laid out like the parameters, moves each
+// parameter from its old place (Manifest::training) to its current one.
 Result<void> read_vectors(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           const std::vector<Place>& now, const std::vector<Vector>& vectors, Device& device);
 

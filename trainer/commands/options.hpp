@@ -89,7 +89,7 @@ struct Parsed {
 // `arguments` without the program's name.
 Parsed parse_options(const std::vector<std::string>& arguments);
 
-// Pure: which model, and the sentence that says why where the user did not choose. `data_there`:
+// Pure: the model, and the sentence that says why if the user did not choose. `data_there`:
 // has_fashion_mnist().
 struct ModelChoice {
     const ModelInfo* info;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run finds of what `trainer compile` made before. Nothing here fails because of the cache: what is
-// missing, stale or damaged is worked out again, and one line says so. run.cpp calls it on each rank.
+// Looks up the entries that `trainer compile` cached. Never fails because of the cache: what is missing,
+// stale or damaged is computed again, and one line says so. run.cpp calls it on each rank.
 #ifndef TRAINER_COMPILE_COMPILED_HPP
 #define TRAINER_COMPILE_COMPILED_HPP
 
@@ -16,18 +16,18 @@ namespace dp::trainer {
 
 class Compiled {
  public:
-    // Without a directory nothing is found.
+    // Without a directory, finds nothing.
     Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data);
 
-    // What the model's training is known to need and what was fastest; the device is given its choices, so it
-    // must not have worked yet. Null where nothing is known.
+    // The cached plan of the model's training, or null. Gives the device its tuned choices, so the device
+    // must not have computed yet.
     const Plan* plan(const ModelInfo& info, const Model& declared, const ModelShape& shape,
                      const Settings& settings, bool threads_given, Device& device);
     // As load().
     Result<Dataset> load();
 
-    // For people, after both: what was used, and what was not and why; nothing where nothing was there.
-    // `now`: seconds since 1970.
+    // After both, a line for people: what was used, and what was not and why; nothing if there were no
+    // entries. `now`: seconds since 1970.
     std::optional<std::string> line(double now) const;
 
  private:
@@ -42,7 +42,7 @@ class Compiled {
     std::optional<Plan> plan_;
     Part plan_part_, data_part_;
 
-    // Which entry, and what it said.
+    // Finds an entry, and records the outcome in `part`.
     std::optional<Entry> find(const CacheKey& key, Part& part) const;
 };
 

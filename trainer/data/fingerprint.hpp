@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a data set is the one of another run, without reading all of it. Checkpoints keep it.
+// Tells whether a data set is another run's, without reading all of it. Kept in checkpoints.
 #ifndef TRAINER_DATA_FINGERPRINT_HPP
 #define TRAINER_DATA_FINGERPRINT_HPP
 
@@ -10,9 +10,8 @@
 
 namespace dp::trainer {
 
-// A hash of the samples' number, length and types, of how they are normalised, and of 4096 pieces spread
-// evenly over them. The same for the same samples; one that differs between two sets that differ in more than
-// a few places.
+// A hash of the samples' number, length and types, and of 4096 pieces spread evenly over them. Equal for
+// equal samples; different for two sets that differ in more than a few places.
 std::string fingerprint_of(const Samples& samples);
 
 }  // namespace dp::trainer

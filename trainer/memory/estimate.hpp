@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank needs of its device's memory, by part, before anything is allocated, and what to do where that
-// is more than there is. `trainer info` shows it, run.cpp refuses by it. Pure; memory_test.cpp compares it
+// Estimates the memory that a rank needs on its device, by part, before anything is allocated, and gives
+// advice if it is too much. `trainer info` shows it, run.cpp refuses by it. Pure; memory_test.cpp compares it
 // with what a training allocates.
 #ifndef TRAINER_MEMORY_ESTIMATE_HPP
 #define TRAINER_MEMORY_ESTIMATE_HPP
@@ -26,7 +26,7 @@ struct MemoryNeeds {
     // In the layouts and the precision that the device computes in, for the time of an operation.
     std::int64_t copies = 0;
     std::int64_t data = 0;  // the samples, their order, and the batches that they are gathered into
-    // What the ranks of a node have once, so that it is counted in parts: for people.
+    // What the ranks of a node share, and each counts a part of; for messages.
     std::string_view shared = {};
 
     std::int64_t total() const { return parameters + gradients + optimizer + activations + copies + data; }
@@ -37,13 +37,13 @@ struct MemoryNeeds {
 MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
                             std::int64_t world, const Device* device = nullptr, std::int64_t sharing = 1);
 
-// "64.2 MiB": in the largest unit of which there is at least one.
+// "64.2 MiB": in the largest unit that gives at least one.
 std::string size_text(std::int64_t bytes);
 
 // "61.3 MiB (parameters 0.9 MiB, gradients 0.9 MiB, ...; the ranks of a node share parameters)"
 std::string needs_text(const MemoryNeeds& needs);
 
-// A training that is too large, and what could be changed of it.
+// A training that may be too large, and what could be changed.
 struct MemoryCase {
     const Model& model;
     const Settings& settings;
@@ -55,15 +55,15 @@ struct MemoryCase {
 };
 
 MemoryNeeds estimate_memory(const MemoryCase& the_case);
-// Bytes that a rank needs less than one that shares nothing.
+// The bytes that sharing saves a rank.
 std::int64_t saved_by_sharing(const MemoryCase& the_case);
 
-// What goes on "give a smaller --batch-size": which one fits `available` bytes, which one with --accumulate
-// makes the same global batch, and whether --shard-optimizer or --recompute would do.
+// The continuation of "give a smaller --batch-size": the one that fits `available` bytes, the one that with
+// --accumulate makes the same global batch, and whether --shard-optimizer or --recompute would do.
 std::string batch_advice(const MemoryCase& the_case, std::int64_t available);
 
-// The line where a rank needs more than its device has; nullopt: it fits. `name`: the model's; `device`: the
-// device's.
+// The message if a rank needs more than its device has; nullopt if it fits. `name`: the model's;
+// `device`: the device's.
 std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& the_case,
                                           std::string_view device, std::int64_t available);
 

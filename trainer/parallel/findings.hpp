@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each rank has found by itself before they train together: the words that it was started with, a model,
-// data, or that something is wrong with them. All go on, or all end; then one line says why, and nobody has
-// left before it is out: the first rank that ends has the others ended. main.cpp and run.cpp ask.
+// Consistency checks before training (options, model, data): all ranks continue or all exit, and exactly one
+// prints the reason. No rank leaves before the line is out, because the first rank that ends has the others
+// ended. Called by main.cpp and run.cpp.
 #ifndef TRAINER_PARALLEL_FINDINGS_HPP
 #define TRAINER_PARALLEL_FINDINGS_HPP
 
@@ -15,21 +15,22 @@
 
 namespace dp::trainer {
 
-// One line on standard error, with who says it where there are several. "": nothing, another says it.
+// Prints one line on standard error, prefixed with the rank if there are several. "": prints nothing, because
+// another rank does.
 void complain(std::string_view message);
 
-// Whether all ranks have found the same of `what`, "the data", say. Where something is wrong, one of those
-// for which it is says it, rank 0 if that is one of them; where they only differ, rank 0 says who has what,
-// and `remedy`. The error that comes back has been said, but where this process is alone or ranks are
-// missing. Every rank calls, in the same order.
+// Whether all ranks found the same for `what` ("the data", say). If something is wrong, one of the affected
+// ranks says so, rank 0 if it is one of them. If the ranks only differ, rank 0 says who has what, and
+// `remedy`. The returned error has been printed, unless this process is alone or ranks are missing. Every
+// rank calls, in the same order.
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy);
 
-// The same for a rank that is not yet in the world and need not be: what is wrong with its words. Returns the
-// error, which has no message where it has been said or another says it.
+// The same for a rank whose options are wrong and which has not joined the world. Returns the error, without
+// a message if it has been printed or another rank prints it.
 Error refused_by_all(const Surroundings& here, const Error& why);
 
-// What the words that a rank was started with lead to, and the first that all compare.
+// What a rank's options lead to; the first thing that all ranks compare.
 inline constexpr const char* kFirstFinding = "the model";
 
 }  // namespace dp::trainer

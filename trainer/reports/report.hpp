@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the trainer prints: a line an epoch, a progress line where a person watches, and the summary. Only the
-// process that speaks for its world has a Report that says anything.
+// What the trainer prints: a line per epoch, a progress line on terminals, and the summary. Only in the
+// process that prints for its world.
 #ifndef TRAINER_REPORTS_REPORT_HPP
 #define TRAINER_REPORTS_REPORT_HPP
 
@@ -54,21 +54,21 @@ class Report final : public Observer {
 // Pure: the line of an epoch.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
 
-// Pure: the line of a training that goes on.
+// Pure: the line of a resumed training.
 std::string resume_line(const ResumeReport& report, std::int64_t steps);
 
-// How fast a training is, in what its field counts: tokens where `tokens_per_sample` is not 0, else samples.
+// A training's throughput in its field's unit: tokens if `tokens_per_sample` is not 0, else samples.
 struct Throughput {
     double rate;  // a second
     std::string_view unit;
 };
 Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample);
 
-// Pure: what is wrong with a throughput, where one of the limits is not kept.
+// Pure: the message if a throughput violates one of the limits.
 std::optional<std::string> throughput_problem(const Throughput& throughput, std::optional<double> least,
                                               std::optional<double> most);
 
-// Facts of a run that the training loop does not know.
+// Facts about a run that the training loop does not know.
 struct RunFacts {
     std::string_view model;
     std::string_view device;
@@ -86,7 +86,7 @@ struct RunFacts {
     std::int64_t tokens_per_sample = 0;  // of models of text
 };
 
-// Pure: the summary. Keys are for programs and stay; dp-trainer(1) says what they mean.
+// Pure: the summary. Its keys never change; dp-trainer(1) documents them.
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome);
 
 }  // namespace dp::trainer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a training is to go, whatever the model and the data. options/options.cpp fills it, the tests by hand.
+// The configuration of a training, independent of model and data. commands/options.cpp fills it,
+// tests by hand.
 #ifndef TRAINER_TRAINING_SETTINGS_HPP
 #define TRAINER_TRAINING_SETTINGS_HPP
 
@@ -15,7 +16,7 @@
 namespace dp::trainer {
 
 struct Settings {
-    // Ends after so many, or after max_steps, whichever comes first; nullopt: as many as max_steps take.
+    // Ends after this many, or after max_steps, whichever comes first; nullopt: as many as max_steps need.
     std::optional<std::int64_t> epochs = 1;
     std::int64_t batch = 1;  // a rank's
     RatePlan rate;
@@ -29,8 +30,8 @@ struct Settings {
     Precision precision = Precision::fp32;
     std::uint64_t seed = 1;
     std::optional<std::int64_t> max_steps;  // of the optimizer
-    // A LogReport for each so many steps; 0: none. `log_single`: not for the last of them and about all, but
-    // for the first of an epoch and each `log_every`-th after it, about that step alone.
+    // A LogReport every `log_every` steps, about all of them; 0: none. With `log_single`, reports cover a
+    // single step: the first of an epoch and each `log_every`-th after it.
     std::int64_t log_every = 0;
     bool log_single = false;
     CheckpointPlan checkpoints;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One step of a training after the other: the gradients of all its batches and ranks, and what the optimizer
-// makes of them.
+// Takes the steps of a training: the gradients of all batches and ranks, and the optimizer's step with them.
 #ifndef TRAINER_TRAINING_STEPPER_HPP
 #define TRAINER_TRAINING_STEPPER_HPP
 
@@ -23,29 +22,27 @@ namespace dp::trainer {
 
 class Stepper {
  public:
-    // Of a model that is placed. All must outlive this. Every rank makes one.
+    // The model has been placed. All arguments must outlive this. Every rank makes one.
     Stepper(Model& model, const Samples& train, const Settings& settings, const Schedule& schedule,
             Device& device, Communicator& communicator, Observer& observer);
 
-    // Makes the step of that number (in the training, from 1) from the samples that `indices` names, i32
-    // [batch * accumulate]; one whose gradients are no numbers is skipped where the settings say so. Every
-    // rank calls.
+    // Takes step `number` (of the training, from 1) with the samples that `indices` names, i32 [batch *
+    // accumulate]. Skips it if its gradients are NaN or infinite and the settings say so. Every rank calls.
     Result<void> step(const Tensor& indices, std::int64_t number, const AllRanks& ranks);
 
-    // An epoch begins, or goes on from where a checkpoint has left it.
+    // Begins an epoch, or continues the one that a checkpoint interrupted.
     void begin_epoch(const Metrics& until_now);
-    // This rank's in this epoch, without the steps that were skipped. Waits for the device.
+    // This rank's metrics of this epoch, without skipped steps. Waits for the device.
     Metrics metrics();
-    // Of the last step, all ranks' gradients before they were clipped; where there is a log. Every rank
-    // calls.
+    // The norm of the last step's gradients, over all ranks, before clipping; only if steps are logged.
+    // Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
     std::int64_t bad_in_a_row() const { return guard_ ? guard_->bad_in_a_row() : 0; }
 
     // For checkpoints.
     const Optimizer& optimizer() const { return *optimizer_; }
-    // After so many steps, of which so many were skipped and those in a row until the last one; the
-    // parameters have been set. Every rank calls.
+    // Restores the counters: `steps` taken, `skipped` in total, `bad_in_a_row` at the end.
     Result<void> resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `trainer compile` makes and a run takes: stored data, plans, choices, and the table. The verb itself:
-// compile_verb_test.cpp.
+// What `trainer compile` makes and a run uses: stored data, plans, choices, and the table.
+// compile_verb_test.cpp tests the subcommand itself.
 #include "trainer/commands/compile.hpp"
 
 #include <gmock/gmock.h>
