@@ -17,17 +17,17 @@ struct Bfloat16 {
 };
 static_assert(sizeof(Bfloat16) == 2);
 
-// Exact.
+// The conversion is exact.
 constexpr float to_float(Bfloat16 value) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// To the nearest, of two as near the even one; what is too large becomes infinite, not-a-number stays that.
-// Without a branch, so that loops over it become vector code.
+// Rounds to nearest, ties to even; what is too large becomes infinite, NaN stays NaN. Without branches, so
+// that loops over it are vectorised.
 constexpr Bfloat16 to_bfloat16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    // Rounding could carry a not-a-number into infinity, or cut off all that makes it one.
+    // Rounding could carry a NaN into infinity, or cut off the bits that make it a NaN.
     const std::uint32_t quiet = (bits >> 16) | 0x40u;
     return {static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded)};
 }

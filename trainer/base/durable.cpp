@@ -36,7 +36,7 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
 }
 
 Result<void> DurableFile::finish() {
-    // Network file systems say only now that there is no room.
+    // Network file systems report a full disk only now.
     if (::fsync(fd_.get()) != 0 || ::close(fd_.release()) != 0) return cannot_write(file_);
     return {};
 }
@@ -50,7 +50,7 @@ Result<void> write_durably(const std::filesystem::path& file, std::string_view t
 
 Result<void> make_durable(const std::filesystem::path& directory) {
     const Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // EINVAL: a file system that has no such thing.
+    // EINVAL: the file system does not support it.
     if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL)) return cannot_write(directory);
     return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole files in and out: see files.hpp.
+// Reads and writes whole files: see files.hpp.
 #include "trainer/base/files.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ tl::unexpected<Error> cannot_read(const std::filesystem::path& file) {
     return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
 }
 
-// As many bytes as came, at most `room`; 0 at the end, and less than 0 where there is an errno.
+// Reads up to `room` bytes; 0 at the end, negative with errno set.
 ssize_t read_some(const Fd& in, char* to, std::size_t room) {
     ssize_t got = 0;
     do {
@@ -43,7 +43,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
     struct stat facts {};
     if (fstat(in.get(), &facts) == 0 && facts.st_size > 0)
         contents.resize(static_cast<std::size_t>(facts.st_size));
-    // To the end, whatever the size was said to be: a pipe has none, and a file may grow meanwhile.
+    // Reads to the end, whatever the reported size: a pipe has none, and a file may grow meanwhile.
     std::size_t filled = 0;
     for (;;) {
         if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
@@ -89,7 +89,7 @@ Result<void> check_hash(const std::filesystem::path& file, std::string_view expe
     const auto found = sha256_of_file(file);
     if (!found) return tl::make_unexpected(found.error());
     if (*found == expected) return {};
-    // What to do comes first: where ranks compare what they found, the end of a long line is cut.
+    // The remedy comes first: when ranks compare messages, the end of a long line is cut.
     return fail(
         Fault::usage,
         fmt::format("{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",

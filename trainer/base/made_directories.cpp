@@ -32,8 +32,8 @@ MadeDirectories::~MadeDirectories() {
     std::error_code error;
     if (!made_.empty()) fs::remove(made_.back(), error);
     if (error == std::errc::directory_not_empty) return;  // something has come of it
-    // Another process may have come to one of the upper ones and made its own there: of what it gives up on,
-    // too, nothing is left.
+    // Another process may have created its own directory inside an upper one; what it gives up on
+    // is removed, too.
     int tries = 0;
     while (!made_.empty()) {
         fs::remove(made_.back(), error);

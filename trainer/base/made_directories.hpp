@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Directories that are made before it is sure that anything will be written there: where nothing comes of it,
-// they go again. For whatever has an option that names a directory.
+// Directories that are created before it is certain that anything will be written there; if nothing is, they
+// are removed again. For every option that names a directory.
 #ifndef TRAINER_BASE_MADE_DIRECTORIES_HPP
 #define TRAINER_BASE_MADE_DIRECTORIES_HPP
 
@@ -16,12 +16,12 @@ class MadeDirectories {
     MadeDirectories() = default;
     MadeDirectories(MadeDirectories&&) = default;
     MadeDirectories& operator=(MadeDirectories&&) = delete;
-    // Removes those that are empty.
+    // Removes the empty ones.
     ~MadeDirectories();
 
-    // Makes it and what is missing above it.
+    // Creates it and its missing parents.
     std::error_code make(const std::filesystem::path& path);
-    // They stay.
+    // Keeps them.
     void keep() { made_.clear(); }
 
  private:

@@ -23,13 +23,14 @@ tl::unexpected<Error> cannot_write(const fs::path& file) {
     return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
 }
 
-// Not of a pipe or a device; of a link what it leads to.
+// Not for pipes or devices; for links, removes their target.
 void remove_file(const fs::path& file) {
     std::error_code ignored;
     if (fs::is_regular_file(file, ignored)) fs::remove(fs::canonical(file, ignored), ignored);
 }
 
-// Makes a file there and removes it again. 0, or the errno: of a full disk where its first byte is written.
+// Creates a file there and removes it again. Returns 0 or an errno, also for a full disk, because it
+// writes a byte.
 int try_to_write_in(const fs::path& directory) {
     std::random_device random;
     const fs::path trial = directory / fmt::format(".trial-{:08x}{:08x}", random(), random());
@@ -41,7 +42,7 @@ int try_to_write_in(const fs::path& directory) {
     return why;
 }
 
-// An existing one stays as it is, and a new one, which another process may be about to make, is not touched.
+// Leaves an existing file as it is, and does not create a new one, which another process may be about to do.
 int try_to_write(const fs::path& file) {
     std::error_code ignored;
     const auto there = fs::status(file, ignored).type();
@@ -87,7 +88,7 @@ Result<void> write_output(const fs::path& file, std::string_view contents) {
         if (written < 0) return failed();
         contents.remove_prefix(static_cast<std::size_t>(written));
     }
-    // Network file systems say only now that there is no room.
+    // Network file systems report a full disk only now.
     if (::close(out.release()) != 0) return failed();
     return {};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What --precision chooses: the type of the numbers that flow through a model. In either the parameters are
-// learnt in fp32 (see ParameterSet).
+// --precision: the type of a model's activations. The parameters are always learnt in fp32
+// (see ParameterSet).
 #ifndef TRAINER_BASE_PRECISION_HPP
 #define TRAINER_BASE_PRECISION_HPP
 

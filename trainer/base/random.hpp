@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random numbers that are the same on every machine and for every world size: a counter put through
-// splitmix64's mixer (Steele, Lea, Flood 2014). The standard library's distributions differ between
-// implementations, so none is used. Parameters (initial values) and the sampler (permutations) draw from it.
+// Random numbers that are equal on every machine and for every world size: a counter through splitmix64's
+// mixer (Steele, Lea, Flood 2014). The standard library's distributions differ between implementations, so
+// none is used. Parameters (initial values) and the sampler (permutations) draw from it.
 #ifndef TRAINER_BASE_RANDOM_HPP
 #define TRAINER_BASE_RANDOM_HPP
 
@@ -18,13 +18,13 @@ class Random {
 
     std::uint64_t bits() { return mix(state_ += kGolden); }
 
-    // Evenly in [low, high), in steps of 2^-24 of the span.
+    // Uniform in [low, high), in steps of 2^-24 of the span.
     float uniform(float low, float high) {
         return low + (high - low) * (static_cast<float>(bits() >> 40) * 0x1p-24f);
     }
 
-    // About normal, of mean 0 and deviation 1: the sum of twelve even numbers (Irwin and Hall), which needs
-    // no function that differs between C libraries, and so is the same on every machine. Never beyond 6.
+    // Approximately normal with mean 0 and deviation 1: the sum of twelve uniform numbers (Irwin and Hall).
+    // It uses no function that differs between C libraries, so it is equal on every machine. Never beyond 6.
     float normal() {
         std::int64_t sum = 0;
         for (int word = 0; word < 3; ++word) {
@@ -35,7 +35,7 @@ class Random {
         return static_cast<float>(sum - 6 * 0xFFFF) * 0x1p-16f;
     }
 
-    // Evenly in 0 .. bound-1, without bias (Lemire 2019); bound > 0 and below 2^32.
+    // Uniform in 0 .. bound-1, without bias (Lemire 2019); bound > 0 and below 2^32.
     std::uint32_t below(std::uint32_t bound) {
         std::uint64_t product = (bits() >> 32) * bound;
         if (static_cast<std::uint32_t>(product) < bound) {

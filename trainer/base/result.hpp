@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the trainer says that something went wrong: a value with one line for a person and the exit code that a
-// job script sees. Everything in trainer/ that can fail returns Result.
+// The trainer's errors: one line for the user and the exit code that a job script sees. Everything in
+// trainer/ that can fail returns Result.
 #ifndef TRAINER_BASE_RESULT_HPP
 #define TRAINER_BASE_RESULT_HPP
 
@@ -11,7 +11,7 @@
 
 namespace dp::trainer {
 
-// The numbers are exit codes and stand in --help: do not renumber.
+// The numbers are exit codes, documented in --help: do not renumber.
 enum class Fault : int {
     training = 1,  // the training itself: ranks that differ, a loss that is no number
     usage = 2,     // what the user gave: options, data, a checkpoint to go on from

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SHA-256 of bytes that come piece by piece: what sha256sum prints of a file that holds them. Nettle's.
+// SHA-256 of bytes that arrive in pieces, as sha256sum prints it. Nettle's implementation.
 #ifndef TRAINER_BASE_SHA256_HPP
 #define TRAINER_BASE_SHA256_HPP
 
@@ -20,7 +20,7 @@ class Sha256 {
     void update(const void* bytes, std::size_t count) {
         sha256_update(&context_, count, static_cast<const std::uint8_t*>(bytes));
     }
-    // Of all that came; begins anew.
+    // The digest of everything so far; starts anew.
     Digest digest() {
         Digest digest;
         sha256_digest(&context_, digest.size(), digest.data());
@@ -31,7 +31,7 @@ class Sha256 {
     sha256_ctx context_;
 };
 
-// As 64 small letters and digits.
+// As 64 lower-case hexadecimal digits.
 std::string hex_of(const Sha256::Digest& digest);
 
 }  // namespace dp::trainer

@@ -12,7 +12,7 @@ namespace dp::trainer {
 
 void hold_standard_streams() {
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        // The lowest free number is taken, and the lower ones are open by now.
+        // open() takes the lowest free number, and the lower ones are open by now.
         if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDWR);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Standard input, output and error as a process may find them: closed, or on a disk that is full. main.cpp
-// calls it first and last; what prints while a model trains does it by print_if_possible().
+// Standard input, output and error in bad conditions: closed, or on a full disk. main.cpp calls it first and
+// last; code that prints during training uses print_if_possible().
 #ifndef TRAINER_BASE_STANDARD_STREAMS_HPP
 #define TRAINER_BASE_STANDARD_STREAMS_HPP
 
@@ -13,18 +13,18 @@
 
 namespace dp::trainer {
 
-// Puts /dev/null where one is closed ("trainer >&-"): else the next file that is opened takes its number, and
-// what is printed lands in a checkpoint or in --metrics.
+// Opens /dev/null in place of closed streams ("trainer >&-"): otherwise the next file that is opened gets the
+// number, and output ends up in a checkpoint or in --metrics.
 void hold_standard_streams();
 
-// Whether all that was printed has arrived.
+// Checks that all output has been written.
 Result<void> all_is_printed();
 
-// fmt's own throws where a disk is full, and a training is worth more than its lines. Of standard output
-// all_is_printed() tells in the end.
+// fmt's print throws if a disk is full, and a training is worth more than its output. all_is_printed()
+// reports it at the end for standard output.
 void print_if_possible(std::FILE* stream, std::string_view text);
 
-// What a library has thrown; fmt does where standard output takes no more.
+// The error for a library's exception; fmt throws if standard output takes no more.
 Error error_of(const std::exception& thrown);
 
 }  // namespace dp::trainer

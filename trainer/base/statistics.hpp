@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How repeated measurements spread. `trainer measure-performance` and `trainer compile` call it.
+// Statistics of repeated measurements. Used by `trainer measure-performance` and `trainer compile`.
 #ifndef TRAINER_BASE_STATISTICS_HPP
 #define TRAINER_BASE_STATISTICS_HPP
 
@@ -12,7 +12,7 @@ struct Spread {
     double min, p5, median, p95, max;
 };
 
-// Pure. Of at least one number, in any order; percentiles between two numbers are interpolated.
+// Pure. Needs at least one number, in any order; percentiles between two numbers are interpolated.
 Spread spread_of(std::vector<double> numbers);
 
 }  // namespace dp::trainer

@@ -46,13 +46,13 @@ class Tensor {
     Tensor(std::shared_ptr<void> memory, Type type, Shape shape)
         : memory_(std::move(memory)), type_(type), shape_(std::move(shape)) {}
 
-    // False for a tensor that was never allocated: an optional output that is not wanted.
+    // False if never allocated: an optional output that is not wanted.
     explicit operator bool() const { return memory_ != nullptr; }
 
     Type type() const { return type_; }
     const Shape& shape() const { return shape_; }
     std::int64_t rows() const { return shape_.empty() ? 1 : shape_[0]; }
-    // Elements of one row: everything but the first dimension.
+    // Elements per row: the product of all dimensions except the first.
     std::int64_t columns() const { return rows() == 0 ? 0 : elements() / rows(); }
     std::int64_t elements() const { return elements_of(shape_); }
     std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
@@ -64,7 +64,7 @@ class Tensor {
         return reinterpret_cast<T*>(static_cast<std::byte*>(memory_.get()) + offset_);
     }
 
-    // Another shape over the same memory, `skip` elements further on. The caller stays inside the allocation.
+    // Another shape over the same memory, `skip` elements further. The caller stays inside the allocation.
     Tensor view(std::int64_t skip, Shape shape) const {
         Tensor other(memory_, type_, std::move(shape));
         other.offset_ = offset_ + static_cast<std::size_t>(skip) * size_of(type_);

@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What rank 0 must know of each rank's shard, as numbers that ranks can exchange: the SHA-256, the sum of
-// losses, the sum of right predictions.
+// What rank 0 must know about each rank's shard, as numbers that ranks can exchange: the SHA-256, the sum of
+// losses, the sum of correct predictions.
 constexpr std::size_t kShardFacts = 4 + 2 + 1;
 
 std::array<std::int64_t, kShardFacts> facts_of(const WrittenShard& shard, const Progress& progress) {
@@ -49,7 +49,7 @@ std::string host() {
     return name.data();
 }
 
-// Rank 0 sees all shards, at their full length.
+// Checks that rank 0 sees all shards, at their full length.
 Result<void> check_shards_seen(const fs::path& unfinished, const Manifest& manifest) {
     for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
         std::error_code error;
@@ -160,7 +160,7 @@ Result<std::optional<Restored>> Checkpointer::restore() {
     const auto manifest = open(**step);
     if (auto fits = together(manifest ? Result<void>{} : tl::make_unexpected(manifest.error())); !fits)
         return tl::make_unexpected(fits.error());
-    // The shards are shared out, whatever the number of ranks that wrote them.
+    // The ranks divide the shards among themselves, whatever the number of ranks that wrote them.
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
     Progress progress = manifest->progress;
     Result<void> sound;
@@ -172,7 +172,7 @@ Result<std::optional<Restored>> Checkpointer::restore() {
     if (auto all = together(sound); !all) return tl::make_unexpected(all.error());
     const auto filled = read_vectors(path, *manifest, now_.training.parameters, vectors_, device_);
     if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
-    // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
+    // The new one is complete; if fewer are kept than before, this makes room on a disk that may be full.
     if (is_first()) keep_newest(plan_.directory, plan_.keep);
     return Restored{progress, manifest->precision, manifest->samples_at_once, manifest->stopped_by};
 }
@@ -218,7 +218,7 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
         manifest.shards.push_back(shard_of_facts(of_one));
         all_finite &= is_finite(of_one);
     }
-    // Each would push a good one out of the directory.
+    // Each bad one would push a good one out of the directory.
     if (!all_finite)
         return fail(Fault::training,
                     is_first()

@@ -24,8 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "job 12, process 4711 on node01, 9f3c05a1…": for people up to the last comma, and behind it what makes it
-// unlike any other.
+// "job 12, process 4711 on node01, 9f3c05a1…": readable up to the last comma, unique after it.
 std::string new_words() {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
@@ -35,7 +34,7 @@ std::string new_words() {
                        getpid(), host.data(), random(), random());
 }
 
-// Whoever may write there wrote this.
+// Untrusted: anybody who may write there could have written this.
 std::string for_people(const std::string& words) {
     constexpr std::size_t kMost = 200;
     std::string text = words.substr(0, std::min(words.rfind(','), kMost));
@@ -83,7 +82,7 @@ Claim::~Claim() {
 Result<void> Claim::check() const {
     std::ifstream file(directory_ / kClaimFile, std::ios::binary);
     std::error_code ignored;
-    // A directory that is gone or cannot be read is no other training's; the save itself says what is wrong.
+    // A directory that is gone or unreadable belongs to no other training; saving itself says what is wrong.
     if (!file && (errno != ENOENT || !fs::exists(directory_, ignored))) return {};
     const std::string now{std::istreambuf_iterator<char>(file), {}};
     if (now == words_) return {};

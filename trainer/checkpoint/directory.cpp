@@ -29,7 +29,7 @@ bool has_prefix(const fs::path& path, std::string_view prefix) {
     return path.filename().string().starts_with(prefix);
 }
 
-// Of "step-000000351".
+// Parses "step-000000351".
 std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
     const std::string name = checkpoint.filename().string();
     if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -40,7 +40,7 @@ std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
     return step;
 }
 
-// Of what a directory holds; nothing where it cannot be read.
+// The entries of a directory; none if it cannot be read.
 std::vector<fs::path> entries_of(const fs::path& directory) {
     std::vector<fs::path> entries;
     std::error_code error;
@@ -123,7 +123,7 @@ void keep_newest(const fs::path& directory, std::int64_t count) {
     const auto steps = checkpoints_in(directory);
     for (std::size_t i = static_cast<std::size_t>(count); i < steps.size(); ++i) {
         const fs::path old = checkpoint_path(directory, steps[i]);
-        // The marker first: half a checkpoint must not look like a whole one.
+        // Remove the marker first: half a checkpoint must not look complete.
         std::error_code error;
         if (fs::remove(old / kDone, error)) fs::remove_all(old, error);
     }

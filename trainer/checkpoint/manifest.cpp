@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "slurm-dp checkpoint";
-// Above what anybody has, and low enough that products of two of them are numbers.
+// More than anybody has, and small enough that the product of two of them does not overflow.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 40, kMostRanks = std::int64_t{1} << 20;
 
 tl::unexpected<Error> wrong(std::string what) {
@@ -22,14 +22,14 @@ tl::unexpected<Error> wrong(std::string what) {
 
 std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMostElements) {
     const Json& number = json.at(key);
-    // One with an exponent may be larger than what it would be put into.
+    // A number with an exponent may not fit.
     if (number.is_number_float()) throw std::out_of_range(fmt::format("{} is {}", key, number.dump()));
     const auto value = number.get<std::int64_t>();
     if (value < 0 || value > most) throw std::out_of_range(fmt::format("{} is {}", key, value));
     return value;
 }
 
-// The checkpoint's parameters or buffers have other names, shapes or numbers than ours.
+// Compares the checkpoint's parameters or buffers with ours: names, shapes and sizes.
 Result<void> check_places(const std::vector<Place>& then, const std::vector<Place>& now,
                           const std::string& model) {
     const auto shape_of = [](const Place& place) {
@@ -47,7 +47,7 @@ Result<void> check_places(const std::vector<Place>& then, const std::vector<Plac
     return {};
 }
 
-// Of "parameters" or "buffers", whose numbers are in the vector.
+// The places from "parameters" or "buffers", whose numbers are in the vector.
 std::vector<Place> places_of(const Json& list, const std::vector<StoredVector>& vectors,
                              std::string_view vector) {
     const auto numbers =
@@ -86,7 +86,7 @@ Result<void> check_batch(std::int64_t then, const Continuation& now) {
     if (then % now.world != 0)
         return wrong(fmt::format("{}; take a number of ranks that divides {}", what, then));
     const std::int64_t of_a_rank = then / now.world;
-    // The user's own numbers where they can stay.
+    // Keeps the user's own numbers if possible.
     const std::int64_t accumulate = of_a_rank % now.accumulate == 0 ? now.accumulate : 1;
     const auto advice = [](std::int64_t batch, std::int64_t batches) {
         return fmt::format("--batch-size {} --accumulate {}", batch, batches);
@@ -118,7 +118,7 @@ std::string text_of(const Manifest& manifest) {
         {"global_batch_size", training.global_batch},
         {"world_size", manifest.world()},
         {"step", progress.step},
-        // These two follow from the step; for people.
+        // For people: these two follow from the step.
         {"epoch", epoch},
         {"samples_into_epoch", (progress.step - (epoch - 1) * steps_per_epoch) * training.global_batch},
         {"skipped_steps", progress.skipped},

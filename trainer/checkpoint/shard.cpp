@@ -31,7 +31,7 @@ tl::unexpected<Error> broken(const fs::path& checkpoint, const std::string& what
                             checkpoint.string(), what));
 }
 
-// Numbers of one vector, from whichever shards have them.
+// Reads a vector's numbers from whichever shards have them.
 class Reader {
  public:
     Reader(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector)
@@ -57,7 +57,7 @@ class Reader {
     const Manifest& manifest_;
     std::size_t vector_;
 
-    // From number `skip` of the vector's part in the rank's shard.
+    // Reads from number `skip` of the vector's part in the rank's shard on.
     Result<void> read_from(std::int64_t rank, std::int64_t skip, float* out, std::int64_t count) const {
         const std::vector<StoredVector> before(
             manifest_.vectors.begin(), manifest_.vectors.begin() + static_cast<std::ptrdiff_t>(vector_));
@@ -79,8 +79,8 @@ class Reader {
     }
 };
 
-// Copies what is stored from `stored` on to the numbers [at, at + count) of the vector, as far as this rank
-// holds them, piece by piece.
+// Copies the stored numbers from `stored` on to the numbers [at, at + count) of the vector, as far as this
+// rank holds them, piece by piece.
 Result<void> copy(const Reader& reader, std::int64_t stored, const Vector& to, std::int64_t at,
                   std::int64_t count, Device& device) {
     const std::int64_t from = std::max(at, to.first),

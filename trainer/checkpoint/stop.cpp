@@ -23,7 +23,7 @@ sigset_t stop_signals() {
     return both;
 }
 
-// What would have happened without us: as a rule the process ends here.
+// The signal's default action: usually the process ends here.
 void deliver(int number) {
     sigset_t one;
     sigemptyset(&one);
@@ -69,8 +69,8 @@ std::string name_of_signal(int number) {
 Result<int> StopAgreement::after_step() {
     if (++made_ < interval_) return 0;
     const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_at_).count();
-    // The largest of both: a signal that one rank has got, and the steps as the slowest rank sees them, so
-    // that all exchange again after the same step.
+    // The maximum of both over the ranks: a signal that any rank got, and the steps as the slowest rank sees
+    // them, so that all exchange again after the same step.
     const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
     device_.upload(mine.data(), exchanged_);
     if (auto done = communicator_.all_reduce(exchanged_, Reduction::max); !done)

@@ -14,8 +14,8 @@
 namespace dp::trainer {
 namespace {
 
-// The characters by which vocab.bpe writes the bytes, in the order in which GPT-2 numbers their tokens: first
-// the printable bytes of Latin-1 as themselves, then the others as the characters from U+0100 on.
+// The characters that stand for bytes in vocab.bpe, in the order of GPT-2's tokens: first the printable bytes
+// of Latin-1 as themselves, then the others as characters from U+0100 on.
 struct ByteAlphabet {
     std::vector<unsigned char> bytes;                 // by token
     std::unordered_map<std::uint32_t, char> byte_of;  // by character
@@ -52,14 +52,14 @@ struct ByteAlphabet {
     }
 };
 
-// A token of a word in the making, in a list that keeps its places.
+// A token of the word being merged, in a linked list within an array.
 struct Part {
     Token token;
     std::ptrdiff_t before, after;  // its neighbours' places; -1: none
     bool gone = false;             // merged into the one before
 };
 
-// A token's number is also its merge's place in the table.
+// A token's number is also its merge's position in the table.
 struct Merge {
     Token token;
     std::ptrdiff_t left;  // the place of the left one
@@ -129,7 +129,7 @@ void BytePairs::merge(std::string_view word, std::vector<Token>& tokens) const {
         const Merge best = possible.top();
         possible.pop();
         Part& left = at(best.left);
-        // What was possible may be past: either of the two has been merged with another since.
+        // The merge may be outdated: one of the two may have been merged with another token.
         if (left.gone || left.token != best.left_token || left.after < 0 ||
             at(left.after).token != best.right_token)
             continue;

@@ -20,7 +20,7 @@ constexpr std::uint32_t kSide = 28;
 constexpr std::int64_t kPixels = 784;
 constexpr std::uint8_t kClasses = 10;
 
-// The file itself, gzipped or not; the gzipped name where neither is there, for the error to name.
+// The file, gzipped or not; the gzipped name if neither exists, for the error to name.
 fs::path find(const fs::path& directory, const std::string& name) {
     std::error_code ignored;
     if (fs::exists(directory / name, ignored)) return directory / name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GPT-2's byte-pair encoding (Radford and others 2019): a text is cut into words (gpt2_words.cpp), and the
+// GPT-2's byte-pair encoding (Radford et al. 2019): a text is split into words (gpt2_words.cpp), and the
 // bytes of each word are merged (byte_pairs.cpp). tokenizer.hpp declares it.
 #include <functional>
 #include <unordered_map>
@@ -13,7 +13,7 @@
 namespace dp::trainer {
 namespace {
 
-// Most words of a text have been seen before. Longer ones are rare, and more than so many take memory only.
+// Most words of a text have been seen before. Longer ones are rare and would only take memory.
 constexpr std::size_t kLongestKnown = 64;
 constexpr std::size_t kMostKnown = std::size_t{1} << 20;
 
@@ -34,7 +34,7 @@ class Gpt2Tokenizer final : public Tokenizer {
     std::string_view text_of(Token token) const override { return pairs_.text_of(token); }
 
  private:
-    // Finds by string_view what is kept as string.
+    // Allows looking up strings by string_view.
     struct Hash : std::hash<std::string_view> {
         using is_transparent = void;
     };

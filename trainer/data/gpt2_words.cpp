@@ -39,7 +39,7 @@ Gpt2Words::Gpt2Words() : pattern_(std::make_unique<Pattern>()) {
             fmt::format("PCRE2 does not take GPT-2's pattern (error {} at {}); it was "
                         "built with {}.{}, and what is installed must not be older",
                         error, where, PCRE2_MAJOR, PCRE2_MINOR));
-    // Where a system forbids programs to make code, PCRE2 interprets the pattern.
+    // If the system forbids generated code, PCRE2 interprets the pattern.
     (void)pcre2_jit_compile(pattern_->code, PCRE2_JIT_COMPLETE);
     pattern_->match = pcre2_match_data_create_from_pattern(pattern_->code, nullptr);
 }

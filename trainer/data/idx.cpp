@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// idx files through zlib: see idx.hpp. A file is somebody else's bytes: nothing is allocated before its
-// header has been found sensible, and then no more than has been read, and a piece.
+// idx files through zlib: see idx.hpp. The file is untrusted: nothing is allocated before its header has been
+// checked, and then never more than has been read plus one piece.
 #include "trainer/data/idx.hpp"
 
 #include <fmt/format.h>
@@ -18,9 +18,9 @@
 namespace dp::trainer {
 namespace {
 
-// No data set of bytes that this trainer knows is larger; a header that says more is damaged.
+// No data set that this trainer knows is larger; a header that says more is damaged.
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 31;
-// Bytes for which memory is taken before they are known to be there: a damaged header may claim 2 GiB.
+// The most memory to allocate before the bytes are known to exist: a damaged header may claim 2 GiB.
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 26;
 
 struct Close {
@@ -86,7 +86,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) 
             return damaged(*reason);
     }
 
-    // Reading on to the end is what makes zlib compare the checksum.
+    // Reading to the end makes zlib compare the checksum.
     std::uint8_t more = 0;
     const int rest = gzread(file.get(), &more, 1);
     if (rest > 0) return damaged("there are bytes after the last element");

@@ -20,7 +20,7 @@ std::vector<std::filesystem::path> files_read(const DataRequest& request) {
                                           : fashion_mnist_files(request.directory);
 }
 
-// Against what is known of the files: nothing, where somebody else made them.
+// Checks the files against what is known about them; nothing if somebody else made them.
 Result<void> check(const DataRequest& request) {
     if (auto sound = check_prepared(request.directory); !sound) return sound;
     return check_packaged(files_read(request), request.packaged);
@@ -44,8 +44,8 @@ Result<Dataset> read(const DataRequest& request) {
 Result<Dataset> load_all(const DataRequest& request) {
     if (request.set == DataSet::line) return make_line();
     if (request.is_checked) return read(request);
-    // On another CPU where there is one (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), and after
-    // it where no thread can be made.
+    // On another CPU if there is one (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or afterwards
+    // if no thread can be started.
     auto checking = std::async(std::launch::async | std::launch::deferred, check, std::cref(request));
     auto data = read(request);
     if (auto sound = checking.get(); !sound) return tl::make_unexpected(sound.error());

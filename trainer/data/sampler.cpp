@@ -11,7 +11,7 @@
 namespace dp::trainer {
 
 std::vector<std::int32_t> DistributedSampler::epoch(std::uint64_t number) const {
-    // The initial values of the parameters use the streams 0, 1, ...: keep away from them.
+    // Keeps away from the streams 0, 1, ..., which the parameters' initial values use.
     Random random(seed_, (std::uint64_t{1} << 32) + number);
     std::vector<std::int32_t> order(static_cast<std::size_t>(samples_));
     std::iota(order.begin(), order.end(), 0);

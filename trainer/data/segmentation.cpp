@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images with exact masks: see segmentation.hpp. All arithmetic on pixels is of whole numbers, so that every
-// machine composes the same bytes.
+// Images with exact masks: see segmentation.hpp. Pixel arithmetic uses integers only, so that every machine
+// composes the same bytes.
 #include "trainer/data/segmentation.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ constexpr std::int64_t kSide = 28;  // of a sprite, in pixels of its own
 constexpr int kLeastSprites = 3, kMostSprites = 8;
 constexpr float kLeastScale = 2, kMostScale = 6;  // of a sprite, at 256 x 256
 constexpr int kShoes = 40;                        // of 100 sprites
-// Fainter pixels of a sprite are air: its ground is black, with some stray light.
+// Fainter pixels of a sprite are transparent: its background is black, with some stray light.
 constexpr int kOpaque = 40;
 constexpr int kNoise = 16;  // the ground's pixels differ by up to half of that, either way
 
@@ -30,7 +30,7 @@ bool is_shoe(std::int32_t label) {
     return label == 5 || label == 7 || label == 9;  // sandal, sneaker, ankle boot
 }
 
-// The sprites of one part of Fashion-MNIST.
+// The sprites from one part of Fashion-MNIST.
 struct Wardrobe {
     const Samples& images;
     std::vector<std::int64_t> shoes, others;
@@ -57,7 +57,7 @@ int triangle(std::uint32_t phase) {
 struct Wave {
     std::uint32_t start, across, down;  // at the corner, and from a pixel to the next
 
-    // So many times over the image, about.
+    // Repeats between `least` and `most` times across the image.
     static Wave draw(Random& random, float least, float most, std::int64_t size) {
         const auto slope = [&] {
             const float turns = random.uniform(least, most) * (random.below(2) != 0 ? 1.0f : -1.0f);
@@ -84,7 +84,7 @@ class Scene {
     Scene(std::uint8_t* image, std::uint8_t* mask, std::int64_t size)
         : image_(image), mask_(mask), size_(size) {}
 
-    // Two colours that go over into each other, with finer stripes of the same, and noise.
+    // Two colours that blend into each other, with finer stripes of the same colours, and noise.
     void paint_ground(Random& random) {
         const Colour from = draw_colour(random, 0), to = draw_colour(random, 0);
         const Wave slow = Wave::draw(random, 0.1f, 0.7f, size_), fine = Wave::draw(random, 3, 20, size_);
@@ -105,11 +105,11 @@ class Scene {
         }
     }
 
-    // Lays a sprite over what is there.
+    // Draws a sprite on top.
     void lay(Random& random, const std::uint8_t* sprite, bool shoe) {
         const float scale = random.uniform(kLeastScale, kMostScale) * static_cast<float>(size_) / 256;
         const auto side = static_cast<std::int64_t>(scale * static_cast<float>(kSide));
-        // Of the free space, in parts of 2^16, so that it is the same place in all sizes.
+        // A fraction of the free space, in units of 2^-16, so that it is the same place at all sizes.
         const std::int64_t left = (size_ - side) * random.below(1u << 16) >> 16;
         const std::int64_t top = (size_ - side) * random.below(1u << 16) >> 16;
         const bool mirrored = random.below(2) != 0;
@@ -137,8 +137,8 @@ class Scene {
         return image_ + (static_cast<std::int64_t>(channel) * size_ + y) * size_ + x;
     }
 
-    // Where pixel i of an enlargement to `side` pixels lies in the sprite: the pixel before, and how far on
-    // to the next one, in parts of 256.
+    // The place of pixel i of an enlargement to `side` pixels in the sprite: the pixel before, and how far on
+    // to the next one, in units of 1/256.
     struct Place {
         std::int64_t pixel;
         int beyond;
@@ -167,7 +167,7 @@ void compose(Random random, const Wardrobe& wardrobe, Scene scene) {
     scene.paint_ground(random);
     const int sprites = kLeastSprites + static_cast<int>(random.below(kMostSprites - kLeastSprites + 1));
     for (int i = 0; i < sprites; ++i) {
-        // The last one, which nothing covers, is a shoe: no mask is empty.
+        // The last sprite, which nothing covers, is a shoe, so no mask is empty.
         const bool shoe = i + 1 == sprites || random.below(100) < kShoes;
         const auto& choice = shoe ? wardrobe.shoes : wardrobe.others;
         const auto image = choice[random.below(static_cast<std::uint32_t>(choice.size()))];
@@ -175,7 +175,7 @@ void compose(Random random, const Wardrobe& wardrobe, Scene scene) {
     }
 }
 
-// Random numbers' streams, one an image; parameters and the training loop draw from those below.
+// Streams of random numbers, one per image; parameters and the training loop use those below.
 constexpr std::uint64_t kTrainStreams = std::uint64_t{1} << 34, kTestStreams = std::uint64_t{1} << 35;
 
 Samples compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t count, std::uint64_t seed,
@@ -208,7 +208,7 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
     if (auto problem = image_size_problem(size)) return tl::make_unexpected(*problem);
     const std::int64_t tests = std::max<std::int64_t>(count / 8, 1);
     const auto bytes = static_cast<double>(count + tests) * 4 * static_cast<double>(size * size);
-    // Twice: the data set, and the device's copy of it.
+    // Twice: the data set, and the device's copy.
     const auto memory =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
     if (count < 1 || 2 * bytes > memory) {

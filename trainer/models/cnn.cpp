@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cnn: the convolutional network of the Cyclone tutorial (and of PyTorch's MNIST example) on 28x28 images in
-// 10 classes: 3x3 convolutions of 32 and 64 channels with ReLU, the largest of each 2x2, dropout 0.25, then
-// 9216 -> 128 with ReLU, dropout 0.5, and 128 -> 10 with softmax cross-entropy.
+// 10 classes: 3x3 convolutions of 32 and 64 channels with ReLU, 2x2 max pooling, dropout 0.25, then 9216 ->
+// 128 with ReLU, dropout 0.5, and 128 -> 10 with softmax cross-entropy.
 #include <algorithm>
 
 #include "trainer/models/layers.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gpt: GPT-2 (Radford et al. 2019): learned positions, layer norm before attention and before the two linear
-// layers with GELU, and a head that shares its weights with the tokens' table. A sample is a sequence of
+// layers with GELU, and a head that shares its weights with the token embedding. A sample is a sequence of
 // tokens, its target the same shifted by one; its loss is the mean over the tokens.
 #include "trainer/models/gpt.hpp"
 
@@ -15,9 +15,9 @@
 namespace dp::trainer {
 namespace {
 
-// The head's logits are made for some tokens at a time: of all tokens they would be the largest tensor by
-// far. For each piece the gradient of the embeddings is read and written once, so a piece is a small part of
-// what is held anyway. Of many tokens, in multiples of what a GPU's matrix products are tiled by.
+// Logits are computed for some tokens at a time: for all tokens they would be by far the largest tensor. Each
+// chunk reads and writes the gradient of the embedding once, so a chunk takes a small fraction of the
+// activations. For many tokens, a multiple of the tiles of a GPU's matrix products.
 constexpr std::int64_t kLogits = std::int64_t{32} << 20, kPartOfActivations = 32, kTile = 128;
 
 struct Weights {
@@ -30,7 +30,7 @@ struct Block {
     Weights norm1, qkv, project, norm2, up, down;
 };
 
-// What a layer's backward pass needs.
+// The activations that a layer's backward pass needs.
 struct Activations {
     Tensor norm1, saved1, qkv, mixed, sums, middle, norm2, saved2, up, active;
 };
@@ -40,7 +40,7 @@ class Gpt final : public LanguageModel {
     explicit Gpt(const GptShape& shape) : shape_(shape) {
         const std::int64_t c = shape.hidden;
         const Initial normal = Initial::normal(shape.initial_deviation);
-        // As GPT-2: what is added to the residual stream begins smaller the more layers add to it.
+        // As GPT-2: weights that add to the residual stream begin smaller, the more layers there are.
         const Initial added =
             Initial::normal(shape.initial_deviation / std::sqrt(2.0f * static_cast<float>(shape.layers)));
         table_ = &parameters_.add("wte", {shape.vocabulary, c}, normal);
@@ -117,7 +117,7 @@ class Gpt final : public LanguageModel {
 
     std::int64_t targets_per_sample() const override { return shape_.sequence; }
 
-    // 2 a parameter and token, and the scores: as in Chowdhery et al. 2022, appendix B.
+    // 2 per parameter and token, plus the scores: as in Chowdhery et al. 2022, appendix B.
     double forward_flops_per_sample() const override {
         const double a_token = 2.0 * static_cast<double>(parameters_.count()) +
                                2.0 * static_cast<double>(shape_.layers * shape_.hidden * shape_.sequence);
@@ -156,13 +156,12 @@ class Gpt final : public LanguageModel {
     Tensor d_stream_, d_narrow_, d_wide_;
     std::int64_t chunk_ = 0;
     Tensor logits_;
-    // In training: of which batch. What dropout leaves out follows from this, so a layer that is made again
-    // leaves out the same.
+    // In training: the batch's draw. It determines dropout, so a recomputed layer drops the same.
     bool trains_ = false;
     BatchDraw draw_;
 
-    // The places of dropout: behind the embedding, of each layer where the attention and the two linear
-    // layers go into the residual stream, and then of each layer the attention's weights.
+    // The places of dropout: after the embedding, per layer where attention and the two linear layers join
+    // the residual stream, and per layer attention's weights.
     static constexpr std::uint64_t kEmbedding = 0;
     static std::uint64_t after_attention(std::size_t layer) { return 2 * layer + 1; }
     static std::uint64_t after_linear(std::size_t layer) { return 2 * layer + 2; }
@@ -173,11 +172,11 @@ class Gpt final : public LanguageModel {
         return {rate, Random(draw_.key, place).bits(), draw_.first_row * sequence_};
     }
     bool drops() const { return trains_ && shape_.hidden_dropout > 0; }
-    // `to` may be x. Its own backward pass.
+    // Applies dropout; also its own backward pass. `to` may be x.
     void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
         if (drops()) device_->dropout(x, dropout(shape_.hidden_dropout, place), to);
     }
-    // The gradient of what went into the stream there: x, or made of it in `memory`.
+    // The gradient of what joined the stream there: x itself, or computed from it in `memory`.
     Tensor undropped(std::uint64_t place, const Tensor& x, const Tensor& memory) const {
         drop(place, x, memory);
         return drops() ? memory : x;
@@ -198,13 +197,13 @@ class Gpt final : public LanguageModel {
     static const Tensor& value(const Parameter* parameter) { return parameter->value; }  // the norms'
     static const Tensor& gradient(const Parameter* parameter) { return parameter->gradient; }
 
-    // Numbers from one token's logits to the next one's, in memory: each begins at a multiple of 128 bytes.
-    // GPT-2's vocabulary is 50257, and matrix units want rows that begin at multiples of 16 bytes.
+    // The stride between tokens' logits: a multiple of 128 bytes. GPT-2's vocabulary is 50257, and matrix
+    // units want rows that begin at multiples of 16 bytes.
     std::int64_t logits_length() const {
         constexpr std::int64_t kAlignment = 64;
         return (shape_.vocabulary + kAlignment - 1) / kAlignment * kAlignment;
     }
-    // Tokens whose logits are made at a time.
+    // The number of tokens whose logits are computed at a time.
     std::int64_t chunk_of(std::int64_t tokens) const {
         const std::int64_t held = activations_per_sample() / shape_.sequence * tokens;
         std::int64_t piece = std::max(kLogits, held / kPartOfActivations) / logits_length();
@@ -215,12 +214,12 @@ class Gpt final : public LanguageModel {
     Activations& activations(std::size_t layer) { return kept_[shape_.recompute ? 0 : layer]; }
     // The part of a buffer that the batch's tokens fill.
     Tensor first(const Tensor& buffer) const { return buffer.first_rows(tokens_); }
-    // The same memory with other columns.
+    // The same memory with another number of columns.
     Tensor narrowed(const Tensor& buffer, std::int64_t columns) const {
         return buffer.view(0, {tokens_, columns});
     }
 
-    // `draw`: in training.
+    // `draw`: set in training.
     void forward(const Tensor& tokens, const BatchDraw* draw = nullptr) {
         tokens_ = tokens.elements();
         sequence_ = tokens.columns();
@@ -237,7 +236,7 @@ class Gpt final : public LanguageModel {
         device_->linear(x, working(w.weight), working(w.bias), Activation::none, y);
     }
 
-    // y = stream + what of the layer's output dropout keeps.
+    // y = stream + dropout(the layer's output).
     void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
                        const Tensor& y) {
         if (!drops()) return device_->linear_add(x, working(w.weight), working(w.bias), stream, y);
@@ -270,7 +269,7 @@ class Gpt final : public LanguageModel {
         device_->linear_backward_parameters(dy, x, gradient(w.weight), gradient(w.bias));
     }
 
-    // dx: the gradient of the stream after the layer, and then of that before it.
+    // dx: the gradient of the stream after the layer on entry, before it on return.
     void layer_backward(std::size_t number, const Tensor& dx) {
         Device& d = *device_;
         const Block& b = blocks_[number];
@@ -284,7 +283,7 @@ class Gpt final : public LanguageModel {
         backward(b.up, wide, first(a.norm2), narrow);
         d.layer_norm_backward(first(a.middle), value(b.norm2.weight), first(a.saved2), narrow, dx,
                               gradient(b.norm2.weight), gradient(b.norm2.bias));
-        // The wide memory is free until the attention's gradients.
+        // The wide buffer is free until attention's gradients.
         backward(b.project, undropped(after_attention(number), dx, narrowed(d_wide_, shape_.hidden)),
                  first(a.mixed), narrow);
         d.attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), narrow, qkv);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model's parameters and their gradients. All values lie in one piece of memory and all gradients in
+// A model's parameters and their gradients. All values are in one piece of memory and all gradients in
 // another, so that one all-reduce averages them, one call of the optimizer updates them and one pass hashes
-// them. Where the ranks of a node share memory they have one copy of the values. The values are f32 also
-// where a model works in bf16 (Micikevicius et al. 2018): a step is often too small for bf16's 8 bits. It
-// then works with a copy of all of them in bf16.
+// them. If the ranks of a node share memory, they have one copy of the values. The values are f32 also if a
+// model computes in bf16 (master weights, Micikevicius et al. 2018), because a step is often too small for
+// bf16's 8 bits; the model then uses a bf16 copy of all of them.
 #ifndef TRAINER_MODELS_PARAMETERS_HPP
 #define TRAINER_MODELS_PARAMETERS_HPP
 
@@ -20,7 +20,7 @@
 
 namespace dp::trainer {
 
-// What a parameter's values are drawn from before training.
+// The distribution of a parameter's initial values.
 struct Initial {
     enum class Kind { even, normal, constant } kind;
     float size;  // even: in [-size, size); normal: the standard deviation; constant: the value
@@ -41,7 +41,8 @@ struct Parameter {
     Tensor gradient = {};    // f32
 };
 
-// What a model keeps from step to step and does not learn by gradients: the running statistics of batch norm.
+// State that a model keeps between steps but does not learn by gradients: the running statistics
+// of batch norm.
 struct Buffer {
     std::string name;
     Shape shape;
@@ -51,21 +52,21 @@ struct Buffer {
 
 class ParameterSet {
  public:
-    // Each declares one; the reference stays valid. Nothing is allocated before place().
+    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place().
     Parameter& add(std::string name, Shape shape, Initial initial);
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
-    // Allocates on the device and draws the initial values from the seed: every rank draws the same, so
-    // nothing has to be broadcast (and the hash at the end of a run would tell). `working`: the type that
-    // the model works in, f32 or bf16.
+    // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
+    // broadcast is needed (and the hash at the end of a run would tell). `working`: the type that the model
+    // computes in, f32 or bf16.
     void place(Device& device, std::uint64_t seed, Type working = Type::f32);
 
-    // Whoever has changed the values says so, and the model works with them. Queued, as an operation is.
+    // Updates the compute copy after a change of the values. Queued, as an operation is.
     void refresh_working(Device& device) const { refresh_working(device, {0, values_.elements()}); }
     void refresh_working(Device& device, const Shard& part) const;
 
-    // A backward pass goes from the last declared parameter to the first. It calls this when the gradients of
-    // this one and of all declared after it are final, and `watcher` is told the number.
+    // The backward pass goes from the last declared parameter to the first. It calls this when the gradients
+    // of this parameter and of all declared after it are final; `watcher` gets the number.
     void completed(const Parameter& earliest) const {
         if (watcher_) watcher_(earliest.number);
     }
@@ -75,7 +76,7 @@ class ParameterSet {
     std::int64_t count() const;         // numbers to learn, without padding
     std::int64_t padded_count() const;  // as they lie in memory
 
-    // Everything in one piece, padding (zeros, which stay zero) included; first what weight decay is for
+    // All values in one piece, including padding (zeros, which stay zero); first those with weight decay
     // (matrices and kernels), then biases and the like.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
@@ -83,7 +84,7 @@ class ParameterSet {
     std::int64_t decayed() const { return decayed_; }   // elements of the former
 
     const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
-    // In one piece, without padding; an empty tensor where a model has none. Each rank has its own.
+    // All buffers in one piece, without padding; an empty tensor if a model has none. Each rank has its own.
     const Tensor& buffers() const { return buffers_; }
 
     // The values one after another without padding, in the order of declaration.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// unet2d: a U-Net (Ronneberger et al. 2015) with batch norm, as Buda et al. 2019 use it: four levels down and
-// up, each of two 3x3 convolutions, with 32 channels on the first (7,763,041 parameters). Three channels in,
-// one logit a pixel out; the loss is one minus Dice's coefficient of each image. The statistics of its norms
-// are those of all ranks' batches together, so that a batch teaches the same on any number of ranks.
+// unet2d: a U-Net (Ronneberger et al. 2015) with batch norm, as used by Buda et al. 2019: four levels down
+// and up, each of two 3x3 convolutions, with 32 channels on the first (7,763,041 parameters). Three channels
+// in, one logit per pixel out; the loss is one minus Dice's coefficient of each image. Batch norm is
+// synchronised over all ranks, so that a batch teaches the same on any number of ranks.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +44,7 @@ class ConvolutionNormLayer {
         sums_ = device.make(Type::f64, {2, shape_.outputs});
     }
 
-    // `trains`: with the batch's statistics, not the running ones.
+    // `trains`: use the batch's statistics, not the running ones.
     Tensor forward(const Tensor& x, bool trains) {
         const Tensor convolved = convolved_.first_rows(x.rows()), y = output(x.rows());
         device_->convolve(shape_, x, kernel_->working, {}, Activation::none, convolved);
@@ -98,7 +98,7 @@ class ConvolutionNormLayer {
         if (whole_->ranks > 1) whole_->add_up(sums_);
     }
 
-    // Means of 0 and variances of 1.
+    // Initial statistics: means of 0 and variances of 1.
     static std::vector<float> beginning(std::int64_t channels) {
         std::vector<float> values(static_cast<std::size_t>(2 * channels), 0.0f);
         std::fill(values.begin() + channels, values.end(), 1.0f);
@@ -142,8 +142,8 @@ class DoubleLayer {
     ConvolutionNormLayer first_, second_;
 };
 
-// A 2x2 transposed convolution of stride 2: twice the side, half the channels. It is the adjoint of `shape_`,
-// which goes from y to x.
+// A 2x2 transposed convolution of stride 2, which doubles the side and halves the channels. It is the adjoint
+// of `shape_`, which goes from y to x.
 class UpLayer {
  public:
     UpLayer(ParameterSet& parameters, const std::string& name, ImageShape x)
@@ -188,13 +188,13 @@ class UpLayer {
     Device* device_ = nullptr;
     Tensor y_, dy_;
 
-    // PyTorch takes the outputs of a number of x for this, and not the inputs of one of y.
+    // PyTorch uses the outputs per input element here, not the inputs per output element.
     static Initial bound(ImageShape x) {
         return Initial::even(1 / std::sqrt(static_cast<float>(2 * x.channels)));
     }
 };
 
-// A level: what the encoder does on it, and what the decoder does.
+// A level, with its encoder and decoder layers.
 struct Level {
     DoubleLayer down;
     MaxPoolLayer pool;

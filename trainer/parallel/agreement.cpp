@@ -8,7 +8,7 @@ namespace dp::trainer {
 
 Result<std::vector<std::int64_t>> gather_of_all_ranks(std::span<const std::int64_t> mine, Device& device,
                                                       Communicator& communicator) {
-    // A sum in which all but one rank brought zeros.
+    // A sum in which each number comes from one rank, and zeros from the others.
     std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(communicator.size()), 0);
     const auto from = static_cast<std::ptrdiff_t>(mine.size()) * communicator.rank();
     std::copy(mine.begin(), mine.end(), all.begin() + from);
@@ -41,7 +41,7 @@ Result<double> largest_of_all_ranks(double number, Device& device, Communicator&
 }
 
 Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator) {
-    // Largest and smallest of both halves in one all-reduce: min(x) = -max(-x).
+    // The maximum and minimum of both halves in one all-reduce: min(x) = -max(-x).
     const auto high = static_cast<std::int64_t>(number >> 32),
                low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
     const std::vector<std::int64_t> halves{high, low, -high, -low};

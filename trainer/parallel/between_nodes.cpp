@@ -18,8 +18,8 @@ namespace dp::trainer {
 namespace {
 
 // The other rank of a mesh of two, in Gloo's synchronous mode: the thread that sums sends and receives
-// itself. Otherwise Gloo's own thread receives, and on a busy CPU it polls in vain for as long as the one
-// that sends has been put aside. May throw, as Gloo does.
+// itself. Otherwise Gloo's own thread receives, and on a busy CPU it polls in vain while the sender is
+// descheduled. May throw, as Gloo does.
 class OtherNode {
  public:
     explicit OtherNode(std::shared_ptr<::gloo::Context> mesh)
@@ -38,8 +38,8 @@ class OtherNode {
     ::gloo::transport::Pair& pair_;
 };
 
-// One sends its numbers, the other adds them to its own and sends the sum back: as many bytes as Gloo's
-// all-reduce moves, but one direction at a time, as the synchronous mode needs it.
+// One rank sends its numbers, the other adds its own and sends the sum back: as many bytes as Gloo's
+// all-reduce, but in one direction at a time, as the synchronous mode needs.
 class SlicesOfTwo {
  public:
     SlicesOfTwo(std::shared_ptr<::gloo::Context> mesh, std::int64_t index)
@@ -84,7 +84,7 @@ class FewOfTwo {
     std::vector<double> received_;
 };
 
-// Sums of two nodes, which Two makes, or of more, by Gloo's all-reduce.
+// The sum over two nodes, by Two, or over more, by Gloo's all-reduce.
 template <typename Two, typename... Arguments>
 Result<SumBetween> sum_between(std::shared_ptr<::gloo::Context> mesh, Arguments... arguments) {
     if (mesh->size != 2) {

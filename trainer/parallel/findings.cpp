@@ -13,7 +13,7 @@
 namespace dp::trainer {
 namespace {
 
-// "rank 3 on node2: " for a rank of a world, so that one line tells who it was.
+// "rank 3 on node2: " for a rank of a world, so that a line tells who wrote it.
 std::string who() {
     const char* rank = std::getenv("DP_RANK");
     if (rank == nullptr) return {};
@@ -26,10 +26,10 @@ bool is_rank_0(const World& world) {
     return world.facts()->rank == 0;
 }
 
-// As found_by_all(), where rank 0 has said already what is wrong with its own.
+// Like found_by_all(), after rank 0 has reported its own problem.
 Result<void> compare(World& world, const std::string& what, const Result<std::string>& mine,
                      const std::string& remedy) {
-    // Before they meet, so that afterwards all know whether one of them has something to say.
+    // Before the barrier, so that afterwards all know whether a rank has something to report.
     if (!mine) world.ask_for_the_word();
     const auto same = world.agree(what, mine ? *mine : mine.error().message, remedy);
     if (same && mine) return {};
@@ -62,7 +62,7 @@ Result<void> found_by_all(World& world, const std::string& what, const Result<st
 
 Error refused_by_all(const Surroundings& here, const Error& why) {
     if (!here.in_step) return {why.fault, speaks_for_all(here) ? why.message : ""};
-    // At once: a rank of other words may never come to where the ranks meet.
+    // At once: a rank with other options may never reach the barrier.
     if (speaks_for_all(here)) complain(why.message);
     const Error unsaid = {why.fault, speaks_for_all(here) ? "" : why.message};
     auto world = World::join();

@@ -57,7 +57,7 @@ class GlooCommunicator final : public Communicator {
     std::shared_ptr<::gloo::Context> mesh_;
     Background background_;  // ends before the mesh
 
-    // Gloo's tags: messages of two collectives at a time are told apart by them.
+    // Gloo's tags, which separate the messages of concurrent collectives.
     static constexpr std::uint32_t kNow = 0, kAside = 1;
 
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {
@@ -73,8 +73,8 @@ class GlooCommunicator final : public Communicator {
         }
     }
 
-    // Each rank reduces one part in log2(ranks) exchanges, then the parts are gathered: all ranks hold the
-    // same bits. Twice as fast as Gloo's default (the ring) where ranks share the CPUs, because each rank is
+    // BCUBE: each rank reduces one part in log2(ranks) exchanges, then the parts are gathered, so all ranks
+    // get the same bits. Twice as fast as Gloo's default (the ring) on shared CPUs, because each rank is
     // woken less often.
     template <typename T>
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {

@@ -20,7 +20,7 @@
 namespace dp::trainer {
 namespace {
 
-// Messages stay whole, and the end of a connection is one.
+// Keeps messages whole, and reports the end of a connection.
 constexpr int kSocket = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 // More than a node has ranks; the kernel cuts it to its own limit.
 constexpr int kBacklog = 4096;
@@ -34,7 +34,7 @@ struct Address {
     socklen_t size = 0;
 };
 
-// Abstract: it is gone with the socket, and lives in the network namespace, which a job's containers share.
+// Abstract: it disappears with the socket, and is in the network namespace, which a job's containers share.
 Address address_of(const DoorNumber& door) {
     const std::string name = fmt::format("dp-trainer-{:016x}{:016x}", static_cast<std::uint64_t>(door[0]),
                                          static_cast<std::uint64_t>(door[1]));
@@ -74,7 +74,7 @@ class Message {
         return sendmsg(to.get(), &header_, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof number_);
     }
 
-    // The descriptor that came with it; empty for anything but what send() sends.
+    // The descriptor that came with it; empty for anything but a message of send().
     Fd receive(const Fd& from) {
         if (recvmsg(from.get(), &header_, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof number_))
             return {};
@@ -145,7 +145,7 @@ Result<std::vector<Fd>> Neighbours::let_in(std::size_t ranks, std::size_t me) {
 Result<void> Neighbours::watch(std::function<void()> on_gone) {
     stop_.reset(eventfd(0, EFD_CLOEXEC));
     if (!stop_) return failed("eventfd");
-    // Nothing is ever sent again: whatever is to be read is the end.
+    // Nothing is sent any more: anything readable is the end.
     std::vector<pollfd> watched{{stop_.get(), POLLIN, 0}};
     for (const Fd& connection : let_in_) watched.push_back({connection.get(), POLLIN, 0});
     watcher_ = std::thread([watched = std::move(watched), on_gone = std::move(on_gone)]() mutable {

@@ -20,7 +20,7 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t)
 
 constexpr std::uint32_t kBroken = 1, kRound = 2;
 
-// std::atomic::wait is for threads of one process: this one is for all who map the word.
+// std::atomic::wait works for threads of one process only; this works for all processes that map the word.
 void wait_for_change(Word& word, std::uint32_t from, std::chrono::milliseconds most) {
     const timespec time{most.count() / 1000, most.count() % 1000 * 1'000'000};
     syscall(SYS_futex, &word, FUTEX_WAIT, from, &time, nullptr, 0);
@@ -47,7 +47,8 @@ NodeBarrier::Outcome NodeBarrier::wait(std::chrono::milliseconds patience) {
         const auto until = steady_now() + slice;
         for (;;) {
             const std::uint32_t state = shared_.state.load();
-            // First this: who has passed may leave at once, and that breaks it for the next round.
+            // Check this first: a rank that has passed may leave at once, which breaks the barrier for
+            // the next round.
             if ((state & ~kBroken) == next)
                 outcome = Outcome::passed;
             else if (state & kBroken)

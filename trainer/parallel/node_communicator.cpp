@@ -25,8 +25,8 @@ namespace {
 
 class NodeCommunicator final : public Communicator {
  public:
-    // `sum_between`: over this rank and its like on the other nodes; empty where there are none.
-    // `few`: nullopt where only the world can add up few numbers.
+    // `sum_between`: over the same local rank on all nodes; empty if there are no others. `few`: nullopt if
+    // only the world can do small all-reduces.
     NodeCommunicator(std::unique_ptr<Communicator> world, SumBetween sum_between, std::optional<FewSums> few,
                      const NodePlace& place, Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
                      std::chrono::milliseconds patience)
@@ -38,10 +38,10 @@ class NodeCommunicator final : public Communicator {
           barrier_(memory_->barrier(), static_cast<std::uint32_t>(place.neighbours.size())),
           few_(std::move(few)),
           neighbours_(std::move(neighbours)) {}
-    // A sum that still goes on has nobody left who asks for it.
+    // Nobody is left to use a sum in progress.
     ~NodeCommunicator() override { break_off(); }
 
-    // Ends its waits with an error as soon as a neighbour is gone, or the world is being ended.
+    // Ends all waits with an error as soon as a rank of the node is gone, or the world is being ended.
     Result<void> watch(const NodeSetting& setting) {
         if (setting.on_end) ending_ = setting.on_end([this] { break_off(); });
         return neighbours_.watch([this] { break_off(); });
@@ -80,7 +80,7 @@ class NodeCommunicator final : public Communicator {
         auto others_done = world_->finish_sums();
         if (!done) return done;
         if (!others_done) return others_done;
-        // All have written their parts.
+        // Waits until all ranks have written their parts.
         return std::exchange(is_summing_, false) ? meet_on_node() : Result<void>();
     }
     Tensor sum_of(const Tensor& tensor) override {
@@ -100,12 +100,12 @@ class NodeCommunicator final : public Communicator {
     NodeBarrier barrier_;
     std::optional<FewSums> few_;
     bool is_summing_ = false;
-    // These end before what they use, the last first.
+    // Destroyed before what they use, the last one first.
     Background background_;
     Neighbours neighbours_;
     std::shared_ptr<void> ending_;
 
-    // Where the tensor is in the memory that neighbours share; nullopt for what the world sums.
+    // The tensor's place in shared memory; nullopt if the world sums it.
     std::optional<NodeMemory::Part> shared(const Tensor& tensor) const {
         if (tensor.type() != Type::f32) return std::nullopt;
         return memory_->find(tensor.data<std::byte>(), tensor.bytes());
@@ -115,7 +115,7 @@ class NodeCommunicator final : public Communicator {
         barrier_.break_off();
         if (few_) few_->break_off();
     }
-    // The neighbours need not wait until this process has ended.
+    // On failure, ends the other ranks' waits now instead of when this process ends.
     Result<void> broken_off_unless(Result<void> done) {
         if (!done) break_off();
         return done;
@@ -162,7 +162,7 @@ class NodeCommunicator final : public Communicator {
     }
 };
 
-// Whether a step that all ranks have tried has failed for one of them: the message of the first such rank.
+// The message of the first rank for which a step failed that all ranks have tried.
 Result<std::string> first_failure(const Result<void>& mine, Device& device, Communicator& world) {
     std::array<std::int64_t, 20> text{};  // as much of it as that holds, and a zero
     if (!mine) mine.error().message.copy(reinterpret_cast<char*>(text.data()), sizeof text - 1);
@@ -175,8 +175,8 @@ Result<std::string> first_failure(const Result<void>& mine, Device& device, Comm
     return std::string();
 }
 
-// This rank's part in the making of shared memory; a step may only follow when the one before it has
-// succeeded on all ranks.
+// This rank's part in setting up shared memory; each step follows only if the one before it succeeded
+// on all ranks.
 class Meeting {
  public:
     Result<void> prepare() {

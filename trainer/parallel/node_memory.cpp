@@ -32,7 +32,7 @@ std::size_t whole_pages(std::size_t bytes) {
     return std::max<std::size_t>((bytes + page - 1) / page, 1) * page;
 }
 
-// Makes the file that much longer, of memory that is there.
+// Extends the file by allocated memory.
 bool grow(int file, std::uint64_t from, std::size_t bytes) {
     int done = 0;
     do {
@@ -65,7 +65,7 @@ Mapping::~Mapping() {
     if (begin_ != nullptr) munmap(begin_, bytes_);
 }
 
-// Others may keep the file longer: its memory goes now.
+// Others may keep the file open: frees its memory now.
 NodeMemory::Block::~Block() {
     fallocate(file->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
               static_cast<off_t>(mine.bytes()));
@@ -77,7 +77,7 @@ Result<std::shared_ptr<NodeMemory>> NodeMemory::make() {
     std::shared_ptr<NodeMemory> made(new NodeMemory);
     made->end_ = whole_pages(sizeof(Header));
     if (!grow(file.get(), 0, made->end_)) return failed("fallocate");
-    // What was cut off under a neighbour's mapping would end its process.
+    // Truncating the file under another rank's mapping would kill that rank.
     if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS");
     made->files_.push_back(std::make_shared<Fd>(std::move(file)));
     return made;
@@ -118,7 +118,7 @@ std::shared_ptr<void> NodeMemory::allocate_of_node(std::size_t bytes) {
     const std::uint64_t begin = std::exchange(end_, end_ + all);
     const Shard mine = shard_of(static_cast<std::int64_t>(all / page), static_cast<std::int64_t>(me_),
                                 static_cast<std::int64_t>(files_.size()));
-    // With the last page the file is as long as the mapping, whatever the others have done yet.
+    // Allocating the last page makes the file as long as the mapping, whatever the others have done yet.
     if (!grow(file, begin + all - page, page)) return nullptr;
     if (mine.count > 0 && !grow(file, begin + static_cast<std::size_t>(mine.first) * page,
                                 static_cast<std::size_t>(mine.count) * page))

@@ -8,7 +8,7 @@
 namespace dp::trainer {
 namespace {
 
-// Half of a page of each rank's memory: the CPU fetches ahead only within pages, and of few at a time.
+// Half a page of each rank's memory: CPUs prefetch only within a page, and from few pages at a time.
 constexpr std::int64_t kBlock = 512;
 
 DP_WIDE_VECTORS void add(const float* x, std::int64_t count, float* sum) {

@@ -25,7 +25,7 @@ std::optional<int> number(const char* name) {
     if (text == nullptr) return std::nullopt;
     const std::string_view value(text);
     int result = 0;
-    // "4(x2)" is how Slurm writes SLURM_TASKS_PER_NODE: the leading number is what counts here.
+    // Slurm writes SLURM_TASKS_PER_NODE as "4(x2)": only the leading number counts here.
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || end == value.data()) return std::nullopt;
     return result;
@@ -34,7 +34,7 @@ std::optional<int> number(const char* name) {
 int cpus_of_process() {
     cpu_set_t set;
     CPU_ZERO(&set);
-    // More CPUs than cpu_set_t holds (1024): then the share of the node decides.
+    // If there are more CPUs than cpu_set_t holds (1024), the share of the node decides.
     if (sched_getaffinity(0, sizeof set, &set) != 0) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
     return CPU_COUNT(&set);
 }
@@ -51,7 +51,7 @@ Surroundings gather_surroundings() {
     const char* tiles = std::getenv("DP_TILE_LIST");
     here.gpu = gpu_share(number("DP_TILE_DEVICE").value_or(here.local_rank), tiles ? tiles : "",
                          static_cast<std::uint32_t>(std::max(number("DP_TILES_PER_DEVICE").value_or(1), 1)));
-    // What a device has is divided by it.
+    // A device's memory is divided by it.
     here.local_size =
         std::max(number("LOCAL_WORLD_SIZE").value_or(number("SLURM_TASKS_PER_NODE").value_or(1)), 1);
     here.affinity_cpus = cpus_of_process();

@@ -44,7 +44,7 @@ class ThroughHost final : public Communicator {
     Device& device_;
     std::vector<std::byte> staging_;
 
-    // The staging memory, as large as the tensor at least, in the tensor's shape.
+    // The staging memory, at least as large as the tensor, in the tensor's shape.
     Tensor staging_for(const Tensor& tensor) {
         if (staging_.size() < tensor.bytes()) staging_.resize(tensor.bytes());
         const std::shared_ptr<void> memory(staging_.data(), [](void*) {});

@@ -20,16 +20,16 @@
 namespace dp::trainer {
 namespace {
 
-// 0: leave it to Gloo, to compare or where something is wrong with it.
+// 0: use Gloo instead, to compare or to work around a problem.
 constexpr const char* kNodeMemoryVariable = "DP_TRAINER_NODE_MEMORY";
 
-// What a rank that waits there is said to be in.
+// The name of the barrier in which waiting ranks are reported.
 constexpr const char* kBeforeTraining = "before the training";
 
-// Whose word it is, as a rank's number. Empty: nobody's.
+// The elected rank; empty: none.
 constexpr const char* kWord = "trainer/word";
 
-// libdp's errors name the missing ranks and their hosts: they are passed on as they are.
+// libdp's errors name the missing ranks and their hosts, so they are passed on unchanged.
 tl::unexpected<Error> from(const dp::Error& error) {
     return fail(Fault::world, error.message);
 }
@@ -42,7 +42,7 @@ Result<World> World::join() {
     return World(std::move(*context));
 }
 
-// All have the same, or leave with the fault.
+// Returns the fault unless all ranks have the same.
 Result<void> World::compare(const std::string& group, const Fact& fact, Fault fault) {
     auto agreed = context_->agree({fact}, {group, {}});
     if (agreed) return {};
@@ -76,8 +76,8 @@ std::optional<std::uint32_t> World::who_has_the_word() {
     return rank;
 }
 
-// A step has one store, also for the next trainer that is started in it: the word is given back once all have
-// seen who has it, and before anybody may ask for it again.
+// The store belongs to the step, also for the next trainer in it: the election is cleared once all have seen
+// its result, and before anybody may volunteer again.
 void World::leave_together() {
     (void)context_->barrier({kBeforeTraining, {}});
     if (context_->world().rank == 0) (void)context_->set(kWord, {});
@@ -88,7 +88,7 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     if (!context_) return std::make_unique<SingleCommunicator>();
     const bool cuda = device.name() == "cuda";
     const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
-    // Ranks that chose Gloo and ranks that chose NCCL would wait for each other for ever.
+    // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
     const auto agreed = compare(kBeforeTraining,
                                 {"the device that the ranks train on", kind, DP_SAME,
                                  "give --device=cpu, or see why a GPU is missing on some with --device=cuda"},
@@ -101,7 +101,7 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     return share_memory(std::move(*gloo), device);
 }
 
-// Where a node has several ranks they reduce in memory that they share.
+// If a node has several ranks, they all-reduce in shared memory.
 Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Communicator> gloo,
                                                           Device& device) {
     NodeSetting setting;
@@ -112,7 +112,7 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
         if (!mesh) return from(mesh.error());
         return std::move(*mesh);
     };
-    // Like Gloo's, waits for a rank that is stopped or cut off end with the step.
+    // As with Gloo, waiting for a stopped or disconnected rank ends with the step.
     setting.on_end = [this](std::function<void()> end) -> std::shared_ptr<void> {
         auto watch = context_->on_event([end = std::move(end)](const Event& event) {
             if (event.kind != DP_EVENT_DEATHS) end();

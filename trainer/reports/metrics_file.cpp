@@ -23,18 +23,18 @@
 namespace dp::trainer {
 namespace {
 
-// JSON has no other numbers than finite ones: nlohmann writes null for those.
+// JSON has only finite numbers; nlohmann writes null for others.
 std::string text_of(const nlohmann::ordered_json& json) {
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Whether a run that was killed has left a line without its end, to which ours must not be joined.
+// Whether a killed run has left an unfinished line, to which ours must not be joined.
 bool ends_in_mid_line(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
     return in.seekg(-1, std::ios::end) && in.get() != '\n';
 }
 
-// What was written; the file had so many bytes, or was not there. Not of a pipe or a device.
+// Undoes writing: the file had that many bytes, or did not exist. Not for pipes or devices.
 void take_back(const std::filesystem::path& file, std::optional<std::uintmax_t> bytes) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(file, ignored)) return;
@@ -108,7 +108,7 @@ void MetricsFile::on_epoch(const EpochReport& report, const Schedule& schedule) 
     write(epoch_metrics(run_, time_now(), report, schedule));
 }
 
-// A disk that is full does not end a training: it is worth more than its metrics.
+// A full disk does not end a training, which is worth more than its metrics.
 void MetricsFile::write(const std::string& line) {
     out_ << line << std::endl;  // the line and a flush
     if (out_ || complained_) return;

@@ -18,7 +18,7 @@ std::string clock_text(double seconds) {
     return fmt::format("{:02}:{:02}", minutes, whole % 60);
 }
 
-// Steps a second; of slow ones seconds a step.
+// Steps per second; if slow, seconds per step.
 std::string rate_text(double rate) {
     return rate >= 1 ? fmt::format("{:.2f}it/s", rate) : fmt::format("{:.2f}s/it", 1 / rate);
 }

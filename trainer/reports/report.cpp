@@ -53,7 +53,7 @@ void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& sche
 }
 
 void Report::on_log(const LogReport& report, const Schedule& schedule) {
-    // Of the other styles only --metrics and --tensorboard want to hear of steps.
+    // With the other styles, only --metrics and --tensorboard want steps.
     if (!tells_steps(style_)) return;
     line(style_ == LogStyle::pytorch ? pytorch_line(report, schedule, samples_, batch_)
                                      : megatron_line(report, schedule));

@@ -20,7 +20,7 @@ template <typename T>
 std::optional<T> number_of(const Json& json, const char* key) {
     const auto found = json.find(key);
     const bool is_there = found != json.end() && found->is_number();
-    // A count with a fraction or an exponent is none, and may be larger than what it would be put into.
+    // A count must not have a fraction or an exponent, with which it might not fit its type.
     if (!is_there || (std::is_integral_v<T> && !found->is_number_integer())) return std::nullopt;
     return found->get<T>();
 }
@@ -29,7 +29,7 @@ std::string word_of(const Json& json, const char* key) {
     return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// The summary in a line, behind whatever stands before it (srun --label: "0: {...").
+// The summary in a line, after any prefix (srun --label: "0: {...").
 std::optional<RunRecord> summary_in(const std::string& line) {
     const auto begin = line.find("{\"model\":");
     if (begin == std::string::npos) return std::nullopt;
@@ -67,7 +67,7 @@ struct Instance {
 
 std::optional<Instance> instance_in(const std::string& line) {
     if (line.find("inner train loop time") == std::string::npos) return std::nullopt;
-    // No number is longer. std::regex needs stack for each character of what has no limit.
+    // No number is longer. For unlimited repetitions std::regex needs stack for each character.
     static const std::regex kLine(
         R"(inner train loop time : ([0-9.e+-]{1,32}) for \d{1,15} epochs, number of global steps: (\d{1,15}), e2e samples_per_sec: ([0-9.e+-]{1,32}))");
     std::smatch found;
@@ -93,7 +93,7 @@ bool has_trained(const RunRecord& run) {
     return run.samples_per_second > 0;
 }
 
-// May itself not have trained, where none has.
+// If no run has trained, it is one that has not.
 const RunRecord& baseline_of(const std::vector<const RunRecord*>& runs) {
     const bool accelerated = std::any_of(runs.begin(), runs.end(),
                                          [](auto* run) { return has_trained(*run) && run->device != "cpu"; });
@@ -105,7 +105,7 @@ const RunRecord& baseline_of(const std::vector<const RunRecord*>& runs) {
     });
 }
 
-// A column of the tables: of people and of programs.
+// A column of both tables, for people and for programs.
 struct Column {
     const char* title;
     const char* key;
@@ -161,7 +161,7 @@ std::string cell_of(const Json& value, const char* format) {
     return value.dump();
 }
 
-// RFC 4180: what holds a comma, a quote or a line's end stands in quotes.
+// RFC 4180: cells with a comma, a quote or a line end are quoted.
 std::string csv_cell(const Json& value) {
     if (value.is_null()) return "";
     if (!value.is_string()) return value.dump();
@@ -215,7 +215,7 @@ std::string text_table(const std::vector<RunRow>& rows) {
     for (const Column& column : columns()) {
         std::vector<std::string> cells{column.title};
         for (const RunRow& row : rows) cells.push_back(cell_of(column.value(row), column.format));
-        // A column that says nothing of any run is left out.
+        // Leaves out columns that are empty for all runs.
         if (std::all_of(cells.begin() + 1, cells.end(), [](const auto& cell) { return cell == "-"; }))
             continue;
         std::size_t width = 0;

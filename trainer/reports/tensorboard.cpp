@@ -19,7 +19,7 @@
 namespace dp::trainer {
 namespace {
 
-// For each byte what it does to the checksum: the polynomial 0x1EDC6F41 with its bits reversed.
+// The effect of each byte on the checksum: the polynomial 0x1EDC6F41 with its bits reversed.
 constexpr std::array<std::uint32_t, 256> make_table() {
     std::array<std::uint32_t, 256> table{};
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -30,12 +30,12 @@ constexpr std::array<std::uint32_t, 256> make_table() {
     return table;
 }
 
-// TFRecord's: a checksum of bytes that hold checksums would be too regular.
+// TFRecord masks its checksums: a checksum of bytes that contain checksums would be too regular.
 std::uint32_t masked(std::uint32_t crc) {
     return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }
 
-// Least significant byte first, whatever the machine does.
+// Little-endian on every machine.
 template <typename Number>
 std::string little_endian(Number number) {
     std::string bytes;
@@ -66,7 +66,7 @@ std::vector<Scalar> step_scalars(const LogReport& report, const Schedule& schedu
             {"grad-norm", report.gradient_norm},
             {"batch-size", static_cast<double>(schedule.global_batch)},
             {"iteration-time", report.seconds_per_step},
-            // Megatron's is in TFLOP/s of a rank.
+            // Megatron-LM's is in TFLOP/s per rank.
             {"throughput", rate * flops / static_cast<double>(world) / 1e12},
             {"samples-per-second", rate},
             {"skipped-iterations", static_cast<double>(report.skipped)}};
@@ -84,7 +84,7 @@ Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const std::filesystem::pa
     (void)made.make(directory);  // writing the file tells
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
-    // TensorBoard takes files with "tfevents" in their name, in the order of their names.
+    // TensorBoard reads files with "tfevents" in their name, in the order of their names.
     const double now = time_now();
     const auto file = directory / fmt::format("events.out.tfevents.{:010}.{}.{}",
                                               static_cast<std::int64_t>(now), host.data(), getpid());
@@ -113,7 +113,7 @@ void TensorBoard::on_epoch(const EpochReport& report, const Schedule& schedule) 
     write(std::min(report.epoch * schedule.steps_per_epoch, schedule.total_steps), epoch_scalars(report));
 }
 
-// As of MetricsFile: a full disk does not end a training.
+// As in MetricsFile, a full disk does not end a training.
 void TensorBoard::write(std::int64_t step, const std::vector<Scalar>& scalars) {
     tensorboard::Event event;
     event.set_wall_time(time_now());

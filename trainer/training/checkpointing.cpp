@@ -108,7 +108,7 @@ Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Pr
                             what, checkpointer_.path_of(step).string()));
 }
 
-// False where it could not be written, which the training survives.
+// False if it could not be written, which the training survives.
 Result<bool> Saving::save(std::int64_t step, const Progress& progress, const std::string& stopped_by) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();

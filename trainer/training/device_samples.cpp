@@ -28,7 +28,7 @@ Batch DeviceSamples::gather(const Tensor& indices) {
     return batch;
 }
 
-// The matrix from number `first` on.
+// Uploads the matrix from element `first` on.
 Tensor DeviceSamples::upload(const Matrix& matrix, std::int64_t first, Shape shape) {
     Tensor tensor = device_.make(matrix.type, std::move(shape));
     device_.upload(matrix.bytes.data() + static_cast<std::size_t>(first) * size_of(matrix.type), tensor);

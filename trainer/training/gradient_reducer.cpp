@@ -9,7 +9,7 @@ namespace dp::trainer {
 std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes, std::int64_t bytes) {
     std::vector<Bucket> buckets;
     const auto& all = parameters.all();
-    // What decays lies in the order of declaration, so its end is final first.
+    // Values with weight decay are in declaration order, so their end is final first.
     std::int64_t end = parameters.decayed();
     for (std::size_t number = all.size(); number-- > 0;) {
         const Parameter& parameter = all[number];
@@ -20,7 +20,7 @@ std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t firs
         buckets.push_back({{{parameter.first, end - parameter.first}}, number});
         end = parameter.first;
     }
-    // The rest, biases and the like, is little, and final after everything: it goes with the last bucket.
+    // The rest, biases and the like, is small and final last: it goes with the last bucket.
     const Bucket::Piece rest{parameters.decayed(), parameters.gradients().elements() - parameters.decayed()};
     if (rest.count == 0) return buckets;
     if (buckets.empty()) buckets.emplace_back();

@@ -11,13 +11,13 @@
 namespace dp::trainer {
 namespace {
 
-// Values that are updated alike: those with weight decay, or those without.
+// A range of values that are updated alike: with weight decay, or without.
 struct Stretch {
     std::int64_t first, count;
     double decay;
 };
 
-// Of the values of a part, which the border between the two may cross; all at once where nothing decays.
+// The ranges of a part, which the border between the two may cross; a single one without weight decay.
 std::vector<Stretch> stretches_of(const ParameterSet& parameters, const Shard& part, double decay) {
     if (decay == 0) return {{part.first, part.count, 0}};
     const std::int64_t end = part.first + part.count,
@@ -25,7 +25,7 @@ std::vector<Stretch> stretches_of(const ParameterSet& parameters, const Shard& p
     return {{part.first, border - part.first, decay}, {border, end - border, 0}};
 }
 
-// Numbers of state, by the values that they belong to.
+// Optimizer state, indexed by the values that it belongs to.
 class StateOf {
  public:
     StateOf(Device& device, const Shard& part, std::optional<std::int64_t> all)

@@ -8,8 +8,8 @@
 namespace dp::trainer {
 namespace {
 
-// Samples that a rank evaluates at a time: large enough for the matrix products, and no more than fit 64 MiB
-// of activations; where a model has so many that it cannot be both, not more than it trains on at a time.
+// Samples that a rank evaluates at a time: enough for efficient matrix products, and no more than fit 64 MiB
+// of activations; if a model is too large for both, at most the training batch.
 constexpr std::int64_t kMostTestBatch = 512;
 constexpr std::int64_t kLeastTestBatch = 16;
 constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
@@ -21,7 +21,7 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
         return fail(Fault::usage, fmt::format("--min-lr {} is above the learning rate {}; give a smaller one",
                                               settings.rate.minimum, settings.rate.rate));
     const std::int64_t of_a_rank = settings.batch * settings.accumulate;
-    // Not that times world: --batch-size may be anything up to its limit.
+    // Dividing avoids an overflow: --batch-size may be anything up to its limit.
     if (of_a_rank > samples / world) {
         const std::string accumulated =
             settings.accumulate > 1 ? fmt::format(", --accumulate: {}", settings.accumulate) : "";

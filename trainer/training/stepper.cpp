@@ -75,7 +75,7 @@ Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const All
     return share_values();
 }
 
-// Those of all batches and ranks, into gradients_.
+// Sums the gradients of all batches and ranks into gradients_.
 Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number, const AllRanks& ranks) {
     const bool sums = settings_.accumulate > 1;
     if (guard_) device_.zero(metrics_);
@@ -88,8 +88,8 @@ Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number,
         batch.draw = {Random(settings_.seed, stream).bits(),
                       (part * communicator_.size() + communicator_.rank()) * settings_.batch};
         observer_.on_phase(Phase::compute);
-        // Each rank's gradient is its part of the mean over the global batch: their sum is that mean. Those
-        // of the last batch are reduced while they are made.
+        // Each rank's gradient is its part of the mean over the global batch, so their sum is that mean. The
+        // last batch's gradients are all-reduced while they are made.
         const bool is_last = part + 1 == settings_.accumulate;
         if (is_last) reducer_.begin(sums ? sum_ : Tensor{});
         model_.forward_backward(batch, 1.0f / static_cast<float>(schedule_.global_batch), metrics_);
@@ -124,7 +124,7 @@ Result<void> Stepper::resume(std::int64_t steps, std::int64_t skipped, std::int6
     return share_values();
 }
 
-// The values have changed: then the ranks of this node work with them.
+// After a change of the values: makes it visible to the ranks of this node.
 Result<void> Stepper::share_values() {
     model_.parameters().refresh_working(device_, node_part_);
     if (!communicator_.node_share()) return {};
@@ -134,7 +134,7 @@ Result<void> Stepper::share_values() {
     return met;
 }
 
-// Each rank has updated its part of them.
+// All-gathers the values, of which each rank has updated its part.
 Result<void> Stepper::gather_values() {
     observer_.on_phase(Phase::communication);
     auto gathered = communicator_.all_gather(model_.parameters().values());

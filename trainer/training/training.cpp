@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training loop: see training.hpp. What a step is stands in stepper.hpp.
+// The training loop: see training.hpp. stepper.hpp has the step.
 #include "trainer/training/training.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// In the device's memory, with room for the batches of training and test.
+// Places the model on the device, with room for training and test batches.
 Model& placed(Model& model, const Settings& settings, Device& device) {
     const std::int64_t rows =
         std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
@@ -35,7 +35,7 @@ Model& placed(Model& model, const Settings& settings, Device& device) {
     return model;
 }
 
-// Everything that a run holds; train() below is its story.
+// A run's state; train() below shows the sequence.
 class Run {
  public:
     Run(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
@@ -55,7 +55,7 @@ class Run {
                             observer);
     }
 
-    // Goes on from a checkpoint, where there is one.
+    // Resumes from a checkpoint, if there is one.
     Result<void> restore() {
         if (!saving_) return {};
         const auto saved = saving_->restore();
@@ -65,12 +65,12 @@ class Run {
         return stepper_.resume(resumed_.step, resumed_.skipped, resumed_.bad_in_a_row);
     }
 
-    // The epoch of the last step that was made: its end may not have been reported.
+    // The epoch of the last step: its end may not have been reported.
     std::int64_t first_epoch() const {
         return std::max<std::int64_t>(resumed_.step - 1, 0) / schedule_.steps_per_epoch + 1;
     }
 
-    // What the epochs' reports do not say.
+    // Counts what the epochs' reports do not include.
     void count(Outcome& outcome) const {
         outcome.skipped = stepper_.skipped();
         outcome.resumed = resumed_.step;
@@ -84,7 +84,7 @@ class Run {
         const Tensor indices = order_of(number);
         const std::int64_t before = (number - 1) * schedule_.steps_per_epoch;  // steps of earlier epochs
         const std::int64_t steps = std::min(schedule_.steps_per_epoch, schedule_.total_steps - before);
-        // Of the epoch in which a checkpoint was written, a part has been made.
+        // Part of the epoch of a checkpoint was done before.
         const std::int64_t earlier = std::max<std::int64_t>(resumed_.step - before, 0);
         const Progress begun = earlier > 0 ? resumed_ : Progress{};
         stepper_.begin_epoch({begun.loss, begun.correct});
@@ -118,7 +118,7 @@ class Run {
         return report;
     }
 
-    // The first step again and again.
+    // Repeats the first step.
     Result<void> repeat(std::int64_t steps) {
         const Tensor first = order_of(1).view(0, {settings_.batch * settings_.accumulate});
         for (std::int64_t step = 1; step <= steps; ++step) {
@@ -153,7 +153,7 @@ class Run {
         return device_.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
     }
 
-    // And what is told and saved of it.
+    // A step with its reports and checkpoints.
     Result<void> one_step(const Tensor& indices, const StepPlace& place) {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
@@ -171,7 +171,7 @@ class Run {
         });
     }
 
-    // After so many steps. Every rank calls.
+    // The progress after `step` steps. Every rank calls.
     Result<Progress> progress(std::int64_t step) {
         const Metrics epoch = stepper_.metrics();
         return Progress{
@@ -179,12 +179,12 @@ class Run {
             epoch.loss, epoch.correct};
     }
 
-    // This rank's, after so many steps.
+    // This rank's counts after `steps` steps.
     StepCounts counts(std::int64_t steps) {
         return {steps, stepper_.skipped(), earlier_loss_ + stepper_.metrics().loss};
     }
 
-    // The observer, of the steps since the log began; every rank calls.
+    // Reports the steps since the last report to the observer. Every rank calls.
     Result<void> tell(const StepPlace& place) {
         const StepCounts since = log_.since(counts(place.number));
         const double seconds = log_.seconds();
