@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import signal
+import subprocess
 from typing import NamedTuple
 
 import pytest
@@ -41,11 +42,14 @@ class Shown(NamedTuple):
     place: str
 
 
+def blocks_of(file, language):
+    with open(os.path.join(CHECKOUT, file), encoding="utf-8") as text:
+        return re.finditer(rf"(?ms)^```{language}\n(.*?)^```$", text.read())
+
+
 def commands_of(file):
     """Of its console blocks: lines with a prompt, or all where there is none. What is no command is in a text block."""
-    with open(os.path.join(CHECKOUT, file), encoding="utf-8") as text:
-        blocks = re.finditer(r"(?ms)^```console\n(.*?)^```$", text.read())
-    for block in blocks:
+    for block in blocks_of(file, "console"):
         lines = block[1].replace("\\\n", "").splitlines()
         place = f"{file}:{block.string[:block.start(1)].count(chr(10)) + 1}"
         if not any(line.startswith("$ ") for line in lines):
@@ -200,6 +204,18 @@ def test_every_command_is_run_here_or_elsewhere():
         file, name = place.split(": ")
         with open(os.path.join(CHECKOUT, file), encoding="utf-8") as text:
             assert name in text.read(), f"there is no {place}"
+
+
+def test_the_c_that_is_shown_compiles():
+    shown = [block[1] for file in documents() for block in blocks_of(file, "c")]
+    assert shown
+    for text in shown:
+        lines = text.splitlines()
+        includes = [line for line in lines if line.startswith("#include")]
+        program = "\n".join([*includes, "#include <stdio.h>", "#include <stdlib.h>", "int main(void) {",
+                             *(line for line in lines if line not in includes), "}"])
+        subprocess.run(["gcc", "-Wall", "-Werror", "-fsyntax-only", f"-I{CHECKOUT}/runtime/include", "-x", "c", "-"], input=program, text=True,
+                       check=True)
 
 
 def like(line):
