@@ -19,8 +19,8 @@
 namespace dp::plugin {
 namespace {
 
-// A mask as the kernel has them, for the most CPUs that Linux can be built for: it refuses one that is
-// shorter than its own. (cpu_set_t ends at 1024.)
+// A CPU mask for the most CPUs that Linux can be built for: the kernel refuses one that is shorter than its
+// own. (cpu_set_t ends at 1024.)
 using Word = unsigned long;
 constexpr size_t kBits = 8 * sizeof(Word);
 using Mask = std::array<Word, (1 << 13) / kBits>;
@@ -29,7 +29,7 @@ Cpus cpus_of_numa_here(uint32_t node) {
     return cpus_of_numa("", node);
 }
 
-// The lowest of its hardware threads.
+// The core of a CPU: its lowest hardware thread.
 uint32_t core_of(uint32_t cpu) {
     const Cpus threads =
         read_cpu_list("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
@@ -42,8 +42,8 @@ bool bind_to(const Cpus& cpus) {
     return syscall(SYS_sched_setaffinity, 0, sizeof mask, mask.data()) == 0;
 }
 
-// Of the NUMA node that all the rank's devices are near, if they are near one: preferred, never demanded. The
-// C library has no call for it; set_mempolicy(2).
+// Prefers memory of the NUMA node near all of the rank's devices, if there is one; never demands it. The C
+// library has no call for it: set_mempolicy(2).
 void prefer_memory(const TileInventory& inventory, const Tiles& own) {
     std::optional<uint32_t> numa;
     for (uint32_t device : inventory.devices_of(own)) {
@@ -89,8 +89,9 @@ std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan,
     facts.near = alone ? std::vector<Cpus>(s.facts.ranks.size(), near) : s.tiles->near;
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
-    // Bound to more than its part of the step's CPUs here, a task has them together with the step's others;
-    // where it may use even more than those, Slurm confines nobody, and what other jobs use is not known.
+    // A task that is bound to more than its part of the step's CPUs here shares them with the step's
+    // other tasks. If it may use even more than those, Slurm confines nobody, and it is unknown what
+    // other jobs use.
     facts.shared =
         facts.allowed.size() * facts.near.size() > s.facts.cpus && facts.allowed.size() <= s.facts.cpus;
     facts.core_of = core_of;

@@ -30,7 +30,7 @@ void change_environment(spank_t spank, EnvironmentList list, const std::vector<E
     std::vector<const EnvironmentChange*> left;
     for (const auto& change : changes)
         if (!list.write(change)) left.push_back(&change);
-    // From here on Slurm moves what `list` points to.
+    // From here on, Slurm moves the memory that `list` points to.
     for (const EnvironmentChange* change : left) {
         if (change->value)
             spank_setenv(spank, change->name.c_str(), change->value->c_str(), 1);

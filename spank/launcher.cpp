@@ -27,8 +27,8 @@ extern "C" {
 namespace dp::plugin {
 namespace {
 
-// Ends srun (sbatch, salloc) before it has asked for anything. Not by an error code: Slurm ignores one from a
-// plugin whose line in plugstack.conf says `optional`.
+// Ends srun (sbatch, salloc) before it has asked for anything. An error code would not do: Slurm ignores it
+// from a plugin with `optional` in plugstack.conf.
 [[noreturn]] void refuse(const std::string& why) {
     slurm_error("slurm-dp: %s", why.c_str());
     std::exit(1);
@@ -52,7 +52,7 @@ void leave_step_alone() {
     state().active = false;
 }
 
-// Whether one of srun's own words, before those of the program, is such a one.
+// Whether one of srun's own words, before those of the program, matches.
 bool is_given(bool (*is_such)(std::string_view word), int words_of_program) {
     const Fd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
     std::string text;
@@ -80,8 +80,8 @@ bool environment_asks_for_gres() {
     return false;
 }
 
-// Leaves for the nodes what they need to know of the step's tiles. A process of its own that asked slurmctld
-// while srun asks it for the step would cost more than it saves: all pages of srun are copied on write then.
+// Leaves for the nodes what they need to know about the step's tiles. Asking slurmctld in a separate process
+// while srun waits for the step would cost more than it saves: all of srun's pages would be copied on write.
 Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
     const auto job = gres_of_job(job_id);
     if (!job) return tl::make_unexpected(job.error());
@@ -96,7 +96,7 @@ Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program)
     return {};
 }
 
-// An MPI library's own launcher is no program of the user's: the ranks are its children.
+// An MPI library's own launcher is not the user's program: the ranks are its children.
 bool is_mpi_launcher(std::string_view program) {
     if (size_t slash = program.rfind('/'); slash != std::string_view::npos) program.remove_prefix(slash + 1);
     constexpr std::array<std::string_view, 3> kLaunchers = {"orted", "prted", "hydra_pmi_proxy"};
@@ -105,15 +105,15 @@ bool is_mpi_launcher(std::string_view program) {
     return false;
 }
 
-// Task 0 is on the first node of the step but with --distribution=arbitrary, where the node list is sorted
-// and the tasks follow the host file. srun says the distribution to its tasks, and with them to us; where it
-// does not, we ask (a round trip to slurmctld: 2 ms).
+// Task 0 is on the step's first node, except with --distribution=arbitrary, where the node list is sorted and
+// the tasks follow the host file. srun tells its tasks the distribution, and with them us; if it does not, we
+// ask (a round trip to slurmctld: 2 ms).
 bool rank_zero_is_on_the_first_node() {
     const char* distribution = std::getenv("SLURM_DISTRIBUTION");
     return distribution && *distribution && std::string_view(distribution).rfind("arbitrary", 0) != 0;
 }
 
-// The host of rank 0, asked of the step's layout.
+// The host of rank 0, from the step's layout.
 Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
     slurm_step_id_t id{};
     id.job_id = job_id;
@@ -162,14 +162,15 @@ void launcher_post_options() {
         if (!secret) refuse(secret.error().message);
         s.secret = *secret;
     }
-    // Here and not in local_user_init: from there the environment reaches only one component of a
+    // Set here because from local_user_init the environment reaches only one component of a
     // heterogeneous step.
     set_environment(kSecretVariable, s.secret);
     std::string text;
     for (const auto& [name, value] : settings_to_environment(s.settings))
         text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
     if (s.command_line.any()) text.append(" ").append(kOwnOptions);
-    // Srun will set these itself, later. Of several components the words cannot be told from the programs'.
+    // srun will set these itself, later. With several components, srun's words cannot be told
+    // from the programs'.
     if (s.settings.tiles && (is_set("SLURM_CPU_BIND") || is_set("SLURM_MEM_BIND") ||
                              (s.components > 1 && is_given(binds_tasks, 0))))
         text.append(" ").append(kOwnBinding);

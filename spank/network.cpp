@@ -22,7 +22,7 @@ std::string node_addr_of(const std::string& node) {
     return address;
 }
 
-// The addresses of another node, under its name in the site's fast network where there is one.
+// The addresses of another node, by its name in the site's fast network if there is one.
 Try<std::vector<std::string>> addresses_of(const std::string& node, const std::string& suffix) {
     if (!suffix.empty())
         if (auto fast = resolve(node + suffix))
@@ -58,7 +58,7 @@ Try<std::vector<std::string>> broker_addresses(const State& s) {
     const StepFacts& f = s.facts;
     std::vector<std::string> hosts = {f.rank_zero_host};
     if (f.heterogeneous) {
-        // On one of them; the proof of the secret tells which.
+        // The broker is on one of them; the proof of the secret tells on which.
         auto all = expand_hostlist(f.node_list);
         if (!all) return tl::make_unexpected(all.error());
         hosts = *all;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin in slurmstepd: binds what the node needs before its tasks are forked, tells the daemon what
-// becomes of them, and sees it gone before the last task_exit returns (a helper that is still there when the
-// step's container is emptied costs the step a second).
+// The plugin in slurmstepd: binds the node's sockets before its tasks are forked, tells the daemon what
+// becomes of the tasks, and sees the daemon gone before the last task_exit returns (a process that is still
+// there when the step's container is emptied costs the step a second).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ std::optional<std::string> host_at(const std::string& node_list, size_t place) {
 }
 
 std::string host_name(const StepFacts& facts, const GetVariable& get) {
-    // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
+    // srun sorts the nodes of a heterogeneous step, so a node's number does not lead to it.
     if (!facts.heterogeneous)
         if (auto host = host_at(facts.node_list, facts.node_rank)) return *host;
     if (auto name = get("SLURMD_NODENAME"); name && !name->empty()) return *name;
@@ -48,7 +48,7 @@ std::string host_name(const StepFacts& facts, const GetVariable& get) {
     return name;
 }
 
-// Settings as the launcher put them into kStepVariable: words of NAME=VALUE.
+// Reads the settings that the launcher put into kStepVariable: words NAME=VALUE.
 Settings read_settings(const std::string& text) {
     Fields fields;
     for (std::string_view word : split(text, ' '))
@@ -95,8 +95,8 @@ Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
     if (f.heterogeneous) {
         f.world_size = all_tasks;
         f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
-        // Job id and reserved ports may differ between the components; what they share is the secret, of
-        // whose 256 bits the seed takes 32.
+        // Job id and reserved ports may differ between the components, but they share the secret; the seed
+        // takes 32 of its 256 bits.
         std::from_chars(f.secret.data(), f.secret.data() + std::min<size_t>(8, f.secret.size()),
                         f.port_seed.job_id, 16);
         return f;
@@ -123,7 +123,7 @@ Try<void> prepare(State& s) {
     }
     auto node = prepare_node(s.site.daemon, f.name(), f.user, ports);
     if (!node && f.heterogeneous && f.has_rank_zero()) {
-        // Rank 0 of its component, and perhaps of no more.
+        // It is rank 0 of its component, and perhaps only of that.
         s.broker_failure = node.error().message;
         node = prepare_node(s.site.daemon, f.name(), f.user, {});
     }
@@ -132,7 +132,7 @@ Try<void> prepare(State& s) {
     return {};
 }
 
-// What a call-back needs of the shelf, as long as it runs.
+// What a call-back borrows from the shelf while it runs.
 class Loan {
  public:
     explicit Loan(State& s) : s_(s) {
@@ -147,7 +147,7 @@ class Loan {
     State& s_;
 };
 
-// What a node needs before its tasks are forked; where that cannot be, the reason for task_init.
+// Prepares what a node needs before its tasks are forked; on failure, keeps the reason for task_init.
 void take_up_step(spank_t spank, State& s) {
     EnvironmentList variables = environment_list(spank);
     const GetVariable get = std::cref(variables);
@@ -164,7 +164,7 @@ void take_up_step(spank_t spank, State& s) {
     }
     s.facts = std::move(*facts);
     if (s.facts.heterogeneous) {
-        // srun knows one component; it has judged every other step before it launched it.
+        // srun knows only one component; it has judged every other step before it launched it.
         const Verdict verdict =
             judge_step(s.settings, s.own_options ? s.settings : Settings{}, s.facts.world_size);
         if (verdict.decision == Verdict::refuse) s.failure = verdict.why;
@@ -178,7 +178,7 @@ void take_up_step(spank_t spank, State& s) {
             return s.shelf.abandon();
         }
         s.tiles = std::move(*tiles);
-        // Where it cannot be done, each task says why.
+        // If it fails, each task says why.
         TileFacts any = tile_facts(s, 0, get);
         if (auto shares = share_node(any)) {
             s.tiles->near = near_of_shares(s.tiles->inventory, shares->shares);
@@ -190,7 +190,7 @@ void take_up_step(spank_t spank, State& s) {
     if (prepared) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
-        // As far as it can be known here; where it cannot, each task says why.
+        // As far as it is known here; otherwise each task says why.
         s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0),
                                          s.tiles ? s.tiles->of_tasks() : TilesOfTasks{}, get);
         change_environment(spank, std::move(variables), s.environment.changes());
@@ -201,15 +201,15 @@ void take_up_step(spank_t spank, State& s) {
     s.shelf.abandon();
 }
 
-// On all nodes, by way of slurmctld.
+// Ends the step on all nodes, through slurmctld.
 void end_step(const StepFacts& f) {
     std::this_thread::sleep_for(kLastLineTravels);
     kill_step(f.job_id, f.step_id, SIGKILL);
 }
 
-// Not one of the node's tasks came as far as to start a daemon, because another plugin failed before (a
-// container could not be made), or ours did inside a container. What it said reaches the user; the other
-// nodes need not wait for this one until --dp-timeout.
+// None of the node's tasks got as far as starting a daemon, because another plugin failed before (a container
+// could not be made), or ours failed inside a container. Its own message reaches the user; the other nodes
+// need not wait for this one until --dp-timeout.
 void end_step_without_daemon(const State& s) {
     const StepFacts& f = s.facts;
     if (f.nodes == 1 || f.heterogeneous || s.settings.on_failure == FailureAction::report) return;
@@ -224,7 +224,7 @@ uint64_t root_mount() {
     struct statx mount {};
     if (statx(AT_FDCWD, "/", 0, STATX_MNT_ID, &mount) == 0 && (mount.stx_mask & STATX_MNT_ID))
         return mount.stx_mnt_id;
-    // Before Linux 5.8. It takes twenty times as long.
+    // For Linux before 5.8; takes twenty times as long.
     struct stat mounts {};
     return stat("/proc/self/ns/mnt", &mounts) == 0 ? mounts.st_ino : 0;
 }
@@ -244,7 +244,7 @@ void node_user_init(spank_t spank) {
     if (!s.active) return;
     s.root_mount = root_mount();
     if (!s.failure) take_up_step(spank, s);
-    // Neither task nor prolog nor epilog of a task gets to see them, whatever became of the step.
+    // Neither a task nor its prolog or epilog may see them, whatever became of the step.
     spank_unsetenv(spank, kSecretVariable);
     remove_slots(spank);
     s.environment.find_in(raw_environment(spank));

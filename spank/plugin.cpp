@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every SPANK entry point of slurm-dp: C shims that find the context and forward. No exception passes them,
+// Every SPANK entry point of slurm-dp: C shims that select the context and forward. No exception passes them,
 // and no error leaves a call-back of slurmstepd (one from user_init, say, would drain the node).
 extern "C" {
 #include <slurm/slurm.h>
@@ -32,8 +32,8 @@ void __freeres();  // NOLINT(bugprone-reserved-identifier)
 
 namespace dp::plugin {
 
-// libstdc++ is linked in, and its reserve for exceptions (72 KB) would be lost each time Slurm unloads the
-// plugin. After the destructors of everything else, which may throw.
+// libstdc++ is linked statically, and its exception reserve (72 KB) would leak each time Slurm unloads the
+// plugin. Runs after all other destructors, which may throw.
 [[gnu::destructor(101)]] void free_exception_reserve() {
     __gnu_cxx::__freeres();
 }
@@ -56,7 +56,7 @@ void StepFacts::place_component(uint32_t first_rank, uint32_t node) {
 
 namespace {
 
-// Runs a call-back; what it throws (there is no memory, say) becomes `on_throw`.
+// Runs a call-back; an exception (no memory, say) becomes `on_throw`.
 template <typename Body>
 int guarded(const char* where, int on_throw, Body body) {
     try {
@@ -70,8 +70,8 @@ int guarded(const char* where, int on_throw, Body body) {
     }
 }
 
-// Called for each --dp option, here with srun's own words and in slurmstepd with what srun sent; only the
-// former decide.
+// Called for each --dp option, in srun with the user's words and in slurmstepd with what srun sent; only
+// the former matter.
 int option_given(int index, const char* argument, int remote) {
     return guarded("options", -1, [&] {
         if (remote) return 0;
@@ -83,8 +83,8 @@ int option_given(int index, const char* argument, int remote) {
     });
 }
 
-// Slurm 22.05 hands the options of sbatch and salloc to the sruns inside as if they were given there. We pass
-// them on ourselves (SLURM_DP_*), so that srun can tell an inherited --dp-world=N from its own.
+// Slurm 22.05 passes the options of sbatch and salloc to the sruns inside as if they were given there. We
+// pass them on ourselves (SLURM_DP_*), so that srun can tell an inherited --dp-world=N from its own.
 void forget_inherited_options() {
     for (const OptionSpec& spec : option_specs()) {
         std::string name = std::string("SLURM_SPANK__SLURM_SPANK_OPTION_dp_") + spec.name;
@@ -93,8 +93,8 @@ void forget_inherited_options() {
     }
 }
 
-// Where plugstack.conf has a line of ours twice (an include, and one with settings), Slurm loads the plugin
-// once and calls it for each; the words behind it tell which is meant. The first line holds.
+// If plugstack.conf has two lines of ours (an include, and one with settings), Slurm loads the plugin once
+// and calls it for each; the words after it tell which is meant. The first line holds.
 char** words_of_first_line = nullptr;
 bool is_initialized = false;
 
@@ -140,7 +140,7 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
         is_initialized = true;
         words_of_first_line = argv;
         state().site = read_site({argv, static_cast<size_t>(argc)}, DP_DEFAULT_DAEMON);
-        // The mistake is the admin's, who reads slurmd's log; users need not see it.
+        // The mistake is the administrator's, who reads slurmd's log; users need not see it.
         if (spank_context() == S_CTX_SLURMD)
             for (const auto& mistake : state().site.mistakes) slurm_error("slurm-dp: %s", mistake.c_str());
         switch (spank_context()) {

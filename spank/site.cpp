@@ -8,7 +8,7 @@
 namespace dp::plugin {
 namespace {
 
-// The options for which a site may have a default: those that do not turn on the size of a step.
+// The options for which a site may set a default: those that do not depend on the size of a step.
 bool is_default(std::string_view name) {
     return name == "interface" || name == "on-failure" || name == "store" || name == "timeout" ||
            name == "visible";

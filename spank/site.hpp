@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The site's settings: the words behind the plugin on its line in plugstack.conf.
+// The site's settings: the words after the plugin on its line in plugstack.conf.
 //
 //   required /usr/lib/.../spank_dp.so daemon=/usr/libexec/slurm-dp/dp-rendezvousd timeout=600
 #pragma once
@@ -21,8 +21,7 @@ struct Site {
     std::string tiles_conf = kTilesConf;  // absolute path
     uint32_t dead_after_seconds = 0;      // how long a silent node is waited for; 0: the daemon's default
     Settings defaults;  // weaker than the environment; never turn the plugin on by themselves
-    // A line for each word that is no setting, for slurmd's log. The other words hold all the same: users'
-    // jobs still run.
+    // One line per unknown word, for slurmd's log. The other words still hold, and users' jobs still run.
     std::vector<std::string> mistakes;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In what Slurm's C interface differs from one version to the next: the one file for that in C++.
+// All differences between versions of Slurm's C interface, in one file.
 #pragma once
 
 extern "C" {
@@ -11,7 +11,7 @@ extern "C" {
 
 namespace dp::plugin {
 
-// SIGKILL and the like for every task of the step, on all its nodes.
+// Sends a signal such as SIGKILL to every task of the step, on all its nodes.
 inline int kill_step(uint32_t job_id, uint32_t step_id, uint16_t signal) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
     slurm_step_id_t id{};

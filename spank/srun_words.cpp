@@ -13,7 +13,7 @@ bool begins_with_one_of(std::string_view word, std::span<const std::string_view>
                        [word](std::string_view beginning) { return word.starts_with(beginning); });
 }
 
-// -G, also behind options that take no argument: -lG2.
+// -G, also after options without an argument: -lG2.
 bool is_short_gpus(std::string_view word) {
     constexpr std::string_view kWithoutArgument = "EHOQVXZbhklsuv";
     if (!word.starts_with('-')) return false;
@@ -34,7 +34,7 @@ bool asks_for_gres(std::string_view word) {
 }
 
 bool asks_for_gres(std::string_view variable, std::string_view value) {
-    // Has the CPUs of a task, too.
+    // It may have only the CPUs of a task.
     if (variable == "SLURM_TRES_PER_TASK") return value.find("gres") != std::string_view::npos;
     constexpr std::array<std::string_view, 6> kVariables = {"SLURM_GRES",          "SLURM_GPUS",
                                                             "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET",

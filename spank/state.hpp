@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the plugin remembers between SPANK's call-backs, and where each context's work is. plugin.cpp holds
-// the entry points; launcher.cpp works in srun, sbatch and salloc; node.cpp in slurmstepd; task.cpp in the
+// What the plugin remembers between SPANK's call-backs, and the work of each context. plugin.cpp has the
+// entry points; launcher.cpp works in srun, sbatch and salloc; node.cpp in slurmstepd; task.cpp in the
 // freshly forked task.
 #pragma once
 
@@ -62,11 +62,11 @@ struct State {
     Site site;
     Settings command_line;
 
-    // In srun: how many components of a heterogeneous step have been read, and the step's secret.
+    // In srun: the number of components of a heterogeneous step read so far, and the step's secret.
     uint32_t components = 0;
     std::string secret;
 
-    // In slurmstepd, from init_post_opt and user_init on; copied into every task by fork.
+    // In slurmstepd, from init_post_opt and user_init on; fork copies it into every task.
     bool active = false;
     bool refused = false;  // by the launcher, which has said why: the tasks end without a word
     Settings settings;
@@ -82,7 +82,7 @@ struct State {
     // (slurmd blames the node), so the message waits for task_init, where a failure fails only the step.
     std::optional<std::string> failure;
     bool failure_told = false;  // in a task: another one of the node has told it
-    // The same about the broker's ports, in a heterogeneous step: a failure only where the broker will be.
+    // The same for the broker's ports in a heterogeneous step: a failure only on the node of the broker.
     std::optional<std::string> broker_failure;
     uint32_t forked = 0;
     uint32_t exited = 0;
@@ -95,10 +95,10 @@ State& state();
 // A task's output reaches srun some milliseconds later; if the step is killed first, it is lost.
 inline constexpr std::chrono::milliseconds kLastLineTravels{300};
 
-// Of a task that is about to start; without its CPUs.
+// For a task that is about to start; without its CPUs.
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
 
-// Which mount this process sees as its "/": in a container and in a mount namespace of its own another one.
+// The mount that this process sees as "/": a different one in a container or in a mount namespace of its own.
 uint64_t root_mount();
 
 // ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----

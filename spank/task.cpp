@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin in a task, as the user, between fork and exec: the first local task starts the node's daemon,
-// every task waits for the plan and takes its place in the world. A task that waits here can be cancelled at
-// any time.
+// The plugin in a task, as the user, between fork and exec: the first local task starts the node's
+// daemon; every task waits for the plan and takes its place in the world. A waiting task can be cancelled
+// at any time.
 extern "C" {
 #include <slurm/slurm.h>
 }
@@ -31,10 +31,10 @@ extern "C" {
 namespace dp::plugin {
 namespace {
 
-// The daemon knows better than a task why there is no plan; it gets this much longer to say it.
+// The daemon knows better than a task why there is no plan, so it gets this much longer to say so.
 constexpr std::chrono::seconds kDaemonSpeaksFirst{1};
 
-// slurmctld may be out of reach (a node cut off, munge down): a task that cannot work does not stay for that.
+// slurmctld may be unreachable (a node cut off, munge down): a task that cannot work does not wait for it.
 constexpr unsigned kEndStepSeconds = 3;
 
 Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) {
@@ -76,9 +76,9 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     return c;
 }
 
-// This task's, in `s`; null where there are to be no tiles. What fails is the node's failure, told by its
-// first task; where Slurm has bound each task to tiles of its own, it is this task's, and told by the first
-// that has one: as a rule all have the same.
+// This task's plan, in `s`; null without tiles. A failure is the node's, reported by its first task. If Slurm
+// has bound each task to tiles of its own, it is this task's, reported by the first that has one: usually all
+// have the same.
 const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
     if (!s.tiles || s.failure) return nullptr;
     auto found = find_plan(s, local_rank, get);
@@ -103,12 +103,12 @@ const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable&
     return nullptr;
 }
 
-// Slurm has bound each task to tiles of its own.
+// Whether Slurm has bound each task to tiles of its own.
 bool is_known_to_task_alone(const State& s, const TilePlan& plan) {
     return plan.by_task || !s.tiles->shares;
 }
 
-// For the daemon to show, by local rank; "" where that task will tell it.
+// The tiles for the daemon to show, by local rank; "" if that task will report them.
 std::vector<std::string> shown_tiles(const State& s, const TilePlan* plan) {
     if (!plan) return {};
     std::vector<std::string> shown(s.facts.ranks.size());
@@ -141,8 +141,8 @@ void end_step(const StepFacts& facts) {
     kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
-// Where another plugin (pyxis) has put this task into a container: slurmctld cannot be reached from there,
-// for munge's socket is outside.
+// Whether another plugin (pyxis) has put this task into a container: slurmctld cannot be reached from there,
+// because munge's socket is outside.
 bool in_container(const State& s) {
     return root_mount() != s.root_mount;
 }
@@ -151,8 +151,8 @@ uint32_t number_of(const GetVariable& get, const char* name, uint32_t otherwise)
     return parse_number<uint32_t>(get(name).value_or("")).value_or(otherwise);
 }
 
-// slurmstepd of 24.05 and later catches these, and a task keeps its handlers until the exec, which sets them
-// to the default: a task that waits here would swallow the SIGTERM of scancel and live until KillWait.
+// slurmstepd of 24.05 and later catches these, and a task keeps the handlers until its exec resets them: a
+// waiting task would swallow the SIGTERM of scancel and live until KillWait.
 void end_on_signals() {
     for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
         struct sigaction now {};
@@ -192,7 +192,7 @@ TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
 void task_init(spank_t spank) {
     State& s = state();
     if (!s.active) {
-        // A step that the launcher left alone.
+        // The launcher has left this step alone.
         for (const char* name : kLauncherVariables) spank_unsetenv(spank, name);
         return;
     }
@@ -203,8 +203,8 @@ void task_init(spank_t spank) {
     spank_get_item(spank, S_TASK_ID, &local);
     spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
     Fd said_by_daemon;
-    // One line a node, not one a task. The task ends here and not by an error code, which Slurm ignores where
-    // plugstack.conf says `optional`: the program would run outside of every world.
+    // One line per node, not per task. The task exits here because Slurm ignores an error code with
+    // `optional` in plugstack.conf: the program would run outside of any world.
     auto refuse = [&](const std::string& why) {
         if (local == 0) {
             if (!s.failure_told) slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
@@ -220,20 +220,20 @@ void task_init(spank_t spank) {
         if (fetched && local == 0) fetched = s.shelf.hand_over(s.node);
         if (!fetched) s.failure = fetched.error().message;
     }
-    // It holds the launcher's end, too, which only slurmstepd may hold.
+    // It also holds the launcher's end, which only slurmstepd may hold.
     s.shelf = Shelf();
-    // Made for the first that asks, which in most tasks is nobody.
+    // Made at the first request; most tasks make none.
     std::optional<EnvironmentList> variables;
     const GetVariable inherited = [&](const char* name) {
         if (!variables) variables = environment_list(spank);
         return (*variables)(name);
     };
     if (s.facts.heterogeneous) {
-        // In the environment they count over all components.
+        // In the environment, ranks count over all components.
         const uint32_t in_component = rank;
         rank = number_of(inherited, "SLURM_PROCID", rank);
         s.facts.place_component(rank - in_component, number_of(inherited, "SLURM_NODEID", s.facts.node_rank));
-        // Bound for a rank 0 that was only its component's.
+        // Bound for the rank 0 of a component only.
         if (!s.facts.has_rank_zero())
             drop_broker_ports(s.node);
         else if (s.broker_failure && !s.failure)
@@ -268,7 +268,7 @@ void task_init(spank_t spank) {
     facts.cpus = cpus_of_task(s.facts.cpus_per_task, static_cast<uint32_t>(allowed_cpus().size()),
                               s.facts.cpus, facts.local_world_size);
     if (const auto left = s.environment.fill(raw_environment(spank), facts, *plan)) {
-        // One or two at most, for which a list is not worth its while.
+        // One or two changes at most, for which a list is not worthwhile.
         change_environment(spank, EnvironmentList(nullptr), *left);
     } else {
         const TaskEnvironment environment = task_environment(facts, *plan, before);
@@ -284,7 +284,7 @@ void task_init(spank_t spank) {
             std::fprintf(stderr, "%s\n", model_parallel_line(facts.world_size, facts.sizes).c_str());
         if (!plan->table.empty()) print_table(*plan, facts, dry_run);
     }
-    // Nothing is run: the task ends here, as if its program had ended well.
+    // Nothing is run: the task ends here with success.
     if (dry_run) _exit(0);
 }
 

@@ -166,8 +166,8 @@ Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVar
 }
 
 int open_error(const std::string& file) {
-    // The kernel asks the device cgroup here, too, and nothing is opened. Some devices (a MIG instance's
-    // capability) nobody can write.
+    // The kernel checks the device cgroup here, too, and nothing is opened. Nobody can write to some devices
+    // (a MIG instance's capability).
     struct stat status {};
     const bool read_only = stat(file.c_str(), &status) == 0 && (status.st_mode & 0222) == 0;
     return access(file.c_str(), read_only ? R_OK : R_OK | W_OK) == 0 ? 0 : errno;

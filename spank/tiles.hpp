@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// With --dp-tiles: gathers what plan_tiles (tiles/plan.hpp) decides from.
+// With --dp-tiles: gathers the facts for plan_tiles (tiles/plan.hpp).
 #pragma once
 
 extern "C" {
@@ -23,8 +23,8 @@ namespace dp::plugin {
 
 struct State;
 
-// Something that one of a node's tasks is to do, whichever comes first. Made before they are forked; without
-// memory for it each of them is the first.
+// Something that only one of a node's tasks does, whichever comes first. Made before they are forked; without
+// memory for it, each task acts as the first.
 class OnceANode {
  public:
     static OnceANode shared_by_tasks();
@@ -34,10 +34,10 @@ class OnceANode {
     std::atomic_flag* flag_ = nullptr;  // lives as long as slurmstepd and its tasks
 };
 
-// What Slurm tells a task of how it binds it to GPUs.
+// The variable in which Slurm tells a task its binding to GPUs.
 inline constexpr const char* kGpuBindingVariable = "SLURMD_TRES_BIND";
 
-// What a node knows before its tasks are forked.
+// What a node knows about tiles before its tasks are forked.
 struct NodeTiles {
     TileInventory inventory;
     std::vector<GresUnits> given;  // as in TileFacts
@@ -45,39 +45,39 @@ struct NodeTiles {
     std::string step_units;
     std::string step_names;
     bool says_where = false;  // inventory.says_where()
-    // Where it could be shared out once for all tasks, and the CPUs near each share.
+    // The shares, if they could be computed once for all tasks, and the CPUs near each share.
     std::optional<NodeShares> shares;
     std::vector<std::vector<uint32_t>> near;
-    // And what each of them gets, by local rank, as far as the node can tell; none where it fails for one
-    // (plan_tasks). `settled`: a task cannot differ in more than the variables that were asked for.
+    // Each task's plan, by local rank, as far as the node can tell; empty if it fails for one of them
+    // (plan_tasks). `settled`: a task can differ only in the requested variables.
     std::vector<TilePlan> plans;
     bool settled = false;
     std::vector<std::pair<std::string, std::optional<std::string>>> asked;
 
     TilesOfTasks of_tasks() const;
-    // In a task that had to plan its own, and whether one of the node has said why it cannot.
+    // In a task that had to plan its own; and whether one task of the node has said why it cannot.
     TilePlan own;
     OnceANode failure_told;
 };
 
-// In srun, for its nodes, one question to slurmctld each: what the job was given of their gres
-// (kGresVariable), and what the step has asked for of these (kStepGresVariable; left out, all of it).
+// In srun, for its nodes, one request to slurmctld each: the job's gres (kGresVariable), and what the step
+// has asked for of them (kStepGresVariable; unset: all of it).
 Try<std::string> gres_of_job(uint32_t job_id);
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 
 // In user_init; `shares` and `near` come later.
 Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
 
-// Of one of the node's tasks. `get` reads its environment, without what slurm-dp has put there for the node.
-// In user_init any task is planned as if it might open every device.
+// The facts for one task of the node. `get` reads its environment, without what slurm-dp has set for the
+// node. In user_init, plans as if a task might open every device.
 TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get);
 Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts);
 
-// In user_init, with `shares`: fills in `plans` where it can. 16 tasks would need 20 us each for it. `facts`
+// In user_init, with `shares`: fills in `plans` if possible. In the tasks it would take 20 us each. `facts`
 // are one task's.
 void plan_tasks(NodeTiles& tiles, TileFacts facts);
-// In task_init: that of this task, or null where it has to be planned there. Fails where the task may not
-// open a device. In `s`, where it stays: a task that writes to what all have inherited copies the page.
+// In task_init: this task's plan, or null if it has to be computed there. Fails if the task may not open a
+// device. The plan stays in `s`: a task that wrote to inherited memory would copy the page.
 Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get);
 
 // In task_init: 0, or the errno with which this process could not open the file.

@@ -27,7 +27,7 @@ struct Numbered {
 Numbered numbered(std::string_view host) {
     size_t start = host.size();
     while (start > 0 && host[start - 1] >= '0' && host[start - 1] <= '9') --start;
-    // Numbers that do not fit 64 bits stay part of the name.
+    // Numbers that do not fit into 64 bits stay part of the name.
     if (host.size() - start > 18) start = host.size();
     return {host.substr(0, start), host.substr(start)};
 }
@@ -158,7 +158,7 @@ bool Hostlist::matches(std::span<const Piece> pieces, std::string_view host) {
     if (!host.starts_with(piece.word)) return false;
     host.remove_prefix(piece.word.size());
     if (piece.ranges.empty()) return host.empty();
-    // Digits may follow the bracket, too: "n[1-2]0".
+    // Digits may also follow the bracket: "n[1-2]0".
     for (size_t size = 1; size <= host.size(); ++size) {
         const auto number = parse_number<uint64_t>(host.substr(0, size));
         if (!number) return false;
@@ -183,7 +183,7 @@ std::optional<std::string> Hostlist::common_number(const Piece& a, const Piece& 
             const uint64_t last = std::min(one.last, two.last);
             const size_t digits = std::max(one.digits, two.digits);
             if (one.digits != two.digits) {
-                // "8" is not "08", but from "10" on both are written the same.
+                // "8" is not "08", but from "10" on both look the same.
                 if (digits > kMostDigits) continue;
                 uint64_t smallest = 1;
                 for (size_t i = 1; i < digits; ++i) smallest *= 10;
@@ -208,7 +208,7 @@ std::optional<std::string> Hostlist::common_host(const Name& a, const Name& b) {
     const Piece& two = b.front();
     if (one.ranges.empty()) return matches(b, one.word) ? std::optional(std::string(one.word)) : std::nullopt;
     if (two.ranges.empty()) return matches(a, two.word) ? std::optional(std::string(two.word)) : std::nullopt;
-    // Of both the number is the first in their hosts' names.
+    // In both, the number is the first one in the hosts' names.
     const auto behind = [](const Name& name) { return name.size() == 2 ? name[1].word : std::string_view(); };
     if (one.word != two.word || behind(a) != behind(b)) return std::nullopt;
     const auto number = common_number(one, two);
@@ -217,7 +217,7 @@ std::optional<std::string> Hostlist::common_host(const Name& a, const Name& b) {
 }
 
 std::optional<Hostlist::Shared> Hostlist::shared_host(std::span<const Hostlist> lists) {
-    // So many pairs of ranges are compared while a host would be made and sorted in.
+    // This many pairs of ranges can be compared in the time that it takes to make and sort a host.
     constexpr size_t kPairsAHost = 16;
     size_t ranges = 0;
     size_t hosts = 0;
@@ -275,7 +275,7 @@ Try<std::vector<std::string>> expand_hostlist(std::string_view list) {
 std::string compress_hostlist(std::span<const std::string> hosts) {
     std::string out;
     for (size_t i = 0; i < hosts.size();) {
-        // All hosts from i that share prefix and width belong in one bracket, runs folded inside it.
+        // All hosts from i on with the same prefix and width go into one bracket, which folds runs.
         Numbered head = numbered(hosts[i]);
         std::string body;
         size_t next = i;

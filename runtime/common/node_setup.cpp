@@ -40,7 +40,7 @@ Try<std::string> random_hex(size_t bytes) {
     return out;
 }
 
-// A TCP socket bound to the port on every address, exclusively; errno is set where it fails.
+// A TCP socket bound exclusively to the port on every address; on failure errno is set.
 Fd bind_exclusively(uint16_t port) {
     Fd fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd) {
@@ -75,7 +75,7 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
         Fd fd = bind_exclusively(port);
         if (fd && finish(fd.get())) return BoundPort{std::move(fd), port};
         last_error = errno;
-        // Out of descriptors or memory: no other port will do better.
+        // Out of descriptors or memory: another port will not help.
         if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS)
             break;
     }
@@ -113,8 +113,8 @@ Try<BoundPort> bind_master(const std::vector<uint16_t>& candidates, bool serve) 
 
 Try<void> bind_ports(NodeSetup& node, const PortWishes& ports) {
     const std::vector<uint16_t> order = binding_order(ports.candidates, ports.ephemeral);
-    // A port that the user insists on comes first, for the others may take it; else the broker, whom the
-    // relays then find at their first try.
+    // A port that the user insists on comes first, because the others might take it; else the broker's, which
+    // the relays then find at their first try.
     Try<BoundPort> master;
     if (ports.master) {
         master = bind_master({ports.master}, ports.serve_master);

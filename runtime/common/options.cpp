@@ -7,7 +7,7 @@
 namespace dp {
 namespace {
 
-// What is wrong with a value, in a form to which set_option adds option and value.
+// What is wrong with a value; set_option adds option and value.
 tl::unexpected<Failure> wrong(std::string what_and_remedy) {
     return fail(std::move(what_and_remedy));
 }

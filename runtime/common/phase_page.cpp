@@ -9,7 +9,7 @@
 namespace dp {
 namespace {
 
-// How often a page is read that is being written.
+// How often to retry reading a page that is being written.
 constexpr int kTries = 8;
 
 bool read_at(int fd, void* out, size_t size, size_t offset) {
@@ -36,7 +36,7 @@ void SharedPhasePage::enter(uint64_t phase, int64_t now_ns) {
     const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
     auto& total = total_ns_[before];
     const int64_t spent = now_ns - since_ns_.load(std::memory_order_relaxed);
-    // Each is seen no earlier than the odd number before it.
+    // No store may become visible before the odd number.
     sequence_.store(sequence + 1, std::memory_order_relaxed);
     total.store(total.load(std::memory_order_relaxed) + spent, std::memory_order_release);
     phase_.store(phase, std::memory_order_release);
@@ -44,7 +44,8 @@ void SharedPhasePage::enter(uint64_t phase, int64_t now_ns) {
     sequence_.store(sequence + 2, std::memory_order_release);
 }
 
-// The number before and after it, each by a read of its own: the order within one is the kernel's.
+// Reads the sequence number before and after it, each with a read of its own: the order within one read
+// is the kernel's.
 std::optional<PhasePage> read_phase_page(int fd) {
     for (int i = 0; i < kTries; ++i) {
         PhasePage page;

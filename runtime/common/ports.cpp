@@ -14,8 +14,8 @@
 namespace dp {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): neighbouring jobs
-// and steps start far apart.
+// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): adjacent jobs and
+// steps start far apart.
 uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15ULL;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -35,7 +35,7 @@ std::vector<uint16_t> candidate_ports(const PortSeed& seed) {
         size_t dash = part.find('-');
         auto first = parse_number<uint16_t>(part.substr(0, dash));
         auto last = dash == std::string_view::npos ? first : parse_number<uint16_t>(part.substr(dash + 1));
-        // A list that Slurm did not write is no reason to fail: the computed ports are there.
+        // A malformed list is no reason to fail: there are the computed ports.
         if (!first || !last || *first == 0) continue;
         for (uint32_t port = *first; port <= *last && ports.size() < 2 * kCandidatePorts; ++port)
             add(ports, static_cast<uint16_t>(port));

@@ -29,23 +29,23 @@ struct Handover {
     int to;
 };
 
-// What the two processes between the caller and the daemon share with the caller. They run in its memory,
-// while it waits (CLONE_VM | CLONE_VFORK, as posix_spawn does): copying the page tables of slurmstepd twice
-// would cost each node of a step half a millisecond. So: only async-signal-safe calls, and no signal handler
-// of the caller's may run there.
+// Shared by the caller and the two processes between it and the daemon. These run in the caller's memory
+// while it waits (CLONE_VM | CLONE_VFORK, as posix_spawn does): copying slurmstepd's page tables twice would
+// cost each node of a step half a millisecond. So they make only async-signal-safe calls, and no signal
+// handler of the caller may run there.
 struct Launch {
     int binary;
     int stderr_fd;
     Handover* handovers;
     size_t count;
     char* daemon_stack;  // its upper end
-    // Where there is no daemon: what could not be done, and errno.
+    // On failure: the step that failed, and errno.
     enum class Step { none, fork, descriptors, exec } failed;
     int error;
 };
 constexpr size_t kStackBytes = 64 << 10;
 
-// The sanitizers know the caller's stack and no other.
+// The sanitizers know only the caller's stack.
 #define DP_ON_ANOTHER_STACK __attribute__((no_sanitize("address", "thread", "undefined")))
 
 [[noreturn]] DP_ON_ANOTHER_STACK void give_up(Launch* launch, Launch::Step step) {
@@ -66,7 +66,7 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
 
-    // It will have many connections, and moving descriptors about takes room as well.
+    // The daemon will have many connections, and moving descriptors takes room as well.
     rlimit files{};
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -82,13 +82,13 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     dup2(staged_stderr >= 0 ? staged_stderr : staged_null, 2);
     int last = 2;
     for (size_t i = 0; i < count; ++i) {
-        // A gap (a relay has no broker sockets) is closed, so that no stray descriptor stands for one.
+        // Closes gaps (a relay has no broker sockets), so that no stray descriptor takes their place.
         for (int fd = last + 1; fd < handovers[i].to; ++fd) close(fd);
         if (handovers[i].from < 0 || dup2(handovers[i].from, handovers[i].to) < 0)
             give_up(launch, Launch::Step::descriptors);
         last = handovers[i].to;
     }
-    // The binary stays open just past the others, close-on-exec, for the exec itself.
+    // The binary stays open just after the others, close-on-exec, for the exec itself.
     int exec_fd = last + 1;
     if (staged_binary < 0 || dup2(staged_binary, exec_fd) < 0) give_up(launch, Launch::Step::descriptors);
     fcntl(exec_fd, F_SETFD, FD_CLOEXEC);
@@ -96,16 +96,16 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
 
     static char name[] = "dp-rendezvousd";
     char* argv[] = {name, nullptr};
-    // Nettle would ask the processor for instructions that speed it up, with questions that take longer in a
-    // virtual machine than all its work here.
+    // Otherwise nettle would query the processor's features, which takes longer in a virtual machine than all
+    // its work here.
     static char plain_nettle[] = "NETTLE_FAT_OVERRIDE=none";
     char* envp[] = {plain_nettle, nullptr};
-    // From the descriptor, not the path: the task may see other mounts than the plugin did in user_init.
+    // Executes the descriptor, not the path: the task may see other mounts than the plugin did in user_init.
     syscall(SYS_execveat, exec_fd, "", argv, envp, AT_EMPTY_PATH);
     give_up(launch, Launch::Step::exec);
 }
 
-// The process in between: it ends at once, so that the daemon is nobody's child.
+// The intermediate process: exits at once, so that the daemon is nobody's child.
 DP_ON_ANOTHER_STACK int start_orphan(void* argument) {
     auto* launch = static_cast<Launch*>(argument);
     if (clone(become_daemon, launch->daemon_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument) < 0)

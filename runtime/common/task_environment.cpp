@@ -23,7 +23,7 @@ std::string endpoint(const std::string& address, uint16_t port) {
     return (v6 ? "[" + address + "]" : address) + ":" + text(port);
 }
 
-// What is written without tiles, and the length of DP_INJECTED.
+// The number of changes without tiles, and the length of DP_INJECTED.
 constexpr size_t kMostChanges = 64;
 constexpr size_t kMostInjected = 1200;
 
@@ -38,7 +38,7 @@ class Writer {
                 outer_.emplace(word.substr(0, equals), word.substr(equals + 1));
     }
 
-    // What stands in the environment because the user wanted it; empty counts as missing, as in PyTorch.
+    // The user's own value in the environment; empty counts as missing, as in PyTorch.
     std::optional<std::string> of_user(const char* name) const {
         auto value = get_(name);
         if (!value || value->empty()) return std::nullopt;
@@ -47,16 +47,16 @@ class Writer {
         return value;
     }
 
-    // A name of ours alone (DP_...).
+    // A name that only we use (DP_...).
     void set(const char* name, std::string value) { out_.changes.push_back({name, std::move(value)}); }
 
-    // A name that others read too, whatever stood there.
+    // A name that others read, too; replaces any value.
     void inject(const char* name, const std::string& value) {
         set(name, value);
         injected_.append(injected_.empty() ? "" : " ").append(name).append("=").append(value);
     }
 
-    // The same, but what the user set wins. Yields what the task will see.
+    // The same, but the user's value wins. Returns what the task will see.
     std::string offer(const char* name, const std::string& value) {
         if (auto kept = of_user(name)) {
             out_.kept.emplace_back(name);
@@ -66,7 +66,7 @@ class Writer {
         return value;
     }
 
-    // As offer; where the user's value contradicts the plan, there will be one warning.
+    // Like offer, with one warning if the user's value contradicts the plan.
     std::string offer_world(const char* name, const std::string& value) {
         std::string seen = offer(name, value);
         if (seen != value)
@@ -75,7 +75,7 @@ class Writer {
         return seen;
     }
 
-    // A task's own, which no job-wide value can be right for.
+    // A task's own value, for which no job-wide value can be right.
     void own(const char* name, const std::string& value, bool warn) {
         if (warn && of_user(name))
             same_for_all_ +=
@@ -90,7 +90,7 @@ class Writer {
         if (!is_set(name) && get_(name)) remove(name);
     }
 
-    // An outer step's variable that this one does not set would speak of the wrong step.
+    // An outer step's variable that this one does not set would be about the wrong step.
     TaskEnvironment finish() {
         for (const auto& outer : outer_)
             if (!is_set(outer.first) && get_(outer.first.c_str()) == outer.second)
@@ -142,7 +142,7 @@ Master write_world(Writer& w, const TaskFacts& facts, const TaskWords& words) {
     return seen;
 }
 
-// What torchrun sets for its children, and (PET_) what it reads itself where the tasks are launchers, one a
+// What torchrun sets for its children, and (PET_) what it reads itself if the tasks are launchers, one per
 // node. torch/distributed/run.py, torch/distributed/elastic/agent/server/local_elastic_agent.py.
 void write_torchrun(Writer& w, const TaskFacts& facts, const TaskWords& words, const Master& master) {
     w.own("ROLE_RANK", words[kRank], false);
@@ -151,7 +151,7 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const TaskWords& words, c
     w.offer("TORCHELASTIC_RUN_ID", facts.run);
     w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
     w.offer("TORCHELASTIC_MAX_RESTARTS", text(facts.generation));
-    // Where the user named another master, nobody of ours serves there.
+    // If the user named another master, none of our servers is there.
     const bool served =
         facts.torch_store && master.address == words[kMasterAddr] && master.port == words[kMasterPort];
     w.inject("TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False");
@@ -162,10 +162,10 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const TaskWords& words, c
     w.offer("PET_MASTER_PORT", served ? words[kCoordinatorPort] : master.port);
 }
 
-// JAX and Lightning, which find the rest in Slurm's own variables.
+// For JAX and Lightning, which find the rest in Slurm's own variables.
 void write_slurm_readers(Writer& w, const TaskFacts& facts, const TaskWords& words) {
     w.offer("JAX_COORDINATOR_ADDRESS", words[kCoordinator]);
-    // Slurm sets it only where --ntasks-per-node was given; Lightning will not start without it.
+    // Slurm sets it only with --ntasks-per-node; Lightning does not start without it.
     if (facts.world_size == facts.local_world_size * facts.nodes && facts.world_size > 1)
         w.offer("SLURM_NTASKS_PER_NODE", text(facts.local_world_size));
 }
@@ -178,7 +178,7 @@ void write_node(Writer& w, const TaskFacts& facts, const TaskWords& words) {
     w.offer("GLOO_SOCKET_IFNAME", facts.interface);
 }
 
-// What libdp reads.
+// The variables that libdp reads.
 void write_own(Writer& w, const TaskFacts& facts, const TaskWords& words) {
     w.set("DP_MASTER_ADDR", words[kMasterAddr]);
     w.set("DP_MASTER_PORT", words[kMasterPort]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-gloo: Gloo's rendezvous on the step's store, and the full mesh on top of it, which ends when the step
-// does. The trainer calls it, and so may any program that links Gloo. See dp/gloo.hpp.
+// libdp-gloo: Gloo's rendezvous on the step's store, and a full mesh on top of it, which ends with the step.
+// Used by the trainer and by programs that link Gloo. See dp/gloo.hpp.
 #include "dp/gloo.hpp"
 
 #include <gloo/common/error.h>
@@ -25,7 +25,7 @@ namespace {
 // Once every rank is there, connecting takes milliseconds. This bounds nodes that cannot reach each other.
 constexpr std::chrono::milliseconds kConnectTimeout = std::chrono::seconds(30);
 // A collective waits for the slowest rank, which may be loading data or evaluating alone. A rank that dies is
-// noticed at once through its sockets; this is for a node that falls silent. PyTorch's Gloo waits as long.
+// noticed at once through its sockets; this bounds a node that falls silent. PyTorch's Gloo waits as long.
 constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::minutes(30);
 
 // Gloo's stores report by throwing.
@@ -45,8 +45,8 @@ tl::unexpected<Error> failure(dp_status status, std::string message) {
     return tl::make_unexpected(Error{status, std::move(message)});
 }
 
-// Waits until every member is there. -> a prefix for keys in the store that no other mesh has, also of a
-// group with the same name: meetings are numbered.
+// Waits until every member is there. Returns a prefix for keys in the store that no other mesh has, not even
+// of a group with the same name: collectives are numbered.
 Result<std::string> meet(Context& context, const Group& group, bool is_root, Timeout timeout) {
     std::string number;
     if (is_root) {
@@ -59,7 +59,8 @@ Result<std::string> meet(Context& context, const Group& group, bool is_root, Tim
     return group.name + "/" + std::string(told->begin(), told->end()) + "/";
 }
 
-// One for all meshes of this process: each has a thread that wakes 100 times a second (gloo's tcp/loop.cc).
+// One for all meshes of this process, because each has a thread that wakes 100 times a second
+// (gloo's tcp/loop.cc).
 std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address) {
     static std::mutex mutex;
     static std::map<std::string, std::weak_ptr<::gloo::transport::Device>> devices;
@@ -73,23 +74,23 @@ std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address)
     return made;
 }
 
-// A mesh whose waits end with an error when the step is being ended: Gloo itself would wait for a rank that
-// is stopped or cut off until its own time is over. What wakes it is the end of its connections; they are
-// those that the process has got while it connected. (One that another thread opened at that very moment ends
-// with them, in a step that ends.)
+// A mesh whose waits end with an error when the step is being ended: Gloo itself would wait until its timeout
+// for a rank that is stopped or cut off. Shutting down its connections wakes it; they are those that the
+// process got while it connected. (A connection that another thread opened at that moment ends with them, in
+// a step that ends.)
 class Mesh : public ::gloo::rendezvous::Context {
  public:
     using ::gloo::rendezvous::Context::Context;
     ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
 
-    // To be called once it is connected.
+    // Call it once the mesh is connected.
     void look_for_sockets(const ConnectedSockets& before) {
         sockets_ = added(before, connected_sockets());
         replace_bbr(sockets_);
     }
 
-    // Of the transport, too: it has been given the time for connecting, and waits as long where a collective
-    // says nothing else (all-reduce does not). And of the sockets, for pairs in synchronous mode.
+    // Also the transport's timeout, which was set for connecting and applies if a collective gives none
+    // (all-reduce does not). And the sockets', for pairs in synchronous mode.
     void set_patience(std::chrono::milliseconds patience) {
         setTimeout(patience);
         transportContext_->setTimeout(patience);
@@ -137,8 +138,8 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
                                              group.name + "\", whose mesh it wants");
     const auto rank = members.empty() ? world.rank : static_cast<std::uint32_t>(place - members.begin());
     const auto size = members.empty() ? world.size : static_cast<std::uint32_t>(members.size());
-    // All must be there first: libdp names the ranks that are missing and their hosts, Gloo would only say
-    // "timed out". What they are told meanwhile is where their addresses are to lie in the store.
+    // Waits for all ranks first: libdp names the missing ranks and their hosts, while Gloo would only say
+    // "timed out". The value that they exchange is the place of their addresses in the store.
     const auto place_in_store = meet(context, {"gloo/" + group.name, members}, rank == 0, timeout);
     if (!place_in_store) return tl::make_unexpected(place_in_store.error());
     try {

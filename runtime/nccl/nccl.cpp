@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libdp-nccl: what the ranks must have in common, the unique ids through libdp, then a communicator that is
-// built without ever blocking for good, and ended when a rank has died. The trainer's CUDA module calls it,
-// and so may any program that links NCCL. See dp/nccl.h.
+// libdp-nccl: compares what the ranks must have in common, exchanges the unique ids through libdp, then makes
+// a communicator without ever blocking for good, and aborts it when a rank has died. Used by the trainer's
+// CUDA module and by programs that link NCCL. See dp/nccl.h.
 #include "dp/nccl.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ static_assert(sizeof(ncclUniqueId) == DP_UNIQUE_ID_BYTES);
 
 namespace {
 
-// May be missing where this library meets an older NCCL than it was built with.
+// Missing if this library runs with an older NCCL than it was built with.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
 #pragma weak ncclCommRevoke
 #endif
@@ -38,11 +38,11 @@ using dp::current_device;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Once every rank has the id, all of them are there: building the rings takes seconds even between many
-// nodes. This bounds nodes whose NCCL networks do not reach each other, where nobody gave a time.
+// Once every rank has the id, all of them are there, and building the rings takes seconds even between many
+// nodes. This bounds nodes whose NCCL networks do not reach each other, if no timeout was given.
 constexpr milliseconds kInitTimeout = std::chrono::minutes(2);
 
-// Several roots for a large communicator: since NCCL 2.23.
+// Several roots for a large communicator exist since NCCL 2.23.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
 constexpr bool kScalable = true;
 #else
@@ -67,7 +67,7 @@ int make_id(void*, uint8_t id[DP_UNIQUE_ID_BYTES]) {
 
 dp_status backend(dp_status status, const std::string& what, ncclResult_t result, ncclComm_t comm) {
     std::string message = what + ": " + ncclGetErrorString(result);
-    // NCCL's own words about the last failure; often the only useful ones ("Duplicate GPU detected").
+    // NCCL's own message about the last failure; often the only useful one ("Duplicate GPU detected").
     if (const char* last = ncclGetLastError(comm); last != nullptr && *last != '\0')
         message += ": " + std::string(last);
     message.erase(std::remove(message.begin(), message.end(), '\n'), message.end());
@@ -82,14 +82,14 @@ int place_of(const dp_world& world, const dp_group* group) {
     return place == end ? -1 : static_cast<int>(place - group->members);
 }
 
-// Ends what runs on the communicator, so that kernels that wait for a dead peer return; it stays the caller's
-// to abort. Before NCCL 2.28.7 there was no such thing: aborting it would free it under the caller's hands,
-// and the end of the process has to do.
+// Aborts what runs on the communicator, so that kernels that wait for a dead peer return; the caller still
+// has to abort it. NCCL before 2.28.7 has no such function: aborting would free it under the caller's hands,
+// so the process has to end instead.
 void revoke(ncclComm_t comm) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
     if (ncclCommRevoke == nullptr) return;  // the library that was found is older than the header
     ncclResult_t state = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
-    // It goes on in the background. How long it may take is AbortGuard's to say.
+    // It continues in the background; AbortGuard limits the time.
     while (state == ncclSuccess || state == ncclInProgress) {
         if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress) break;
         std::this_thread::sleep_for(milliseconds(1));
@@ -99,7 +99,7 @@ void revoke(ncclComm_t comm) {
 #endif
 }
 
-// NCCL's own end may wait for what never comes (a device that hangs).
+// NCCL's own abort may wait for ever (a device that hangs).
 constexpr milliseconds kAbortPatience = std::chrono::seconds(10);
 
 [[noreturn]] void give_up(uint32_t rank) {
@@ -109,7 +109,7 @@ constexpr milliseconds kAbortPatience = std::chrono::seconds(10);
     _exit(EXIT_FAILURE);
 }
 
-// A communicator, from its first moment on: ended when the step is.
+// A communicator, from its creation on: aborted when the step ends.
 class Watched {
  public:
     Watched(dp_context* context, uint32_t rank) : context_(context), rank_(rank) {}
@@ -125,13 +125,13 @@ class Watched {
         return status;
     }
 
-    // Why the step is being ended; "" while it is not.
+    // Why the step is being ended; "" if it is not.
     std::string ended() {
         std::lock_guard lock(mutex_);
         return ended_;
     }
 
-    // The communicator stands: from now on it is ended by libdp's thread.
+    // The communicator is ready: from now on libdp's thread aborts it.
     void stands(ncclComm_t comm) {
         std::lock_guard lock(mutex_);
         guard_ = std::make_unique<AbortGuard>([comm] { revoke(comm); }, [rank = rank_] { give_up(rank); },
@@ -139,7 +139,7 @@ class Watched {
         if (!ended_.empty()) guard_->fire();
     }
 
-    // → whether it was left alone.
+    // Returns whether it was left alone.
     bool release() {
         dp_forget_event(context_, watch_);
         watching_ = false;
@@ -157,7 +157,7 @@ class Watched {
 
     static void on_event(void* self, const dp_event* event) {
         auto& watched = *static_cast<Watched*>(self);
-        // Where ranks die and the others go on, it is theirs to say with whom.
+        // If ranks die and the others continue, these decide with whom.
         if (event->kind == DP_EVENT_DEATHS) return;
         std::lock_guard lock(watched.mutex_);
         watched.ended_ = event->reason;
@@ -165,7 +165,7 @@ class Watched {
     }
 };
 
-// The communicators that stand.
+// The communicators that are ready.
 std::mutex standing_mutex;
 std::map<ncclComm_t, std::unique_ptr<Watched>>& standing() {
     // Never freed: a call-back may outlive static objects.
@@ -185,12 +185,12 @@ std::string nccl_version() {
            std::to_string(version % 100);
 }
 
-// What NCCL would hang over, or complain of less clearly.
+// Compares what would make NCCL hang, or complain less clearly.
 dp_status preflight(dp_context* context, const dp_group* group, const dp_world& world, int64_t timeout_ms) {
     if (environment("DP_PREFLIGHT") == "off") return dp_barrier(context, group, timeout_ms);
     const std::string version = nccl_version();
     std::string device = current_device();
-    // Whoever gives each rank a host of its own wants to share devices (NCCL_HOSTID).
+    // A user who gives each rank a host of its own wants to share devices (NCCL_HOSTID).
     if (!environment("NCCL_HOSTID").empty()) device.clear();
     if (!device.empty()) device = "node rank " + std::to_string(world.node_rank) + ", device " + device;
     const std::string interface = environment("NCCL_SOCKET_IFNAME");
@@ -205,7 +205,8 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
         {"device", or_none(device), DP_DISTINCT,
          "give each rank a device of its own: cudaSetDevice(LOCAL_RANK), and as many ranks a node as it has "
          "devices"},
-        // With --dp-interface the plugin chose it, and a network may have another name on each node.
+        // With --dp-interface the plugin chose it, and the network's interface may have another name
+        // on each node.
         {"NCCL_SOCKET_IFNAME", environment("DP_INTERFACE").empty() ? or_unset(interface) : nullptr, DP_SAME,
          "set it the same on all nodes, or let --dp-interface choose the network (DP_PREFLIGHT=off: do not "
          "compare)"},
@@ -247,7 +248,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
     const int size =
         static_cast<int>(group == nullptr || group->members == nullptr ? world.size : group->count);
 
-    // A rank that is missing is named here, by libdp.
+    // libdp names missing ranks here.
     if (dp_status s = preflight(context, group, world, timeout_ms); s != DP_OK) return s;
     const auto left = [&]() -> int64_t {
         if (timeout_ms < 0) return timeout_ms;

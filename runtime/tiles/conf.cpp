@@ -16,10 +16,10 @@ namespace {
 constexpr std::array<std::string_view, 9> kKeys = {
     "nodes", "vendor", "devices", "tiles-per-device", "gres", "tiles-per-unit", "numa", "cpus", "files"};
 
-// NAME=VALUE, of one line.
+// The words NAME=VALUE of one line.
 class Words {
  public:
-    // False where the name is there already.
+    // False if the name is there already.
     bool add(std::string_view name, std::string_view value) {
         if (find(name)) return false;
         words_.emplace_back(name, value);
@@ -61,7 +61,7 @@ std::string_view value_of(const Words& words, std::string_view name) {
     return words.find(name).value_or("");
 }
 
-// A number from 1 to kMaxTiles; `otherwise` where the word is not there and 0 is not given for it.
+// A number from 1 to kMaxTiles; `otherwise` if the word is missing and `otherwise` is not 0.
 Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t otherwise) {
     const bool given = words.find(name).has_value();
     if (!given && otherwise > 0) return otherwise;
@@ -73,7 +73,7 @@ Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t othe
 }
 
 Try<std::vector<uint32_t>> read_cpus(std::string_view list) {
-    // The same form as a bracket of a node list.
+    // The form is that of a bracket in a node list.
     auto texts = expand_hostlist("[" + std::string(list) + "]");
     if (!texts || list.empty())
         return fail("cpus: \"" + printable(list, 60) + "\" is no list of CPUs, such as 0-15,32-47");
@@ -165,7 +165,7 @@ Try<TileInventory> read_inventory(const Words& words) {
     if (layout.tiles % layout.tiles_per_unit != 0)
         return fail("a node's " + plural(layout.tiles, "tile") + " do not make whole units of gres " +
                     layout.gres + " with " + plural(layout.tiles_per_unit, "tile") + " each");
-    // Slurm's own variables then name units of which the program sees nothing.
+    // Slurm's own variables then name units that the program does not see.
     if (layout.gres == "gpu" && layout.tiles_per_unit != layout.tiles_per_device &&
         inventory.vendor != &kIntel)
         return fail("a unit of gres gpu is one device of " + std::string(inventory.vendor->name) +

@@ -8,7 +8,7 @@
 namespace dp {
 namespace {
 
-// The local ranks that a CPU is near.
+// The local ranks to which a CPU is near.
 std::vector<uint32_t> ranks_near(uint32_t cpu, const std::vector<Cpus>& near) {
     std::vector<uint32_t> ranks;
     for (uint32_t rank = 0; rank < near.size(); ++rank)
@@ -25,7 +25,7 @@ Cpus cpus_of_rank(const CpuFacts& facts) {
                           std::back_inserter(mine));
     if (!facts.shared) return mine;
 
-    // What is near the same ranks is divided among them. A rank whose tiles are near two NUMA nodes has its
+    // CPUs near the same ranks are divided among them. A rank whose tiles are near two NUMA nodes gets its
     // part of each.
     std::map<std::vector<uint32_t>, std::map<uint32_t, Cpus>> by_ranks_and_core;
     for (uint32_t cpu : mine)

@@ -16,7 +16,7 @@ tl::unexpected<Failure> malformed(std::string_view part, const std::string& why)
         Failure{"Slurm says of this node's gres \"" + printable(part) + "\", where " + why});
 }
 
-// "0,2-5": ascending, none twice.
+// "0,2-5" -> ascending, without repetition.
 Try<std::vector<uint32_t>> parse_indices(std::string_view list, std::string_view part) {
     std::vector<uint32_t> out;
     if (list.empty() || list == kNoIndices) return out;
@@ -69,7 +69,7 @@ Try<GresUnits> parse_units(std::string_view part) {
         units->indices = std::move(*indices);
         return units;
     }
-    // Of each unit that several jobs share (shard, mps), how much: "1/4,0/4".
+    // For units that several jobs share (shard, mps), how much of each: "1/4,0/4".
     if (inside.find('/') != std::string_view::npos &&
         inside.find_first_not_of("0123456789/,") == std::string_view::npos)
         return parse_name(name, true, part);
@@ -96,7 +96,7 @@ Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text) {
     std::vector<GresUnits> given;
     size_t indices = 0;
     while (!text.empty()) {
-        // A comma inside of the bracket belongs to the indices.
+        // A comma inside the parentheses belongs to the indices.
         const size_t close = text.find(')');
         const size_t end = close == std::string_view::npos ? text.size() : close + 1;
         auto units = parse_units(text.substr(0, end));

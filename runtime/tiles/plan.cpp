@@ -14,7 +14,7 @@
 namespace dp {
 namespace {
 
-// The units of a step on this node and what it calls them.
+// The units of a step on this node and the step's names for them.
 struct Owned {
     std::vector<uint32_t> units;
     UnitNames names;
@@ -36,7 +36,7 @@ UnitNames pair_names(const std::vector<uint32_t>& units, const std::string& name
     return out;
 }
 
-// Which of the units' devices the task may open, as far as their files are known.
+// The units whose devices the task may open, as far as their files are known.
 struct Access {
     std::vector<uint32_t> open;    // units
     std::vector<uint32_t> closed;  // by the device cgroup
@@ -55,7 +55,7 @@ Access look_at(const TileFacts& facts, const std::vector<uint32_t>& units) {
     return access;
 }
 
-// What Slurm says, checked against the node's inventory, as units.
+// The units that Slurm gave, checked against the node's inventory.
 Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const TileLayout& layout) {
     auto tiles = owned_tiles(given, layout);
     if (!tiles) return tl::make_unexpected(tiles.error());
@@ -78,7 +78,7 @@ std::string_view binding_of_gpus(const TileFacts& facts) {
         if (part.starts_with(kGres)) part.remove_prefix(kGres.size());
         if (!part.starts_with(kGpu)) continue;
         part.remove_prefix(kGpu.size());
-        // In front of it may stand how talkative Slurm is to be.
+        // It may be preceded by Slurm's verbosity.
         for (std::string_view word : {"verbose,", "v,"})
             if (part.starts_with(word)) part.remove_prefix(word.size());
         return part;
@@ -86,8 +86,9 @@ std::string_view binding_of_gpus(const TileFacts& facts) {
     return {};
 }
 
-// How many units Slurm gives each task where no two tasks have the same as long as there are enough for all:
-// where they run out, it binds a task to the step's first. nullopt: nobody can be sure. `seen`: this task's.
+// The number of units that Slurm gives each task if no two tasks share any as long as there are enough
+// for all: when they run out, it binds a task to the step's first. nullopt: nobody can be sure.
+// `seen`: this task's.
 std::optional<uint64_t> units_of_each(std::string_view binding, uint64_t seen) {
     constexpr std::string_view kPerTask = "per_task:";
     if (binding.empty()) return seen;
@@ -101,8 +102,8 @@ bool gives_each_its_own(std::string_view binding, uint64_t seen, size_t tasks, s
     return each && std::max(*each, seen) <= units_of_step / std::max<size_t>(1, tasks);
 }
 
-// Slurm has bound this task to some of the step's units. In a device cgroup it finds just these, counted from
-// 0; without, Slurm names them by their number on the node.
+// If Slurm has bound this task to some of the step's units: in a device cgroup the task finds only these,
+// counted from 0; otherwise Slurm names them by their number on the node.
 Try<Owned> owned_by_task(const TileFacts& facts, const std::vector<uint32_t>& of_step) {
     Owned owned{{}, {}, true};
     const size_t count = split(facts.task_names, ',').size();
@@ -176,7 +177,7 @@ Try<Owned> owned_units(const TileFacts& facts) {
     return owned;
 }
 
-// Of each rank the first tile, then of each the second, ...: LOCAL_RANK is the number of one of its own.
+// Each rank's first tile, then each rank's second, ...: number LOCAL_RANK is one of the rank's own.
 Tiles in_rank_order(const std::vector<Tiles>& shares) {
     Tiles order;
     if (!shares.empty()) order.reserve(shares.size() * shares.front().size());
@@ -185,7 +186,7 @@ Tiles in_rank_order(const std::vector<Tiles>& shares) {
     return order;
 }
 
-// Those of which a file is known, each once.
+// The devices with a known file, each once.
 std::vector<NodeShares::Device> devices_to_open(const TileFacts& facts, const std::vector<Tiles>& shares,
                                                 bool by_task) {
     std::vector<NodeShares::Device> devices;
@@ -227,7 +228,7 @@ std::vector<TaskVariable> variables_of(const TileView& view) {
 bool is_bound_by_slurm(const TileFacts& facts) {
     if (facts.inventory->layout.gres != "gpu") return false;
     const std::string_view binding = binding_of_gpus(facts);
-    // Then Slurm takes the names away from the task, which may open what the step may.
+    // Then Slurm removes the names from the task, which may open what the step may.
     if (binding == kNoBinding) return false;
     return !binding.empty() || facts.task_names != facts.step_names;
 }

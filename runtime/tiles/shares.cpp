@@ -33,7 +33,8 @@ std::vector<Device> devices_of(const Tiles& owned, uint32_t tiles_per_device) {
     return devices;
 }
 
-// From the first device that has enough of them free; else from those that have most, so that it needs few.
+// Takes tiles from the first device that has enough free; else from those with the most, so that
+// it needs few.
 Tiles take_from(std::vector<Device>& devices, size_t count) {
     for (Device& device : devices)
         if (device.free.size() >= count) return device.take(count);

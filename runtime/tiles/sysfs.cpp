@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
 
 Try<std::optional<std::string>> read_text(const std::string& path, size_t longest,
                                           std::string_view too_long) {
-    // Not to wait for a writer where somebody has put a pipe there.
+    // O_NONBLOCK: must not wait for a writer if somebody put a pipe there.
     const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file && errno == ENOENT) return std::nullopt;
     if (!file) return fail("cannot read " + path + ": " + errno_text(errno));
@@ -122,8 +122,8 @@ std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node) {
     return read_cpu_list(folder_of_numa(root) + "/node" + std::to_string(node) + "/cpulist");
 }
 
-// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 where the platform does not say;
-// local_cpulist then is all CPUs.
+// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 if the platform does not say;
+// local_cpulist is then all CPUs.
 Try<Surroundings> surroundings_of(const std::string& root, const std::string& pci_address) {
     const std::string folder = root + "/sys/bus/pci/devices/" + pci_address;
     const auto node = read_word(folder + "/numa_node");

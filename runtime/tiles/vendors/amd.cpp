@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AMD's GPUs and their partitions (each XCD is a device in CPX mode). ROCR_VISIBLE_DEVICES is what the
-// runtime shows at all; HIP_VISIBLE_DEVICES counts among those: "GPU isolation techniques" of ROCm's
-// documentation.
+// AMD's GPUs and their partitions (each XCD is a device in CPX mode). ROCR_VISIBLE_DEVICES selects
+// what the runtime shows at all; HIP_VISIBLE_DEVICES counts among those: "GPU isolation techniques"
+// of ROCm's documentation.
 //
-// Found in the topology of the driver for computing (KFD), which has a node for each partition, in the order
-// of their PCI addresses, as Slurm's AutoDetect=rsmi counts them (src/plugins/gpu/rsmi/gpu_rsmi.c).
+// Detected in the topology of the compute driver (KFD), which has a node per partition, in the order of their
+// PCI addresses, as Slurm's AutoDetect=rsmi counts them (src/plugins/gpu/rsmi/gpu_rsmi.c).
 #include <algorithm>
 #include <cstdio>
 #include <tuple>
@@ -22,7 +22,7 @@ VendorVariables variables(const TileView& view) {
     std::vector<std::string> among;
     VendorVariables out = visible_devices(view, names);
     for (size_t i = 0; i < names.size(); ++i) among.push_back(std::to_string(i));
-    // HIP reads CUDA_VISIBLE_DEVICES, too, where its own is missing, and Slurm may have set that one.
+    // HIP also reads CUDA_VISIBLE_DEVICES if its own variable is missing, and Slurm may have set it.
     out.variables = {{"ROCR_VISIBLE_DEVICES", join(names), TaskVariable::Whose::slurm},
                      {"HIP_VISIBLE_DEVICES", join(among)}};
     return out;
@@ -36,7 +36,7 @@ struct Gpu {
 };
 
 // `location` is bus<<8 | device<<3 | function. Linux puts a partition's number into the function
-// (kfd_topology_add_device of drivers/gpu/drm/amd/amdkfd/kfd_topology.c), where the bus knows 0 alone.
+// (kfd_topology_add_device of drivers/gpu/drm/amd/amdkfd/kfd_topology.c), although the bus only knows 0.
 std::string pci_address(uint32_t domain, uint32_t location, uint32_t function) {
     char text[32];
     std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", domain, location >> 8 & 0xff, location >> 3 & 0x1f,
@@ -50,7 +50,7 @@ Try<Surroundings> surroundings_of_gpu(const std::string& root, const Gpu& gpu) {
     return surroundings_of(root, pci_address(gpu.domain, gpu.location, 0));
 }
 
-// nullopt where the node is a processor. `node` is its folder.
+// nullopt if the node is a processor. `node` is its folder.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder, uint32_t node) {
     const auto text = read_text(folder + "/properties");
     // If a device cgroup keeps the process from a GPU, it cannot read where that is

@@ -4,8 +4,8 @@
 // under FLAT (the default) and COMBINED ("0,1"), devices and their stacks under COMPOSITE ("0.0,0.1"): Level
 // Zero's specification, "Environment Variables". So the two are always set together.
 //
-// Found in /sys, in the order of their PCI addresses, as Slurm's AutoDetect=oneapi counts them: src/plugins/
-// gpu/oneapi/gpu_oneapi.c asks for COMPOSITE and ZE_ENABLE_PCI_ID_DEVICE_ORDER.
+// Detected in /sys, in the order of their PCI addresses, as Slurm's AutoDetect=oneapi counts them:
+// src/plugins/gpu/oneapi/gpu_oneapi.c asks for COMPOSITE and ZE_ENABLE_PCI_ID_DEVICE_ORDER.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -19,10 +19,10 @@ VendorVariables variables(const TileView& view) {
     const std::string asked = view.get("ZE_FLAT_DEVICE_HIERARCHY").value_or("");
     const bool composite = asked == "COMPOSITE";
     const uint32_t per_device = view.inventory.layout.tiles_per_device;
-    // Level Zero lists devices in an order of its own (here that of PCI), whatever the mask's.
+    // Level Zero lists devices in its own order (here PCI's), whatever the mask's.
     std::vector<uint32_t> numbers;
-    // So of the other ranks' tiles one each is shown: number LOCAL_RANK is then one of its own, as long as
-    // the shares lie in the order of the ranks.
+    // So it shows one tile of each other rank: number LOCAL_RANK is then one of this rank's own, as long as
+    // the shares are in the order of the ranks.
     for (uint32_t tile : view.firsts) numbers.push_back(view.number_in_task(tile));
     for (uint32_t tile : view.own) numbers.push_back(view.number_in_task(tile));
     std::sort(numbers.begin(), numbers.end());
@@ -50,16 +50,15 @@ struct Gpu {
     TileDevice device;
 };
 
-// A GPU for computing shows itself as a display or 3D controller without a screen (classes 0380 and 0302 of
-// pci.ids); one that is part of a processor is 0300, but 0380 as well where another card has the screen, and
-// always 00:02.0.
+// A compute GPU appears as a display or 3D controller without a screen (classes 0380 and 0302 of pci.ids).
+// One that is part of a processor is 0300, or 0380 if another card has the screen, and always at 00:02.0.
 bool is_for_computing(std::string_view pci_class, std::string_view address) {
     return (pci_class.starts_with("0x0380") || pci_class.starts_with("0x0302")) && address != "0000:00:02.0";
 }
 
-// Stacks. The driver xe has a folder for each, and in it its GTs, of which one may be for media only:
-// "device/ tile#/gt#", xe_gt_freq.c of Linux. i915 has a GT for each: "gt/gt0", intel_gt_sysfs.c. An i915 of
-// before 5.18 has no such folder, and knows no second stack.
+// Counts stacks. The xe driver has a folder for each, which contains its GTs, of which one may be for media
+// only: "device/ tile#/gt#", xe_gt_freq.c of Linux. i915 has a GT for each: "gt/gt0", intel_gt_sysfs.c. i915
+// before 5.18 has no such folder and does not know a second stack.
 Try<uint32_t> count_tiles(const std::string& card) {
     const auto tiles = list_numbered(card + "/device", "tile");
     if (!tiles) return tl::make_unexpected(tiles.error());
@@ -69,7 +68,7 @@ Try<uint32_t> count_tiles(const std::string& card) {
     return static_cast<uint32_t>(std::max<size_t>(1, gts->size()));
 }
 
-// nullopt where the card is another one.
+// nullopt if it is another kind of card.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& card) {
     const auto vendor = read_word(card + "/device/vendor");
     if (!vendor) return tl::make_unexpected(vendor.error());

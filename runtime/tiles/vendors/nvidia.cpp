@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NVIDIA's GPUs and their MIG instances. CUDA_VISIBLE_DEVICES lists devices, or UUIDs of instances, of which
-// a process can use one alone: CUDA C++ Programming Guide, "CUDA Environment Variables"; MIG User Guide,
+// a process can use only one: CUDA C++ Programming Guide, "CUDA Environment Variables"; MIG User Guide,
 // "CUDA Visible Devices".
 //
-// Found in /proc, without NVIDIA's library. The order is that of the device files, as of Slurm's
-// AutoDetect=nvidia and of File=/dev/nvidia[0-7] in gres.conf. AutoDetect=nvml counts whole GPUs by their PCI
-// addresses instead (_sort_gpu_by_links_order of Slurm's src/plugins/gres/gpu/gres_gpu.c); a site where that
-// is another order writes files= into tiles.conf.
+// Detected in /proc, without NVIDIA's library. The order is that of the device files, as in Slurm's
+// AutoDetect=nvidia and File=/dev/nvidia[0-7] in gres.conf. AutoDetect=nvml counts whole GPUs by their PCI
+// addresses instead (_sort_gpu_by_links_order of Slurm's src/plugins/gres/gpu/gres_gpu.c); if that is another
+// order, the site writes files= into tiles.conf.
 #include "tiles/vendors/nvidia.hpp"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct Gpu {
     Surroundings near;
 };
 
-// nullopt for one that the driver leaves alone. Source: nv_procfs_read_gpu_info of NVIDIA's
+// nullopt for a GPU that the driver does not use. Source: nv_procfs_read_gpu_info of NVIDIA's
 // open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder) {
     const std::string path = root + "/proc/driver/nvidia/gpus/" + folder + "/information";
@@ -62,8 +62,8 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& fol
     return Gpu{*minor, printable(value_behind(information, "Model:").value_or(""), 80), std::move(*near)};
 }
 
-// What can be used of a GPU's MIG instances are the compute instances; the folders are those of the instances
-// that there are. Source: MIG User Guide, "Device Nodes and Capabilities".
+// The usable part of MIG is the compute instances; the folders are those of the existing instances. Source:
+// MIG User Guide, "Device Nodes and Capabilities".
 Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& gpu) {
     std::vector<TileDevice> found;
     const std::string folder =
@@ -83,9 +83,9 @@ Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& 
     return found;
 }
 
-// Slurm hands out MIG instances in place of their GPU, as units of gres gpu; a GPU in MIG mode that has none
-// stays a unit (_get_system_gpu_list_nvml of Slurm's src/plugins/gpu/nvml/gpu_nvml.c). Instances come behind
-// all whole GPUs, since they have no links, and in the order of their files: /dev/nvidia0,
+// Slurm hands out MIG instances instead of their GPU, as units of gres gpu; a GPU in MIG mode without
+// instances stays a unit (_get_system_gpu_list_nvml of Slurm's src/plugins/gpu/nvml/gpu_nvml.c). Instances
+// come after all whole GPUs, because they have no links, and in the order of their files: /dev/nvidia0,
 // /dev/nvidia-caps/nvidia-cap12, ... (_merge_system_gres_conf of gres_gpu.c). The numbers of the latter rise
 // with gi and ci.
 Try<std::optional<TileInventory>> detect(const std::string& root) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SambaNova's RDUs. SF_RNT_TILE_AFFINITY is a hexadecimal mask, one bit a tile, through all RDUs of the node.
+// SambaNova's RDUs. SF_RNT_TILE_AFFINITY is a hexadecimal mask with one bit per tile, through all RDUs
+// of the node.
 #include "tiles/vendor.hpp"
 
 namespace dp {
