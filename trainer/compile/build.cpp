@@ -12,8 +12,8 @@
 namespace dp::trainer {
 namespace {
 
-// In a segment of notes: each is three words (length of the name, length of the text, type), the name and the
-// text, both filled up to whole words.
+// Finds it in a segment of notes: each has three words (length of the name, length of the text, type), the
+// name and the text, both padded to whole words.
 std::string build_id_in(const char* at, std::size_t bytes) {
     const auto filled = [](std::size_t length) { return (length + 3) / 4 * 4; };
     ElfW(Nhdr) note;
@@ -34,7 +34,7 @@ std::string build_id_in(const char* at, std::size_t bytes) {
     return "";
 }
 
-// Of the first object that the dynamic linker lists: the program itself.
+// For the first object that the dynamic linker lists: the program itself.
 int look(dl_phdr_info* object, std::size_t, void* found) {
     for (int i = 0; i < object->dlpi_phnum; ++i) {
         const auto& segment = object->dlpi_phdr[i];

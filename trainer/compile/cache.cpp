@@ -26,7 +26,7 @@ constexpr const char* kEnding = ".cache";
 constexpr const char* kUnfinished = ".part";
 constexpr auto kAbandoned = std::chrono::hours(24);
 constexpr std::int64_t kInUse = 3600;  // seconds
-// Not each time: thousands of ranks may start at once in one shared home.
+// Not every use is noted: thousands of ranks may start at once in one shared home.
 constexpr std::int64_t kNoteworthy = 600;
 
 std::int64_t random_number() {
@@ -34,7 +34,7 @@ std::int64_t random_number() {
     return static_cast<std::int64_t>((std::uint64_t{device()} << 32 | device()) >> 1);
 }
 
-// A name in the directory that no other writer has, on whichever node.
+// A name in the directory that no other writer uses, on any node.
 fs::path unfinished_file(const fs::path& directory) {
     return directory / fmt::format(".{:016x}{}", random_number(), kUnfinished);
 }
@@ -44,7 +44,7 @@ Error cannot_write(const fs::path& directory, const std::string& why) {
             fmt::format("--cache-dir {}: {}; give a directory that can be written", directory.string(), why)};
 }
 
-// Calls look(file) for each file there; none where the directory cannot be read.
+// Calls look(file) for each file there; for none if the directory cannot be read.
 template <typename Look>
 void for_each_file(const fs::path& directory, Look look) {
     std::error_code error;
@@ -78,7 +78,7 @@ std::int64_t bytes_of(const std::vector<Stored>& entries) {
                            [](std::int64_t sum, const Stored& one) { return sum + one.bytes; });
 }
 
-// Where this user may not write to it, it stays as it is.
+// If this user may not write to it, it stays as it is.
 void note_use(const fs::path& file) {
     const auto stored = stored_in(file);
     if (stored && std::time(nullptr) - stored->used >= kNoteworthy)

@@ -48,7 +48,7 @@ Result<Dataset> Compiled::load() {
     const auto entry = find(data_key_, data_part_);
     if (!entry) return dp::trainer::load(request_);
     auto data = read_data(*entry, request_);
-    // Of text it is not the entry's doing; but then the same is said here.
+    // For text a failure is not the entry's fault, but the caller then reports the same.
     if (data || request_.set == DataSet::tokens) return data;
     data_part_ = {std::nullopt, data.error().message};
     return dp::trainer::load(request_);

@@ -36,12 +36,12 @@ std::int64_t next_page(std::int64_t at) {
     return (at + kPage - 1) / kPage * kPage;
 }
 
-// Against damage, not against people; and several times as fast as reading the numbers.
+// Against damage, not attackers; and several times as fast as reading the numbers.
 std::uint64_t checksum_of(const void* bytes, std::size_t count) {
     return crc32_z(0, static_cast<const Bytef*>(bytes), count);
 }
 
-// Why not, or nothing.
+// Reads exactly `count` bytes, or says why not.
 Result<void> read_at(int fd, std::int64_t at, void* to, std::size_t count) {
     auto* next = static_cast<char*>(to);
     while (count > 0) {

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// For what a run may be told to do besides, and the plan does not know of: logs, for instance.
+// An allowance for what a run may do besides and the plan does not know of: logs, for instance.
 constexpr std::int64_t kSmallThings = 64 << 10;
 
 }  // namespace
@@ -41,7 +41,7 @@ CacheKey plan_key(const PlanCase& c, const std::string& build) {
 
 Json json_of(const Plan& plan) {
     Json choices = Json::object();
-    // As numbers: they are any bytes, and JSON's text is UTF-8.
+    // As numbers: choices may be any bytes, while JSON's text is UTF-8.
     for (const auto& [what, choice] : plan.choices.all())
         choices[what] = std::vector<std::uint8_t>(choice.begin(), choice.end());
     return {{"parameters", plan.needs.parameters},

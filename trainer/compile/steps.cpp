@@ -42,7 +42,7 @@ class Stopwatch final : public Observer {
     std::vector<double> seconds_;  // of each step but the first
     double cpu_before_ = 0, cpu_after_ = 0;
 
-    // Of this thread.
+    // This thread's CPU time.
     static double cpu_seconds() {
         timespec time{};
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -36,13 +36,13 @@ const char* name_of(DataSet set) {
     return "tokens";
 }
 
-// A name is any bytes, and text of JSON is UTF-8. Two directories that become the same by that differ in
-// their files.
+// A name may be any bytes, while JSON's text is UTF-8. Two directories that become equal by that differ
+// in their files.
 std::string utf8(const std::string& name) {
     return Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Null where it is not there.
+// Null if it does not exist.
 Json stamp_of(const fs::path& file) {
     const Fd in(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
@@ -79,7 +79,7 @@ Result<Matrix> read_matrix(const Entry& entry, std::size_t block, const Json& js
     return matrix;
 }
 
-// Of two blocks, from that one on.
+// Reads two blocks, from that one on.
 Result<Samples> read_samples(const Entry& entry, std::size_t block, const Json& json) {
     Samples samples;
     samples.count = json.at("count");

@@ -8,9 +8,9 @@
 namespace dp::trainer {
 namespace {
 
-// What another program does meanwhile makes a trial slower, never faster: the better of so many counts.
+// Other programs make a trial slower, never faster: so the best round counts.
 constexpr int kRounds = 2;
-// Of the fastest: slower is clearly slower, and still fewer threads need not be tried.
+// Relative to the fastest: this much slower is clearly slower, and even fewer threads need not be tried.
 constexpr double kClearlySlower = 1.25, kClearlyFaster = 0.95;
 constexpr double kUndisturbed = 0.85;
 

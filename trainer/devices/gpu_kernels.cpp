@@ -19,7 +19,7 @@ bool has_kernels_for(std::string_view built, int capability) {
         const auto [rest, error] = std::from_chars(one.data(), one.data() + one.size(), number);
         const std::string_view kind(rest, static_cast<std::size_t>(one.data() + one.size() - rest));
         if (error != std::errc() || capability < number) continue;
-        // "90" is both; what is of one architecture alone ("90a") runs on no other.
+        // "90" is both; architecture-specific code ("90a") runs on no other.
         if (kind.starts_with('a') ? capability == number : kind != "-real" || capability / 10 == number / 10)
             return true;
     }

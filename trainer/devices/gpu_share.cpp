@@ -7,7 +7,7 @@
 namespace dp::trainer {
 namespace {
 
-// "4,5,6"; empty where it is anything else.
+// "4,5,6"; empty if it is anything else.
 std::vector<std::uint32_t> numbers_in(std::string_view list) {
     std::vector<std::uint32_t> numbers;
     const char* at = list.data();

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number that a file of the kernel's holds; nullopt for "max", and where there is no such file.
+// The number in a kernel file; nullopt for "max", and if there is no such file.
 std::optional<std::int64_t> number_in(const fs::path& file) {
     std::ifstream in(file);
     std::int64_t number = 0;
@@ -21,7 +21,7 @@ std::optional<std::int64_t> number_in(const fs::path& file) {
     return std::nullopt;
 }
 
-// What the kernel could free of what a group uses: files' pages that nobody needs at the moment.
+// The part of a group's usage that the kernel could free: page cache that nobody needs at the moment.
 std::int64_t reclaimable(const fs::path& stat_file) {
     std::ifstream in(stat_file);
     std::int64_t sum = 0, value = 0;
@@ -41,7 +41,7 @@ std::optional<std::int64_t> available_of_machine(const fs::path& proc) {
     return std::nullopt;
 }
 
-// Of the group and all above it, the tightest.
+// The tightest limit of the group and its ancestors.
 std::int64_t left_in(const fs::path& root, const fs::path& group, const char* limit, const char* usage) {
     std::int64_t left = std::numeric_limits<std::int64_t>::max();
     for (fs::path at = group.relative_path();; at = at.parent_path()) {

@@ -48,7 +48,7 @@ Result<const CudaModule*> load_module() {
 
 #endif
 
-// Loaded once and never unloaded: CUDA does not like to be.
+// Loaded once and never unloaded, which CUDA does not tolerate.
 Result<const CudaModule*>& module() {
     static Result<const CudaModule*> loaded = load_module();
     return loaded;

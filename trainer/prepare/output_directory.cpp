@@ -25,11 +25,11 @@ tl::unexpected<Error> problem(const fs::path& path, const std::string& why) {
     return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
 }
 
-// Those above may be removed at any time by another process that had made them.
+// Another process that created the parent directories may remove them at any time.
 constexpr int kMostTries = 10;
 constexpr auto kPause = std::chrono::milliseconds(50);
 
-// Whether what was opened still stands at `path`: who had it before may have removed it.
+// Whether the opened file is still at `path`: its previous owner may have removed it.
 bool is_at(const Fd& opened, const fs::path& path) {
     struct stat mine {
     }, there{};

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Below the output while it is being made; what a killed process has left of it is removed.
+// The name below the output while it is being made; leftovers of a killed process are removed.
 constexpr const char* kScratch = ".unfinished";
 
 // Where files come from and what they are made into.
@@ -32,7 +32,7 @@ struct Plan {
     std::string from;                 // Prepared::from
 };
 
-// Reads the user's own texts once, so that the same work is known by their contents.
+// Reads the user's own texts once, so that the work is identified by their contents.
 Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> sources) {
     Plan plan{};
     std::string origin;
@@ -78,7 +78,7 @@ Result<std::string> make_images(const Source& source, const PrepareOptions& opti
         files = *package / "data";
     }
     for (const DataFile& file : kFashionMnistFiles) {
-        // MNIST's have the same names, and are not zipped once more.
+        // MNIST's files have the same names and are not gzipped again.
         const auto name = packed ? file.name.substr(0, file.name.rfind('.')) : file.name;
         if (!packed) {
             if (auto sound = check_hash(files / name, file.sha256, kReinstallFashionMnist); !sound)
@@ -115,8 +115,8 @@ Result<std::string> make_text(const Plan& plan, const PrepareOptions& options, c
     return write_token_shards(documents, **tokenizer, options.validation, result);
 }
 
-// Makes everything below `scratch` and moves it to `output` when it is complete; prepared.json, by which
-// others know that it is, comes last.
+// Makes everything below `scratch` and moves it to `output` when complete; prepared.json, which tells others
+// that it is, comes last.
 Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, const fs::path& scratch) {
     const fs::path result = scratch / "result";
     fs::create_directories(result);
@@ -131,7 +131,7 @@ Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, co
     return prepared->summary;
 }
 
-// Also where an exception ends it.
+// Also if an exception is thrown.
 struct RemovedAtTheEnd {
     const fs::path& path;
     ~RemovedAtTheEnd() {
@@ -140,7 +140,7 @@ struct RemovedAtTheEnd {
     }
 };
 
-// With the lock.
+// The lock is held.
 Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
     const auto before = read_prepared(options.output);
     if (!before) return tl::make_unexpected(before.error());

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 Result<std::vector<Token>> encode_all(std::span<const fs::path> documents, Tokenizer& tokenizer) {
     std::vector<fs::path> order(documents.begin(), documents.end());
-    // So that the test has of everything, also where files are named by date.
+    // Shuffled, so that the test set has something of everything, also if files are named by date.
     Random random(1, 0);
     for (auto left = static_cast<std::uint32_t>(order.size()); left > 1; --left)
         std::swap(order[left - 1], order[random.below(left)]);

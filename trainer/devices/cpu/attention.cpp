@@ -40,7 +40,7 @@ DP_WIDE_VECTORS void softmax_rows(float* scores, std::int64_t rows, std::int64_t
     }
 }
 
-// The probabilities again from the scores and log_sums.
+// Recomputes the probabilities from the scores and log_sums.
 DP_WIDE_VECTORS void probabilities(float* scores, std::int64_t rows, std::int64_t before, std::int64_t keys,
                                    const float* log_sums) {
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -51,7 +51,8 @@ DP_WIDE_VECTORS void probabilities(float* scores, std::int64_t rows, std::int64_
     }
 }
 
-// Weights of queries `before` and on, or their gradients: 0 where they are left out, larger where not.
+// Applies dropout to the weights of queries from `before` on, or to their gradients: 0 where dropped,
+// scaled up elsewhere.
 DP_WIDE_VECTORS void drop(float* weights, std::int64_t rows, std::int64_t before, std::int64_t keys,
                           const AttentionDropout& dropout) {
     const float factor = dropout.factor();
@@ -63,7 +64,8 @@ DP_WIDE_VECTORS void drop(float* weights, std::int64_t rows, std::int64_t before
     }
 }
 
-// d_p becomes the gradient of the scores: p (d_p - Σ dy y). With dropout d_p comes here dropped, and p whole.
+// d_p becomes the gradient of the scores: p (d_p - Σ dy y). With dropout, d_p has been dropped before and
+// p has not.
 DP_WIDE_VECTORS void score_gradients(float* d_p, const float* p, std::int64_t rows, std::int64_t keys,
                                      const float* dy, const float* y, std::int64_t stride,
                                      std::int64_t size) {
@@ -76,7 +78,7 @@ DP_WIDE_VECTORS void score_gradients(float* d_p, const float* p, std::int64_t ro
     }
 }
 
-// One head of one sequence: where its numbers lie.
+// The addresses of one head of one sequence.
 struct Head {
     Head(const Attention& a, std::int64_t columns, std::int64_t item)
         : size(columns / a.heads),
@@ -131,7 +133,7 @@ bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, 
         float *dq = d_qkv.data<float>() + head.first, *dk = dq + columns, *dv = dk + columns;
         std::vector<float> p(static_cast<std::size_t>(kQueries * t)), d_p(p.size());
         bool fine = true;
-        // The last block sees all keys: it sets their gradients, and the others add.
+        // The last block sees all keys: it sets their gradients, and the others add to them.
         for (std::int64_t block = (t - 1) / kQueries; block >= 0; --block) {
             const std::int64_t before = block * kQueries, rows = std::min(kQueries, t - before),
                                keys = before + rows;

@@ -24,7 +24,7 @@ constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 memory::desc plain(const memory::dims& dims, Tag tag) {
     return {dims, memory::data_type::f32, tag};
 }
-// Whatever suits.
+// Any layout that suits oneDNN.
 memory::desc any(const memory::dims& dims) {
     return {dims, memory::data_type::f32, Tag::any};
 }
@@ -43,12 +43,12 @@ struct Dimensions {
     memory::dims padding;
 };
 
-// Of an operand that may be missing.
+// The bias, which may be missing.
 memory::desc bias_of(const Dimensions& d, bool biased) {
     return biased ? plain(d.b, Tag::x) : memory::desc();
 }
 
-// oneDNN's own scratch lies in ours.
+// oneDNN's own scratchpad is in our scratch memory.
 dnnl::primitive_attr attributes_with(Activation activation) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -62,7 +62,7 @@ dnnl::primitive_attr attributes_with(Activation activation) {
     return attributes;
 }
 
-// oneDNN 3 has done away with the operation descriptors of oneDNN 2.
+// oneDNN 3 has no operation descriptors any more.
 dnnl::convolution_forward::primitive_desc describe_forward(const Dimensions& d, Activation activation,
                                                            bool biased, const dnnl::engine& engine) {
     constexpr auto kKind = dnnl::prop_kind::forward_training;
@@ -126,7 +126,7 @@ dnnl::primitive_desc_base describe(const Dimensions& d, Direction direction, Act
     return describe_backward_parameters(d, biased, forward, engine);
 }
 
-// What an operand is to oneDNN.
+// An operand's role for oneDNN.
 struct Role {
     int argument = 0;
     bool is_result = false;
@@ -146,7 +146,7 @@ constexpr Roles roles_of(Direction direction) {
     return {{DNNL_ARG_SRC}, {DNNL_ARG_DIFF_WEIGHTS, true}, {DNNL_ARG_DIFF_DST}, {DNNL_ARG_DIFF_BIAS, true}};
 }
 
-// One direction of one convolution for one size of batch.
+// One direction of one convolution for one batch size.
 class Plan {
  public:
     Plan(const Dimensions& d, Direction direction, Activation activation, bool biased,
@@ -177,7 +177,8 @@ class Plan {
             Operand& one = operands_[i];
             one.ours.set_data_handle(tensors.at(i)->data<float>());
             if (one.place != kNowhere) {
-                // Also writes zeros behind channels that are no whole block, where others have left theirs.
+                // Also pads incomplete blocks of channels with zeros, because other plans use
+                // the same memory.
                 one.wanted.set_data_handle(scratch + one.place);
                 if (!one.role.is_result)
                     dnnl::reorder(one.ours, one.wanted).execute(stream, one.ours, one.wanted);
@@ -219,7 +220,7 @@ class Plan {
 // `biased`: of the forward direction and of the parameters'.
 using Key = std::tuple<Convolution, std::int64_t, Direction, Activation, bool>;
 
-// oneDNN tells of failures by exceptions.
+// oneDNN reports failures by exceptions.
 template <typename Work>
 std::optional<std::string> told(Work work) {
     try {

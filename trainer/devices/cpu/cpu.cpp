@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU device (see devices/device.hpp for what each operation means). Each loop says nothing but its
-// formula: the compiler vectorises it, and the time goes into oneDNN. What takes more than a loop is in cpu/.
+// The CPU device (see devices/device.hpp for the operations). Each loop is just its formula: the compiler
+// vectorises it, and most time is spent in oneDNN. What takes more than a loop is in separate files.
 #include "trainer/devices/cpu/cpu.hpp"
 
 #include <fmt/format.h>
@@ -29,9 +29,8 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-// What comes besides tensors while they are worked on: oneDNN's code and buffers, threads' stacks; and three
-// in a hundred of the tensors for the kernel's tables and for what lies between them (measured by
-// tests/cluster/test_memory.py).
+// Memory besides tensors: oneDNN's code and buffers, threads' stacks; and three percent of the tensors for
+// page tables and gaps (measured by tests/cluster/test_memory.py).
 constexpr std::int64_t kLibraries = 2 << 20, kLibrariesOfThread = 2 << 20;
 
 std::size_t physical_memory() {
@@ -39,7 +38,7 @@ std::size_t physical_memory() {
            static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// tanh by e^x, which is vector code here.
+// tanh by e^x, which is vectorised here.
 constexpr float kGeluRoot = 0.7978845608f, kGeluCube = 0.044715f;
 float gelu_tanh(float x) {
     const float e = cpu::exponential(-2 * kGeluRoot * (x + kGeluCube * x * x * x));
@@ -56,7 +55,7 @@ DP_WIDE_VECTORS void gelu_run_backward(const float* x, const float* dy, std::int
     }
 }
 
-// For float32; WithBfloat16 adds bf16.
+// Computes in float32; WithBfloat16 adds bf16.
 class Cpu : public Device {
  public:
     explicit Cpu(int threads) : threads_(threads) { cpu::use_threads(threads); }
@@ -104,7 +103,7 @@ class Cpu : public Device {
         return std::max<std::int64_t>(*available / ranks_of_host - besides, 0) / 103 * 100;
     }
 
-    // Of nothing the other side may be a null pointer, which memcpy may not be given.
+    // For 0 bytes the other side may be a null pointer, which memcpy does not allow.
     void upload(const void* from, const Tensor& to) override {
         if (!failure_ && to.bytes() > 0) std::memcpy(to.data<void>(), from, to.bytes());
     }
@@ -357,7 +356,7 @@ class Cpu : public Device {
     void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
                       std::int64_t columns, Write write) override {
         if (failure_) return;
-        // Rows are few and long here: they are cut, too.
+        // Rows are few and long here, so they are split, too.
         cpu::for_each_part(columns, cpu::kWorthAThread, [&](std::int64_t first, std::int64_t last) {
             for (std::int64_t r = 0; r < from.rows(); ++r) {
                 const float* in = from.data<float>() + r * from.columns() + from_column + first;
@@ -386,7 +385,7 @@ class Cpu : public Device {
     }
     void square_sum(const Tensor& x, const Tensor& sums) override {
         if (failure_) return;
-        // As many parts as there is scratch, whatever the threads: always added in the same order.
+        // As many parts as the scratch holds, independent of the threads: always added in the same order.
         const std::int64_t count = x.elements(), parts = kSquareSums - 1;
         double* part_sums = sums.data<double>() + 1;
         cpu::for_each_part(
@@ -443,7 +442,7 @@ class Cpu : public Device {
         if (!done) keep("oneDNN refused a matrix product");
     }
 
-    // Of each 2 x 2 numbers of x: where the first one lies, and where y's is.
+    // For each 2 x 2 block of x: the index of its first number, and of y's.
     template <typename Work>
     static void for_each_window(ImageShape x, std::int64_t rows, Work work) {
         const std::int64_t height = x.height / 2, width = x.width / 2;
@@ -474,7 +473,7 @@ class Cpu : public Device {
             out[i] = static_cast<float>(in[i]) * affine.scale + affine.shift;
     }
 
-    // The first numbers of c's rows, [rows, columns], = op(a) op(b), or that more, summed over `inner`.
+    // The first `columns` of c's rows = or += op(a) op(b), summed over `inner`.
     void multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner, cpu::Operand a, cpu::Operand b,
                   Write write, const Tensor& c) {
         expect(cpu::multiply(rows, columns, inner, 1, a, b, write == Write::add ? 1.0f : 0.0f,

@@ -15,7 +15,7 @@ struct RowLoss {
     double right = 0;  // of the row, from 0 to 1
 };
 
-// Rows are worked on by several threads and added up in their order.
+// Several threads compute the rows; they are added up in order.
 void add_up(const std::vector<RowLoss>& rows, const Tensor& metrics) {
     for (const auto& row : rows) {
         metrics.data<double>()[0] += row.loss;

@@ -9,7 +9,7 @@
 namespace dp::trainer::cpu {
 namespace {
 
-// Sums of a few thousand numbers are float32's, in several lanes; sums of such sums are float64's.
+// Sums of a few thousand numbers are in float32, in several lanes; sums of such sums are in float64.
 constexpr std::int64_t kRun = 4096;
 
 DP_WIDE_VECTORS double squares_around(const float* x, std::int64_t count, float middle) {
@@ -34,7 +34,7 @@ struct Sums {
     }
 };
 
-// Σ x and Σ x², the latter by way of the squares around the mean of each run, which float32 can add up.
+// Σ x and Σ x², the latter from the squares around each run's mean, which float32 can add up.
 DP_WIDE_VECTORS Sums moments_of(const float* x, std::int64_t count) {
     Sums total;
     for (std::int64_t from = 0; from < count; from += kRun) {
@@ -116,12 +116,12 @@ DP_WIDE_VECTORS void finish_gradient(const float* x, std::int64_t count, float m
         dx[i] = factor * (dx[i] - gradient - (x[i] - mean) * scale * product);
 }
 
-// The planes of a channel lie `step` numbers apart, one a sample.
+// The planes of a channel are `step` numbers apart, one per sample.
 struct Planes {
     explicit Planes(const BatchNorm& norm, std::int64_t samples)
         : rows(samples), numbers(norm.x.height * norm.x.width), step(norm.x.numbers()) {}
     std::int64_t rows, numbers, step;
-    // Of a channel, in so many samples.
+    // The elements of a channel in that many samples.
     double count(std::int64_t samples) const { return static_cast<double>(samples * numbers); }
     std::int64_t at(std::int64_t channel, std::int64_t row) const { return row * step + channel * numbers; }
 };
@@ -206,7 +206,7 @@ void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std:
                        scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
             saved.data<float>()[c] = mean;
             saved.data<float>()[channels + c] = scale;
-            // PyTorch's running variance is the unbiased one.
+            // PyTorch's running variance is unbiased.
             const auto unbiased = static_cast<float>(variance * count / std::max(count - 1, 1.0));
             if (std::isfinite(mean) && std::isfinite(unbiased)) {
                 float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;

@@ -21,15 +21,15 @@ bool must_bound_spinning(int threads, const char* wait_policy, const char* spin_
 
 void bound_spinning(int threads, char** arguments) {
     if (!must_bound_spinning(threads, std::getenv("OMP_WAIT_POLICY"), std::getenv(kSpinCount))) return;
-    // Whoever is started through ld.so, which then has no address of its own, is not what /proc/self/exe
-    // names.
+    // If the program was started through ld.so, which then has no address of its own, /proc/self/exe
+    // names another program.
     if (getauxval(AT_BASE) == 0) return;
-    // By its path: the kernel takes the name of a process from there.
+    // By its path, from which the kernel takes the process's name.
     std::string program(PATH_MAX, '\0');
     const ssize_t length = readlink("/proc/self/exe", program.data(), program.size() - 1);
     if (length <= 0) return;
     program.resize(static_cast<std::size_t>(length));
-    // From now on it is set, so this happens once.
+    // It is set from now on, so this happens only once.
     if (setenv(kSpinCount, kSpins, 1) == 0) execv(program.c_str(), arguments);
 }
 

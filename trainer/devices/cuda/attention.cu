@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention in f32: see attention.hpp. A warp works on a query (or, for the gradients of keys and values, a
-// key), a block on eight of one head. The others' vectors come through shared memory, 32 at a time; a lane
-// works out the score against one of them, and holds every 32nd number of the result. Nothing is kept of the
-// scores but their sums (Dao et al. 2022).
+// Attention in f32: see attention.hpp. A warp handles one query (or, for the gradients of keys and values,
+// one key), a block eight of one head. The others' vectors come through shared memory, 32 at a time; a lane
+// computes the score against one of them and holds every 32nd number of the result. Only the sums of the
+// scores are kept (Dao et al. 2022).
 #include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_head.cuh"
@@ -21,7 +21,7 @@ struct Tile {
     float numbers[kTile][32 * kParts + 1];
 };
 
-// By all threads: the vectors of tokens first .. first + 31; zeros beyond the sequence.
+// All threads load the vectors of tokens first .. first + 31; zeros beyond the sequence.
 template <int kParts, typename Place>
 __device__ void load(Tile<kParts>& tile, const float* from, const Head& head, std::int64_t first,
                      Place place) {
@@ -198,7 +198,7 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
     }
 }
 
-// Calls queue with the number of 32s that a head's numbers fill, and whether there is dropout, as constants.
+// Calls `queue` with the size of a head in units of 32 and whether there is dropout, as constants.
 template <typename Queue>
 void with_parts(const Attention& a, std::int64_t columns, Queue queue) {
     const auto with = [&](auto parts) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of attention, as functions that queue them on a stream: see device.hpp for what they compute.
+// Attention kernels, as functions that queue them on a stream: see device.hpp for what they compute.
 // attention.cu has those for f32, tensor_attention.cu those for bf16, which use tensor cores.
 #ifndef TRAINER_DEVICES_CUDA_ATTENTION_HPP
 #define TRAINER_DEVICES_CUDA_ATTENTION_HPP
@@ -14,7 +14,7 @@
 
 namespace dp::trainer::kernels {
 
-// The largest head that attention takes.
+// The largest supported head.
 inline constexpr std::int64_t kLargestHead = 128;
 
 // f32. `columns` of y.

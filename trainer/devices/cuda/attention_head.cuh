@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the numbers of one head of one sequence lie. For both files of attention kernels.
+// The addresses of one head of one sequence. For both files of attention kernels.
 #ifndef TRAINER_DEVICES_CUDA_ATTENTION_HEAD_CUH
 #define TRAINER_DEVICES_CUDA_ATTENTION_HEAD_CUH
 

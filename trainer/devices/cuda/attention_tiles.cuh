@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the blocks of tensor_attention.cu bring one head's vectors from memory into shared memory and
-// registers, and results back: a block has kOwn vectors, each of its warps 16 of them, and the others come by
-// in tiles.
+// How the blocks of tensor_attention.cu move one head's vectors from memory to shared memory and registers,
+// and results back: a block has kOwn vectors, 16 per warp, and the others come by in tiles.
 #ifndef TRAINER_DEVICES_CUDA_ATTENTION_TILES_CUH
 #define TRAINER_DEVICES_CUDA_ATTENTION_TILES_CUH
 
@@ -15,20 +14,19 @@ namespace dp::trainer::kernels {
 inline constexpr int kWarps = 4, kThreadsOfBlock = 32 * kWarps;
 inline constexpr int kOwn = 16 * kWarps;  // queries or keys of a block
 
-// Of a head of up to kSize numbers, a multiple of 32. The rest are zeros, which change no product.
+// For a head of up to kSize numbers, a multiple of 32. The rest is zeros, which change no product.
 template <int kSize>
 struct Sizes {
     static constexpr int kStride = kSize + 8;  // rows apart such that ldmatrix meets no bank twice
     static constexpr int kSteps = kSize / 16;  // pieces of a vector as a factor
     static constexpr int kSums = kSize / 8;    // pieces of a vector as a sum
-    // The others' vectors at a time: as many as registers have room for.
+    // How many of the others' vectors at a time: as many as fit into registers.
     static constexpr int kTile = kSize <= 64 ? 64 : 32;
     static constexpr int kBlocks = kSize <= 64 ? 3 : 2;  // that an SM's registers are to have room for
 };
 
-// One head's vectors of tokens, from one of them on: where the first is, how many numbers the next is further
-// on, how many there are, of how many numbers. packs: whether every one lies at a multiple of 16 bytes and
-// fills such.
+// Token vectors of one head, from one token on: the first address, the stride, the number of vectors and
+// their size. packs: whether each vector is aligned to 16 bytes and a multiple of them.
 template <typename T>
 struct Vectors {
     T* first;
@@ -46,8 +44,8 @@ __device__ Vectors<T> in_y(const Head& head, T* y, std::int64_t token, bool pack
     return {y + head.in_y(token), head.columns, static_cast<int>(head.sequence - token), head.size, packs};
 }
 
-// A thread's part of kRows vectors, on the way from memory to a tile in shared memory: what it has of them
-// lies kThreadsOfBlock packs further on each time.
+// A thread's part of kRows vectors on the way from memory to a tile in shared memory: its pieces are
+// kThreadsOfBlock packs apart.
 template <int kRows, int kSize>
 struct Fetched {
     static constexpr int kPacks = kSize / 8, kSteps = kRows * kPacks / kThreadsOfBlock;
@@ -62,8 +60,7 @@ struct Fetched {
     }
 };
 
-// By all threads; zeros beyond the tokens and beyond the head. All loads are on their way before one is
-// waited for.
+// All threads load; zeros beyond the tokens and beyond the head. Issues all loads before waiting for one.
 template <int kRows, int kSize>
 __device__ Fetched<kRows, kSize> fetch(const Vectors<const Bf16>& from) {
     using F = Fetched<kRows, kSize>;
@@ -100,7 +97,8 @@ __device__ void put(Bf16* tile, const Fetched<kRows, kSize>& fetched) {
             fetched.at[step];
 }
 
-// A warp's 16 of the block's kOwn vectors, as left factors, through a tile that nobody else uses meanwhile.
+// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that nobody
+// else uses meanwhile.
 template <int kSize>
 __device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Vectors<const Bf16>& from,
                             Bf16* tile) {
@@ -115,8 +113,8 @@ __device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Vec
         pieces[step] = left_piece<kStride>(tile + warp * 16 * kStride + step * 16);
 }
 
-// A warp's 16 results times the factors of this lane's first and second row, where they exist; two neighbours
-// at once where they lie together.
+// Writes a warp's 16 results times the factors of this lane's first and second row, if they exist; two
+// neighbours at once if they are adjacent.
 template <int kSums>
 __device__ void store(const SumPiece (&results)[kSums], float first_factor, float second_factor,
                       const Vectors<Bf16>& to) {

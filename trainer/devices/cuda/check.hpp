@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What went wrong first on a CUDA device. Every call of CUDA and cuBLASLt in this folder passes its result
-// through here.
+// The first failure of a CUDA device. Every call of CUDA and cuBLASLt in this folder passes its
+// result through here.
 #ifndef TRAINER_DEVICES_CUDA_CHECK_HPP
 #define TRAINER_DEVICES_CUDA_CHECK_HPP
 
@@ -21,7 +21,7 @@ class FirstFailure {
     bool failed() const { return error_.has_value(); }
     const std::optional<Error>& error() const { return error_; }
 
-    // True for success; else keeps the failure, if it is the first. `what` reads as "copying to the GPU".
+    // True for success; else records the failure if it is the first. `what` reads like "copying to the GPU".
     bool check(cudaError_t result, const char* what) {
         if (result == cudaSuccess) return true;
         std::string advice = result == cudaErrorMemoryAllocation ? "; give a smaller --batch-size" : "";

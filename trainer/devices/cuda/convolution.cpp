@@ -45,7 +45,7 @@ CudaConvolutions::CudaConvolutions(FirstFailure& failure, cudaStream_t stream)
       w_copy_(failure),
       y_copy_(failure) {}
 
-// Results are not looked at: the process is about to end, or the device has failed already.
+// Ignores results: the process is about to end, or the device has failed already.
 CudaConvolutions::~CudaConvolutions() {
     if (handle_ == nullptr) return;
     for (auto& [key, plan] : plans_) forget(plan);
@@ -157,7 +157,7 @@ void CudaConvolutions::finish(const Plan& plan, const void* place, const Tensor&
 
 bool CudaConvolutions::prepare(const Plan& plan, cudnnMathType_t math) {
     if (failure_.failed()) return false;
-    // fp32 keeps what describe() set: the "default" of cuDNN would be TF32.
+    // fp32 keeps what describe() set, because cuDNN's "default" would be TF32.
     return plan.type != Type::bf16 || ok(cudnn().cudnnSetConvolutionMathType(plan.convolution, math),
                                          "choosing the unit for a convolution");
 }

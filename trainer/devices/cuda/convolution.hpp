@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of the CUDA device through cuDNN, in fp32 (no TF32: the CPU is the reference) or in bf16 with
-// sums in fp32, by algorithms that give the same bits each time. What is prepared for a shape is kept. Where
-// cuDNN has no such algorithm for bf16, the convolution is done in fp32, on copies.
+// Convolutions on CUDA through cuDNN, in fp32 (no TF32: the CPU is the reference) or in bf16 with fp32 sums,
+// by algorithms that give the same bits each time. What is prepared for a shape is kept. If cuDNN has no such
+// algorithm for bf16, the convolution runs in fp32, on copies.
 #ifndef TRAINER_DEVICES_CUDA_CONVOLUTION_HPP
 #define TRAINER_DEVICES_CUDA_CONVOLUTION_HPP
 
@@ -52,17 +52,18 @@ class CudaConvolutions {
 
     bool ok(cudnnStatus_t result, const char* what);
     bool open();
-    // For tensors of that type; null after a failure.
+    // The plan for tensors of that type; null after a failure.
     Plan* plan(const Convolution& c, std::int64_t rows, Type type);
     bool describe(const Convolution& c, std::int64_t rows, Plan& plan);
     bool choose_algorithms(Plan& plan);
     static void forget(Plan& plan);
-    // A tensor as cuDNN reads it, and the place where cuDNN writes one: its own memory, or that of `copy`.
+    // A tensor as cuDNN reads it, and the memory where cuDNN writes one: the tensor's own, or that of `copy`.
     const void* input(const Plan& plan, const Tensor& tensor, Workspace& copy);
     void* output(const Plan& plan, const Tensor& tensor, Workspace& copy);
-    // Before each call: its unit is a property of the descriptor that all three share. False after a failure.
+    // Call it before each operation: the math type is a property of the descriptor that all three share.
+    // False after a failure.
     bool prepare(const Plan& plan, cudnnMathType_t math);
-    // Brings what cuDNN wrote to `place` to the tensor.
+    // Copies what cuDNN wrote to `place` to the tensor.
     void finish(const Plan& plan, const void* place, const Tensor& tensor);
 };
 

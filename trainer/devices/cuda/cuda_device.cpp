@@ -74,7 +74,7 @@ CudaDevice::~CudaDevice() {
         cudaStreamDestroy(stream_);  // nobody is left to tell about a failure
 }
 
-// Not which of a node's GPUs it is: what is fastest on one is so on the next.
+// Without the number of the GPU: the fastest choices are the same on the next one.
 DeviceFacts CudaDevice::facts() const {
     int driver = 0, runtime = 0;
     cudaDriverGetVersion(&driver);
@@ -116,14 +116,14 @@ std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
     return static_cast<std::int64_t>(free);
 }
 
-// cudaFree waits for what is queued, so nothing uses the memory any more.
+// cudaFree waits for queued work, so nothing uses the memory any more.
 void CudaDevice::release(void* memory) noexcept {
     if (memory != nullptr) cudaFree(memory);
 }
 
 void CudaDevice::upload(const void* from, const Tensor& to) {
     if (failure_.failed() || to.bytes() == 0) return;
-    // From pageable memory this returns once the bytes are staged: `from` may be reused.
+    // From pageable memory this returns once the bytes are staged, so `from` may be reused.
     failure_.check(cudaMemcpyAsync(to.data<void>(), from, to.bytes(), cudaMemcpyHostToDevice, stream_),
                    "copying to the GPU");
 }
@@ -154,7 +154,7 @@ void CudaDevice::linear(const Tensor& x, const Tensor& w, const Tensor& b, Activ
     if (b) {
         product.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         if (gemm_->multiply(product, x, w, y, {.bias = b})) return;
-        // No fused form for this shape: the product is added to the bias, so that it is rounded once.
+        // No fused form for this shape: adds the product to the bias, so that it is rounded once.
         product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
         if (!failure_.failed()) kernels::repeat_row(b, y, stream_);
     }
@@ -203,7 +203,7 @@ void CudaDevice::linear_gelu_backward_input(const Tensor& dy, const Tensor& w, c
     Device::linear_gelu_backward_input(dy, w, up, d_up);
 }
 
-// Only in bf16: of its tanh, cuBLASLt promises no more. Its manual wants such rows, at such places.
+// Only in bf16: cuBLASLt's tanh is not more precise than that. Its manual requires such rows and alignment.
 bool CudaDevice::fuses_gelu(const Tensor& up) {
     return up.type() == Type::bf16 && up.columns() % 8 == 0 &&
            reinterpret_cast<std::uintptr_t>(up.data<void>()) % 16 == 0;

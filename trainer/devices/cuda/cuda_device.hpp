@@ -20,7 +20,8 @@ namespace dp::trainer {
 
 class CudaDevice final : public Device {
  public:
-    // That GPU; of its SMs the share's where it is a part of the GPU and the driver can do that.
+    // Opens that GPU, limited to the share's SMs if the share is a part of the GPU and the
+    // driver supports it.
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
     ~CudaDevice() override;
 
@@ -116,9 +117,9 @@ class CudaDevice final : public Device {
 
     CudaDevice() = default;
     bool fits(const Attention& a, const Tensor& y);
-    // Whether products may have GELU, of these numbers or into these, in them.
+    // Whether GELU of this tensor can be fused into products.
     static bool fuses_gelu(const Tensor& up);
-    // After a kernel was queued: whether it could be.
+    // Call it after queueing a kernel: records whether that failed.
     void queued(const char* what) { failure_.check(cudaGetLastError(), what); }
 };
 

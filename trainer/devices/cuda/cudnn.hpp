@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuDNN's functions, found when the first convolution is wanted: the other models need no cuDNN, and a
-// machine need not have it.
+// cuDNN's functions, looked up at the first convolution: other models do not need cuDNN, and a machine may
+// not have it.
 #ifndef TRAINER_DEVICES_CUDA_CUDNN_HPP
 #define TRAINER_DEVICES_CUDA_CUDNN_HPP
 
@@ -9,7 +9,7 @@
 
 namespace dp::trainer {
 
-// Those that are used, once: declared here, looked up in cudnn.cpp.
+// The functions that are used, listed once: declared here, looked up in cudnn.cpp.
 #define DP_CUDNN_FUNCTIONS(use)                                                                            \
     use(cudnnCreate) use(cudnnDestroy) use(cudnnSetStream) use(cudnnGetErrorString)                        \
         use(cudnnCreateTensorDescriptor) use(cudnnSetTensor4dDescriptor) use(cudnnDestroyTensorDescriptor) \

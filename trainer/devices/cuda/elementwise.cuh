@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// out[i] = f(in[i] ...): the kernel of all operations that work element by element. They are bound by memory
-// traffic: each number is read once and written once, 16 bytes at a time where all tensors allow it.
+// out[i] = f(in[i] ...): the kernel of all elementwise operations. They are bound by memory traffic: each
+// number is read once and written once, 16 bytes at a time if all tensors allow it.
 #ifndef TRAINER_DEVICES_CUDA_ELEMENTWISE_CUH
 #define TRAINER_DEVICES_CUDA_ELEMENTWISE_CUH
 
@@ -20,7 +20,7 @@ __device__ Numbers<kWidth> each(F f, const In&... in) {
     return result;
 }
 
-// A thread reads all that it needs for a place before it writes there, so `out` may be one of the inputs.
+// A thread reads all inputs of an element before it writes it, so `out` may be one of the inputs.
 template <int kWidth, typename F, typename Out, typename... In>
 __global__ void map_kernel(F f, std::int64_t count, Out* out, const In*... in) {
     const std::int64_t packs = count / kWidth;

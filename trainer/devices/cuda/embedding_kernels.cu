@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The vectors of tokens and places, and their gradients: see sequence_kernels.hpp. A token may be a tenth of
-// a batch or in it once: its rows are found by where the first and the last of them are.
+// Token and position embeddings, and their gradients: see sequence_kernels.hpp. A token may make up a tenth
+// of a batch or occur once: its rows are searched between its first and last one.
 #include <climits>
 
 #include "trainer/devices/cuda/launching.cuh"
@@ -24,7 +24,7 @@ __global__ void embed_kernel(const std::int32_t* tokens, std::int64_t rows, std:
     }
 }
 
-// The rows of a batch in which a token is.
+// The first and last row of a token in a batch.
 struct Span {
     int first, last;
 };
@@ -33,7 +33,7 @@ __global__ void clear_spans_kernel(Span* spans, std::int64_t count) {
     for (std::int64_t i = first_item(); i < count; i += stride()) spans[i] = {INT_MAX, -1};
 }
 
-// Least and largest are the same in any order.
+// The minimum and the maximum do not depend on the order.
 __global__ void find_spans_kernel(const std::int32_t* tokens, std::int64_t rows, Span* spans) {
     for (std::int64_t row = first_item(); row < rows; row += stride()) {
         Span& span = spans[tokens[row]];
@@ -46,10 +46,10 @@ constexpr int kWarpsOfToken = 16, kThreadsOfToken = 32 * kWarpsOfToken;
 constexpr int kRowsAtOnce = 4;   // that a thread looks at
 constexpr int kPacksOfLane = 3;  // that a lane adds up at once: GPT-2's 768 numbers are so many of a warp's
 
-// A block a row of the batch. The block of a token's first row adds up all rows of that token, and the others
-// do nothing: no two blocks write the same place. Each warp looks through its part of the rows, in their
-// order, and at last the warps' sums are added up in theirs: the sum is always the same. `packs`: of kWidth
-// numbers, in a row.
+// One block per row of the batch. The block of a token's first row adds up all rows of that token, the
+// others do nothing: no two blocks write to the same address. Each warp searches its part of the rows in
+// order, and finally the warps' sums are added up in order, so the sum is always the same. `packs`: of
+// kWidth numbers, per row.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreadsOfToken)
     embed_table_backward_kernel(const std::int32_t* tokens, const Span* spans, const T* dy,

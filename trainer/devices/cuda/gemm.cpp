@@ -31,7 +31,7 @@ Gemm::Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& ch
     failure_.check(cudaMalloc(&workspace_, kWorkspace), "memory for cuBLASLt's workspace");
 }
 
-// Results are not looked at: the process is about to end, or the device has failed already.
+// Ignores results: the process is about to end, or the device has failed already.
 Gemm::~Gemm() {
     for (auto& [key, plan] : plans_) {
         if (plan.a != nullptr) cublasLtMatrixLayoutDestroy(plan.a);
@@ -102,7 +102,7 @@ bool Gemm::point_to(const Extras& extras, const Plan& plan) {
 
 std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignment, Plan& plan) {
     constexpr const char* kWhat = "choosing an algorithm for a matrix product";
-    // Where the sum is split up, the parts lie in the workspace and are added in fp32, in their order.
+    // If the sum is split, its parts are in the workspace and are added in fp32, in order.
     constexpr std::uint32_t kReduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     constexpr int kToTry = 16;
     std::vector<cublasLtMatmulHeuristicResult_t> found(choices_.is_measuring() ? kToTry : 1);
@@ -120,7 +120,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignme
                            set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment) &&
                            set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
     if (described)
-        // "Not supported" is an answer, not a failure: the caller then does without the epilogue.
+        // "Not supported" is an answer, not a failure: the caller then works without the epilogue.
         plan.status =
             cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
                                            preference, static_cast<int>(found.size()), found.data(), &count);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products of the CUDA device through cuBLASLt: of fp32 (no TF32: the CPU is the reference), or of
-// bf16 with sums in fp32. The algorithm for a shape is chosen once and kept, and each gives the same bits
-// each time. It is cuBLASLt's guess, or what `trainer compile` found to be fastest (gemm_choice.cpp).
+// Matrix products on CUDA through cuBLASLt: in fp32 (no TF32: the CPU is the reference), or in bf16 with fp32
+// sums. The algorithm for a shape is chosen once and kept, and each gives the same bits each time. It is
+// cuBLASLt's guess, or what `trainer compile` found to be fastest (gemm_choice.cpp).
 #ifndef TRAINER_DEVICES_CUDA_GEMM_HPP
 #define TRAINER_DEVICES_CUDA_GEMM_HPP
 
@@ -21,8 +21,9 @@
 
 namespace dp::trainer {
 
-// c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is the
-// transposition. Rows of the tensors may be longer than those of the matrices, which begin where they do.
+// c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is
+// transposition or not. Rows of the tensors may be longer than those of the matrices, which start
+// where they do.
 struct Product {
     std::int64_t rows, columns, inner;
     bool transpose_a, transpose_b;
@@ -35,7 +36,7 @@ struct Product {
     auto operator<=>(const Product&) const = default;
 };
 
-// What a product takes besides its factors; empty tensors where it does without.
+// A product's other operands; empty tensors if not used.
 struct Extras {
     Tensor bias = {};         // [columns], for epilogues with one; of c's type
     Tensor before_gelu = {};  // as c: what GELU_AUX_BIAS writes, and DGELU reads
@@ -44,15 +45,16 @@ struct Extras {
 
 class Gemm {
  public:
-    // All of the device, and they outlive this. `sms`: on how many the stream's kernels run; 0: on all.
+    // All belong to the device and outlive this. `sms`: the number of SMs that the stream's kernels
+    // use; 0: all.
     Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& choices);
     ~Gemm();
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
 
-    // Queues the product, which takes c's place. a and b are of one type; so are c and what is extra. False
-    // where cuBLASLt has no algorithm for this product with this epilogue (then nothing was queued, and
-    // without an epilogue that is a failure).
+    // Queues the product, which replaces c. a and b have one type; so do c and the extras. False if cuBLASLt
+    // has no algorithm for this product with this epilogue (then nothing was queued, and without an epilogue
+    // it is a failure).
     bool multiply(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c,
                   const Extras& extras = {});
 
@@ -63,7 +65,7 @@ class Gemm {
 
         auto operator<=>(const Lengths&) const = default;
     };
-    // What an algorithm is chosen for: the alignment of the operands decides how wide the loads may be.
+    // The key of an algorithm: the operands' alignment decides how wide loads may be.
     struct Case {
         Product product;
         Lengths lengths;
@@ -89,18 +91,18 @@ class Gemm {
     void* workspace_ = nullptr;
     std::map<Case, Plan> plans_;
 
-    // The name by which the choice of `trainer compile` is found.
+    // The name under which `trainer compile` stores the choice.
     static std::string name_of(const Case& asked);
     bool describe(const Case& asked, const Extras& extras, Plan& plan);
-    // Where they lie may be another place each time.
+    // Sets the extras' addresses, which may differ each time.
     bool point_to(const Extras& extras, const Plan& plan);
-    // By cuBLASLt's guess; while `trainer compile` measures, as many guesses as it has.
+    // cuBLASLt's best guess; while `trainer compile` measures, all its guesses.
     std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
     void choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);
 
-    // What was found to be fastest before, where it is still an algorithm for this.
+    // Takes the stored choice, if it is still an algorithm for this product.
     bool take_choice(const std::string& name, Plan& plan);
-    // Tries them on these operands, into other memory than c's, and keeps the fastest.
+    // Times them on these operands, writing to other memory than c's, and keeps the fastest.
     void keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses,
                       const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);
 };

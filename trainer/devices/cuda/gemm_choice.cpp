@@ -30,8 +30,8 @@ class Events {
 
 }  // namespace
 
-// The bytes are good for the same version of cuBLASLt, says its manual, and the key of the plan has that;
-// what is no algorithm for this product is not taken.
+// The bytes are valid for the same version of cuBLASLt, says its manual, and the plan's key includes that; an
+// algorithm that does not fit this product is not taken.
 bool Gemm::take_choice(const std::string& name, Plan& plan) {
     const auto known = choices_.find(name);
     if (!known || known->size() != sizeof plan.algorithm) return false;

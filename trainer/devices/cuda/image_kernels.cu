@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where few channels are large, several blocks work on each: one kernel writes the sums of their parts, and
-// the next adds these up, always in the same order. T is the type of what flows through the model.
+// If there are few large channels, several blocks work on each: one kernel writes the sums of their parts,
+// and the next adds these up, always in the same order. T is the type of the activations.
 #include "trainer/devices/cuda/image_kernels.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace dp::trainer::kernels {
 namespace {
 
-// The numbers of the block's part of its channel: a piece of that channel's plane, of all images.
+// The block's part of its channel: a piece of that channel's plane, of all images.
 struct Channel {
     std::int64_t plane, step, first, begin, end, rows;
     __device__ Channel(ImageShape shape, std::int64_t images)
@@ -22,9 +22,9 @@ struct Channel {
           begin(plane * blockIdx.y / gridDim.y),
           end(plane * (blockIdx.y + 1) / gridDim.y),
           rows(images) {}
-    // Of the whole channel.
+    // The number of elements of the whole channel.
     __device__ double count() const { return static_cast<double>(rows * plane); }
-    // Calls work with the places of those that are this thread's, always the same ones in the same order.
+    // Calls `work` with the indices of this thread's elements, always the same ones in the same order.
     template <typename Work>
     __device__ void each(Work work) const {
         for (std::int64_t row = 0; row < rows; ++row)
@@ -32,7 +32,7 @@ struct Channel {
     }
 };
 
-// parts [channels, gridDim.y]: of a sum, this block's.
+// Stores this block's part of a sum in parts [channels, gridDim.y].
 __device__ void store_part(double* parts, double thread_sum) {
     const double sum = block_sum(thread_sum);
     if (threadIdx.x == 0) parts[static_cast<std::int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
@@ -46,7 +46,7 @@ __device__ double sum_of_parts(const double* all, std::int64_t channel, int part
 __device__ double channel_sum(const double* parts) {
     return sum_of_parts(parts, blockIdx.x, static_cast<int>(gridDim.y));
 }
-// Whether this thread writes what there is once for a channel.
+// Whether this thread writes what exists once per channel.
 __device__ bool is_first_of_channel() {
     return blockIdx.y == 0 && threadIdx.x == 0;
 }
@@ -126,7 +126,7 @@ __global__ void batch_norm_inference_kernel(BatchNorm norm, std::int64_t rows, c
     scale_channel(Channel(norm.x, rows), x, factor, b[c] - running[c] * factor, norm.relu, y);
 }
 
-// Leaves in dx what comes through ReLU.
+// Writes to dx the gradient behind ReLU.
 template <typename T>
 __global__ void batch_norm_backward_sums_kernel(BatchNorm norm, std::int64_t rows, const T* x, const T* y,
                                                 const float* saved, const T* dy, T* dx, double* gradients,
@@ -184,8 +184,8 @@ __global__ void copy_columns_kernel(const T* from, std::int64_t from_stride, T* 
     }
 }
 
-// A block for each part of each channel: as many parts as give every thread some numbers of each image. Of
-// the shape alone, so that sums are always the same.
+// One block per part of each channel: as many parts as give every thread some numbers of each image. Depends
+// only on the shape, so that sums are always the same.
 dim3 blocks_of(ImageShape shape) {
     constexpr std::int64_t kPart = 4 * kThreads, kMostParts = 64;
     const std::int64_t parts = std::clamp<std::int64_t>(shape.height * shape.width / kPart, 1, kMostParts);

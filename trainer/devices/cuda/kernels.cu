@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's own CUDA kernels: see kernels.hpp. All of them are bound by memory traffic. T is the type of
-// what flows through the model.
+// The trainer's own CUDA kernels: see kernels.hpp. All are bound by memory traffic. T is the type
+// of the activations.
 #include "trainer/devices/cuda/kernels.hpp"
 
 #include <numeric>
@@ -14,7 +14,7 @@
 namespace dp::trainer::kernels {
 namespace {
 
-// What becomes of a stored number: amounts go through `affine`, ids stay what they are.
+// Converts a stored number: amounts go through `affine`, ids stay as they are.
 template <typename T>
 __device__ void gathered(float value, Affine affine, T& out) {
     write(out, value * affine.scale + affine.shift);
@@ -81,7 +81,7 @@ __global__ void add_channel_bias_kernel(T* y, const T* bias, std::int64_t count,
     }
 }
 
-// Where the 2 x 2 numbers of an output begin: of output number `to`.
+// The index of the first of the 2 x 2 inputs of output `to`.
 __device__ std::int64_t window_of(std::int64_t to, std::int64_t height, std::int64_t width) {
     const std::int64_t columns = width / 2, lines = height / 2;
     const std::int64_t column = to % columns, line = to / columns % lines, plane = to / columns / lines;
@@ -128,7 +128,8 @@ __global__ void scale_kernel(float* x, std::int64_t count, float factor) {
     for (std::int64_t i = first_item(); i < count; i += stride()) x[i] *= factor;
 }
 
-// Each block its part, by a grid of fixed size, and then a warp the parts: always in the same order.
+// Each block sums its part, with a grid of fixed size, and then a warp sums the parts: always in
+// the same order.
 __global__ void square_parts_kernel(const float* x, std::int64_t count, double* parts) {
     __shared__ double warps[kThreads / 32];
     double sum = 0;
@@ -150,7 +151,7 @@ __global__ void sum_parts_kernel(const double* parts, int count, double* sum) {
     if (threadIdx.x == 0) *sum = part;
 }
 
-// 12 bytes read and 8 written an element.
+// Reads 12 bytes and writes 8 per element.
 __global__ void sgd_kernel(float* parameters, const float* gradients, float* velocity, std::int64_t count,
                            SgdStep step) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
@@ -160,7 +161,7 @@ __global__ void sgd_kernel(float* parameters, const float* gradients, float* vel
     }
 }
 
-// 16 bytes read and 12 written an element.
+// Reads 16 bytes and writes 12 per element.
 __global__ void adam_kernel(float* parameters, const float* gradients, float* m, float* v, std::int64_t count,
                             AdamStep step) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {

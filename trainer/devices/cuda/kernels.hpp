@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The trainer's own CUDA kernels, as functions that queue one on a stream. cuda_device.cpp calls them and
-// checks what cudaGetLastError() says afterwards. What flows through a model is f32 or bf16, and each
-// function takes the kernel for the type of its tensors.
+// checks cudaGetLastError() afterwards. Activations are f32 or bf16; each function selects the kernel by the
+// type of its tensors.
 #ifndef TRAINER_DEVICES_CUDA_KERNELS_HPP
 #define TRAINER_DEVICES_CUDA_KERNELS_HPP
 
@@ -19,11 +19,11 @@ namespace dp::trainer::kernels {
 
 void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out, cudaStream_t stream);
 
-// y[r, c] = row[c], and y = max(y, 0): for linear layers of which cuBLASLt has no fused form. Rows of y, as
+// y[r, c] = row[c], and y = max(y, 0): for linear layers for which cuBLASLt has no fused form. Rows of y, and
 // of `in` below, may be longer.
 void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream);
 void relu(const Tensor& y, cudaStream_t stream);
-// sum[c] = Σ rows in[r, c], or that more, always in the same order.
+// sum[c] = or += Σ rows in[r, c], always in the same order.
 void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream);
 void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx, cudaStream_t stream);
 
@@ -37,7 +37,7 @@ void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picke
 void dropout(const Tensor& x, Dropout dropout, const Tensor& y, cudaStream_t stream);
 
 void convert(const Tensor& from, const Tensor& to, cudaStream_t stream);
-// `count` numbers of one type into those of another.
+// Converts `count` numbers from one type to another.
 void convert(const void* from, Type from_type, void* to, Type to_type, std::int64_t count,
              cudaStream_t stream);
 void add(const Tensor& x, const Tensor& y, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files of kernels share: how a kernel is launched, how many blocks, which items a thread takes, and
-// sums over a warp or a block in an order that is always the same.
+// Shared by the files of kernels: launching, the number of blocks, the items of a thread, and sums over a
+// warp or a block in a fixed order.
 #ifndef TRAINER_DEVICES_CUDA_LAUNCHING_CUH
 #define TRAINER_DEVICES_CUDA_LAUNCHING_CUH
 
@@ -13,7 +13,7 @@
 
 namespace dp::trainer::kernels {
 
-// Queues a kernel. Whether it could be queued, cudaGetLastError() says: CudaDevice::queued() asks it.
+// Queues a kernel. CudaDevice::queued() checks afterwards, with cudaGetLastError(), whether that worked.
 template <typename... Parameters>
 void launch(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream,
             std::type_identity_t<Parameters>... arguments) {
@@ -25,7 +25,7 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream
 }
 
 inline constexpr int kThreads = 256;
-// More blocks than that gain nothing: each thread then walks on by the size of the grid.
+// More blocks gain nothing: each thread then strides by the size of the grid.
 inline constexpr std::int64_t kMaxBlocks = 4096;
 
 inline unsigned blocks_for(std::int64_t items) {
@@ -39,13 +39,13 @@ __device__ inline std::int64_t stride() {
     return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-// In the first lane.
+// The result is in the first lane.
 __device__ inline double warp_sum(double value) {
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xFFFFFFFFu, value, offset);
     return value;
 }
 
-// In every lane.
+// The result is in every lane.
 __device__ inline float warp_sum_all(float value) {
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
     return value;
@@ -56,7 +56,7 @@ __device__ inline float warp_max_all(float value) {
     return value;
 }
 
-// In every thread of a block of kThreads. All of them call.
+// The result is in every thread of a block of kThreads. All threads call.
 __device__ inline double block_sum(double value) {
     __shared__ double warps[kThreads / 32];
     value = warp_sum(value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Losses and their gradients: see loss_kernels.hpp. Each block of a loss writes its part of the metrics, and
-// one block then adds the parts up in their order: a loss is the same bits each time.
+// Losses and their gradients: see loss_kernels.hpp. Each block writes its part of the metrics, and one block
+// then adds the parts up in order, so a loss has the same bits each time.
 #include "trainer/devices/cuda/loss_kernels.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Part {
     double loss, right;
 };
 
-// By one block.
+// Run by one block.
 __global__ void add_parts_kernel(const Part* parts, std::int64_t count, double* metrics) {
     double loss = 0, right = 0;
     for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
@@ -30,7 +30,7 @@ __global__ void add_parts_kernel(const Part* parts, std::int64_t count, double* 
     metrics[1] += right;
 }
 
-// Calls queue with where the blocks write their parts, then queues the sum.
+// Calls `queue` with the memory for the blocks' parts, then queues the sum.
 template <typename Queue>
 void with_parts(unsigned blocks, const Tensor& metrics, Workspace& workspace, cudaStream_t stream,
                 Queue queue) {
@@ -40,8 +40,8 @@ void with_parts(unsigned blocks, const Tensor& metrics, Workspace& workspace, cu
     launch(add_parts_kernel, 1, kThreads, stream, parts, blocks, metrics.data<double>());
 }
 
-// A thread a row: the classes are few. Reads the logits three times from cache, writes the gradient once.
-// `length`: of a row, in memory.
+// One thread per row, for few classes. Reads the logits three times from cache, writes the gradient once.
+// `length`: the stride between rows.
 template <typename T>
 __global__ void softmax_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t rows,
                                              std::int64_t classes, std::int64_t length, float scale,
@@ -67,8 +67,8 @@ __global__ void softmax_cross_entropy_kernel(const T* logits, const std::int32_t
     if (threadIdx.x == 0) parts[blockIdx.x] = {loss, right};
 }
 
-// By a block: calls work(i, kWidth neighbours from i on, as a Numbers<kWidth>) for all numbers of a row, 16
-// bytes at a time from where the row allows it. A thread gets the same ones each time.
+// Run by a block: calls work(i, kWidth neighbours from i on, as a Numbers<kWidth>) for all numbers of a row,
+// 16 bytes at a time if aligned. Each thread always gets the same ones.
 template <typename T, typename Work>
 __device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
     constexpr int kWidth = kPacked<T>;
@@ -82,7 +82,7 @@ __device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
         work(i, read_pack<1>(row + i));
 }
 
-// e^(number - largest) of each, added up; a larger number takes what is there down to its scale.
+// The sum of e^(number - maximum); a larger number rescales the sum so far.
 struct Exponentials {
     float largest = -INFINITY;
     double sum = 0;
@@ -99,7 +99,7 @@ struct Exponentials {
         for (float number : numbers.at) part += expf(number - largest);
         sum += static_cast<double>(part);
     }
-    // Of all threads of a block, in each.
+    // Combines those of all threads of a block; the result is in each.
     __device__ Exponentials of_block() const {
         __shared__ float warps[kThreads / 32];
         Exponentials all = *this;
@@ -113,8 +113,7 @@ struct Exponentials {
     }
 };
 
-// A block a row: the classes are many. Reads the logits twice, writes the gradient once, which may lie where
-// they lie.
+// One block per row, for many classes. Reads the logits twice, writes the gradient once, possibly over them.
 template <typename T>
 __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,
                                           std::int64_t length, float scale, Part* parts, T* gradient) {
@@ -163,7 +162,7 @@ __global__ void squared_error_kernel(const T* prediction, const float* target, s
     if (threadIdx.x == 0) parts[blockIdx.x] = {loss, 0};
 }
 
-// A block an image. Reads logits and targets twice, writes the gradient once, which may lie where they lie.
+// One block per image. Reads logits and targets twice, writes the gradient once, possibly over the logits.
 template <typename T>
 __global__ void sigmoid_dice_kernel(const T* logits, const float* target, std::int64_t columns, float scale,
                                     Part* parts, T* gradient) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of losses, as functions that queue them on a stream: see kernels.hpp for the manner and
-// device.hpp for what each computes.
+// Loss kernels, as functions that queue them on a stream: see kernels.hpp for the conventions and device.hpp
+// for what each computes.
 #ifndef TRAINER_DEVICES_CUDA_LOSS_KERNELS_HPP
 #define TRAINER_DEVICES_CUDA_LOSS_KERNELS_HPP
 

@@ -10,7 +10,7 @@ extern "C" __attribute__((visibility("default"))) const dp::trainer::CudaModule*
     using namespace dp::trainer;
     static const CudaModule module{
         kCudaModuleVersion, CudaDevice::open,
-        // The device is one that open() made: the trainer asks for NCCL only where its device is "cuda".
+        // The device was made by open(): the trainer asks for NCCL only if its device is "cuda".
         [](dp_context* context, Device& device) {
             return make_nccl_communicator(context, static_cast<CudaDevice&>(device));
         }};

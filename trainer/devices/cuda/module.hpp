@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The door between the trainer and its CUDA module: one exported C symbol that yields these functions. Both
-// sides are built together; the version guards against a module left over from another build.
+// The interface between the trainer and its CUDA module: one exported C symbol that returns these functions.
+// Both sides are built together; the version guards against a module left over from another build.
 #ifndef TRAINER_DEVICES_CUDA_MODULE_HPP
 #define TRAINER_DEVICES_CUDA_MODULE_HPP
 
@@ -20,7 +20,7 @@ struct CudaModule {
     Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device);
 };
 
-// Raise it with every change of CudaModule, Device, Communicator, Tensor or Error.
+// Increase it with every change of CudaModule, Device, Communicator, Tensor or Error.
 inline constexpr int kCudaModuleVersion = 11;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";

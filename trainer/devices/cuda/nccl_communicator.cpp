@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's all-reduce and all-gather on the device's stream, over the communicator that libdp-nccl makes. That
-// communicator does not block: a call may answer "in progress", and then its state is asked until it is done.
+// NCCL's all-reduce and all-gather on the device's stream, over libdp-nccl's communicator, which does not
+// block: a call may answer "in progress", and then its state is polled until it is done.
 #include "trainer/devices/cuda/nccl_communicator.hpp"
 
 #include <chrono>
@@ -32,7 +32,7 @@ class NcclCommunicator final : public Communicator {
     }
 
     void end_communicator() {
-        // Destroying waits for the peers; where something has failed already they may be gone, so abort.
+        // Destroying waits for the peers. If something has failed already they may be gone, so abort.
         const bool ended = dp_nccl_release(comm_) == 0;
         if (ended || failed_ || !device_.status()) {
             ncclCommAbort(comm_);
@@ -80,7 +80,7 @@ class NcclCommunicator final : public Communicator {
         return settled("all-gather", begun == ncclSuccess ? ended : begun);
     }
 
-    // On a stream of its own, after what the device has queued until now.
+    // On a separate stream, after what the device has queued so far.
     Result<void> start_sum(const Tensor& tensor) override {
         if (auto after = wait(device_.stream(), aside_); !after) return after;
         return queue(tensor, Reduction::sum, aside_);
@@ -95,7 +95,7 @@ class NcclCommunicator final : public Communicator {
     cudaEvent_t event_;
     bool failed_ = false;
 
-    // What is queued on `second` from now on comes after all that is on `first`.
+    // Makes work queued on `second` from now on wait for everything on `first`.
     Result<void> wait(cudaStream_t first, cudaStream_t second) {
         if (auto sound = device_.status(); !sound) return sound;
         cudaError_t result = cudaEventRecord(event_, first);
@@ -117,7 +117,7 @@ class NcclCommunicator final : public Communicator {
                                      reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
     }
 
-    // What became of a call that answered so.
+    // The outcome of a call with this result.
     Result<void> settled(const char* what, ncclResult_t result) {
         if (result == ncclInProgress) result = settle();
         if (result == ncclSuccess) return {};

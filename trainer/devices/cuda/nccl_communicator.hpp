@@ -12,7 +12,7 @@
 
 namespace dp::trainer {
 
-// Between all ranks of the context's world, on the device's stream. Both must outlive it.
+// For all ranks of the context's world, on the device's stream. Both must outlive it.
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device);
 
 }  // namespace dp::trainer

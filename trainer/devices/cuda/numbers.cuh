@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How kernels read and write numbers of either type that flows through a model, f32 or bf16: read to float,
-// computed in float, rounded once when written. Every file of kernels includes it.
+// How kernels read and write f32 and bf16 numbers: read as float, computed in float, rounded once when
+// written. Included by every file of kernels.
 #ifndef TRAINER_DEVICES_CUDA_NUMBERS_CUH
 #define TRAINER_DEVICES_CUDA_NUMBERS_CUH
 
@@ -30,7 +30,7 @@ __device__ inline void write(Bf16& to, float number) {
     to = __float2bfloat16_rn(number);
 }
 
-// Neighbours that are read or written at once, 16 bytes at a time.
+// Adjacent numbers that are read or written together, 16 bytes at a time.
 template <typename T, int kWidth>
 struct alignas(16) Pack {
     static_assert(sizeof(T) * kWidth % 16 == 0);
@@ -41,11 +41,11 @@ struct Numbers {
     float at[kWidth];
 };
 
-// How many numbers of a type 16 bytes hold.
+// How many numbers of a type fit 16 bytes.
 template <typename T>
 inline constexpr int kPacked = 16 / static_cast<int>(sizeof(T));
 
-// kWidth 1: that number, wherever it lies. Otherwise `from` is a multiple of 16 bytes.
+// kWidth 1: that number, at any address. Otherwise `from` is a multiple of 16 bytes.
 template <int kWidth, typename T>
 __device__ Numbers<kWidth> read_pack(const T* from) {
     Numbers<kWidth> numbers;
@@ -70,7 +70,7 @@ __device__ void write_pack(T* to, const Numbers<kWidth>& numbers) {
 
 // ---- on the host
 
-// Calls work with a number of that type: a kernel's template argument is decltype of it.
+// Calls `work` with a number of that type: a kernel's template argument is its decltype.
 template <typename Work>
 void with_number(Type type, Work work) {
     if (type == Type::bf16) {
@@ -86,8 +86,8 @@ inline bool in_packs(std::initializer_list<const void*> places) {
     return true;
 }
 
-// Calls queue with how many neighbours a thread takes at once, as a constant: where rows of that many
-// columns, and all the places, allow 16 bytes of T, these, else one.
+// Calls `queue` with the number of adjacent numbers per thread, as a constant: 16 bytes of T if rows of that
+// many columns and all addresses allow it, else one.
 template <typename T, typename Queue>
 void with_width(std::int64_t columns, std::initializer_list<const void*> places, Queue queue) {
     if (columns % kPacked<T> == 0 && in_packs(places)) {

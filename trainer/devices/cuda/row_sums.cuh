@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums over the rows of a matrix, a column each: gradients of biases and of layer norm's parameters. The rows
-// are cut into parts, so that the whole GPU takes part where there are few columns, and the parts are added
-// up afterwards. How they are cut depends on the number of rows alone: the sums are always the same.
+// Column sums of a matrix: gradients of biases and of layer norm's parameters. The rows are split into parts,
+// so that the whole GPU works even with few columns, and the parts are added up afterwards. The split depends
+// only on the number of rows, so the sums are always the same.
 #ifndef TRAINER_DEVICES_CUDA_ROW_SUMS_CUH
 #define TRAINER_DEVICES_CUDA_ROW_SUMS_CUH
 
@@ -17,8 +17,8 @@
 
 namespace dp::trainer::kernels {
 
-// A block of 32 x 8 threads sums one part of 32 x kWidth columns: a lane reads kWidth neighbours, the eight
-// warps share the rows, and then add up what they have.
+// A block of 32 x 8 threads sums one part of 32 x kWidth columns: a lane reads kWidth neighbours; the eight
+// warps divide the rows and then add up their sums.
 inline constexpr int kSumLanes = 32, kSumWarps = 8;
 
 // term.add<kWidth>(row, column, sums) adds to Term::kSums sums of kWidth columns. `packs` of them in a row.
@@ -50,8 +50,8 @@ __global__ void sum_parts_of_rows_kernel(Term term, std::int64_t rows, std::int6
     }
 }
 
-// A block of 32 x 8 threads adds up the parts of 32 columns, its warps sharing them.
-// A template only so that several files may have it.
+// A block of 32 x 8 threads adds up the parts of 32 columns, divided among its warps. A template only so that
+// several files may have it.
 template <typename Sum>
 __global__ void add_parts_of_rows_kernel(const float* parts, int count, std::int64_t columns, bool adds,
                                          Sum* sum) {
@@ -71,7 +71,7 @@ __global__ void add_parts_of_rows_kernel(const float* parts, int count, std::int
     sum[column] = adds ? sum[column] + total : total;
 }
 
-// kWidth: what rows of that many columns, and the places that the term reads, allow (with_width()).
+// kWidth: what rows of that many columns and the addresses that the term reads allow (with_width()).
 template <int kWidth, typename Term>
 void sum_rows_of(Term term, std::int64_t rows, std::int64_t columns, Write write,
                  std::array<float*, Term::kSums> sums, Workspace& workspace, cudaStream_t stream) {

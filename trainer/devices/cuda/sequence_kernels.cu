@@ -27,13 +27,13 @@ struct GeluBackward {
     }
 };
 
-// Blocks that have a warp for each row.
+// The number of blocks for one warp per row.
 unsigned warps_for(std::int64_t rows) {
     return static_cast<unsigned>((rows * 32 + kThreads - 1) / kThreads);
 }
 
-// A warp a row, which it reads three times (twice from cache) and writes once. `packs`: of kWidth numbers, in
-// a row.
+// One warp per row, which it reads three times (twice from cache) and writes once. `packs`: of kWidth
+// numbers, per row.
 template <int kWidth, typename T>
 __global__ void layer_norm_kernel(const T* x, std::int64_t rows, std::int64_t packs, const float* w,
                                   const float* b, T* y, float* saved) {

@@ -6,7 +6,7 @@
 namespace dp::trainer {
 namespace {
 
-// Of the driver that is loaded, which may be older than these calls: nothing is linked against it.
+// A function of the loaded driver, which may be older than these calls; nothing is linked against it.
 template <typename Function>
 Function* driver(const char* name) {
     void* found = nullptr;
@@ -73,7 +73,7 @@ tl::expected<std::unique_ptr<SmPartition>, std::string> SmPartition::make(int in
                                    number(share.parts) + " parts of at least " +
                                    number(all.sm.minSmPartitionSize));
 
-    // As many parts as there may be, so that every rank on this GPU sees the same ones.
+    // As many parts as there can be, so that every rank on this GPU sees the same ones.
     unsigned groups = share.parts;
     std::vector<CUdevResource> parts(groups);
     CUdevResourceDesc chosen = nullptr;
@@ -97,7 +97,7 @@ tl::expected<std::unique_ptr<SmPartition>, std::string> SmPartition::make(int in
     return made;
 }
 
-// Results are not looked at: nobody is left to tell.
+// Ignores results: nobody is left to tell.
 SmPartition::~SmPartition() {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     if (context_ != nullptr) the_driver().destroy(context_);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A part of a GPU's streaming multiprocessors, for a rank whose tiles are not all of the GPU: a green context
-// and a stream whose kernels run on them alone. CUDA Driver API, "Green Contexts".
+// A part of a GPU's streaming multiprocessors, for a rank that has only some of the GPU's tiles: a green
+// context, and a stream whose kernels run only there. CUDA Driver API, "Green Contexts".
 //
-// What keeps two processes on a GPU from taking turns is MPS, with and without green contexts; what a green
-// context adds is that neither spreads over the other's part while both run.
+// MPS lets two processes use a GPU at the same time, with or without green contexts; a green context keeps
+// each from spreading over the other's part.
 #ifndef TRAINER_DEVICES_CUDA_SM_PARTITION_HPP
 #define TRAINER_DEVICES_CUDA_SM_PARTITION_HPP
 
@@ -21,8 +21,8 @@ namespace dp::trainer {
 
 class SmPartition {
  public:
-    // The share's part of the GPU `index`, which must be the current device. Else why there is none; the
-    // whole GPU can be used then.
+    // The share's part of GPU `index`, which must be the current device; else the reason why there is none.
+    // Then the whole GPU can be used.
     static tl::expected<std::unique_ptr<SmPartition>, std::string> make(int index, const GpuShare& share);
     ~SmPartition();
     SmPartition(const SmPartition&) = delete;

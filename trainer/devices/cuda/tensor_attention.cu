@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention in bf16 on tensor cores: see attention.hpp. A block works on 64 queries of one head (or, for the
-// gradients of keys and values, 64 keys), each of its four warps on 16 of them; the others' vectors come
-// through shared memory, a tile at a time. The scores of a tile stay in registers, and nothing is kept of
-// them but their sums (Dao et al. 2022; without it the scores of a long sequence would be most of a step's
-// memory traffic). No two blocks write the same place, so the bits are the same each time.
+// Attention in bf16 on tensor cores: see attention.hpp. A block handles 64 queries of one head (or, for the
+// gradients of keys and values, 64 keys), each of its four warps 16 of them; the others' vectors come through
+// shared memory, a tile at a time. A tile's scores stay in registers, and only their sums are kept (Dao et
+// al. 2022; otherwise the scores of a long sequence would be most of a step's memory traffic). No two blocks
+// write to the same address, so the bits are the same each time.
 //
 // Scores, sums of exponentials and results accumulate in float; weights and score gradients are rounded to
 // bf16 where they are factors. Exponentials are powers of two of scores in units of log(2).
@@ -19,7 +19,7 @@ namespace {
 
 constexpr float kLog2OfE = 1.4426950409f, kLogOf2 = 0.6931471806f;
 
-// The sum, or the largest, over the four lanes that share a row, in each of them.
+// The sum, or the maximum, over the four lanes that share a row; each lane gets the result.
 __device__ float row_sum(float value) {
     value += __shfl_xor_sync(0xFFFFFFFFu, value, 1);
     return value + __shfl_xor_sync(0xFFFFFFFFu, value, 2);
@@ -29,8 +29,8 @@ __device__ float row_max(float value) {
     return fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));
 }
 
-// Of a warp's scores, whose rows are 16 queries and columns keys, or the other way around: those of keys that
-// come after their query become nothing. Only where the diagonal crosses them is there anything to do.
+// Masks a warp's scores, whose rows are 16 queries and columns keys, or the reverse: keys after their query
+// get no weight. Only tiles on the diagonal need it.
 template <bool kRowsAreQueries, int kScores>
 __device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_row,
                                 std::int64_t first_column) {
@@ -46,8 +46,8 @@ __device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_
     }
 }
 
-// Bit 4 piece + i: whether dropout keeps number i of that piece of a warp's scores, whose rows are 16 queries
-// and columns keys, or the other way around.
+// Bit 4 piece + i says whether dropout keeps number i of that piece of a warp's scores, whose rows are 16
+// queries and columns keys, or the reverse.
 template <int kScores, bool kRowsAreQueries>
 __device__ unsigned kept_scores(const AttentionDropout& dropout, std::int64_t first_row,
                                 std::int64_t first_column) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
                             float* sums) {
     using S = Sizes<kSize>;
     constexpr int kScores = S::kTile / 8;
-    // The block's queries, on their way to registers; then keys, and values behind them.
+    // The block's queries, on their way to registers; then keys, followed by values.
     __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
     static_assert(2 * S::kTile >= kOwn);
     Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     const AttentionDropout dropout(a, blockIdx.x);
     const float factor = kDrops ? dropout.factor() : 1.0f;
     const int warp = static_cast<int>(threadIdx.x / 32);
-    // Those with most keys first.
+    // Blocks with the most keys come first.
     const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
     const std::int64_t own = first_query + warp * 16;
     const float scale = rsqrtf(static_cast<float>(head.size)) * kLog2OfE;
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     store(d_values, factor, factor, in_qkv(head, d_qkv, 2, own, packs));
 }
 
-// Calls queue with the size that the kernels take a head for, and whether there is dropout, as constants.
+// Calls `queue` with the kernels' size of a head and whether there is dropout, as constants.
 template <typename Queue>
 void with_size(const Attention& a, std::int64_t columns, Queue queue) {
     const auto with = [&](auto size) {
@@ -298,13 +298,13 @@ void with_size(const Attention& a, std::int64_t columns, Queue queue) {
     }
 }
 
-// A block for each head of each sequence and each kOwn of its tokens.
+// One block per head, sequence and kOwn tokens.
 dim3 blocks_of(const Attention& a, const Tensor& y) {
     return {static_cast<unsigned>(y.rows() / a.sequence * a.heads),
             static_cast<unsigned>((a.sequence + kOwn - 1) / kOwn)};
 }
 
-// Whether vectors of heads, of y's rows, begin at multiples of 16 bytes and fill such.
+// Whether the heads' vectors in y's rows are aligned to 16 bytes and a multiple of them.
 bool vectors_in_packs(const Attention& a, const Tensor& y, std::initializer_list<const void*> places) {
     return y.columns() / a.heads % 8 == 0 && in_packs(places);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A warp's products of bf16 matrices on tensor cores, added up in float: which numbers lie where in the
-// instructions of tensor_instructions.cuh. tensor_attention.cu is built of these.
+// Products of bf16 matrices on a warp's tensor cores, accumulated in float: which numbers are where in the
+// instructions of tensor_instructions.cuh. tensor_attention.cu is built from these.
 //
 // A warp holds a matrix in pieces. Of a sum, 16 x 8 floats, a lane has four: rows lane / 4 and lane / 4 + 8,
 // columns lane % 4 * 2 and the next. Of a left factor, 16 x 16, it has four pairs of neighbours: the places
@@ -20,7 +20,7 @@ namespace dp::trainer::kernels {
 struct SumPiece {
     float at[4] = {};
 
-    // Where this lane's number i lies in the 16 x 8.
+    // The place of this lane's number i in the 16 x 8.
     __device__ static int row(int i) { return static_cast<int>(threadIdx.x % 32 / 4) + i / 2 * 8; }
     __device__ static int column(int i) { return static_cast<int>(threadIdx.x % 4) * 2 + i % 2; }
 };
@@ -53,7 +53,7 @@ __device__ inline void multiply_add(SumPiece& sum, const LeftPiece& left, unsign
 
 // ---- with matrices in shared memory, kStride numbers from row to row
 
-// The 16 x 16 that begins at `matrix`.
+// Loads the 16 x 16 left factor that begins at `matrix`.
 template <int kStride>
 __device__ LeftPiece left_piece(const __nv_bfloat16* matrix) {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -62,7 +62,7 @@ __device__ LeftPiece left_piece(const __nv_bfloat16* matrix) {
     return piece;
 }
 
-// The right factor whose columns are the 16 rows that begin at `matrix`.
+// Loads the right factor whose columns are the 16 rows that begin at `matrix`.
 template <int kStride>
 __device__ RightPieces right_from_rows(const __nv_bfloat16* matrix) {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -71,7 +71,7 @@ __device__ RightPieces right_from_rows(const __nv_bfloat16* matrix) {
     return pieces;
 }
 
-// The right factor, 16 x 16, that begins at `matrix`.
+// Loads the right factor, 16 x 16, that begins at `matrix`.
 template <int kStride>
 __device__ RightPieces right_from_columns(const __nv_bfloat16* matrix) {
     const int lane = static_cast<int>(threadIdx.x % 32);

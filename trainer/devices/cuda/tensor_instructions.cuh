@@ -18,8 +18,9 @@ __device__ inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&le
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
 
-// Four matrices of 8 x 8 from shared memory; lane i gives the place of row i % 8 of matrix i / 8, a multiple
-// of 16 bytes. Of each, lane i gets two neighbours of row i / 4: columns i % 4 * 2 and the next.
+// Loads four matrices of 8 x 8 from shared memory; lane i gives the address of row i % 8 of matrix i /
+// 8, a multiple of 16 bytes. Of each matrix, lane i gets two neighbours of row i / 4: columns i % 4 * 2
+// and the next.
 __device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -27,7 +28,7 @@ __device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row
                  : "r"(place)
                  : "memory");
 }
-// The same of the transposed matrices.
+// The same, transposed.
 __device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -36,8 +37,8 @@ __device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bf
                  : "memory");
 }
 
-// ex2.approx: 2 to the power x, to two units in the last place, and nothing for minus infinity. exp2f() has
-// instructions around it for results below 2^-126.
+// ex2.approx: 2 to the power x, accurate to two units in the last place; 0 for minus infinity. exp2f() adds
+// instructions for results below 2^-126.
 __device__ inline float power_of_two(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of the GPU for what one operation needs only while it runs: parts of sums, copies in another type.
-// It grows to the largest that was asked for, so that training soon asks for no more. One stream uses it, so
-// an operation may have it as soon as the one before is queued.
+// GPU scratch memory for one operation: parts of sums, copies in another type. It grows to the largest
+// request, so training soon allocates no more. One stream uses it, so an operation may have it as soon as the
+// one before is queued.
 #ifndef TRAINER_DEVICES_CUDA_WORKSPACE_HPP
 #define TRAINER_DEVICES_CUDA_WORKSPACE_HPP
 
@@ -24,7 +24,7 @@ class Workspace {
     Workspace(const Workspace&) = delete;
     Workspace& operator=(const Workspace&) = delete;
 
-    // Room for so many T, aligned to 256 bytes; what was in it is lost. Null after a failure.
+    // Room for `count` T, aligned to 256 bytes; discards the content. Null after a failure.
     template <typename T>
     T* take(std::int64_t count) {
         return static_cast<T*>(bytes(static_cast<std::size_t>(count) * sizeof(T)));
