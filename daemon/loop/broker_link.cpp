@@ -24,7 +24,8 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
       events_(std::move(events)),
       // Whichever of the addresses leads to the first port.
       pace_(addresses.size(), addresses.size() * ports.size()),
-      try_timer_(base, [this] { try_next(); }) {
+      try_timer_(base, [this] { try_next(); }),
+      flush_(base, [this] { flush(); }) {
     for (uint16_t port : ports)
         for (const auto& address : addresses) targets_.push_back({address, port});
     try_next();
@@ -156,6 +157,7 @@ void BrokerLink::send(const wire::FromNode& message) {
     const Connection* connection = joined();
     if (!connection || (message.has_alive() && is_on_its_way(connection->fd()))) return;
     unsent_ += to_frame(message);
+    flush_.ask();
 }
 
 void BrokerLink::flush() {
@@ -171,11 +173,6 @@ bool BrokerLink::is_idle() const {
 void BrokerLink::finish() {
     flush();
     if (Connection* connection = joined()) connection->finish();
-}
-
-void BrokerLink::sweep() {
-    for (uint64_t id : over_) attempts_.erase(id);
-    over_.clear();
 }
 
 }  // namespace dp

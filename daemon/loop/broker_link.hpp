@@ -9,13 +9,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "dp.pb.h"
 #include "engine/search_pace.hpp"
 #include "loop/connection.hpp"
+#include "loop/deferred.hpp"
 #include "loop/timer.hpp"
 
 namespace dp {
@@ -36,15 +36,14 @@ class BrokerLink {
     BrokerLink(event_base* base, const std::vector<std::string>& addresses,
                const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank, Events events);
 
-    // With the next flush: what one turn of the loop has to say is one packet.
+    // At the end of this turn of the loop: what one turn has to say is one packet.
     void send(const wire::FromNode& message);
+    // What was sent in this turn goes out now.
     void flush();
     // Joined, and the broker will get all that was flushed whatever becomes of this process.
     bool is_idle() const;
     // After what was sent has gone out; on_lost comes when the broker has closed, too.
     void finish();
-    // Frees attempts that are over. Called by the loop when no call-back of theirs is running.
-    void sweep();
 
  private:
     struct Attempt {
@@ -66,11 +65,12 @@ class BrokerLink {
     size_t next_target_ = 0;
     SearchPace pace_;
     std::map<uint64_t, Attempt> attempts_;
-    std::set<uint64_t> over_;
+    FreedLater<uint64_t> over_{base_, [this](uint64_t id) { attempts_.erase(id); }};
     uint64_t next_attempt_ = 1;
     uint64_t joined_ = 0;  // the attempt that won
     std::string unsent_;   // frames
     Timer try_timer_;
+    Deferred flush_;
 
     void try_next();
     bool is_at(size_t target) const;

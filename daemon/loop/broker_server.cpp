@@ -156,9 +156,4 @@ void BrokerServer::close_all() {
     for (const auto& [node, id] : by_node_) close(node);
 }
 
-void BrokerServer::sweep() {
-    for (PeerId id : over_) peers_.erase(id);
-    over_.clear();
-}
-
 }  // namespace dp

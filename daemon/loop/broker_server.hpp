@@ -11,11 +11,11 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "dp.pb.h"
 #include "loop/connection.hpp"
+#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"
 #include "loop/timer.hpp"
@@ -40,8 +40,6 @@ class BrokerServer {
     void close_all();
     // Proven nodes that have not closed yet.
     bool has_nodes() const { return !by_node_.empty(); }
-    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
-    void sweep();
 
  private:
     struct Peer {
@@ -63,7 +61,7 @@ class BrokerServer {
     std::map<PeerId, Peer> peers_;
     std::deque<PeerId> unproven_;  // oldest first; may hold some that are over
     std::map<uint32_t, PeerId> by_node_;
-    std::set<PeerId> over_;
+    FreedLater<PeerId> over_{base_, [this](PeerId id) { peers_.erase(id); }};
     PeerId next_ = 1;
     Listener listener_;
 

@@ -179,14 +179,7 @@ Daemon::~Daemon() = default;
 
 void Daemon::run() {
     settle();
-    // One pass at a time, so that no connection is freed while one of its call-backs is on the stack.
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
-        if (broker_link_) broker_link_->flush();
-        ranks_.sweep();
-        metrics_.sweep();
-        if (broker_server_) broker_server_->sweep();
-        if (broker_link_) broker_link_->sweep();
-        if (torch_server_) torch_server_->sweep();
         if (leaving_ && (!broker_server_ || !broker_server_->has_nodes())) break;
     }
     strangers_.summary();

@@ -121,9 +121,4 @@ void MetricsServer::respond(Client& client, const char* status, const std::strin
     bufferevent_write(client.buffer.get(), text.data(), text.size());
 }
 
-void MetricsServer::sweep() {
-    for (uint64_t id : over_) clients_.erase(id);
-    over_.clear();
-}
-
 }  // namespace dp

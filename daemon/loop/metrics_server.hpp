@@ -13,11 +13,11 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "base/fd.hpp"
 #include "dp.pb.h"
+#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"
 #include "loop/timer.hpp"
@@ -41,8 +41,6 @@ class MetricsServer {
     MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask);
 
     void answer(uint64_t connection, const wire::ToRank& message);
-    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
-    void sweep();
 
  private:
     struct FreeBuffer {
@@ -63,7 +61,7 @@ class MetricsServer {
     std::string step_;
     Fd socket_;
     std::map<uint64_t, Client> clients_;
-    std::set<uint64_t> over_;
+    FreedLater<uint64_t> over_{base_, [this](uint64_t id) { clients_.erase(id); }};
     uint64_t next_ = 1;
     std::optional<Listener> listener_;
 

@@ -94,12 +94,4 @@ pid_t RankServer::pid_of(ConnectionId connection) const {
     return found == pids_.end() ? 0 : found->second;
 }
 
-void RankServer::sweep() {
-    for (ConnectionId id : over_) {
-        connections_.erase(id);
-        pids_.erase(id);
-    }
-    over_.clear();
-}
-
 }  // namespace dp

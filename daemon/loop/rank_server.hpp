@@ -6,11 +6,11 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "engine/node.hpp"
 #include "loop/connection.hpp"
+#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"
 
@@ -30,9 +30,6 @@ class RankServer {
     // Of the process that made it, as the kernel says; 0 where it is gone or not of this pid namespace.
     pid_t pid_of(ConnectionId connection) const;
 
-    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
-    void sweep();
-
  private:
     event_base* base_;
     StrangerLog& strangers_;
@@ -40,7 +37,10 @@ class RankServer {
     OnClosed on_closed_;
     std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
     std::map<ConnectionId, pid_t> pids_;
-    std::set<ConnectionId> over_;
+    FreedLater<ConnectionId> over_{base_, [this](ConnectionId id) {
+                                       connections_.erase(id);
+                                       pids_.erase(id);
+                                   }};
     ConnectionId next_ = 1;
     Listener listener_;
 

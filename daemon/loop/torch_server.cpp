@@ -131,14 +131,9 @@ void TorchServer::write(const TorchSend& send) {
 
 void TorchServer::drop(TorchClient id) {
     auto found = clients_.find(id);
-    if (found == clients_.end() || !over_.insert(id).second) return;
+    if (found == clients_.end() || !over_.insert(id)) return;
     bufferevent_disable(found->second.buffer.get(), EV_READ | EV_WRITE);
     store_.disconnect(id);
-}
-
-void TorchServer::sweep() {
-    for (TorchClient id : over_) clients_.erase(id);
-    over_.clear();
 }
 
 void TorchServer::on_bytes(bufferevent*, void* pointer) {

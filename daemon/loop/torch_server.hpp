@@ -13,10 +13,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "engine/vouching.hpp"
+#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"
 #include "torch/store.hpp"
@@ -44,8 +44,6 @@ class TorchServer {
                 OnConnection on_connection, OnArrival on_arrival);
 
     void decide(const Vouching::Verdict& verdict);
-    // Frees connections that are over. Called by the loop when no call-back of theirs is running.
-    void sweep();
 
     size_t clients() const { return clients_.size(); }
 
@@ -73,7 +71,7 @@ class TorchServer {
     TorchStore store_;
     std::map<uint64_t, Stranger> unvouched_;
     std::map<TorchClient, Client> clients_;
-    std::set<TorchClient> over_;
+    FreedLater<TorchClient> over_{base_, [this](TorchClient id) { clients_.erase(id); }};
     uint64_t next_ = 1;
     Listener listener_;
 

@@ -86,7 +86,6 @@ void SimulatedNodes::run_until(const std::function<bool()>& done) {
         event_base_loop(base_, EVLOOP_ONCE);
         if (std::chrono::steady_clock::now() > end) die("what was waited for has not come within 60 s");
     }
-    for (auto& node : nodes_) node->link->sweep();
 }
 
 void SimulatedNodes::join() {

@@ -23,7 +23,6 @@ class MetricsServerTest : public ServerTest {
     std::vector<uint64_t> asked;
     MetricsServer server{base.get(), ranks.get(), strangers, [this](uint64_t id) { asked.push_back(id); }};
 
-    void sweep() override { server.sweep(); }
     Fd connected() const { return connected_to("slurm-dp-metrics/" + step); }
 };
 

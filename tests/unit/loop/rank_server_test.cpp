@@ -27,7 +27,6 @@ class RankServerTest : public ServerTest {
         [this](ConnectionId id, const wire::FromRank& message) { heard.emplace_back(id, message); },
         [this](ConnectionId id) { closed.push_back(id); }};
 
-    void sweep() override { server.sweep(); }
     static Fd listening(const std::string& name) {
         Fd fd = bound_to(name);
         EXPECT_EQ(listen(fd.get(), 16), 0);

@@ -29,14 +29,11 @@ struct FreeBase {
 };
 using EventBase = std::unique_ptr<event_base, FreeBase>;
 
-// A fixture with a member `server`, say; it sweeps that.
 class ServerTest : public testing::Test {
  protected:
     using Clock = std::chrono::steady_clock;
     EventBase base{event_base_new()};
     StrangerLog strangers;
-
-    virtual void sweep() = 0;
 
     // Runs the loop until `done` holds, at most so long; → whether it does.
     template <typename Done>
@@ -45,7 +42,6 @@ class ServerTest : public testing::Test {
         for (const auto end = Clock::now() + time; !done() && Clock::now() < end;) {
             tick.after(Time(5));
             event_base_loop(base.get(), EVLOOP_ONCE);
-            sweep();
         }
         return done();
     }

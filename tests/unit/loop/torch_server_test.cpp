@@ -44,7 +44,6 @@ class TorchServerTest : public ServerTest {
             connect(fd.get(), reinterpret_cast<sockaddr*>(&target.storage), target.size);
         return fd;
     }
-    void sweep() override { server.sweep(); }
     // Until all of it is taken, or nobody takes more; → how much was.
     size_t send_all(const Fd& fd, const std::string& bytes) {
         size_t sent = 0;
