@@ -18,7 +18,7 @@ Broker::Broker(BrokerConfig config, Time now)
           config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
           [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
       vouching_(config_.owner),
-      silence_(config_.dead_after),
+      heartbeats_(config_.dead_after),
       started_(now),
       next_notice_(now + kFirstLateNotice) {}
 
@@ -76,8 +76,7 @@ void Broker::finish_if_nobody_is_here() {
 }
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
-    if (auto silent = silence_.heard(node, now); silent && !aborted_)
-        speak_again_.emplace_back(node, *silent);
+    heartbeats_.heard(node, now);
     switch (message.kind_case()) {
         case wire::FromNode::kJoin:
             join(node, message.join(), now);
@@ -147,10 +146,7 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
         out_.refused.push_back(node);
         return;
     }
-    if (node != config_.own_node) {
-        silence_.watch(node, now);
-        if (!beat_at_) beat_at_ = now + kBeat;
-    }
+    if (node != config_.own_node) heartbeats_.watch(node, now);
     vouching_.add_node(node, {join.addresses().begin(), join.addresses().end()}, node == config_.own_node);
     if (aborted_) {
         wire::ToNode message;
@@ -264,7 +260,7 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
 }
 
 void Broker::forget_node(uint32_t node) {
-    silence_.forget(node);
+    heartbeats_.forget(node);
     usage_.remove(node);
     for (auto& verdict : vouching_.remove_node(node)) out_.verdicts.push_back(std::move(verdict));
 }
@@ -331,7 +327,7 @@ BrokerActions Broker::tick(Time now) {
             out_.log.push_back(std::move(late));
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
-    check_silence(now);
+    check_heartbeats(now);
     for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
     while (!vanishing_.empty() && now >= vanishing_.front().first) {
         const auto [until, rank] = vanishing_.front();
@@ -351,7 +347,7 @@ BrokerActions Broker::tick(Time now) {
         finished_ = true;
         // It has not heard that the step ends.
         for (uint32_t node = 0; node < members_.nodes().size(); ++node)
-            node_is_gone_ |= silence_.silent_for(node, now) > Time(0);
+            node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);
         const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
                                 " has left (rank 0's node has finished)";
         deliver(store_.end(wire::LOST, why));
@@ -368,7 +364,7 @@ std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
     if (!finished_) next = earlier(next, leave_at_);
     next = earlier(earlier(next, vouching_.next_deadline()), usage_.next_deadline());
-    next = earlier(earlier(next, beat_at_), silence_.next_check());
+    next = earlier(next, heartbeats_.next_deadline());
     if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
     if (!vanishing_.empty()) next = earlier(next, vanishing_.front().first);
     if (!untold_.reason().empty()) next = earlier(next, quiet_until_);

@@ -17,10 +17,10 @@
 
 #include "dp.pb.h"
 #include "engine/ending.hpp"
+#include "engine/heartbeats.hpp"
 #include "engine/meetings.hpp"
 #include "engine/membership.hpp"
 #include "engine/parts.hpp"
-#include "engine/silence.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
 #include "engine/torch_arrivals.hpp"
@@ -103,9 +103,8 @@ class Broker {
     Meetings meetings_;
     Vouching vouching_;
     TorchArrivals torch_arrivals_{kFirstLateNotice};
-    Silence silence_;
+    Heartbeats heartbeats_;
     UsageRounds usage_;
-    std::optional<Time> beat_at_;  // while there are other nodes
     BrokerActions out_;
 
     Time started_;
@@ -128,8 +127,6 @@ class Broker {
     std::deque<Suspicion> suspicions_;
     std::map<uint32_t, Time> vanished_;                // until when their exit may follow, by rank
     std::deque<std::pair<Time, uint32_t>> vanishing_;  // the same in order, also of those that are no longer
-    // Nodes that were silent and speak again, with the length of the silence; not said yet.
-    std::vector<std::pair<uint32_t, Time>> speak_again_;
     // Ranks that were stopped, or go on; not said yet.
     std::vector<uint32_t> stopped_;
     std::vector<uint32_t> continued_;
@@ -162,10 +159,10 @@ class Broker {
     void check_arrivals(Time now);
     void await(const std::string& there, Time since, std::span<const uint32_t> late, Time now);
     bool complete() const;
-    void check_silence(Time now);
+    void check_heartbeats(Time now);
     void lose(uint32_t node, const std::string& why, Time delay, Time now);
     std::string named(std::span<const uint32_t> nodes) const;
-    void say_who_speaks_again();
+    void say(const SilenceNotices::Notice& notice);
     void say_who_stands_still();
     void say_stopped(const std::vector<uint32_t>& ranks, const std::string& what);
     wire::StepStatus status(bool summary, Time now) const;

@@ -113,9 +113,9 @@ void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
     finish_if_nobody_is_here();
 }
 
-void Broker::check_silence(Time now) {
-    if (beat_at_ && now >= *beat_at_) {
-        beat_at_ = now + kBeat;
+void Broker::check_heartbeats(Time now) {
+    const Heartbeats::News news = heartbeats_.check(now);
+    if (news.send) {
         wire::ToNode message;
         message.mutable_alive();
         for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
@@ -123,20 +123,14 @@ void Broker::check_silence(Time now) {
             if (node != config_.own_node && state.joined && !state.left && !state.lost) send(node, message);
         }
     }
-    if (auto next = silence_.next_check(); !next || now < *next) return;
-    const Silence::News news = silence_.check(now);
-    if (!news.suspected.empty() && !aborted_)
-        out_.log.push_back(named(news.suspected) + (news.suspected.size() == 1 ? " has" : " have") +
-                           " been silent for " + words(kSilent) +
-                           ": network, daemon or node stands still; lost after " + words(config_.dead_after));
-    say_who_speaks_again();
+    if (news.notice && !aborted_) say(*news.notice);
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);
         lose(node, "silent for " + words(config_.dead_after), Time(0), now);
     }
 }
 
-// "node gpu02 (ranks 8-15)", "nodes gpu[02-03] (ranks 8-23)".
+// "node gpu02 (ranks 8-15)", "2 nodes (gpu[02-03], ranks 8-23)".
 std::string Broker::named(std::span<const uint32_t> nodes) const {
     std::vector<std::string> hosts;
     std::vector<uint32_t> ranks;
@@ -146,23 +140,19 @@ std::string Broker::named(std::span<const uint32_t> nodes) const {
         ranks.insert(ranks.end(), state.ranks.begin(), state.ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());
-    return (nodes.size() == 1 ? "node " : "nodes ") + compress_hostlist(hosts) + " (" + name_ranks(ranks) +
-           ")";
+    const std::string where = compress_hostlist(hosts);
+    return (nodes.size() == 1 ? "node " + where + " (" : plural(nodes.size(), "node") + " (" + where + ", ") +
+           name_ranks(ranks) + ")";
 }
 
-// Together: a switch that stalls silences all that are behind it.
-void Broker::say_who_speaks_again() {
-    if (speak_again_.empty()) return;
-    std::vector<uint32_t> nodes;
-    Time longest{};
-    for (const auto& [node, silent] : speak_again_) {
-        nodes.push_back(node);
-        longest = std::max(longest, silent);
-    }
-    speak_again_.clear();
-    std::sort(nodes.begin(), nodes.end());
-    out_.log.push_back(named(nodes) + (nodes.size() == 1 ? " speaks" : " speak") + " again, after " +
-                       words(longest));
+void Broker::say(const SilenceNotices::Notice& notice) {
+    if (const auto& nodes = notice.silent; !nodes.empty())
+        out_.log.push_back(named(nodes) + (nodes.size() == 1 ? " has" : " have") + " been silent for " +
+                           words(kSilent) + (nodes.size() == 1 ? "" : " or longer") +
+                           ": network, daemon or node stands still; lost after " + words(config_.dead_after));
+    if (const auto& nodes = notice.speak_again; !nodes.empty())
+        out_.log.push_back(named(nodes) + (nodes.size() == 1 ? " speaks" : " speak") + " again, after " +
+                           (nodes.size() == 1 ? "" : "up to ") + words(notice.longest));
 }
 
 void Broker::say_who_stands_still() {

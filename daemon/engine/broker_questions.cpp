@@ -15,7 +15,7 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     members_.count(status, started_);
     status.set_meetings_open(static_cast<uint32_t>(meetings_.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
-        const int64_t silent = silence_.silent_for(node, now).count();
+        const int64_t silent = heartbeats_.silent_for(node, now).count();
         if (silent > 0) status.set_nodes_silent(status.nodes_silent() + 1);
         if (summary && silent == 0) continue;
         members_.report(node, *status.add_nodes());
@@ -73,7 +73,7 @@ std::string Broker::why_not_measured(uint32_t node, Time now) const {
     if (state.lost) return "lost";
     if (state.left) return "has left";
     if (!state.joined) return "not connected";
-    const Time silent = silence_.silent_for(node, now);
+    const Time silent = heartbeats_.silent_for(node, now);
     return silent > Time(0) ? "silent for " + words(silent) : "no answer";
 }
 

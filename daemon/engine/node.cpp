@@ -12,8 +12,8 @@
 namespace dp {
 namespace {
 
-// The one peer of a node's Silence.
-constexpr Silence::Peer kBroker = 0;
+// The one peer of a relay's heartbeats.
+constexpr Heartbeats::Peer kBroker = 0;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Node::Node(NodeConfig config, Time now)
       exited_(config_.ranks.size(), false),
       looks_(config_.ranks.size(), 0),
       gatherings_(config_.ranks),
-      silence_(config_.dead_after) {}
+      heartbeats_(config_.dead_after) {}
 
 NodeActions Node::take() {
     return std::exchange(out_, {});
@@ -77,10 +77,7 @@ void Node::good_news(uint32_t rank, Time now, const Fill& fill) {
 
 NodeActions Node::on_joined(const std::string& address, Time now) {
     joined_ = true;
-    if (!config_.with_broker) {
-        silence_.watch(kBroker, now);
-        beat_at_ = now + kBeat;
-    }
+    if (!config_.with_broker) heartbeats_.watch(kBroker, now);
     address_ = address;
     wire::FromNode message;
     message.mutable_join()->set_node_rank(config_.node_rank);
@@ -97,9 +94,7 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
 }
 
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
-    if (auto silent = silence_.heard(kBroker, now); silent && speaks_for_all())
-        out_.log.push_back("the rendezvous daemon on " + config_.broker_host + " speaks again, after " +
-                           words(*silent));
+    heartbeats_.heard(kBroker, now);
     switch (message.kind_case()) {
         case wire::ToNode::kPlan:
             if (!published_) {
@@ -151,7 +146,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         }
         case wire::ToNode::kFarewell:
             broker_gone_ = true;
-            listen_no_more();
+            heartbeats_.forget(kBroker);
             end_questions("the rendezvous daemon on " + config_.broker_host + " has left");
             end_calls("the rendezvous daemon on " + config_.broker_host +
                       " has left (rank 0's node has finished)");
@@ -203,7 +198,7 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
 void Node::lose_broker(const std::string& why, Time delay, Time now) {
     if (broker_gone_) return;
     broker_gone_ = true;
-    listen_no_more();
+    heartbeats_.forget(kBroker);
     end_questions("the rendezvous daemon on " + config_.broker_host + " is gone: " + why);
     if (ending_) {
         if (told_) finished_ = true;
@@ -344,26 +339,22 @@ NodeActions Node::on_launcher_lost() {
 
 // ---- time ----
 
-void Node::listen_no_more() {
-    silence_.forget(kBroker);
-    beat_at_.reset();
-}
-
-void Node::check_silence(Time now) {
-    if (beat_at_ && now >= *beat_at_) {
-        beat_at_ = now + kBeat;
+void Node::check_heartbeats(Time now) {
+    const Heartbeats::News news = heartbeats_.check(now);
+    if (news.send) {
         wire::FromNode message;
         message.mutable_alive()->set_clock_ms(now.count());
         tell_broker(std::move(message));
     }
-    if (auto next = silence_.next_check(); !next || now < *next) return;
-    const Silence::News news = silence_.check(now);
-    if (!news.suspected.empty() && speaks_for_all())
-        out_.log.push_back("the rendezvous daemon on " + config_.broker_host + " has been silent for " +
-                           words(kSilent) +
-                           ": its network, the daemon or the node itself stands still; it counts "
-                           "as lost after " +
-                           words(config_.dead_after));
+    if (news.notice && speaks_for_all()) {
+        const std::string daemon = "the rendezvous daemon on " + config_.broker_host;
+        out_.log.push_back(
+            news.notice->silent.empty()
+                ? daemon + " speaks again, after " + words(news.notice->longest)
+                : daemon + " has been silent for " + words(kSilent) +
+                      ": its network, the daemon or the node itself stands still; it counts as lost after " +
+                      words(config_.dead_after));
+    }
     if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), Time(0), now);
 }
 
@@ -393,7 +384,7 @@ NodeActions Node::tick(Time now) {
     if (tell_good_news_at_ && now >= *tell_good_news_at_) tell_good_news();
     if (tell_hellos_at_ && now >= *tell_hellos_at_) tell_hellos();
     for (auto& arrived : gatherings_.expire(now)) tell_arrival(std::move(arrived));
-    check_silence(now);
+    check_heartbeats(now);
     if (term_at_ && now >= *term_at_) {
         term_at_.reset();
         out_.signal_ranks = SIGTERM;
@@ -408,7 +399,7 @@ NodeActions Node::tick(Time now) {
 std::optional<Time> Node::next_deadline() const {
     std::optional<Time> next = earlier(term_at_, kill_at_);
     next = earlier(earlier(next, tell_hellos_at_), earlier(tell_good_news_at_, gatherings_.next_deadline()));
-    next = earlier(earlier(next, beat_at_), silence_.next_check());
+    next = earlier(next, heartbeats_.next_deadline());
     if (loss_) next = earlier(next, loss_->until);
     for (const auto& [rank, exit] : exits_) next = earlier(next, exit.deadline);
     if (!joined_ && !broker_gone_) next = earlier(next, started_ + config_.timeout);

@@ -18,8 +18,8 @@
 #include "dp.pb.h"
 #include "engine/ending.hpp"
 #include "engine/gatherings.hpp"
+#include "engine/heartbeats.hpp"
 #include "engine/parts.hpp"
-#include "engine/silence.hpp"
 #include "engine/time.hpp"
 #include "engine/vouching.hpp"
 
@@ -141,8 +141,7 @@ class Node {
     Gatherings gatherings_;
     std::set<Caller> waiting_;  // calls that were not answered yet
     wire::Deaths deaths_;       // what those hear who come later
-    Silence silence_;
-    std::optional<Time> beat_at_;
+    Heartbeats heartbeats_;
     wire::Hellos hellos_;                 // not told yet
     std::optional<Time> tell_hellos_at_;  // set while there are some
     std::set<uint32_t> said_hello_;
@@ -193,8 +192,7 @@ class Node {
     void forget(ConnectionId connection, Time now);
     void report_exit(uint32_t rank, Time now);
     void leave_if_all_told();
-    void check_silence(Time now);
-    void listen_no_more();
+    void check_heartbeats(Time now);
     void lose_broker(const std::string& why, Time delay, Time now);
     void tell_loss(Time now);
     bool is_witness() const;

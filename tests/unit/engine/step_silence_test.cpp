@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <deque>
+#include <random>
 
 #include "simulation.hpp"
 
@@ -30,6 +32,59 @@ TEST(Silence, OfANodeIsNamedWithinASecondAndTakenBack) {
     s.pass(Time(60000));
     EXPECT_EQ(s.log.size(), 2u);
     for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
+}
+
+// A switch that stalls: the last heartbeats of those behind it are not of the same moment.
+TEST(Silence, OfManyNodesIsOneLineWithTheirNumber) {
+    Simulation s(10, 2);
+    for (uint32_t node = 0; node < 10; ++node) {
+        s.join(node);
+        s.pass(Time(10), Time(10));
+    }
+    s.hello_all();
+    s.pass(Time(3000), Time(10));
+    s.frozen = {3, 4, 5, 6, 7};
+    s.pass(Time(1000), Time(10));
+    ASSERT_EQ(s.log.size(), 1u) << s.log[1];
+    EXPECT_EQ(s.log[0],
+              "5 nodes (gpu[3-7], ranks 6-15) have been silent for 800 ms or longer: network, daemon or node "
+              "stands "
+              "still; lost after 30 s");
+    s.pass(Time(2000), Time(10));
+    s.frozen.clear();
+    s.pass(Time(400), Time(10));
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(s.log[1], "5 nodes (gpu[3-7], ranks 6-15) speak again, after up to 3 s");
+}
+
+// An overloaded machine: nodes fall silent and speak again all the time, and meanwhile a rank is killed.
+TEST(Silence, ThatComesAndGoesEverywhereIsAFewLinesAndHidesNoDeath) {
+    for (const bool report : {false, true}) {
+        Simulation s(64, 16, Time(10000), false, report);
+        s.join_all();
+        s.hello_all();
+        std::mt19937 random(7);
+        std::deque<uint32_t> silent;
+        const auto flap = [&](Time time) {
+            for (const Time end = s.now + time; s.now < end; s.pass(Time(100))) {
+                const uint32_t node = 1 + random() % 63;
+                if (node != 32 && s.frozen.insert(node).second) silent.push_back(node);
+                if (silent.size() < 15) continue;
+                s.frozen.erase(silent.front());
+                silent.pop_front();
+            }
+        };
+        flap(Time(30000));
+        EXPECT_GT(s.log.size(), 1u);
+        EXPECT_LE(s.log.size(), 20u);
+        const size_t before = s.log.size();
+        s.exit(32 * 16 + 5, SIGKILL);
+        ASSERT_EQ(s.log.size(), before + 1);
+        EXPECT_EQ(s.log.back().find("rank 517 on gpu32 was killed by signal 9 (SIGKILL)"), 0u)
+            << s.log.back();
+        flap(Time(20000));
+        EXPECT_LE(s.log.size(), before + (report ? 10 : 1));
+    }
 }
 
 TEST(Silence, OfANodeForTooLongEndsTheStep) {

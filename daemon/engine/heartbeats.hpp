@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One side of the heartbeats between nodes: when to send one, whose are missing, and when the user is told.
+// The broker has one for all relays, a relay one for the broker. A pure state machine.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/silence.hpp"
+#include "engine/silence_notices.hpp"
+
+namespace dp {
+
+class Heartbeats {
+ public:
+    using Peer = Silence::Peer;
+
+    explicit Heartbeats(Time dead_after) : silence_(dead_after) {}
+
+    // From now on it is listened for, and hears this side; again: no effect.
+    void watch(Peer peer, Time now);
+    void forget(Peer peer);
+    void heard(Peer peer, Time now);
+    // Of a suspected one, else 0.
+    Time silent_for(Peer peer, Time now) const { return silence_.silent_for(peer, now); }
+
+    // To be called at next_deadline.
+    struct News {
+        bool send = false;       // a heartbeat to all that are watched
+        std::vector<Peer> dead;  // forgotten with this
+        std::optional<SilenceNotices::Notice> notice;
+    };
+    News check(Time now);
+    std::optional<Time> next_deadline() const;
+
+ private:
+    Silence silence_;
+    SilenceNotices notices_;
+    std::optional<Time> send_at_;
+};
+
+}  // namespace dp
