@@ -203,10 +203,11 @@ void task_init(spank_t spank) {
     spank_get_item(spank, S_TASK_ID, &local);
     spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
     Fd said_by_daemon;
-    // One line per node, not per task. The task exits here because Slurm ignores an error code with
-    // `optional` in plugstack.conf: the program would run outside of any world.
+    // One line a node, not one a task, and none where another node says it ("") and ends the step. The task
+    // ends here and not by an error code, which Slurm ignores where plugstack.conf says `optional`: the
+    // program would run outside of every world.
     auto refuse = [&](const std::string& why) {
-        if (local == 0) {
+        if (local == 0 && !why.empty()) {
             if (!s.failure_told) slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
             if (!in_container(s)) {
                 announce_daemon(said_by_daemon.get());  // so slurmstepd leaves that to this task
@@ -253,8 +254,10 @@ void task_init(spank_t spank) {
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
     s.node.control_launcher.reset();
     if (s.failure) refuse(*s.failure);
+    // The daemon waits so long for the broker, and the broker, which may start as late, for the other nodes.
     const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
-    auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(), timeout + kDaemonSpeaksFirst);
+    auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(),
+                              (s.facts.nodes > 1 ? 2 : 1) * timeout + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
 
     TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));

@@ -63,7 +63,7 @@ std::string Broker::where(uint32_t rank) const {
 
 void Broker::own_node_left(Time now) {
     // Its tasks ended before the world was complete: cancelled. Nobody else can start now.
-    if (!plan_sent_to_own_)
+    if (!plan_sent_)
         abort("the ranks on " + members_.nodes()[config_.own_node].host +
                   " ended before the world was complete",
               kBroken);
@@ -154,23 +154,28 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
         send(node, std::move(message));
         return;
     }
-    wire::ToNode plan;
-    plan.mutable_plan()->set_master_addr(config_.master_addr);
-    plan.mutable_plan()->set_master_port(config_.master_port);
-    plan.mutable_plan()->set_coordinator_port(config_.coordinator_port);
-    // The other nodes go ahead. Rank 0's waits until all are there: its ranks could end before a slow node
-    // has come, and the broker with them. A world is complete no sooner for it.
-    if (node != config_.own_node) send(node, plan);
     if (!all_deaths_.reason().empty()) {
         wire::ToNode deaths;
         *deaths.mutable_deaths() = all_deaths_;
         send(node, std::move(deaths));
     }
-    if (members_.all_joined()) {
-        plan_sent_to_own_ = true;
-        if (config_.want_table) plan.mutable_plan()->set_table(members_.table());
-        send(config_.own_node, std::move(plan));
+    if (members_.all_joined()) send_plan();
+}
+
+// Not before every node is there: where one cannot take part, no rank of any other starts. A world is
+// complete no later for it.
+void Broker::send_plan() {
+    plan_sent_ = true;
+    wire::ToNode plan;
+    plan.mutable_plan()->set_master_addr(config_.master_addr);
+    plan.mutable_plan()->set_master_port(config_.master_port);
+    plan.mutable_plan()->set_coordinator_port(config_.coordinator_port);
+    if (config_.want_table) {
+        wire::ToNode own = plan;  // a node takes the first
+        own.mutable_plan()->set_table(members_.table());
+        send(config_.own_node, std::move(own));
     }
+    to_all(std::move(plan));
 }
 
 bool Broker::is_on(uint32_t rank, uint32_t node) const {

@@ -111,7 +111,7 @@ class Broker {
     std::optional<Time> first_hello_;
     Time next_notice_, notice_pause_ = kFirstLateNotice;
     std::optional<Time> leave_at_;
-    bool plan_sent_to_own_ = false;
+    bool plan_sent_ = false;
     bool aborted_ = false;
     bool finished_ = false;
     bool node_is_gone_ = false;
@@ -142,6 +142,7 @@ class Broker {
     void to_all(wire::ToNode message);
     void deliver(const std::vector<Answer>& answers);
     void join(uint32_t node, const wire::Join& join, Time now);
+    void send_plan();
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
     void hellos(uint32_t node, const wire::Hellos& hellos, Time now);
     void arrival(uint32_t node, wire::NodeArrive arrive, Time now);

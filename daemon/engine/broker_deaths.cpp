@@ -27,7 +27,7 @@ void Broker::abort(const std::string& reason, Patience patience, const std::vect
     abort_dead_ = dead;
     suspicions_.clear();
     // Before the plan is out, the waiting tasks of this node print the reason themselves.
-    if (plan_sent_to_own_) out_.log.push_back(reason + "; ending the step");
+    if (plan_sent_) out_.log.push_back(reason + "; ending the step");
     wire::ToNode message;
     *message.mutable_abort() = abort_message(patience);
     to_all(message);

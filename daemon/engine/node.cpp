@@ -113,7 +113,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
         }
         case wire::ToNode::kAbort:
-            abort(message.abort(), now);
+            abort(message.abort(), config_.with_broker || config_.own_stderr, now);
             break;
         case wire::ToNode::kDeaths:
             tell_deaths(message.deaths());
@@ -227,24 +227,20 @@ void Node::tell_loss(Time now) {
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
     if (published_ && is_witness()) out_.log.push_back(reason + "; ending the step");
-    abort(reason, kBroken, now);
-}
-
-void Node::abort(const std::string& reason, Patience patience, Time now) {
     wire::Abort message;
     message.set_reason(reason);
-    message.set_term_after_ms(static_cast<uint32_t>(patience.term.count()));
-    message.set_kill_after_ms(static_cast<uint32_t>(patience.kill.count()));
-    abort(std::move(message), now);
+    message.set_term_after_ms(static_cast<uint32_t>(kBroken.term.count()));
+    message.set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
+    abort(std::move(message), !joined_ || is_witness(), now);
 }
 
-void Node::abort(wire::Abort message, Time now) {
+void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
     if (abort_) return;
     message.set_reason(printable(message.reason(), 600));
     abort_ = message;
     if (!published_) {
         published_ = true;
-        out_.no_plan = message.reason();
+        out_.no_plan = is_ours_to_tell ? message.reason() : "";  // its waiting tasks print it
     } else if (config_.own_stderr && !config_.with_broker && !broker_gone_) {
         out_.log.push_back(message.reason() + "; ending the step");
     }

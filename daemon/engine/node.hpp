@@ -60,9 +60,10 @@ struct NodeActions {
     std::vector<std::pair<ConnectionId, Parts<wire::ToRank>>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
     std::vector<wire::FromNode> to_broker;
-    std::optional<NodePlan> plan;        // publish it
-    std::optional<std::string> no_plan;  // publish that there is none, and why
-    std::optional<int> signal_ranks;     // send this signal to every process of the step on this node
+    std::optional<NodePlan> plan;  // publish it
+    std::optional<std::string>
+        no_plan;                      // publish that there is none, and why; "": the user is told elsewhere
+    std::optional<int> signal_ranks;  // send this signal to every process of the step on this node
     struct Lookup {
         uint64_t connection = 0;
         SocketEnds ends;
@@ -174,8 +175,7 @@ class Node {
     void tell_good_news();
     void rank_event(uint32_t rank, const Fill& fill);
     void good_news(uint32_t rank, Time now, const Fill& fill);
-    void abort(wire::Abort message, Time now);
-    void abort(const std::string& reason, Patience patience, Time now);
+    void abort(wire::Abort message, bool is_ours_to_tell, Time now);
     void end_questions(const std::string& why);
     void tell_ranks(wire::ToRank message);
     void tell_deaths(const wire::Deaths& deaths);

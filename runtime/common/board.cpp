@@ -19,6 +19,9 @@ using Clock = std::chrono::steady_clock;
 // Fields are lines, and a table has several: its line ends travel as this character.
 constexpr char kLineEnd = '\x7f';
 
+// The only field where there is no plan.
+constexpr const char* kFailure = "failure";
+
 Try<void> publish(int board, int ready_write, const Fields& fields) {
     std::string text = write_fields(fields);
     for (size_t done = 0; done < text.size();) {
@@ -59,7 +62,7 @@ Try<void> publish_plan(int board, int ready_write, const NodePlan& plan) {
 }
 
 Try<void> publish_failure(int board, int ready_write, const std::string& why) {
-    return publish(board, ready_write, {{"failure", why}});
+    return publish(board, ready_write, {{kFailure, why}});
 }
 
 Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds timeout) {
@@ -84,7 +87,7 @@ Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds
             "used up?), or is its file damaged? install it again");
     const auto text = read_board(board);
     if (!text) return tl::make_unexpected(text.error());
-    if (const auto why = field_of(*text, "failure"); !why.empty()) return fail(std::string(why));
+    if (text->starts_with(kFailure)) return fail(std::string(field_of(*text, kFailure)));
     NodePlan plan;
     plan.master_addr = field_of(*text, "master_addr");
     plan.node_addr = field_of(*text, "node_addr");

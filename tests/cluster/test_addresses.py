@@ -79,6 +79,20 @@ def test_an_interface_that_one_node_has_not_is_named_with_what_it_has(fast):
     fast.assert_idle()
 
 
+def test_where_one_node_refuses_no_rank_of_the_others_starts(another_cluster):
+    """node02 has reached the broker long before it is known that node03 never will."""
+    site = another_cluster(nodes=3)
+    for number, node in enumerate(site.nodes[:2], 1):
+        site.node(node, "ip link add link eth0 name most0 type macvlan mode bridge && ip link set most0 up && "
+                        f"ip addr add 10.98.0.{number}/24 dev most0", check=True)
+    done = site.run(["srun", "-N3", "-n6", "--ntasks-per-node=2", "--dp-interface=most0", "--dp-timeout=40", "sh", "-c",
+                     "touch /home/alice/started-$SLURM_PROCID; echo started; sleep 60"])
+    assert done.returncode != 0 and done.stdout == ""
+    assert len(said(done)) == 1 and said(done)[0].startswith("slurm-dp: node node03: --dp-interface=most0: node03 has no such interface"), done.stderr
+    assert site.run("ls /home/alice").stdout.count("started-") == 0
+    site.assert_idle()
+
+
 def test_loopback_is_refused_where_there_are_other_nodes(cluster):
     done = cluster.run(["srun", "-N2", "-n2", "--dp-interface=lo", "hostname"])
     assert done.returncode != 0 and done.stdout == ""

@@ -216,6 +216,15 @@ TEST(Board, TheReasonForNoPlanArrives) {
     EXPECT_EQ(plan.error().message, "no network");
 }
 
+// The user hears it from another node.
+TEST(Board, TheReasonMayBeSaidElsewhere) {
+    Board board;
+    ASSERT_TRUE(publish_failure(board.memory.get(), board.write_end.get(), ""));
+    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().message, "");
+}
+
 TEST(Board, NobodyWhoWaitsIsNoError) {
     signal(SIGPIPE, SIG_IGN);
     Board board;

@@ -47,15 +47,15 @@ TEST(Plan, HasForItsTableTheTilesThatTasksTell) {
     EXPECT_EQ(std::vector<std::string>(tiles.begin(), tiles.end()), (std::vector<std::string>{"0", "6-7"}));
 }
 
-TEST(Plan, OtherNodesGoAheadAndRankZerosNodeWaitsForAll) {
+// Where a node cannot take part (it has no such network, say), no rank of any other is to start.
+TEST(Plan, IsHeldUntilEveryNodeIsThere) {
     Simulation s(3, 2);
     s.join(0);
-    EXPECT_FALSE(s.plans[0]);
     s.join(2);
-    EXPECT_TRUE(s.plans[2]);
-    EXPECT_FALSE(s.plans[0]);
+    s.pass(Time(5000));
+    for (const auto& plan : s.plans) EXPECT_FALSE(plan);
     s.join(1);
-    ASSERT_TRUE(s.plans[0]);
+    for (const auto& plan : s.plans) ASSERT_TRUE(plan);
     EXPECT_EQ(s.plans[0]->master_addr, "10.0.0.1");
     EXPECT_EQ(s.plans[2]->node_addr, "10.0.0.3");
     EXPECT_EQ(s.plans[0]->table, "");
@@ -80,12 +80,27 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
                                   "4-5 not started (not connected"),
               std::string::npos)
         << *s.no_plans[0];
-    // The waiting tasks of rank 0's node print it; the broker does not print it again.
+    // The waiting tasks of rank 0's node print it; the broker does not print it again, and no other node's
+    // do.
     EXPECT_FALSE(s.logged("4 of 6 ranks are there within 10 s"));
+    EXPECT_EQ(s.no_plans[1], "");
     // The node that could not connect gives up by itself.
     ASSERT_TRUE(s.no_plans[2]);
     EXPECT_NE(s.no_plans[2]->find("this node could not reach the rendezvous daemon on gpu0 within 10 s"),
               std::string::npos);
+}
+
+// All the others see the same; some of them may be gone, too, so three of them say it.
+TEST(Plan, ABrokerThatIsLostBeforeItIsTheConcernOfAFew) {
+    Simulation s(6, 1);
+    for (uint32_t node = 0; node < 5; ++node) s.join(node);
+    for (uint32_t node = 1; node < 5; ++node) s.lose_broker(node);
+    s.pass(Time(200));
+    for (uint32_t node = 1; node < 5; ++node) {
+        ASSERT_TRUE(s.no_plans[node]);
+        EXPECT_EQ(*s.no_plans[node] == "", node > 3) << *s.no_plans[node];
+    }
+    EXPECT_TRUE(s.log.empty()) << s.log.front();
 }
 
 TEST(Plan, ANodeThatMetAnotherVersionSaysSoAtTheDeadline) {
