@@ -14,13 +14,12 @@ namespace dp {
 Broker::Broker(BrokerConfig config, Time now)
     : config_(std::move(config)),
       members_(config_.world_size, config_.nodes, config_.hosts),
+      start_deadlines_(config_.timeout, now),
+      heartbeats_(config_.dead_after),
       meetings_(
           config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
           [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
-      vouching_(config_.owner),
-      heartbeats_(config_.dead_after),
-      started_(now),
-      next_notice_(now + kFirstLateNotice) {}
+      vouching_(config_.owner) {}
 
 BrokerActions Broker::take() {
     return std::exchange(out_, {});
@@ -61,18 +60,32 @@ std::string Broker::where(uint32_t rank) const {
     return "rank " + std::to_string(rank) + " on " + members_.host_of(rank);
 }
 
-void Broker::own_node_left(Time now) {
-    // Its tasks ended before the world was complete: cancelled. Nobody else can start now.
-    if (!plan_sent_)
-        abort("the ranks on " + members_.nodes()[config_.own_node].host +
-                  " ended before the world was complete",
-              kBroken);
-    leave_at_ = now + kBrokerLinger;
+void Broker::leave(uint32_t node, Time now) {
+    members_.leave(node);
+    forget_node(node);
+    if (node == config_.own_node) {
+        // Its tasks ended before the world was complete: cancelled. Nobody else can start now.
+        if (!plan_sent_)
+            abort({"the ranks on " + members_.nodes()[node].host + " ended before the world was complete",
+                   kBroken,
+                   {}});
+        leave_at_ = now + kBrokerLinger;
+    }
+    finish_if_nobody_is_here();
+}
+
+void Broker::owner(uint32_t node, const wire::Owner& said) {
+    SocketOwner owner;
+    if (said.has_uid())
+        owner.uid = said.uid();
+    else
+        owner.problem = printable(said.problem());
+    if (auto verdict = vouching_.answer(node, said.connection(), owner)) out_.verdicts.push_back(*verdict);
 }
 
 // A step that ends takes no more nodes.
 void Broker::finish_if_nobody_is_here() {
-    if (members_.all_left() || (aborted_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
+    if (members_.all_left() || (abort_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
 }
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
@@ -95,24 +108,14 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             break;
         case wire::FromNode::kFault:
             node_is_gone_ = true;
-            dead(printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks, now);
+            dead(Death{printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks}, now);
             break;
         case wire::FromNode::kLeave:
-            members_.leave(node);
-            forget_node(node);
-            if (node == config_.own_node) own_node_left(now);
-            finish_if_nobody_is_here();
+            leave(node, now);
             break;
-        case wire::FromNode::kOwner: {
-            SocketOwner owner;
-            if (message.owner().has_uid())
-                owner.uid = message.owner().uid();
-            else
-                owner.problem = printable(message.owner().problem());
-            if (auto verdict = vouching_.answer(node, message.owner().connection(), owner))
-                out_.verdicts.push_back(*verdict);
+        case wire::FromNode::kOwner:
+            owner(node, message.owner());
             break;
-        }
         case wire::FromNode::kStatus: {
             wire::ToNode told;
             told.mutable_status()->set_connection(message.status().connection());
@@ -148,15 +151,17 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     }
     if (node != config_.own_node) heartbeats_.watch(node, now);
     vouching_.add_node(node, {join.addresses().begin(), join.addresses().end()}, node == config_.own_node);
-    if (aborted_) {
+    if (abort_) {
         wire::ToNode message;
-        *message.mutable_abort() = abort_message({Time(0), kBroken.kill});
+        *message.mutable_abort() = *abort_;
+        message.mutable_abort()->set_term_after_ms(0);
+        message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
         send(node, std::move(message));
         return;
     }
-    if (!all_deaths_.reason().empty()) {
+    if (!death_reports_.told().reason().empty()) {
         wire::ToNode deaths;
-        *deaths.mutable_deaths() = all_deaths_;
+        *deaths.mutable_deaths() = death_reports_.told();
         send(node, std::move(deaths));
     }
     if (members_.all_joined()) send_plan();
@@ -187,12 +192,8 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
         if (!is_on(said.rank(), node)) continue;
         members_.hello(said);
         // Its task's next program: what the last one waited for is not this one's.
-        if (vanished_.erase(said.rank()) > 0) meetings_.withdraw(said.rank());
-        if (!first_hello_) next_notice_ = now + (notice_pause_ = kFirstLateNotice);
-        // When it was said, which is before it came here: a call that the rank made then ends no earlier than
-        // the step.
-        const Time at = members_.ranks()[said.rank()].greeted.value_or(now);
-        first_hello_ = std::clamp(std::min(at, first_hello_.value_or(at)), started_, std::max(started_, now));
+        if (vanished_.remove(said.rank())) meetings_.withdraw(said.rank());
+        start_deadlines_.hello(members_.ranks()[said.rank()].greeted.value_or(now), now);
     }
 }
 
@@ -201,14 +202,15 @@ void Broker::arrival(uint32_t node, wire::NodeArrive arrive, Time now) {
     ranks->erase(std::remove_if(ranks->begin(), ranks->end(),
                                 [&](const auto& rank) { return !is_on(rank.rank(), node); }),
                  ranks->end());
-    if (!aborted_) {
+    if (!abort_) {
         const std::vector<Answer> answers = meetings_.arrive(arrive, now);
         for (const auto& answer : answers)
             if (!answer.reply.value().empty())
                 for (const Caller& caller : answer.callers) members_.note_id(caller.rank, now);
         return deliver(answers);
     }
-    for (const auto& rank : *ranks) deliver({answer({rank.rank(), rank.id()}, wire::ABORTED, abort_reason_)});
+    for (const auto& rank : *ranks)
+        deliver({answer({rank.rank(), rank.id()}, wire::ABORTED, abort_reason())});
 }
 
 void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
@@ -219,12 +221,10 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
         case wire::RankEvent::kVanished:
             store_.drop(event.rank());
             if (before.state == Membership::RankState::exited) break;
-            vanished_[event.rank()] = now + kExitFollows;
-            vanishing_.emplace_back(now + kExitFollows, event.rank());
+            vanished_.add(event.rank(), now);
             break;
         case wire::RankEvent::kStopped:
-            (event.stopped() ? stopped_ : continued_).push_back(event.rank());
-            if (!say_stopped_at_) say_stopped_at_ = now + kStoppedTogether;
+            stopped_.note(event.rank(), event.stopped(), now);
             break;
         case wire::RankEvent::kGoodbye:
             store_.drop(event.rank());
@@ -232,14 +232,14 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             break;
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
-            vanished_.erase(event.rank());
+            vanished_.remove(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
                 // What waits for it is told with the death, which may be held back.
                 died(event, now);
                 break;
             }
-            if (event.exited() == 0 && silent && !aborted_) {
+            if (event.exited() == 0 && silent && !abort_) {
                 out_.log.push_back(
                     where(event.rank()) +
                     " exited with code 0 without goodbye (its program ended in the middle, or lacks "
@@ -257,8 +257,8 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
     const uint32_t rank = request.rank();
     if (!is_on(rank, node)) return;
     const Caller caller{rank, request.request().id()};
-    if (aborted_) {
-        deliver({answer(caller, wire::ABORTED, abort_reason_)});
+    if (abort_) {
+        deliver({answer(caller, wire::ABORTED, abort_reason())});
         return;
     }
     deliver(store_.handle(caller, request.request(), now));
@@ -290,95 +290,67 @@ BrokerActions Broker::on_torch_arrival(uint32_t node, Time now) {
     return take();
 }
 
-// Every node has connected, and once one rank has said hello, all have.
-bool Broker::complete() const {
-    return members_.all_joined() && (!first_hello_ || members_.awaited() == 0);
+void Broker::check_start(Time now) {
+    if (abort_) return;
+    const auto late = start_deadlines_.check(members_, now);
+    if (!late) return;
+    if (late->too_late)
+        abort({late->line, kBroken, {}});
+    else
+        out_.log.push_back(late->line);
 }
 
-// The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the
-// first one.
-void Broker::check_arrivals(Time now) {
-    if (aborted_ || complete()) return;
-    const std::string of = " of " + std::to_string(config_.world_size) + " ranks ";
-    if (members_.all_joined()) {
-        await(std::to_string(members_.hellos()) + of + "said hello", *first_hello_, members_.without_hello(),
-              now);
-        return;
+// They go on without a connection: who waits for one of them need not any longer.
+void Broker::expire_vanished(Time now) {
+    for (uint32_t rank : vanished_.expire(now)) {
+        if (!abort_)
+            out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
+        deliver(meetings_.give_up(rank));
     }
-    std::vector<uint32_t> absent;
-    for (uint32_t rank = 0; rank < config_.world_size; ++rank)
-        if (!members_.ranks()[rank].node) absent.push_back(rank);
-    await(std::to_string(config_.world_size - absent.size()) + of + "are there", started_, absent, now);
 }
 
-void Broker::await(const std::string& there, Time since, std::span<const uint32_t> late, Time now) {
-    if (now >= since + config_.timeout) {
-        abort(there + " within " + words(config_.timeout) +
-                  " (--dp-timeout); missing: " + members_.describe(late),
-              kBroken);
-    } else if (now >= next_notice_) {
-        out_.log.push_back(there + " after " + std::to_string((now - since).count() / 1000) +
-                           " s; missing: " + members_.describe(late));
-        next_notice_ = now + (notice_pause_ *= 2);
-    }
+void Broker::farewell(Time now) {
+    finished_ = true;
+    // Who is silent has not heard that the step ends.
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+        node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);
+    const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
+                            " has left (rank 0's node has finished)";
+    deliver(store_.end(wire::LOST, why));
+    deliver(meetings_.end(wire::LOST, why));
+    wire::ToNode message;
+    message.mutable_farewell();
+    to_all(message);
 }
 
 BrokerActions Broker::tick(Time now) {
-    if (!untold_.reason().empty() && now >= quiet_until_) tell_deaths(now);
-    if (say_stopped_at_ && now >= *say_stopped_at_) say_who_stands_still();
-    check_arrivals(now);  // first: who waits for a rank that never came hears of that
-    if (!aborted_)
+    tell_deaths(now);
+    if (auto notice = stopped_.take(now); notice && !abort_) say(*notice);
+    check_start(now);  // first: who waits for a rank that never came hears of that
+    if (!abort_)
         if (std::string late = torch_arrivals_.notice(members_, now); !late.empty())
             out_.log.push_back(std::move(late));
     deliver(store_.expire(now));
     deliver(meetings_.expire(now));
     check_heartbeats(now);
     for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
-    while (!vanishing_.empty() && now >= vanishing_.front().first) {
-        const auto [until, rank] = vanishing_.front();
-        vanishing_.pop_front();
-        // It came back, or its exit followed.
-        if (auto current = vanished_.find(rank); current == vanished_.end() || current->second != until)
-            continue;
-        vanished_.erase(rank);
-        if (!aborted_)
-            out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
-        deliver(meetings_.give_up(rank));
-    }
-    const auto is_due = [now](const Suspicion& cause) { return now >= cause.until; };
-    const auto due = std::find_if_not(suspicions_.begin(), suspicions_.end(), is_due);
-    tell_suspicions(static_cast<size_t>(due - suspicions_.begin()), now);
-    if (leave_at_ && now >= *leave_at_ && !finished_) {
-        finished_ = true;
-        // It has not heard that the step ends.
-        for (uint32_t node = 0; node < members_.nodes().size(); ++node)
-            node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);
-        const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
-                                " has left (rank 0's node has finished)";
-        deliver(store_.end(wire::LOST, why));
-        deliver(meetings_.end(wire::LOST, why));
-        wire::ToNode message;
-        message.mutable_farewell();
-        to_all(message);
-    }
+    expire_vanished(now);
+    dead(held_deaths_.due(now), now);
+    if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
     tell_usage(now);
     return take();
 }
 
 std::optional<Time> Broker::next_deadline() const {
-    std::optional<Time> next = earlier(store_.next_deadline(), meetings_.next_deadline());
+    std::optional<Time> next;
+    for (auto deadline :
+         {store_.next_deadline(), meetings_.next_deadline(), vouching_.next_deadline(),
+          usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
+          vanished_.next_deadline(), death_reports_.next_deadline(), stopped_.next_deadline()})
+        next = earlier(next, deadline);
     if (!finished_) next = earlier(next, leave_at_);
-    next = earlier(earlier(next, vouching_.next_deadline()), usage_.next_deadline());
-    next = earlier(next, heartbeats_.next_deadline());
-    if (!suspicions_.empty()) next = earlier(next, suspicions_.front().until);
-    if (!vanishing_.empty()) next = earlier(next, vanishing_.front().first);
-    if (!untold_.reason().empty()) next = earlier(next, quiet_until_);
-    next = earlier(next, say_stopped_at_);
-    if (aborted_) return next;
-    next = earlier(next, torch_arrivals_.next_notice());
-    if (complete()) return next;
-    next = earlier(next, next_notice_);
-    return earlier(next, (members_.all_joined() ? *first_hello_ : started_) + config_.timeout);
+    if (abort_) return next;
+    return earlier(earlier(next, torch_arrivals_.next_notice()), start_deadlines_.next_deadline(members_));
 }
 
 }  // namespace dp

@@ -6,21 +6,21 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/deaths.hpp"
 #include "engine/ending.hpp"
 #include "engine/heartbeats.hpp"
 #include "engine/meetings.hpp"
 #include "engine/membership.hpp"
+#include "engine/notices.hpp"
 #include "engine/parts.hpp"
+#include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
 #include "engine/torch_arrivals.hpp"
@@ -31,24 +31,6 @@ namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
 inline constexpr Time kBrokerLinger{3000};
-// Missing ranks are named this long after the first sign of life; the pauses between later notices double.
-inline constexpr Time kFirstLateNotice{5000};
-
-// What dpctl status is told of the meetings that somebody waits in.
-inline constexpr size_t kMaxMeetingsTold = 16;
-// A status over this many bytes is told without the single ranks.
-inline constexpr size_t kMaxStatus = size_t{2} << 20;
-
-// Ranks that are stopped at about the same time are named together.
-inline constexpr Time kStoppedTogether{100};
-
-// Deaths that follow a first one are told together, so often (--dp-on-failure=report).
-inline constexpr Time kDeathsTogether{50};
-
-// A connection that closed without goodbye is most often a death whose exit code is still on its way: this
-// long it may take until calls that wait for the rank fail without it.
-inline constexpr Time kExitFollows{500};
-
 struct BrokerConfig {
     uint32_t world_size = 0;
     uint32_t own_node = 0;
@@ -92,50 +74,32 @@ class Broker {
 
     // The step is being ended, and there is a node whose ranks its daemon cannot end: it was lost or stands
     // still, or its launcher was killed, without which Slurm waits for ever.
-    bool leaves_ranks_behind() const { return aborted_ && node_is_gone_; }
+    bool leaves_ranks_behind() const { return abort_ && node_is_gone_; }
 
     const Membership& membership() const { return members_; }
 
  private:
+    // Each with a question of its own, and tested by itself; what is no question of theirs is below them.
     BrokerConfig config_;
     Membership members_;
+    StartDeadlines start_deadlines_;
+    Heartbeats heartbeats_;
     Store store_;
     Meetings meetings_;
     Vouching vouching_;
     TorchArrivals torch_arrivals_{kFirstLateNotice};
-    Heartbeats heartbeats_;
     UsageRounds usage_;
-    BrokerActions out_;
+    VanishedRanks vanished_;
+    HeldDeaths held_deaths_;
+    DeathReports death_reports_;
+    StoppedRanks stopped_;
 
-    Time started_;
-    std::optional<Time> first_hello_;
-    Time next_notice_, notice_pause_ = kFirstLateNotice;
-    std::optional<Time> leave_at_;
     bool plan_sent_ = false;
-    bool aborted_ = false;
-    bool finished_ = false;
+    std::optional<wire::Abort> abort_;  // while the step is being ended
     bool node_is_gone_ = false;
-    std::string abort_reason_;
-    std::vector<uint32_t> abort_dead_;
-    // Causes that may turn out to be the step's own end, oldest first; see ending.hpp.
-    struct Suspicion {
-        std::string reason;
-        Patience patience;
-        Time until;
-        std::vector<uint32_t> ranks;  // who is dead then
-    };
-    std::deque<Suspicion> suspicions_;
-    std::map<uint32_t, Time> vanished_;                // until when their exit may follow, by rank
-    std::deque<std::pair<Time, uint32_t>> vanishing_;  // the same in order, also of those that are no longer
-    // Ranks that were stopped, or go on; not said yet.
-    std::vector<uint32_t> stopped_;
-    std::vector<uint32_t> continued_;
-    std::optional<Time> say_stopped_at_;
-    // With --dp-on-failure=report.
-    wire::Deaths untold_;
-    size_t untold_causes_ = 0;
-    wire::Deaths all_deaths_;  // for nodes that come later
-    Time quiet_until_{};
+    std::optional<Time> leave_at_;
+    bool finished_ = false;
+    BrokerActions out_;
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
@@ -148,24 +112,25 @@ class Broker {
     void arrival(uint32_t node, wire::NodeArrive arrive, Time now);
     bool is_on(uint32_t rank, uint32_t node) const;
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
-    wire::Abort abort_message(Patience patience) const;
-    void abort(const std::string& reason, Patience patience, const std::vector<uint32_t>& dead = {});
+    void owner(uint32_t node, const wire::Owner& owner);
+    void leave(uint32_t node, Time now);
+    void expire_vanished(Time now);
+    void farewell(Time now);
+    const std::string& abort_reason() const {
+        return abort_ ? abort_->reason() : wire::Abort::default_instance().reason();
+    }
+    void abort(const Death& cause);
     void died(const wire::RankEvent& exit, Time now);
-    void tell_suspicions(size_t count, Time now);
-    void dead(const std::string& reason, Patience patience, const std::vector<uint32_t>& ranks, Time now);
+    void dead(const std::vector<Death>& held, Time now);
+    void dead(const Death& death, Time now);
     void tell_deaths(Time now);
     void forget_node(uint32_t node);
-    void own_node_left(Time now);
     void finish_if_nobody_is_here();
-    void check_arrivals(Time now);
-    void await(const std::string& there, Time since, std::span<const uint32_t> late, Time now);
-    bool complete() const;
+    void check_start(Time now);
     void check_heartbeats(Time now);
     void lose(uint32_t node, const std::string& why, Time delay, Time now);
-    std::string named(std::span<const uint32_t> nodes) const;
     void say(const SilenceNotices::Notice& notice);
-    void say_who_stands_still();
-    void say_stopped(const std::vector<uint32_t>& ranks, const std::string& what);
+    void say(const StoppedRanks::Notice& notice);
     wire::StepStatus status(bool summary, Time now) const;
     void ask_usage(UsageRounds::Asker asker, Time now);
     void tell_usage(Time now);

@@ -5,14 +5,15 @@
 
 #include "base/text.hpp"
 #include "engine/broker.hpp"
+#include "engine/limits.hpp"
 
 namespace dp {
 
 wire::StepStatus Broker::status(bool summary, Time now) const {
     wire::StepStatus status;
-    status.set_age_ms((now - started_).count());
-    status.set_ending(abort_reason_);
-    members_.count(status, started_);
+    status.set_age_ms((now - start_deadlines_.started()).count());
+    status.set_ending(abort_reason());
+    members_.count(status, start_deadlines_.started());
     status.set_meetings_open(static_cast<uint32_t>(meetings_.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const int64_t silent = heartbeats_.silent_for(node, now).count();
@@ -20,7 +21,8 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
         if (summary && silent == 0) continue;
         members_.report(node, *status.add_nodes());
         status.mutable_nodes()->rbegin()->set_silent_ms(silent);
-        if (!summary) members_.report_ranks(node, *status.mutable_nodes()->rbegin(), started_);
+        if (!summary)
+            members_.report_ranks(node, *status.mutable_nodes()->rbegin(), start_deadlines_.started());
     }
     status.set_nodes_here(status.nodes_here() - std::min(status.nodes_here(), status.nodes_silent()));
     if (summary) return status;
@@ -57,7 +59,7 @@ void Broker::tell_usage(Time now) {
     auto end = usage_.end(
         members_, [&](uint32_t node) { return why_not_measured(node, now); }, now);
     if (!end) return;
-    end->usage.set_ending(abort_reason_);
+    end->usage.set_ending(abort_reason());
     const auto common = std::make_shared<wire::ToNode>();
     common->mutable_usage()->mutable_usage()->Swap(&end->usage);
     for (const auto& asker : end->askers) {

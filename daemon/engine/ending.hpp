@@ -11,7 +11,10 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <optional>
+#include <utility>
 
+#include "dp.pb.h"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -64,5 +67,34 @@ inline Patience patience_after(int wait_status) {
     if (code <= 128) return kFailed;
     return asks_politely(code - 128) ? kTold : kBroken;
 }
+
+// The end of a node's ranks, once it is decided: what they are told, and when they get which signal.
+class Termination {
+ public:
+    void begin(wire::Abort abort, Time now) {
+        term_at_ = now + Time(abort.term_after_ms());
+        kill_at_ = now + Time(abort.kill_after_ms());
+        abort_ = std::move(abort);
+    }
+    // Null before it has begun.
+    const wire::Abort* abort() const { return abort_ ? &*abort_ : nullptr; }
+
+    // What is due, once each.
+    std::optional<int> signal(Time now) {
+        std::optional<int> due;
+        for (auto [at, number] : {std::pair(&term_at_, SIGTERM), std::pair(&kill_at_, SIGKILL)}) {
+            if (!*at || now < **at) continue;
+            at->reset();
+            due = number;
+        }
+        return due;
+    }
+    std::optional<Time> next_deadline() const { return earlier(term_at_, kill_at_); }
+
+ private:
+    std::optional<wire::Abort> abort_;
+    std::optional<Time> term_at_;
+    std::optional<Time> kill_at_;
+};
 
 }  // namespace dp

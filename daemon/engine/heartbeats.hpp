@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "engine/notices.hpp"
 #include "engine/silence.hpp"
-#include "engine/silence_notices.hpp"
 
 namespace dp {
 

@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
-#include "engine/usage.hpp"
+#include "engine/limits.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {
@@ -204,6 +204,20 @@ std::string Membership::hosts_of(std::span<const uint32_t> ranks) const {
     for (uint32_t node : nodes)
         if (!nodes_[node].host.empty()) hosts.push_back(nodes_[node].host);
     return hosts.empty() ? plural(nodes.size(), "node") : compress_hostlist(hosts);
+}
+
+std::string Membership::name_nodes(std::span<const uint32_t> nodes) const {
+    std::vector<std::string> hosts;
+    std::vector<uint32_t> ranks;
+    for (uint32_t node : nodes) {
+        const auto& state = nodes_[node];
+        hosts.push_back(state.host);
+        ranks.insert(ranks.end(), state.ranks.begin(), state.ranks.end());
+    }
+    std::sort(ranks.begin(), ranks.end());
+    const std::string where = compress_hostlist(hosts);
+    return (nodes.size() == 1 ? "node " + where + " (" : plural(nodes.size(), "node") + " (" + where + ", ") +
+           name_ranks(ranks) + ")";
 }
 
 std::string Membership::describe(std::span<const uint32_t> ranks) const {

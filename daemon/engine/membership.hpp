@@ -72,6 +72,8 @@ class Membership {
     std::string host_of(uint32_t rank) const;
     // "gpu[03-04]"
     std::string hosts_of(std::span<const uint32_t> ranks) const;
+    // "node gpu02 (ranks 8-15)", "2 nodes (gpu[02-03], ranks 8-23)"
+    std::string name_nodes(std::span<const uint32_t> nodes) const;
 
     // For dpctl status and the metrics; times since `start`. How many are what; a node; its ranks.
     void count(wire::StepStatus& status, Time start) const;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/limits.hpp"
 #include "engine/membership.hpp"
 #include "engine/time.hpp"
 
@@ -20,15 +21,6 @@ namespace dp {
 
 // How long a round waits for its nodes.
 inline constexpr Time kUsageDeadline{500};
-// Who may wait for its end at once.
-inline constexpr size_t kMaxUsageAskers = 256;
-// Of a rank, in bytes; what is longer is cut.
-inline constexpr size_t kMaxTilesText = 256;
-inline constexpr size_t kMaxCommand = 64;
-// Of a node's GPUs, by tile; what is beyond is cut.
-inline constexpr int kMaxGpus = 1024;
-// Nodes beyond this many bytes of an answer are told without their ranks.
-inline constexpr size_t kMaxUsage = size_t{2} << 20;
 
 class UsageRounds {
  public:

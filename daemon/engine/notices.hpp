@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the user is told which nodes fall silent and which speak again: soon, those of about the same time
-// together, and the more nodes come and go, the rarer. A pure state machine.
+// When the user is told of what many nodes or ranks may do at about the same time: soon, and together. Pure
+// state machines.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/time.hpp"
@@ -20,6 +22,7 @@ inline constexpr Time kSilencesTogether{100};
 inline constexpr Time kFirstNoticePause{1000};
 inline constexpr Time kLongestNoticePause{32000};
 
+// Of nodes that fall silent and speak again; the more of them come and go, the rarer.
 class SilenceNotices {
  public:
     using Peer = uint32_t;
@@ -45,6 +48,32 @@ class SilenceNotices {
     std::optional<Time> first_;  // of what is not told yet
     Time quiet_until_{};
     Time pause_ = kFirstNoticePause;
+};
+
+// Ranks that are stopped at about the same time are named together.
+inline constexpr Time kStoppedTogether{100};
+
+class StoppedRanks {
+ public:
+    struct Notice {
+        std::vector<uint32_t> stopped, continued;  // ascending
+    };
+
+    void note(uint32_t rank, bool stopped, Time now) {
+        (stopped ? notice_.stopped : notice_.continued).push_back(rank);
+        if (!say_at_) say_at_ = now + kStoppedTogether;
+    }
+    std::optional<Notice> take(Time now) {
+        if (!say_at_ || now < *say_at_) return std::nullopt;
+        say_at_.reset();
+        for (auto* ranks : {&notice_.stopped, &notice_.continued}) std::sort(ranks->begin(), ranks->end());
+        return std::exchange(notice_, {});
+    }
+    std::optional<Time> next_deadline() const { return say_at_; }
+
+ private:
+    Notice notice_;
+    std::optional<Time> say_at_;  // set while there is something to say
 };
 
 }  // namespace dp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/silence_notices.hpp"
+#include "engine/notices.hpp"
 
 #include <algorithm>
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/deaths.hpp"
+
+#include <algorithm>
+
+#include "common/hostlist.hpp"
+
+namespace dp {
+
+bool HeldDeaths::hold_exit(const Death& death, int wait_status, Time now) {
+    if (death.patience == kTold) {
+        hold(death, now + kPoliteDelay);
+        return true;
+    }
+    // It follows from a death that may turn out to be none: it waits with it.
+    if (!left_by_itself(wait_status) || held_.empty() || held_.front().second.patience != kTold) return false;
+    hold(death, held_.front().first);
+    return true;
+}
+
+std::vector<Death> HeldDeaths::due(Time now) {
+    std::vector<Death> out;
+    for (; !held_.empty() && now >= held_.front().first; held_.pop_front())
+        out.push_back(std::move(held_.front().second));
+    return out;
+}
+
+std::optional<Time> HeldDeaths::next_deadline() const {
+    return held_.empty() ? std::nullopt : std::optional(held_.front().first);
+}
+
+void VanishedRanks::add(uint32_t rank, Time now) {
+    until_[rank] = now + kExitFollows;
+    order_.emplace_back(now + kExitFollows, rank);
+}
+
+std::vector<uint32_t> VanishedRanks::expire(Time now) {
+    std::vector<uint32_t> out;
+    for (; !order_.empty() && now >= order_.front().first; order_.pop_front()) {
+        const auto [until, rank] = order_.front();
+        if (auto found = until_.find(rank); found != until_.end() && found->second == until) {
+            until_.erase(found);
+            out.push_back(rank);
+        }
+    }
+    return out;
+}
+
+std::optional<Time> VanishedRanks::next_deadline() const {
+    return order_.empty() ? std::nullopt : std::optional(order_.front().first);
+}
+
+void DeathReports::add(const Death& death) {
+    if (causes_++ == 0) untold_.set_reason(death.reason);
+    for (uint32_t rank : death.ranks) untold_.add_ranks(rank);
+}
+
+std::optional<wire::Deaths> DeathReports::take(const Membership& members, Time now) {
+    if (causes_ == 0 || now < quiet_until_) return std::nullopt;
+    wire::Deaths deaths = std::exchange(untold_, {});
+    if (std::exchange(causes_, 0) > 1) {
+        std::vector<uint32_t> ranks(deaths.ranks().begin(), deaths.ranks().end());
+        std::sort(ranks.begin(), ranks.end());
+        deaths.set_reason(name_ranks(ranks) + " (" + members.hosts_of(ranks) + ") died, too; first " +
+                          deaths.reason());
+    }
+    quiet_until_ = now + kDeathsTogether;
+    if (told_.reason().empty()) told_.set_reason(deaths.reason());
+    told_.mutable_ranks()->MergeFrom(deaths.ranks());
+    return deaths;
+}
+
+std::optional<Time> DeathReports::next_deadline() const {
+    return causes_ == 0 ? std::nullopt : std::optional(quiet_until_);
+}
+
+}  // namespace dp
