@@ -19,21 +19,14 @@
 #include "engine/ending.hpp"
 #include "engine/gatherings.hpp"
 #include "engine/heartbeats.hpp"
+#include "engine/local_ranks.hpp"
+#include "engine/outbox.hpp"
 #include "engine/parts.hpp"
+#include "engine/queries.hpp"
 #include "engine/time.hpp"
 #include "engine/vouching.hpp"
 
 namespace dp {
-
-using ConnectionId = uint64_t;
-
-// How long the news of a rank's exit waits for the last words on its connection (they come by another way and
-// may be read later), where a child of the rank still holds the connection open.
-inline constexpr Time kLastWords{200};
-
-// Goodbyes and exits with code 0 wait this long for more of them, or for anything else to tell: the ranks of
-// a node end together.
-inline constexpr Time kGoodNews{50};
 
 // Where several nodes know the same and one is enough, so many tell: some of them may be gone, too.
 inline constexpr uint32_t kWitnesses = 3;
@@ -59,6 +52,12 @@ struct NodeConfig {
 struct NodeActions {
     std::vector<std::pair<ConnectionId, Parts<wire::ToRank>>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
+    struct Answer {
+        Asker asker;
+        wire::ToRank message;
+        bool is_last = true;  // close the connection after it
+    };
+    std::vector<Answer> answers;
     std::vector<wire::FromNode> to_broker;
     std::optional<NodePlan> plan;  // publish it
     std::optional<std::string>
@@ -99,97 +98,88 @@ class Node {
     NodeActions on_rank(ConnectionId connection, const wire::FromRank& message, Time now);
     NodeActions on_rank_closed(ConnectionId connection, Time now);
 
+    // ---- who is no rank ----
+    // An answer comes with these actions or with later ones.
+    NodeActions on_query(Asker asker, Query query);
+    void on_asker_closed(Asker asker) { queries_.forget(asker); }
+
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
     // What /proc says of a local rank's process, every second: a rank that is stopped twice in a row is
-    // reported. (Once may be a step that is being resumed, this daemon first.)
+    // reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
     // The whole step was signalled (scancel, Ctrl-C): ranks that now end do not end by themselves.
-    void on_step_signal() { cancelled_ = true; }
+    void on_step_signal() { leaving_.cancelled = true; }
 
     NodeActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
-    // The last local rank has ended, and the broker was told or is gone: leave once everything is sent.
-    bool finished() const { return finished_; }
+    // The last local rank has ended and the broker was told, or is gone; leave when what was sent is on its
+    // way.
+    bool finished() const { return leaving_.finished; }
 
     // This node has ended its ranks because it lost the broker, whose own may live on. All nodes have: the
     // first of them say so.
-    bool leaves_ranks_behind() const { return outlived_broker_ && config_.node_rank <= kWitnesses; }
+    bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kWitnesses; }
 
  private:
     NodeConfig config_;
     Time started_;
-    NodeActions out_;
-    std::map<ConnectionId, uint32_t> rank_of_;     // connections that said hello
-    std::map<uint32_t, ConnectionId> connection_;  // the other way round
-    std::set<ConnectionId> refused_;               // whose hello was not taken, until they close
-    std::set<ConnectionId> asking_;                // for what the broker has not told yet
-    std::vector<bool> exited_;                     // by local rank
-    std::vector<uint32_t> looks_;                  // by local rank: how often in a row it was seen stopped
-    struct Exit {
-        int status = 0;
-        bool cancelled = false;
-        Time deadline{};
-    };
-    std::map<uint32_t, Exit> exits_;      // waiting for last words, by rank
-    std::map<uint32_t, uint64_t> steps_;  // how far the ranks' training is, where they say so
-    std::vector<wire::FromNode> queued_;  // before the broker is there
-    std::vector<wire::FromNode> good_news_;
-    std::optional<Time> tell_good_news_at_;  // set while there is some
+    LocalRanks ranks_;
     Gatherings gatherings_;
     std::set<Caller> waiting_;  // calls that were not answered yet
     wire::Deaths deaths_;       // what those hear who come later
+    Queries queries_;
+    Outbox outbox_;
     Heartbeats heartbeats_;
-    wire::Hellos hellos_;                 // not told yet
-    std::optional<Time> tell_hellos_at_;  // set while there are some
-    std::set<uint32_t> said_hello_;
-    std::string address_;
-    bool joined_ = false;
-    bool broker_gone_ = false;
+    Termination termination_;
+    bool published_ = false;  // a plan, or that there is none
+
     struct Loss {
         std::string reason;
         Time until{};
     };
-    std::optional<Loss> loss_;  // of the broker, not told yet
-    bool outlived_broker_ = false;
-    bool published_ = false;
-    bool cancelled_ = false;
-    bool ending_ = false;  // the launcher said "end"
-    bool told_ = false;    // the broker was told that this node leaves
-    bool finished_ = false;
-    std::string other_version_;
-    std::optional<wire::Abort> abort_;  // what the ranks are told
-    std::optional<Time> term_at_;
-    std::optional<Time> kill_at_;
+    struct {
+        std::string own_address;  // as it sees this node
+        bool joined = false;
+        bool gone = false;
+        std::optional<Loss> loss;   // not told yet
+        bool outlived = false;      // this node ends its ranks because of that
+        std::string other_version;  // what answers in its place
+    } broker_;
+    struct {
+        bool cancelled = false;  // the whole step was signalled
+        bool ending = false;     // the launcher said "end"
+        bool told = false;       // the broker was told that this node leaves
+        bool finished = false;
+    } leaving_;
+    NodeActions out_;
 
     // Writes what there is to say of a rank.
     using Fill = std::function<void(wire::RankEvent&)>;
 
     NodeActions take();
-    void tell_broker(wire::FromNode message);
     void tell_arrival(wire::NodeArrive arrive);
-    void tell_hellos();
-    void tell_good_news();
     void rank_event(uint32_t rank, const Fill& fill);
-    void good_news(uint32_t rank, Time now, const Fill& fill);
+    void rank_ends(uint32_t rank, Time now, const Fill& fill);
+    void publish(const wire::Plan& plan);
+    void look_up(const wire::WhoOwns& asked);
+    void tell_asker(uint64_t query, wire::ToRank message, bool is_last);
+    void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
-    void end_questions(const std::string& why);
+    void end_queries(const std::string& why);
     void tell_ranks(wire::ToRank message);
     void tell_deaths(const wire::Deaths& deaths);
     void answer(const std::vector<Caller>& callers, const wire::Reply& reply);
     void end_calls(const std::string& why);
     std::string too_large(const wire::Request& request) const;
     void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
+    std::string why_no_hello(const wire::Hello& hello) const;
     void hello(ConnectionId connection, const wire::Hello& hello, Time now);
-    bool may_ask(ConnectionId connection);
-    void tell_status(ConnectionId connection, bool summary);
-    void tell_usage(ConnectionId connection);
-    void measure();
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
-    void forget(ConnectionId connection, Time now);
+    void forget(ConnectionId connection, uint32_t rank, Time now);
     void report_exit(uint32_t rank, Time now);
     void leave_if_all_told();
     void check_heartbeats(Time now);
@@ -197,6 +187,7 @@ class Node {
     void tell_loss(Time now);
     bool is_witness() const;
     bool speaks_for_all() const;
+    std::string daemon_of_broker() const { return "the rendezvous daemon on " + config_.broker_host; }
 };
 
 }  // namespace dp

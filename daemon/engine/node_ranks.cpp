@@ -17,104 +17,93 @@ constexpr size_t kWrapping = 64;
 }  // namespace
 
 NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message, Time now) {
-    auto known = rank_of_.find(connection);
-    if (refused_.contains(connection)) return take();  // half closed: nobody would hear an answer
-    if (message.has_hello() && known == rank_of_.end()) {
+    if (ranks_.is_refused(connection)) return take();  // half closed: nobody would hear an answer
+    const auto rank = ranks_.rank_of(connection);
+    if (message.has_hello() && !rank) {
         hello(connection, message.hello(), now);
-    } else if (message.has_status()) {
-        tell_status(connection, message.status().summary());
-    } else if (message.has_usage()) {
-        tell_usage(connection);
-    } else if (known == rank_of_.end()) {
+    } else if (!rank) {
         out_.close.push_back(connection);  // no hello first: not libdp
     } else if (message.has_request()) {
-        request(connection, known->second, message.request(), now);
+        request(connection, *rank, message.request(), now);
     } else if (message.has_ready()) {
-        rank_event(known->second, [&](wire::RankEvent& e) {
+        rank_event(*rank, [&](wire::RankEvent& e) {
             e.set_ready(true);
             e.set_at_ms(now.count());
         });
     } else if (message.has_phases()) {
         out_.pages.push_back({connection, message.phases().fd()});
     } else if (message.has_progress()) {
-        steps_[known->second] = message.progress().step();
+        ranks_.progress(*rank, message.progress().step());
     } else if (message.has_goodbye()) {
-        good_news(known->second, now, [](wire::RankEvent& e) { e.set_goodbye(true); });
-        forget(connection, now);
+        rank_ends(*rank, now, [](wire::RankEvent& e) { e.set_goodbye(true); });
+        forget(connection, *rank, now);
         out_.close.push_back(connection);
     }
     return take();
 }
 
 NodeActions Node::on_rank_closed(ConnectionId connection, Time now) {
-    refused_.erase(connection);
-    asking_.erase(connection);
-    auto known = rank_of_.find(connection);
-    if (known != rank_of_.end()) {
-        rank_event(known->second, [](wire::RankEvent& e) { e.set_vanished(true); });
-        forget(connection, now);
+    if (const auto rank = ranks_.rank_of(connection)) {
+        rank_event(*rank, [](wire::RankEvent& e) { e.set_vanished(true); });
+        forget(connection, *rank, now);
+    } else {
+        ranks_.close(connection);
     }
     return take();
 }
 
+// "" where it is welcome.
+std::string Node::why_no_hello(const wire::Hello& hello) const {
+    if (hello.protocol() != kProtocol)
+        return "libdp speaks protocol " + std::to_string(hello.protocol()) + " and the daemon " +
+               std::to_string(kProtocol) + "; use libdp and slurm-dp of the same version";
+    const std::string rank = "rank " + std::to_string(hello.rank());
+    if (std::find(config_.ranks.begin(), config_.ranks.end(), hello.rank()) == config_.ranks.end())
+        return rank + " is not on " + config_.host;
+    if (hello.world_size() != config_.world_size)
+        return rank + " believes in a world of " + std::to_string(hello.world_size()) +
+               ", and this step has one of " + std::to_string(config_.world_size) +
+               "; something changed DP_WORLD_SIZE in its environment";
+    if (ranks_.connection_of(hello.rank()))
+        return "another process is already " + rank +
+               "; only one process of a task may open the world at a time";
+    return "";
+}
+
 void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
-    auto refuse = [&](const std::string& why) {
+    if (const std::string why = why_no_hello(hello); !why.empty()) {
         reply(connection, 0, wire::INVALID, why);
         out_.close.push_back(connection);
-        refused_.insert(connection);
-    };
-    if (hello.protocol() != kProtocol) {
-        refuse("libdp speaks protocol " + std::to_string(hello.protocol()) + " and the daemon " +
-               std::to_string(kProtocol) + "; use libdp and slurm-dp of the same version");
+        ranks_.refuse(connection);
         return;
     }
-    auto mine = std::find(config_.ranks.begin(), config_.ranks.end(), hello.rank());
-    if (mine == config_.ranks.end()) {
-        refuse("rank " + std::to_string(hello.rank()) + " is not on " + config_.host);
-        return;
-    }
-    if (hello.world_size() != config_.world_size) {
-        refuse("rank " + std::to_string(hello.rank()) + " believes in a world of " +
-               std::to_string(hello.world_size()) + ", and this step has one of " +
-               std::to_string(config_.world_size) + "; something changed DP_WORLD_SIZE in its environment");
-        return;
-    }
-    if (connection_.contains(hello.rank())) {
-        refuse("another process is already rank " + std::to_string(hello.rank()) +
-               "; only one process of a task may open the world at a time");
-        return;
-    }
-    rank_of_[connection] = hello.rank();
-    connection_[hello.rank()] = connection;
+    ranks_.open(connection, hello.rank());
     wire::ToRank welcome;
     welcome.mutable_welcome();
     out_.to_ranks.emplace_back(connection, std::move(welcome));
-    if (abort_) {
+    if (const wire::Abort* aborted = termination_.abort()) {
         wire::ToRank message;
-        *message.mutable_abort() = *abort_;
+        *message.mutable_abort() = *aborted;
         out_.to_ranks.emplace_back(connection, std::move(message));
     } else if (!deaths_.reason().empty()) {
         wire::ToRank message;
         *message.mutable_deaths() = deaths_;
         out_.to_ranks.emplace_back(connection, std::move(message));
     }
-    steps_.erase(hello.rank());  // an earlier program's
-    auto* told = hellos_.add_ranks();
-    told->set_rank(hello.rank());
-    told->set_pid(hello.pid());
-    told->set_at_ms(now.count());
-    if (!tell_hellos_at_) tell_hellos_at_ = now + kGather;
-    said_hello_.insert(hello.rank());
-    if (said_hello_.size() == config_.ranks.size()) tell_hellos();
+    wire::Hellos::Rank said;
+    said.set_rank(hello.rank());
+    said.set_pid(hello.pid());
+    said.set_at_ms(now.count());
+    outbox_.send_hello(said, now);
+    if (ranks_.all_said_hello()) outbox_.send_hellos();
 }
 
 void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {
     if (const std::string why = too_large(request); !why.empty())
         return reply(connection, request.id(), wire::TOO_LARGE, why);
-    if (broker_gone_ && !loss_)
-        return reply(
-            connection, request.id(), wire::LOST,
-            "the rendezvous daemon on " + config_.broker_host + " is gone (rank 0's node has finished)");
+    if (broker_.gone && !broker_.loss)
+        return reply(connection, request.id(), wire::LOST,
+                     daemon_of_broker() + " is gone (rank 0's node has finished)");
     waiting_.insert({rank, request.id()});
     if (request.has_arrive()) {
         auto arrived =
@@ -125,7 +114,7 @@ void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& 
     wire::FromNode up;
     up.mutable_request()->set_rank(rank);
     *up.mutable_request()->mutable_request() = request;
-    tell_broker(std::move(up));
+    outbox_.send(std::move(up));
 }
 
 // Why a request would not fit a frame on its way to the broker, or be refused there; "" where it is good.
@@ -139,10 +128,8 @@ std::string Node::too_large(const wire::Request& request) const {
     return unfit(request.arrive().facts()).value_or("");
 }
 
-void Node::forget(ConnectionId connection, Time now) {
-    const uint32_t rank = rank_of_[connection];
-    connection_.erase(rank);
-    rank_of_.erase(connection);
+void Node::forget(ConnectionId connection, uint32_t rank, Time now) {
+    ranks_.close(connection);
     std::erase_if(waiting_, [&](const Caller& caller) { return caller.rank == rank; });
     gatherings_.withdraw(rank);
     report_exit(rank, now);
@@ -163,17 +150,17 @@ void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) 
         if (reply.status() != wire::OK) gatherings_.failed(caller);
         // What a process asked that is gone is not for the one that came after it.
         if (waiting_.erase(caller) == 0) continue;
-        auto found = connection_.find(caller.rank);
-        if (found == connection_.end()) continue;
+        const auto connection = ranks_.connection_of(caller.rank);
+        if (!connection) continue;
         wire::ToRank own;
         own.mutable_reply()->set_id(caller.id);
-        out_.to_ranks.emplace_back(found->second, Parts<wire::ToRank>(std::move(own), common));
+        out_.to_ranks.emplace_back(*connection, Parts<wire::ToRank>(std::move(own), common));
     }
 }
 
 void Node::tell_ranks(wire::ToRank message) {
     const auto common = std::make_shared<const wire::ToRank>(std::move(message));
-    for (const auto& [connection, rank] : rank_of_)
+    for (const auto& [connection, rank] : ranks_.connections())
         out_.to_ranks.emplace_back(connection, Parts<wire::ToRank>({}, common));
 }
 
@@ -193,41 +180,6 @@ void Node::end_calls(const std::string& why) {
     reply.set_error(why);
     answer({waiting_.begin(), waiting_.end()}, reply);
     gatherings_ = Gatherings(config_.ranks);
-}
-
-// The same for those who wait for a status or the ranks' use of their time.
-void Node::end_questions(const std::string& why) {
-    for (ConnectionId connection : std::exchange(asking_, {})) {
-        reply(connection, 0, wire::LOST, why);
-        out_.close.push_back(connection);
-    }
-}
-
-// Where there is no broker it is told, and closed.
-bool Node::may_ask(ConnectionId connection) {
-    if (joined_ && !broker_gone_) return true;
-    reply(connection, 0, wire::LOST,
-          broker_gone_
-              ? "the rendezvous daemon on " + config_.broker_host + " is gone"
-              : "this node has not reached the rendezvous daemon on " + config_.broker_host + " yet");
-    out_.close.push_back(connection);
-    return false;
-}
-
-void Node::tell_status(ConnectionId connection, bool summary) {
-    if (!may_ask(connection)) return;
-    wire::FromNode message;
-    message.mutable_status()->set_connection(connection);
-    message.mutable_status()->set_summary(summary);
-    asking_.insert(connection);
-    tell_broker(std::move(message));
-}
-
-void Node::tell_usage(ConnectionId connection) {
-    if (!may_ask(connection) || !asking_.insert(connection).second) return;
-    wire::FromNode message;
-    message.mutable_ask_usage()->set_connection(connection);
-    tell_broker(std::move(message));
 }
 
 }  // namespace dp

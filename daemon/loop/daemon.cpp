@@ -117,16 +117,18 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
           [this](ConnectionId id, const wire::FromRank& message) {
               perform(node_.on_rank(id, message, now()));
           },
+          [this](ConnectionId id, Query query) {
+              perform(node_.on_query({Asker::Door::ranks_socket, id}, query));
+          },
           [this](ConnectionId id) {
               usage_.close(id);
+              node_.on_asker_closed({Asker::Door::ranks_socket, id});
               perform(node_.on_rank_closed(id, now()));
           }),
       gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
       metrics_(base_.get(), kFdRanks, strangers_,
                [this](uint64_t connection) {
-                   wire::FromRank ask;
-                   ask.mutable_status()->set_summary(true);
-                   perform(node_.on_rank(connection, ask, now()));
+                   perform(node_.on_query({Asker::Door::metrics, connection}, Query::summary));
                }),
       timer_(base_.get(),
              [this] {
@@ -288,13 +290,10 @@ void Daemon::perform(const NodeActions& actions) {
             log_line(done.error().message);
     }
     WrittenOnce<wire::ToRank> written;
-    for (const auto& [connection, message] : actions.to_ranks) {
-        if (connection & MetricsServer::kMark)
-            metrics_.answer(connection, message.whole());
-        else
-            ranks_.send(connection, message.own, written(message.common));
-    }
+    for (const auto& [connection, message] : actions.to_ranks)
+        ranks_.send(connection, message.own, written(message.common));
     for (ConnectionId connection : actions.close) ranks_.close(connection);
+    for (const auto& answer : actions.answers) tell(answer);
     if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
     for (const auto& lookup : actions.lookups)
         perform(node_.on_owner(lookup.connection, owner_of_client(lookup.ends)));
@@ -315,6 +314,13 @@ void Daemon::perform(const NodeActions& actions) {
         if (broker_link_->is_idle()) perform(node_.on_broker_lost("it has been told all", now()));
     }
     settle();
+}
+
+void Daemon::tell(const NodeActions::Answer& answer) {
+    if (answer.asker.door == Asker::Door::metrics)
+        return metrics_.answer(answer.asker.connection, answer.message);
+    ranks_.send(answer.asker.connection, answer.message);
+    if (answer.is_last) ranks_.close(answer.asker.connection);
 }
 
 void Daemon::perform(const BrokerActions& actions) {

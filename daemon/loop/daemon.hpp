@@ -84,6 +84,7 @@ class Daemon {
 
     void perform(const NodeActions& actions);
     void perform(const BrokerActions& actions);
+    void tell(const NodeActions::Answer& answer);
     void settle();
     void leave_if_done();
     void signal_ranks(int signal);

@@ -62,7 +62,7 @@ void MetricsServer::accept(Fd socket) {
     if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
         (peer.uid != getuid() && peer.uid != 0) || clients_.size() >= kMaxMetricsClients)
         return;
-    const uint64_t id = kMark | next_++;
+    const uint64_t id = next_++;
     Client& client = clients_[id];
     client.server = this;
     client.id = id;

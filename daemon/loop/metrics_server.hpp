@@ -33,11 +33,8 @@ class MetricsServer {
  public:
     // Asks for the step's status; answer is the answer, at once or later.
     using OnAsk = std::function<void(uint64_t connection)>;
-    // Numbers of connections have this bit, so that they share a space with those of ranks.
-    static constexpr uint64_t kMark = uint64_t{1} << 63;
-
-    // Listens beside the ranks' socket. If it cannot (the name is taken), it says so and there
-    // are no metrics.
+    // Listens beside the ranks' socket. Where that cannot be (the name is taken), it says so and there are no
+    // metrics.
     MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask);
 
     void answer(uint64_t connection, const wire::ToRank& message);

@@ -11,17 +11,14 @@ namespace {
 
 constexpr const char* kSameVersion = "use libdp and slurm-dp of the same version";
 
-bool only_asks(const wire::FromRank& message) {
-    return message.has_status() || message.has_usage();
-}
-
 }  // namespace
 
 RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
-                       OnClosed on_closed)
+                       OnQuery on_query, OnClosed on_closed)
     : base_(base),
       strangers_(strangers),
       on_message_(std::move(on_message)),
+      on_query_(std::move(on_query)),
       on_closed_(std::move(on_closed)),
       listener_(
           base, socket, [this](Fd fd) { accept(std::move(fd)); },
@@ -48,7 +45,9 @@ void RankServer::accept(Fd socket) {
             auto message = parse_message<wire::FromRank>(body);
             if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
                 refuse(id, pid, "it sent no message of ours", kSameVersion);
-            else if (!ours && !only_asks(*message))
+            else if (auto query = query_of(*message))
+                on_query_(id, *query);
+            else if (!ours)
                 refuse(id, pid, "it is root's, who may ask what the step does, and no more",
                        "run it as user id " + std::to_string(getuid()));
             else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The daemon's face to the ranks of its node: frames over the abstract unix socket, for processes of the same
-// user. Root may ask what the step does, and no more.
+// The daemon's face to the ranks of its node, and to dpctl: frames over the abstract unix socket, for
+// processes of the same user. Root may ask what the step does, and no more.
 #pragma once
 
 #include <map>
@@ -19,9 +19,10 @@ namespace dp {
 class RankServer {
  public:
     using OnMessage = std::function<void(ConnectionId, const wire::FromRank&)>;
+    using OnQuery = std::function<void(ConnectionId, Query)>;
     using OnClosed = std::function<void(ConnectionId)>;
 
-    RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
+    RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message, OnQuery on_query,
                OnClosed on_closed);
 
     // `following`: the rest of the message, where many ranks get the same (to_frame).
@@ -34,6 +35,7 @@ class RankServer {
     event_base* base_;
     StrangerLog& strangers_;
     OnMessage on_message_;
+    OnQuery on_query_;
     OnClosed on_closed_;
     std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
     std::map<ConnectionId, pid_t> pids_;

@@ -122,16 +122,21 @@ class Simulation {
         request(rank, id, std::move(r), timeout);
     }
     void vanish(uint32_t rank) {
+        nodes[node_of(rank)]->on_asker_closed(asker(rank));
         perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1, clock(node_of(rank))));
     }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_rank(rank + 1, message, clock(node_of(rank))));
+        const uint32_t node = node_of(rank);
+        if (auto query = query_of(message))
+            perform(node, nodes[node]->on_query(asker(rank), *query));
+        else
+            perform(node, nodes[node]->on_rank(rank + 1, message, clock(node)));
     }
-    void ask_usage(uint32_t rank) {
-        wire::FromRank message;
-        message.mutable_usage();
-        from_rank(rank, message);
+    // Of a dpctl beside the rank, whose connection has the same number.
+    void ask(uint32_t rank, Query query) {
+        perform(node_of(rank), nodes[node_of(rank)]->on_query(asker(rank), query));
     }
+    void ask_usage(uint32_t rank) { ask(rank, Query::usage); }
     void measure(uint32_t node) { perform(node, nodes[node]->on_measured(usage_of(node))); }
     void lose_broker(uint32_t node) {
         perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
@@ -197,6 +202,7 @@ class Simulation {
     std::deque<std::pair<uint32_t, wire::ToNode>> down_;
     bool busy_ = false;
 
+    static Asker asker(uint32_t rank) { return {Asker::Door::ranks_socket, rank + 1}; }
     Time clock(uint32_t node) const {
         auto ahead = clock_ahead.find(node);
         return ahead == clock_ahead.end() ? now : now + ahead->second;
@@ -216,12 +222,15 @@ class Simulation {
             RankView& rank = ranks[connection - 1];
             if (message.has_welcome()) rank.welcome = true;
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
-            if (message.has_status()) told_status = message.status();
-            if (message.has_usage())
-                told_usage.emplace_back(static_cast<uint32_t>(connection - 1), message.usage());
             if (message.has_abort()) rank.aborted = message.abort().reason();
             for (uint32_t dead : message.abort().dead()) rank.dead.push_back(dead);
             for (uint32_t dead : message.deaths().ranks()) rank.dead.push_back(dead);
+        }
+        for (const auto& [asker, message, is_last] : actions.answers) {
+            const auto rank = static_cast<uint32_t>(asker.connection - 1);
+            if (message.has_reply()) ranks[rank].replies[0] = message.reply();
+            if (message.has_status()) told_status = message.status();
+            if (message.has_usage()) told_usage.emplace_back(rank, message.usage());
         }
         for (const auto& lookup : actions.lookups) {
             lookups.emplace_back(node, lookup.ends);
