@@ -16,7 +16,6 @@
 #include "common/interfaces.hpp"
 #include "common/phase_page.hpp"
 #include "framing.hpp"
-#include "loop/processes.hpp"
 #include "loop/socket_owner.hpp"
 
 namespace dp {
@@ -111,6 +110,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
       base_(new_event_base()),
       strangers_(config_.host),
       clock_(steady_now()),
+      tasks_(config_.ranks.size(), config_.job_id == 0 ? "" : step_cgroup(config_.job_id, config_.step_id)),
       node_(node_config(config_), now()),
       ranks_(
           base_.get(), kFdRanks, strangers_,
@@ -136,54 +136,59 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
                  if (broker_) perform(broker_->tick(now()));
              }),
       leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
-      look_timer_(base_.get(), [this] { look_at_ranks(); }),
-      task_by_local_(config_.ranks.size(), 0) {
+      look_timer_(base_.get(), [this] { look_at_ranks(); }) {
     watch_signals();
     watch_control();
     if (config_.want_table) wait_for_tiles();
     look_timer_.after(kLookEvery);
-    if (config_.broker) {
-        broker_.emplace(broker_config(config_), now());
-        broker_server_.emplace(
-            base_.get(), kFdBroker, secret, config_.nodes, strangers_,
-            [this](uint32_t node, const wire::FromNode& message) {
-                const bool leaves = message.has_leave();
-                perform(broker_->on_message(node, message, now()));
-                if (leaves) broker_server_->close(node);
+    if (config_.broker)
+        start_broker(secret);
+    else
+        start_relay(secret);
+}
+
+void Daemon::start_broker(const std::string& secret) {
+    broker_.emplace(broker_config(config_), now());
+    broker_server_.emplace(
+        base_.get(), kFdBroker, secret, config_.nodes, strangers_,
+        [this](uint32_t node, const wire::FromNode& message) {
+            const bool leaves = message.has_leave();
+            perform(broker_->on_message(node, message, now()));
+            if (leaves) broker_server_->close(node);
+        },
+        [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
+    if (config_.torch_store)
+        torch_server_.emplace(
+            base_.get(), kFdMaster, config_.world_size, strangers_,
+            [this](uint64_t connection, const SocketEnds& ends) {
+                perform(broker_->on_connection(connection, ends, now()));
             },
-            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
-        if (config_.torch_store)
-            torch_server_.emplace(
-                base_.get(), kFdMaster, config_.world_size, strangers_,
-                [this](uint64_t connection, const SocketEnds& ends) {
-                    perform(broker_->on_connection(connection, ends, now()));
-                },
-                [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
-        perform(node_.on_joined(config_.master_addr, now()));
-    } else {
-        broker_link_.emplace(
-            base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
-            BrokerLink::Events{
-                [this](const std::string& seen) {
-                    perform(node_.on_joined(config_.node_addr.empty() ? seen : config_.node_addr, now()));
-                },
-                [this](const wire::ToNode& message) {
-                    if (message.has_farewell()) broker_link_->finish();
-                    perform(node_.on_broker(message, now()));
-                },
-                [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
-                [this](uint32_t protocol) { node_.on_other_version(protocol); },
-            });
-    }
+            [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
+    perform(node_.on_joined(config_.master_addr, now()));
+}
+
+void Daemon::start_relay(const std::string& secret) {
+    broker_link_.emplace(
+        base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
+        BrokerLink::Events{
+            [this](const std::string& seen) {
+                perform(node_.on_joined(config_.node_addr.empty() ? seen : config_.node_addr, now()));
+            },
+            [this](const wire::ToNode& message) {
+                if (message.has_farewell()) broker_link_->finish();
+                perform(node_.on_broker(message, now()));
+            },
+            [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
+            [this](uint32_t protocol) { node_.on_other_version(protocol); },
+        });
 }
 
 Daemon::~Daemon() = default;
 
 void Daemon::run() {
     settle();
-    while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get())) {
+    while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get()))
         if (leaving_ && (!broker_server_ || !broker_server_->has_nodes())) break;
-    }
     strangers_.summary();
     if (broker_ ? broker_->leaves_ranks_behind() : node_.leaves_ranks_behind())
         announce_ranks_left(kFdControl);
@@ -222,13 +227,9 @@ void Daemon::read_control_packets() {
         }
         auto event = read_control(std::string_view(packet, static_cast<size_t>(n)));
         if (!event) continue;
-        if (event->local_rank < task_by_local_.size()) {
-            pid_t& task = task_by_local_[event->local_rank];
-            if (event->kind == ControlEvent::Kind::task) tasks_.insert(task = event->value);
-            if (event->kind == ControlEvent::Kind::exit) tasks_.erase(task);
-            if (event->kind == ControlEvent::Kind::tiles && event->local_rank < config_.tiles.size())
-                config_.tiles[event->local_rank] = event->tiles;
-        }
+        tasks_.note(*event);
+        if (event->kind == ControlEvent::Kind::tiles && event->local_rank < config_.tiles.size())
+            config_.tiles[event->local_rank] = event->tiles;
         perform(node_.on_control(*event, now()));
         // A relay leaves when its Leave is with the kernel (perform); a broker that takes nothing is not
         // waited for.
@@ -248,18 +249,11 @@ void Daemon::wait_for_tiles() {
     }
 }
 
-void Daemon::signal_ranks(int signal) {
-    // Twice for SIGKILL: a process may have forked while the first pass looked elsewhere.
-    const std::string cgroup = config_.job_id == 0 ? "" : step_cgroup(config_.job_id, config_.step_id);
-    if (signal_step(signal, cgroup, tasks_) > 0 && signal == SIGKILL) signal_step(signal, cgroup, tasks_);
-}
-
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
     now();
-    for (uint32_t local = 0; local < task_by_local_.size(); ++local)
-        if (const pid_t task = task_by_local_[local]; task > 0 && tasks_.contains(task))
-            perform(node_.on_look(local, is_stopped(task)));
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local)
+        if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
 }
 
 // A rank is the process that opened its world, or as long as there is none the task that the launcher made.
@@ -270,9 +264,8 @@ wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& 
         auto* rank = usage.add_ranks();
         rank->set_rank(config_.ranks[local]);
         if (local < config_.tiles.size()) rank->set_tiles(config_.tiles[local]);
-        const pid_t task = tasks_.contains(task_by_local_[local]) ? task_by_local_[local] : 0;
         const pid_t opener = connections[local] ? ranks_.pid_of(*connections[local]) : 0;
-        usage_.read(*rank, opener > 0 ? opener : task, connections[local], usage.now_ns());
+        usage_.read(*rank, opener > 0 ? opener : tasks_.of(local), connections[local], usage.now_ns());
     }
     return usage;
 }
@@ -294,26 +287,30 @@ void Daemon::perform(const NodeActions& actions) {
         ranks_.send(connection, message.own, written(message.common));
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     for (const auto& answer : actions.answers) tell(answer);
-    if (actions.signal_ranks) signal_ranks(*actions.signal_ranks);
+    if (actions.signal_ranks) tasks_.signal(*actions.signal_ranks);
     for (const auto& lookup : actions.lookups)
         perform(node_.on_owner(lookup.connection, owner_of_client(lookup.ends)));
     for (const auto& page : actions.pages)
         usage_.open(page.connection, ranks_.pid_of(page.connection), page.fd);
     if (actions.measure) perform(node_.on_measured(measure(*actions.measure)));
+    send(actions.to_broker);
+    settle();
+}
+
+void Daemon::send(const std::vector<wire::FromNode>& messages) {
     bool leaves = false;
-    for (const auto& message : actions.to_broker) {
+    for (const auto& message : messages) {
         leaves |= message.has_leave();
         if (broker_link_)
             broker_link_->send(message);
         else
-            to_broker_.push_back(message);
+            mail_.to_broker.push_back(message);
     }
     // The step waits for this daemon's end: an answer would cost it two more turns on busy CPUs.
     if (leaves && broker_link_) {
         broker_link_->flush();
         if (broker_link_->is_idle()) perform(node_.on_broker_lost("it has been told all", now()));
     }
-    settle();
 }
 
 void Daemon::tell(const NodeActions::Answer& answer) {
@@ -328,7 +325,7 @@ void Daemon::perform(const BrokerActions& actions) {
     WrittenOnce<wire::ToNode> written;
     for (const auto& [node, message] : actions.sends) {
         if (node == config_.node_rank)
-            to_node_.push_back(message.whole());
+            mail_.to_node.push_back(message.whole());
         else if (broker_server_)
             broker_server_->send(node, message.own, written(message.common));
     }
@@ -341,20 +338,20 @@ void Daemon::perform(const BrokerActions& actions) {
 
 // Lets the two engines of rank 0's node talk until both are silent, then looks at the clock.
 void Daemon::settle() {
-    if (performing_) return;
-    performing_ = true;
-    while (broker_ && (!to_broker_.empty() || !to_node_.empty())) {
-        if (!to_broker_.empty()) {
-            wire::FromNode message = std::move(to_broker_.front());
-            to_broker_.pop_front();
+    if (mail_.delivering) return;
+    mail_.delivering = true;
+    while (broker_ && (!mail_.to_broker.empty() || !mail_.to_node.empty())) {
+        if (!mail_.to_broker.empty()) {
+            wire::FromNode message = std::move(mail_.to_broker.front());
+            mail_.to_broker.pop_front();
             perform(broker_->on_message(config_.node_rank, message, now()));
         } else {
-            wire::ToNode message = std::move(to_node_.front());
-            to_node_.pop_front();
+            wire::ToNode message = std::move(mail_.to_node.front());
+            mail_.to_node.pop_front();
             perform(node_.on_broker(message, now()));
         }
     }
-    performing_ = false;
+    mail_.delivering = false;
 
     std::optional<Time> next = node_.next_deadline();
     if (broker_) next = earlier(next, broker_->next_deadline());

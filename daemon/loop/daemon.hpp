@@ -8,7 +8,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "base/awake.hpp"
@@ -20,6 +19,7 @@
 #include "loop/gpu_probe.hpp"
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
+#include "loop/processes.hpp"
 #include "loop/rank_server.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
@@ -48,10 +48,13 @@ class Daemon {
         void operator()(event_base* b) const { event_base_free(b); }
     };
 
+    // One for each thing with a descriptor or a clock that the loop drives; what they decide together is the
+    // engine's.
     DaemonConfig config_;
     std::unique_ptr<event_base, FreeBase> base_;
     StrangerLog strangers_;
     AwakeClock clock_;
+    Tasks tasks_;
     Node node_;
     std::optional<Broker> broker_;
 
@@ -67,16 +70,18 @@ class Daemon {
     Timer timer_;
     Timer leave_timer_;
     Timer look_timer_;
-    std::set<pid_t> tasks_;  // pids of the local ranks
-    std::vector<pid_t> task_by_local_;
     bool leaving_ = false;
-    bool performing_ = false;
 
     // On rank 0's node the two engines talk through these instead of a socket.
-    std::deque<wire::FromNode> to_broker_;
-    std::deque<wire::ToNode> to_node_;
+    struct {
+        std::deque<wire::FromNode> to_broker;
+        std::deque<wire::ToNode> to_node;
+        bool delivering = false;
+    } mail_;
 
     Time now();
+    void start_broker(const std::string& secret);
+    void start_relay(const std::string& secret);
     void watch_signals();
     void watch_control();
     void read_control_packets();
@@ -87,8 +92,8 @@ class Daemon {
     void tell(const NodeActions::Answer& answer);
     void settle();
     void leave_if_done();
-    void signal_ranks(int signal);
     void look_at_ranks();
+    void send(const std::vector<wire::FromNode>& messages);
     wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections);
 };
 

@@ -6,10 +6,15 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/control.hpp"
 
 namespace dp {
 
@@ -26,5 +31,35 @@ size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>&
 
 // Whether the process stands still because of a signal (SIGSTOP, SIGTSTP, a debugger).
 bool is_stopped(pid_t pid);
+
+// The processes of a node's ranks, as the launcher has forked them.
+class Tasks {
+ public:
+    // `cgroup`: the step's, as step_cgroup names it; "" without Slurm.
+    Tasks(size_t ranks, std::string cgroup) : by_local_rank_(ranks, 0), cgroup_(std::move(cgroup)) {}
+
+    void note(const ControlEvent& event) {
+        if (event.local_rank >= by_local_rank_.size()) return;
+        pid_t& task = by_local_rank_[event.local_rank];
+        if (event.kind == ControlEvent::Kind::task) running_.insert(task = event.value);
+        if (event.kind == ControlEvent::Kind::exit) running_.erase(task);
+    }
+    // 0 where it has not started, or has ended.
+    pid_t of(uint32_t local_rank) const {
+        const pid_t task = by_local_rank_.at(local_rank);
+        return running_.contains(task) ? task : 0;
+    }
+    // Also what they have forked. Twice for SIGKILL: a process may have forked while the first pass looked
+    // elsewhere.
+    void signal(int number) const {
+        if (signal_step(number, cgroup_, running_) > 0 && number == SIGKILL)
+            signal_step(number, cgroup_, running_);
+    }
+
+ private:
+    std::vector<pid_t> by_local_rank_;
+    std::set<pid_t> running_;
+    std::string cgroup_;
+};
 
 }  // namespace dp
