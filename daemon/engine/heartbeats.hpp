@@ -7,23 +7,23 @@
 #include <optional>
 #include <vector>
 
+#include "engine/failure_detector.hpp"
 #include "engine/notices.hpp"
-#include "engine/silence.hpp"
 
 namespace dp {
 
 class Heartbeats {
  public:
-    using Peer = Silence::Peer;
+    using Peer = FailureDetector::Peer;
 
-    explicit Heartbeats(Time dead_after) : silence_(dead_after) {}
+    explicit Heartbeats(Time dead_after) : detector_(dead_after) {}
 
     // From now on it is listened for, and hears this side; again: no effect.
     void watch(Peer peer, Time now);
     void forget(Peer peer);
     void heard(Peer peer, Time now);
     // Of a suspected one, else 0.
-    Time silent_for(Peer peer, Time now) const { return silence_.silent_for(peer, now); }
+    Time silent_for(Peer peer, Time now) const { return detector_.silent_for(peer, now); }
 
     // To be called at next_deadline.
     struct News {
@@ -35,7 +35,7 @@ class Heartbeats {
     std::optional<Time> next_deadline() const;
 
  private:
-    Silence silence_;
+    FailureDetector detector_;
     SilenceNotices notices_;
     std::optional<Time> send_at_;
 };

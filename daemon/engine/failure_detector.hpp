@@ -16,17 +16,17 @@
 namespace dp {
 
 // How often each side of a connection between nodes says that it is there.
-inline constexpr Time kBeat{250};
-// Three beats and some: named within a second of the last one.
+inline constexpr Time kHeartbeat{250};
+// Three heartbeats and some: named within a second of the last one.
 inline constexpr Time kSilent{800};
 // How long a silent node is waited for where the site says nothing else.
 inline constexpr uint32_t kDefaultDeadAfterSeconds = 30;
 
-class Silence {
+class FailureDetector {
  public:
     using Peer = uint32_t;
 
-    explicit Silence(Time dead_after) : dead_after_(dead_after) {}
+    explicit FailureDetector(Time dead_after) : dead_after_(dead_after) {}
 
     // From now on it is listened for; again: no effect.
     void watch(Peer peer, Time now);
@@ -40,7 +40,7 @@ class Silence {
     };
     // Of a suspected one, else 0.
     Time silent_for(Peer peer, Time now) const;
-    // To be called at next_check: with each beat of this side, which wakes it anyway, and when a peer has
+    // To be called at next_check: with each heartbeat of this side, which wakes it anyway, and when a peer has
     // been silent for too long in between.
     News check(Time now);
     std::optional<Time> next_check() const;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/silence.hpp"
+#include "engine/failure_detector.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace dp {
 
-void Silence::watch(Peer peer, Time now) {
+void FailureDetector::watch(Peer peer, Time now) {
     if (peers_.empty()) {
         checked_ = now;
         next_news_.reset();
@@ -14,7 +14,7 @@ void Silence::watch(Peer peer, Time now) {
     peers_.try_emplace(peer, State{now, false});
 }
 
-std::optional<Time> Silence::heard(Peer peer, Time now) {
+std::optional<Time> FailureDetector::heard(Peer peer, Time now) {
     auto found = peers_.find(peer);
     if (found == peers_.end()) return std::nullopt;
     State& state = found->second;
@@ -24,15 +24,15 @@ std::optional<Time> Silence::heard(Peer peer, Time now) {
     return was_suspected ? std::optional<Time>(silent) : std::nullopt;
 }
 
-Time Silence::silent_for(Peer peer, Time now) const {
+Time FailureDetector::silent_for(Peer peer, Time now) const {
     auto found = peers_.find(peer);
     return found != peers_.end() && found->second.suspected ? now - found->second.last : Time(0);
 }
 
-Silence::News Silence::check(Time now) {
+FailureDetector::News FailureDetector::check(Time now) {
     News news;
     // What was not looked at in time was slept through by this side: nothing could have been heard.
-    const Time slept = checked_ ? now - *checked_ - kBeat : Time(0);
+    const Time slept = checked_ ? now - *checked_ - kHeartbeat : Time(0);
     checked_ = now;
     next_news_.reset();
     if (slept >= kSilent / 2)
@@ -52,9 +52,9 @@ Silence::News Silence::check(Time now) {
     return news;
 }
 
-std::optional<Time> Silence::next_check() const {
+std::optional<Time> FailureDetector::next_check() const {
     if (peers_.empty()) return std::nullopt;
-    return earlier(*checked_ + kBeat, next_news_);
+    return earlier(*checked_ + kHeartbeat, next_news_);
 }
 
 }  // namespace dp
