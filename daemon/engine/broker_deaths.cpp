@@ -15,8 +15,8 @@ void Broker::abort(const Death& cause) {
     if (abort_) return;  // the first cause wins; what follows from it is no cause
     wire::ToNode message;
     message.mutable_abort()->set_reason(cause.reason);
-    message.mutable_abort()->set_term_after_ms(static_cast<uint32_t>(cause.patience.term.count()));
-    message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(cause.patience.kill.count()));
+    message.mutable_abort()->set_term_after_ms(static_cast<uint32_t>(cause.grace.term.count()));
+    message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(cause.grace.kill.count()));
     message.mutable_abort()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     abort_ = message.abort();
     // Before the plan is out, the waiting tasks of this node print the reason themselves.
@@ -30,7 +30,7 @@ void Broker::abort(const Death& cause) {
 void Broker::died(const wire::RankEvent& exit, Time now) {
     const Death death{where(exit.rank()) + " " + describe_status(exit.exited()) +
                           (exit.has_step() ? " at step " + std::to_string(exit.step()) : ""),
-                      patience_after(exit.exited()),
+                      grace_after(exit.exited()),
                       {exit.rank()}};
     if (held_deaths_.hold_exit(death, exit.exited(), now)) return;
     if (left_by_itself(exit.exited())) dead(held_deaths_.take_all(), now);  // one of them is the cause

@@ -8,12 +8,13 @@
 namespace dp {
 
 bool HeldDeaths::hold_exit(const Death& death, int wait_status, Time now) {
-    if (death.patience == kTold) {
+    if (death.grace == kTerminated) {
         hold(death, now + kPoliteDelay);
         return true;
     }
     // It follows from a death that may turn out to be none: it waits with it.
-    if (!left_by_itself(wait_status) || held_.empty() || held_.front().second.patience != kTold) return false;
+    if (!left_by_itself(wait_status) || held_.empty() || held_.front().second.grace != kTerminated)
+        return false;
     hold(death, held_.front().first);
     return true;
 }

@@ -21,7 +21,7 @@ namespace dp {
 
 struct Death {
     std::string reason;
-    Patience patience;
+    GracePeriod grace;
     std::vector<uint32_t> ranks;  // who is dead then
 };
 

@@ -21,14 +21,14 @@ namespace dp {
 
 // From the word to end the step: when the ranks get SIGTERM (until then they may print what libdp told them),
 // and when SIGKILL.
-struct Patience {
+struct GracePeriod {
     Time term;
     Time kill;
-    bool operator==(const Patience&) const = default;
+    bool operator==(const GracePeriod&) const = default;
 };
-inline constexpr Patience kBroken{Time(250), Time(1250)};   // a crash: nothing good can follow
-inline constexpr Patience kFailed{Time(250), Time(30000)};  // an exit code: the others may clean up
-inline constexpr Patience kTold{Time(5000), Time(30000)};   // told to end: they were told, too
+inline constexpr GracePeriod kBroken{Time(250), Time(1250)};        // a crash: nothing good can follow
+inline constexpr GracePeriod kFailed{Time(250), Time(30000)};       // an exit code: the others may clean up
+inline constexpr GracePeriod kTerminated{Time(5000), Time(30000)};  // told to end: they were told, too
 
 // How long a death by a polite signal is held back, for the other ranks' deaths to show that the step was
 // told to end.
@@ -61,11 +61,11 @@ inline bool asks_politely(int signal) {
 }
 
 // For a wait status that is not 0. A shell says 128 + signal for a child of its own.
-inline Patience patience_after(int wait_status) {
-    if (WIFSIGNALED(wait_status)) return asks_politely(WTERMSIG(wait_status)) ? kTold : kBroken;
+inline GracePeriod grace_after(int wait_status) {
+    if (WIFSIGNALED(wait_status)) return asks_politely(WTERMSIG(wait_status)) ? kTerminated : kBroken;
     const int code = WEXITSTATUS(wait_status);
     if (code <= 128) return kFailed;
-    return asks_politely(code - 128) ? kTold : kBroken;
+    return asks_politely(code - 128) ? kTerminated : kBroken;
 }
 
 // The end of a node's ranks, once it is decided: what they are told, and when they get which signal.

@@ -70,7 +70,7 @@ bool BrokerLink::begin(size_t index) {
     // A connect that failed shows as an error on the first read.
     attempt.connection = std::make_unique<Connection>(base_, fd.release(), kMaxHandshakeFrame);
     attempt.deadline = std::make_unique<Timer>(base_, [this, id] { end(id); });
-    attempt.deadline->after(kAttemptPatience);
+    attempt.deadline->after(kAttemptTimeout);
     attempt.connection->start(
         [this, id](std::string_view body) {
             on_frame(id, body);

@@ -22,7 +22,7 @@ namespace dp {
 
 inline constexpr Time kStagger{20};
 // How long a stranger's port, or one behind a firewall, is waited for while the others are tried.
-inline constexpr Time kAttemptPatience{2000};
+inline constexpr Time kAttemptTimeout{2000};
 
 class BrokerLink {
  public:

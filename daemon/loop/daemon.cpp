@@ -233,7 +233,7 @@ void Daemon::read_control_packets() {
         perform(node_.on_control(*event, now()));
         // A relay leaves when its Leave is with the kernel (perform); a broker that takes nothing is not
         // waited for.
-        if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeavePatience);
+        if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeaveTimeout);
     }
 }
 
@@ -368,7 +368,7 @@ void Daemon::leave_if_done() {
     leaving_ = true;
     // Let the nodes close first: closing with unread bytes would discard our last messages.
     if (broker_server_) broker_server_->close_all();
-    leave_timer_.after(broker_server_ && broker_server_->has_nodes() ? kLeavePatience : Time(0));
+    leave_timer_.after(broker_server_ && broker_server_->has_nodes() ? kLeaveTimeout : Time(0));
 }
 
 }  // namespace dp

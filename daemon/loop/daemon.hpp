@@ -28,7 +28,7 @@
 namespace dp {
 
 // How long a leaving daemon waits for its last messages to be taken.
-inline constexpr Time kLeavePatience{1000};
+inline constexpr Time kLeaveTimeout{1000};
 // How often the local ranks are looked at for being stopped, and the clock with them.
 inline constexpr Time kLookEvery{1000};
 

@@ -68,7 +68,7 @@ void MetricsServer::accept(Fd socket) {
     client.id = id;
     client.buffer.reset(bufferevent_socket_new(base_, socket.release(), BEV_OPT_CLOSE_ON_FREE));
     client.deadline = std::make_unique<Timer>(base_, [this, id] { over_.insert(id); });
-    client.deadline->after(kHttpPatience);
+    client.deadline->after(kHttpTimeout);
     bufferevent_setwatermark(client.buffer.get(), EV_READ, 0, kMaxHttpRequest);
     bufferevent_setcb(
         client.buffer.get(),

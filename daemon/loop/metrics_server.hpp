@@ -27,7 +27,7 @@ namespace dp {
 inline constexpr size_t kMaxMetricsClients = 16;
 inline constexpr size_t kMaxHttpRequest = 4096;
 // From the accept to the last byte of the answer.
-inline constexpr std::chrono::seconds kHttpPatience{5};
+inline constexpr std::chrono::seconds kHttpTimeout{5};
 
 class MetricsServer {
  public:

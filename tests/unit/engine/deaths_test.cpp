@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kCode3 = 3 << 8;  // as a wait status
 
-Death death(uint32_t rank, Patience patience = kBroken) {
-    return {"rank " + std::to_string(rank), patience, {rank}};
+Death death(uint32_t rank, GracePeriod grace = kBroken) {
+    return {"rank " + std::to_string(rank), grace, {rank}};
 }
 
 std::vector<std::string> reasons(const std::vector<Death>& deaths) {
@@ -26,7 +26,7 @@ std::vector<std::string> reasons(const std::vector<Death>& deaths) {
 TEST(HeldDeaths, APoliteSignalIsHeldAndWhatFollowsFromItWaitsWithIt) {
     HeldDeaths held;
     EXPECT_FALSE(held.next_deadline());
-    EXPECT_TRUE(held.hold_exit(death(1, kTold), SIGTERM, Time(1000)));
+    EXPECT_TRUE(held.hold_exit(death(1, kTerminated), SIGTERM, Time(1000)));
     EXPECT_TRUE(held.hold_exit(death(2, kFailed), kCode3, Time(1100)));
     EXPECT_FALSE(held.hold_exit(death(3), SIGSEGV, Time(1100))) << "it did not leave by itself";
     EXPECT_EQ(held.next_deadline(), Time(1000) + kPoliteDelay);

@@ -457,14 +457,20 @@ TEST(Death, OfABrokerThatSlurmKillsWithTheStepIsNotOne) {
     }
 }
 
-TEST(Patience, FollowsTheStatus) {
+TEST(GracePeriod, FollowsTheStatus) {
     struct {
         int status;
-        Patience patience;
-    } const cases[] = {{SIGKILL, kBroken},       {SIGSEGV, kBroken},         {SIGTERM, kTold},
-                       {SIGINT, kTold},          {3 << 8, kFailed},          {1 << 8, kFailed},
-                       {(128 + 15) << 8, kTold}, {(128 + 11) << 8, kBroken}, {(128 + 9) << 8, kBroken}};
-    for (const auto& c : cases) EXPECT_EQ(patience_after(c.status), c.patience) << c.status;
+        GracePeriod grace;
+    } const cases[] = {{SIGKILL, kBroken},
+                       {SIGSEGV, kBroken},
+                       {SIGTERM, kTerminated},
+                       {SIGINT, kTerminated},
+                       {3 << 8, kFailed},
+                       {1 << 8, kFailed},
+                       {(128 + 15) << 8, kTerminated},
+                       {(128 + 11) << 8, kBroken},
+                       {(128 + 9) << 8, kBroken}};
+    for (const auto& c : cases) EXPECT_EQ(grace_after(c.status), c.grace) << c.status;
 }
 
 }  // namespace
