@@ -34,7 +34,7 @@ std::optional<ConnectionId> LocalRanks::connection_of(uint32_t rank) const {
 void LocalRanks::exit(uint32_t local_rank, int status, bool cancelled, Time now) {
     if (exited_[local_rank]) return;
     exited_[local_rank] = true;
-    exits_[ranks_[local_rank]] = {status, cancelled, std::nullopt, now + kLastWords};
+    exits_[ranks_[local_rank]] = {status, cancelled, std::nullopt, now + kExitGrace};
 }
 
 std::optional<LocalRanks::Exit> LocalRanks::take_exit(uint32_t rank) {

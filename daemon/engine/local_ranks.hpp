@@ -16,9 +16,9 @@ namespace dp {
 
 using ConnectionId = uint64_t;
 
-// How long the news of a rank's exit waits for the last words on its connection (they come by another way and
+// How long the news of a rank's exit waits for what is still on its connection (they come by another way and
 // may be read later), where a child of the rank still holds the connection open.
-inline constexpr Time kLastWords{200};
+inline constexpr Time kExitGrace{200};
 
 class LocalRanks {
  public:

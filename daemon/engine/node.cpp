@@ -53,7 +53,7 @@ void Node::rank_ends(uint32_t rank, Time now, const Fill& fill) {
     wire::FromNode message;
     message.mutable_rank()->set_rank(rank);
     fill(*message.mutable_rank());
-    outbox_.send_end(std::move(message), now);
+    outbox_.batch_exit(std::move(message), now);
 }
 
 // ---- the broker ----
@@ -196,7 +196,7 @@ void Node::tell_loss(Time now) {
     const std::string reason = std::exchange(broker_.loss, std::nullopt)->reason;
     if (leaving_.ending || termination_.abort()) return;
     if (config_.report_failures && published_) {
-        if (is_witness())
+        if (is_reporter())
             out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
         end_calls(reason);
         wire::Deaths nobody;
@@ -205,12 +205,12 @@ void Node::tell_loss(Time now) {
         return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
-    if (published_ && is_witness()) out_.log.push_back(reason + "; ending the step");
+    if (published_ && is_reporter()) out_.log.push_back(reason + "; ending the step");
     wire::Abort message;
     message.set_reason(reason);
     message.set_term_after_ms(static_cast<uint32_t>(kBroken.term.count()));
     message.set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
-    abort(std::move(message), !broker_.joined || is_witness(), now);
+    abort(std::move(message), !broker_.joined || is_reporter(), now);
 }
 
 void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
@@ -353,8 +353,8 @@ void Node::check_heartbeats(Time now) {
 }
 
 // Whether this node says that the broker is gone, which all see.
-bool Node::is_witness() const {
-    return config_.own_stderr || config_.node_rank <= kWitnesses;
+bool Node::is_reporter() const {
+    return config_.own_stderr || config_.node_rank <= kReporters;
 }
 
 // Where all nodes see the same, one of them says it; the broker is on one of the first two nearly always.

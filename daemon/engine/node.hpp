@@ -29,7 +29,7 @@
 namespace dp {
 
 // Where several nodes know the same and one is enough, so many tell: some of them may be gone, too.
-inline constexpr uint32_t kWitnesses = 3;
+inline constexpr uint32_t kReporters = 3;
 
 struct NodeConfig {
     uint32_t node_rank = 0;
@@ -122,7 +122,7 @@ class Node {
 
     // This node has ended its ranks because it lost the broker, whose own may live on. All nodes have: the
     // first of them say so.
-    bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kWitnesses; }
+    bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
 
  private:
     NodeConfig config_;
@@ -185,7 +185,7 @@ class Node {
     void check_heartbeats(Time now);
     void lose_broker(const std::string& why, Time delay, Time now);
     void tell_loss(Time now);
-    bool is_witness() const;
+    bool is_reporter() const;
     bool speaks_for_all() const;
     std::string daemon_of_broker() const { return "the rendezvous daemon on " + config_.broker_host; }
 };

@@ -94,8 +94,8 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
     said.set_rank(hello.rank());
     said.set_pid(hello.pid());
     said.set_at_ms(now.count());
-    outbox_.send_hello(said, now);
-    if (ranks_.all_said_hello()) outbox_.send_hellos();
+    outbox_.batch_hello(said, now);
+    if (ranks_.all_said_hello()) outbox_.flush_hellos();
 }
 
 void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {

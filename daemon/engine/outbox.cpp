@@ -8,31 +8,31 @@ namespace dp {
 
 void Outbox::send(wire::FromNode message) {
     if (broker_ == Broker::gone) return;
-    send_hellos();
+    flush_hellos();
     ready_.push_back(std::move(message));
 }
 
-void Outbox::send_hello(const wire::Hellos::Rank& hello, Time now) {
+void Outbox::batch_hello(const wire::Hellos::Rank& hello, Time now) {
     if (broker_ == Broker::gone) return;
     *hellos_.add_ranks() = hello;
-    if (!hellos_at_) hellos_at_ = now + kHellosTogether;
+    if (!hellos_at_) hellos_at_ = now + kHelloBatch;
 }
 
-void Outbox::send_end(wire::FromNode message, Time now) {
+void Outbox::batch_exit(wire::FromNode message, Time now) {
     if (broker_ == Broker::gone) return;
-    if (hellos_at_) send_hellos();
-    ends_.push_back(std::move(message));
-    if (!ends_at_) ends_at_ = now + kGoodNews;
+    if (hellos_at_) flush_hellos();
+    exits_.push_back(std::move(message));
+    if (!exits_at_) exits_at_ = now + kExitBatch;
 }
 
-void Outbox::send_ends() {
-    ends_at_.reset();
-    std::move(ends_.begin(), ends_.end(), std::back_inserter(ready_));
-    ends_.clear();
+void Outbox::flush_exits() {
+    exits_at_.reset();
+    std::move(exits_.begin(), exits_.end(), std::back_inserter(ready_));
+    exits_.clear();
 }
 
-void Outbox::send_hellos() {
-    send_ends();
+void Outbox::flush_hellos() {
+    flush_exits();
     if (!hellos_at_) return;
     hellos_at_.reset();
     ready_.emplace_back().mutable_hellos()->Swap(&hellos_);
@@ -46,15 +46,15 @@ void Outbox::open(wire::FromNode first) {
 
 void Outbox::close() {
     broker_ = Broker::gone;
-    for (auto* messages : {&ready_, &ends_}) messages->clear();
+    for (auto* messages : {&ready_, &exits_}) messages->clear();
     hellos_.Clear();
-    ends_at_.reset();
+    exits_at_.reset();
     hellos_at_.reset();
 }
 
 void Outbox::expire(Time now) {
-    if (ends_at_ && now >= *ends_at_) send_ends();
-    if (hellos_at_ && now >= *hellos_at_) send_hellos();
+    if (exits_at_ && now >= *exits_at_) flush_exits();
+    if (hellos_at_ && now >= *hellos_at_) flush_hellos();
 }
 
 std::vector<wire::FromNode> Outbox::take() {

@@ -14,16 +14,16 @@
 namespace dp {
 
 // The ranks of a node begin together, and end together: so long they wait for each other.
-inline constexpr Time kHellosTogether{20};
-inline constexpr Time kGoodNews{50};
+inline constexpr Time kHelloBatch{20};
+inline constexpr Time kExitBatch{50};
 
 class Outbox {
  public:
     void send(wire::FromNode message);
-    void send_hello(const wire::Hellos::Rank& hello, Time now);
-    void send_end(wire::FromNode message, Time now);
+    void batch_hello(const wire::Hellos::Rank& hello, Time now);
+    void batch_exit(wire::FromNode message, Time now);
     // The hellos wait no longer.
-    void send_hellos();
+    void flush_hellos();
 
     // The broker is there; `first` is what it hears first.
     void open(wire::FromNode first);
@@ -31,19 +31,19 @@ class Outbox {
     void close();
 
     void expire(Time now);
-    std::optional<Time> next_deadline() const { return earlier(ends_at_, hellos_at_); }
+    std::optional<Time> next_deadline() const { return earlier(exits_at_, hellos_at_); }
     // What is on its way now; nothing before the broker is there.
     std::vector<wire::FromNode> take();
 
  private:
     enum class Broker { awaited, there, gone } broker_ = Broker::awaited;
     std::vector<wire::FromNode> ready_;
-    std::vector<wire::FromNode> ends_;  // older than the hellos
-    std::optional<Time> ends_at_;       // set while there are some; so too below
+    std::vector<wire::FromNode> exits_;  // older than the hellos
+    std::optional<Time> exits_at_;       // set while there are some; so too below
     wire::Hellos hellos_;
     std::optional<Time> hellos_at_;
 
-    void send_ends();
+    void flush_exits();
 };
 
 }  // namespace dp

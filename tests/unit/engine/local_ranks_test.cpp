@@ -36,9 +36,9 @@ TEST(LocalRanks, AnExitIsTakenOnceAndTheFirstNewsOfItCounts) {
     ranks.progress(5, 1200);
     ranks.exit(1, SIGKILL, false, Time(100));
     ranks.exit(1, 0, true, Time(110));
-    EXPECT_EQ(ranks.next_deadline(), Time(100) + kLastWords);
-    EXPECT_TRUE(ranks.overdue(Time(99) + kLastWords).empty());
-    EXPECT_EQ(ranks.overdue(Time(100) + kLastWords), std::vector<uint32_t>{5});
+    EXPECT_EQ(ranks.next_deadline(), Time(100) + kExitGrace);
+    EXPECT_TRUE(ranks.overdue(Time(99) + kExitGrace).empty());
+    EXPECT_EQ(ranks.overdue(Time(100) + kExitGrace), std::vector<uint32_t>{5});
     const auto exit = ranks.take_exit(5);
     ASSERT_TRUE(exit);
     EXPECT_EQ(exit->status, SIGKILL);

@@ -52,8 +52,8 @@ TEST(Outbox, AllWaitsForTheBrokerAndComesAfterTheFirstWord) {
     EXPECT_EQ(said(outbox), "join started1 started2");
     outbox.close();
     outbox.send(started(3));
-    outbox.send_hello(hello(3), Time(0));
-    outbox.send_end(goodbye(3), Time(0));
+    outbox.batch_hello(hello(3), Time(0));
+    outbox.batch_exit(goodbye(3), Time(0));
     EXPECT_FALSE(outbox.next_deadline());
     outbox.expire(Time(1000));
     EXPECT_EQ(said(outbox), "");
@@ -63,30 +63,30 @@ TEST(Outbox, HellosAndEndsWaitForEachOther) {
     Outbox outbox;
     outbox.open(join());
     EXPECT_EQ(said(outbox), "join");
-    outbox.send_hello(hello(1), Time(100));
-    outbox.send_hello(hello(2), Time(110));
-    EXPECT_EQ(outbox.next_deadline(), Time(100) + kHellosTogether);
+    outbox.batch_hello(hello(1), Time(100));
+    outbox.batch_hello(hello(2), Time(110));
+    EXPECT_EQ(outbox.next_deadline(), Time(100) + kHelloBatch);
     EXPECT_EQ(said(outbox), "");
-    outbox.expire(Time(100) + kHellosTogether);
+    outbox.expire(Time(100) + kHelloBatch);
     EXPECT_EQ(said(outbox), "hellos,1,2");
-    outbox.send_end(goodbye(1), Time(200));
-    outbox.send_end(goodbye(2), Time(210));
-    EXPECT_EQ(outbox.next_deadline(), Time(200) + kGoodNews);
-    outbox.expire(Time(200) + kGoodNews);
+    outbox.batch_exit(goodbye(1), Time(200));
+    outbox.batch_exit(goodbye(2), Time(210));
+    EXPECT_EQ(outbox.next_deadline(), Time(200) + kExitBatch);
+    outbox.expire(Time(200) + kExitBatch);
     EXPECT_EQ(said(outbox), "goodbye1 goodbye2");
 }
 
 TEST(Outbox, WhatCannotWaitTakesTheOthersAlongInTheirOrder) {
     Outbox outbox;
     outbox.open(join());
-    outbox.send_hello(hello(1), Time(0));
-    outbox.send_end(goodbye(1), Time(1));
-    outbox.send_hello(hello(2), Time(2));
+    outbox.batch_hello(hello(1), Time(0));
+    outbox.batch_exit(goodbye(1), Time(1));
+    outbox.batch_hello(hello(2), Time(2));
     outbox.send(started(3));
     EXPECT_EQ(said(outbox), "join hellos,1 goodbye1 hellos,2 started3");
-    outbox.send_end(goodbye(2), Time(3));
-    outbox.send_hello(hello(1), Time(4));
-    outbox.send_hellos();
+    outbox.batch_exit(goodbye(2), Time(3));
+    outbox.batch_hello(hello(1), Time(4));
+    outbox.flush_hellos();
     EXPECT_EQ(said(outbox), "goodbye2 hellos,1");
     EXPECT_FALSE(outbox.next_deadline());
 }

@@ -228,7 +228,7 @@ TEST(RanksLeftBehind, AreThoseOfALostBroker) {
         for (uint32_t node = 1; node < 6; ++node) s.lose_broker(node);
         s.pass(kLostDelay);
         for (uint32_t node = 0; node < 6; ++node)
-            EXPECT_EQ(s.nodes[node]->leaves_ranks_behind(), !report && node >= 1 && node <= kWitnesses)
+            EXPECT_EQ(s.nodes[node]->leaves_ranks_behind(), !report && node >= 1 && node <= kReporters)
                 << node;
     }
     // Also where this node ends before it has told.
@@ -255,7 +255,7 @@ TEST(Death, OfTheBrokerIsSaidByAFewNodesHoweverManyThereAre) {
         s.join_all();
         for (uint32_t node = 1; node < 40; ++node) s.lose_broker(node);
         s.pass(kLostDelay);
-        EXPECT_EQ(s.log.size(), kWitnesses);
+        EXPECT_EQ(s.log.size(), kReporters);
         for (const auto& line : s.log)
             EXPECT_NE(line.find("lost the rendezvous daemon on gpu0"), std::string::npos);
     }
@@ -367,7 +367,7 @@ TEST(Death, AnExitWithoutGoodbyeIsNamedAndEndsNobody) {
     s.hello_all();
     s.vanish(1);
     s.exit(1, 0);
-    s.pass(kGoodNews);
+    s.pass(kExitBatch);
     EXPECT_TRUE(s.logged("rank 1 on gpu0 exited with code 0 without goodbye"));
     s.pass(Time(5000));
     EXPECT_TRUE(s.signals[0].empty());
@@ -393,7 +393,7 @@ TEST(Death, AConnectionHeldByAChildDelaysTheNewsOnlyShortly) {
     s.hello_all();
     s.exit_first(0, kKilled);
     EXPECT_TRUE(s.log.empty());
-    s.pass(kLastWords);
+    s.pass(kExitGrace);
     EXPECT_TRUE(s.logged("rank 0 on gpu0 was killed by signal 9"));
 }
 

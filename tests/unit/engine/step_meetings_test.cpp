@@ -133,7 +133,7 @@ TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
     s.arrive(0, 1);
     s.goodbye(1);
     s.exit(1, 0);
-    s.pass(kGoodNews);
+    s.pass(kExitBatch);
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
     EXPECT_NE(s.ranks[0].replies[1].error().find("cannot meet; gpu1: rank 1 exited with code 0"),
               std::string::npos);

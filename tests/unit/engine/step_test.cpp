@@ -261,7 +261,7 @@ TEST(End, GoodNewsOfRanksTravelTogetherAndBadOnesDoNotWait) {
         s.exit(rank, 0);
     }
     EXPECT_EQ(s.messages_to_broker, before);
-    EXPECT_EQ(s.nodes[1]->next_deadline(), s.now + kGoodNews);
+    EXPECT_EQ(s.nodes[1]->next_deadline(), s.now + kExitBatch);
     // What comes after them does not overtake them.
     s.exit(7, kCode3);
     EXPECT_EQ(s.messages_to_broker, before + 8);  // and that its connection closed
