@@ -34,7 +34,7 @@ void Broker::to_all(wire::ToNode message) {
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const auto& state = members_.nodes()[node];
         if (state.joined && !state.left && !state.lost)
-            out_.sends.emplace_back(node, Parts<wire::ToNode>({}, common));
+            out_.sends.emplace_back(node, SharedMessage<wire::ToNode>({}, common));
     }
 }
 
@@ -52,7 +52,7 @@ void Broker::deliver(const std::vector<Answer>& answers) {
         const auto common = std::make_shared<wire::ToNode>();
         *common->mutable_reply()->mutable_reply() = a.reply;
         for (auto& [node, targets] : by_node)
-            out_.sends.emplace_back(node, Parts<wire::ToNode>(std::move(targets), common));
+            out_.sends.emplace_back(node, SharedMessage<wire::ToNode>(std::move(targets), common));
     }
 }
 

@@ -19,7 +19,7 @@
 #include "engine/meetings.hpp"
 #include "engine/membership.hpp"
 #include "engine/notices.hpp"
-#include "engine/parts.hpp"
+#include "engine/shared_message.hpp"
 #include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
@@ -47,7 +47,7 @@ struct BrokerConfig {
 };
 
 struct BrokerActions {
-    std::vector<std::pair<uint32_t, Parts<wire::ToNode>>> sends;  // node rank, message
+    std::vector<std::pair<uint32_t, SharedMessage<wire::ToNode>>> sends;  // node rank, message
     std::vector<uint32_t> refused;            // nodes whose join was refused: close the connection
     std::vector<Vouching::Verdict> verdicts;  // on connections of on_connection
     std::vector<std::string> log;             // lines for the user's standard error

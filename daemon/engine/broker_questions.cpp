@@ -66,7 +66,7 @@ void Broker::tell_usage(Time now) {
         if (members_.nodes()[asker.node].lost) continue;
         wire::ToNode own;
         own.mutable_usage()->set_connection(asker.connection);
-        out_.sends.emplace_back(asker.node, Parts<wire::ToNode>(std::move(own), common));
+        out_.sends.emplace_back(asker.node, SharedMessage<wire::ToNode>(std::move(own), common));
     }
 }
 

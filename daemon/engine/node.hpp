@@ -21,8 +21,8 @@
 #include "engine/heartbeats.hpp"
 #include "engine/local_ranks.hpp"
 #include "engine/outbox.hpp"
-#include "engine/parts.hpp"
 #include "engine/queries.hpp"
+#include "engine/shared_message.hpp"
 #include "engine/time.hpp"
 #include "engine/vouching.hpp"
 
@@ -50,7 +50,7 @@ struct NodeConfig {
 };
 
 struct NodeActions {
-    std::vector<std::pair<ConnectionId, Parts<wire::ToRank>>> to_ranks;
+    std::vector<std::pair<ConnectionId, SharedMessage<wire::ToRank>>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
     struct Answer {
         Asker asker;

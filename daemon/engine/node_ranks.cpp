@@ -154,14 +154,14 @@ void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) 
         if (!connection) continue;
         wire::ToRank own;
         own.mutable_reply()->set_id(caller.id);
-        out_.to_ranks.emplace_back(*connection, Parts<wire::ToRank>(std::move(own), common));
+        out_.to_ranks.emplace_back(*connection, SharedMessage<wire::ToRank>(std::move(own), common));
     }
 }
 
 void Node::tell_ranks(wire::ToRank message) {
     const auto common = std::make_shared<const wire::ToRank>(std::move(message));
     for (const auto& [connection, rank] : ranks_.connections())
-        out_.to_ranks.emplace_back(connection, Parts<wire::ToRank>({}, common));
+        out_.to_ranks.emplace_back(connection, SharedMessage<wire::ToRank>({}, common));
 }
 
 // Ranks that come later hear of it, too.

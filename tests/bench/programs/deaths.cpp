@@ -58,7 +58,7 @@ int run(const std::string& daemon, const StepShape& shape, size_t rounds) {
     const uint32_t world = shape.world();
     RealBroker broker(daemon, shape);
     News news(world, shape.ranks_per_node);
-    SimulatedNodes others(shape, broker, [&](uint32_t rank, const Parts<wire::ToRank>& message) {
+    SimulatedNodes others(shape, broker, [&](uint32_t rank, const SharedMessage<wire::ToRank>& message) {
         if (!message.common || !message.common->has_deaths()) return;
         const wire::Deaths& deaths = message.common->deaths();
         news.tell(rank, deaths.reason(), {deaths.ranks().begin(), deaths.ranks().end()});

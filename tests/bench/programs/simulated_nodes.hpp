@@ -22,7 +22,7 @@ namespace dp::bench {
 class SimulatedNodes {
  public:
     // In the parts in which it goes to the rank's socket.
-    using Told = std::function<void(uint32_t rank, const Parts<wire::ToRank>&)>;
+    using Told = std::function<void(uint32_t rank, const SharedMessage<wire::ToRank>&)>;
 
     SimulatedNodes(const StepShape& shape, const RealBroker& broker, Told told);
 

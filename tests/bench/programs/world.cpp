@@ -123,7 +123,7 @@ int run(const std::string& daemon, const StepShape& shape, uint64_t rounds) {
     const Usage empty = usage_of(broker.pid());
     const auto connecting = Clock::now();
     Round round;
-    SimulatedNodes others(shape, broker, [&](uint32_t rank, const Parts<wire::ToRank>& message) {
+    SimulatedNodes others(shape, broker, [&](uint32_t rank, const SharedMessage<wire::ToRank>& message) {
         if (!message.common || !message.common->has_reply()) return;
         const wire::Reply& reply = message.common->reply();
         if (reply.status() != wire::OK) die(reply.error());

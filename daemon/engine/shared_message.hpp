@@ -10,13 +10,13 @@
 namespace dp {
 
 template <typename Message>
-struct Parts {
+struct SharedMessage {
     Message own;
     std::shared_ptr<const Message> common;  // may be null
 
-    Parts(Message message)  // NOLINT(google-explicit-constructor): a message is one of one part
+    SharedMessage(Message message)  // NOLINT(google-explicit-constructor): a message is one of one part
         : own(std::move(message)) {}
-    Parts(Message message, std::shared_ptr<const Message> shared)
+    SharedMessage(Message message, std::shared_ptr<const Message> shared)
         : own(std::move(message)), common(std::move(shared)) {}
 
     // As its receiver will read it.
