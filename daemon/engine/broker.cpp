@@ -16,7 +16,7 @@ Broker::Broker(BrokerConfig config, Time now)
       members_(config_.world_size, config_.nodes, config_.hosts),
       start_deadlines_(config_.timeout, now),
       heartbeats_(config_.dead_after),
-      meetings_(
+      collectives_(
           config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
           [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
       vouching_(config_.owner) {}
@@ -192,7 +192,7 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
         if (!is_on(said.rank(), node)) continue;
         members_.hello(said);
         // Its task's next program: what the last one waited for is not this one's.
-        if (vanished_.remove(said.rank())) meetings_.withdraw(said.rank());
+        if (vanished_.remove(said.rank())) collectives_.withdraw(said.rank());
         start_deadlines_.hello(members_.ranks()[said.rank()].greeted.value_or(now), now);
     }
 }
@@ -203,7 +203,7 @@ void Broker::arrival(uint32_t node, wire::NodeArrive arrive, Time now) {
                                 [&](const auto& rank) { return !is_on(rank.rank(), node); }),
                  ranks->end());
     if (!abort_) {
-        const std::vector<Answer> answers = meetings_.arrive(arrive, now);
+        const std::vector<Answer> answers = collectives_.arrive(arrive, now);
         for (const auto& answer : answers)
             if (!answer.reply.value().empty())
                 for (const Caller& caller : answer.callers) members_.note_id(caller.rank, now);
@@ -228,7 +228,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             break;
         case wire::RankEvent::kGoodbye:
             store_.drop(event.rank());
-            meetings_.withdraw(event.rank());
+            collectives_.withdraw(event.rank());
             break;
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
@@ -245,7 +245,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
                     " exited with code 0 without goodbye (its program ended in the middle, or lacks "
                     "dp_close)");
             }
-            deliver(meetings_.ended(event.rank()));
+            deliver(collectives_.ended(event.rank()));
             break;
         }
         default:
@@ -305,7 +305,7 @@ void Broker::expire_vanished(Time now) {
     for (uint32_t rank : vanished_.expire(now)) {
         if (!abort_)
             out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
-        deliver(meetings_.give_up(rank));
+        deliver(collectives_.give_up(rank));
     }
 }
 
@@ -317,7 +317,7 @@ void Broker::farewell(Time now) {
     const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
                             " has left (rank 0's node has finished)";
     deliver(store_.end(wire::LOST, why));
-    deliver(meetings_.end(wire::LOST, why));
+    deliver(collectives_.end(wire::LOST, why));
     wire::ToNode message;
     message.mutable_farewell();
     to_all(message);
@@ -331,7 +331,7 @@ BrokerActions Broker::tick(Time now) {
         if (std::string late = torch_arrivals_.notice(members_, now); !late.empty())
             out_.log.push_back(std::move(late));
     deliver(store_.expire(now));
-    deliver(meetings_.expire(now));
+    deliver(collectives_.expire(now));
     check_heartbeats(now);
     for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
     expire_vanished(now);
@@ -344,7 +344,7 @@ BrokerActions Broker::tick(Time now) {
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next;
     for (auto deadline :
-         {store_.next_deadline(), meetings_.next_deadline(), vouching_.next_deadline(),
+         {store_.next_deadline(), collectives_.next_deadline(), vouching_.next_deadline(),
           usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
           vanished_.next_deadline(), death_reports_.next_deadline(), stopped_.next_deadline()})
         next = earlier(next, deadline);

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/collectives.hpp"
 #include "engine/deaths.hpp"
 #include "engine/ending.hpp"
 #include "engine/heartbeats.hpp"
-#include "engine/meetings.hpp"
 #include "engine/membership.hpp"
 #include "engine/notices.hpp"
 #include "engine/shared_message.hpp"
@@ -85,7 +85,7 @@ class Broker {
     StartDeadlines start_deadlines_;
     Heartbeats heartbeats_;
     Store store_;
-    Meetings meetings_;
+    Collectives collectives_;
     Vouching vouching_;
     TorchArrivals torch_arrivals_{kFirstLateNotice};
     UsageRounds usage_;

@@ -24,7 +24,7 @@ void Broker::abort(const Death& cause) {
     to_all(std::move(message));
     // That ends every call that waits; nobody is to hear of a deadline after it.
     store_.end(wire::ABORTED, cause.reason);
-    meetings_.end(wire::ABORTED, cause.reason);
+    collectives_.end(wire::ABORTED, cause.reason);
 }
 
 void Broker::died(const wire::RankEvent& exit, Time now) {
@@ -49,7 +49,7 @@ void Broker::dead(const Death& death, Time now) {
     if (abort_) return;
     death_reports_.add(death);
     tell_deaths(now);
-    for (uint32_t rank : death.ranks) deliver(meetings_.ended(rank));
+    for (uint32_t rank : death.ranks) deliver(collectives_.ended(rank));
 }
 
 void Broker::tell_deaths(Time now) {

@@ -14,7 +14,7 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     status.set_age_ms((now - start_deadlines_.started()).count());
     status.set_ending(abort_reason());
     members_.count(status, start_deadlines_.started());
-    status.set_meetings_open(static_cast<uint32_t>(meetings_.open()));
+    status.set_meetings_open(static_cast<uint32_t>(collectives_.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const int64_t silent = heartbeats_.silent_for(node, now).count();
         if (silent > 0) status.set_nodes_silent(status.nodes_silent() + 1);
@@ -26,7 +26,7 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     }
     status.set_nodes_here(status.nodes_here() - std::min(status.nodes_here(), status.nodes_silent()));
     if (summary) return status;
-    meetings_.report(status, now, kMaxMeetingsTold);
+    collectives_.report(status, now, kMaxCollectivesTold);
     if (status.ByteSizeLong() > kMaxStatus)
         for (auto& node : *status.mutable_nodes()) node.clear_ranks();
     return status;

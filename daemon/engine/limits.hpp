@@ -16,8 +16,8 @@ inline constexpr int kMaxGpus = 1024;
 inline constexpr size_t kMaxUsage = size_t{2} << 20;
 // Who may wait for the end of a round of usage at once.
 inline constexpr size_t kMaxUsageAskers = 256;
-// What dpctl status is told of the meetings that somebody waits in.
-inline constexpr size_t kMaxMeetingsTold = 16;
+// What dpctl status is told of the collectives that somebody waits in.
+inline constexpr size_t kMaxCollectivesTold = 16;
 // A status over this many bytes is told without the single ranks.
 inline constexpr size_t kMaxStatus = size_t{2} << 20;
 

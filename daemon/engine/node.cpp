@@ -28,7 +28,7 @@ Node::Node(NodeConfig config, Time now)
     : config_(std::move(config)),
       started_(now),
       ranks_(config_.ranks),
-      gatherings_(config_.ranks),
+      pending_arrivals_(config_.ranks),
       heartbeats_(config_.dead_after) {}
 
 NodeActions Node::take() {
@@ -262,7 +262,7 @@ void Node::end_queries(const std::string& why) {
 void Node::report_exit(uint32_t rank, Time now) {
     const auto exit = ranks_.take_exit(rank);
     if (!exit) return;
-    for (auto& arrived : gatherings_.give_up(rank, now)) tell_arrival(std::move(arrived));
+    for (auto& arrived : pending_arrivals_.give_up(rank, now)) tell_arrival(std::move(arrived));
     auto fill = [&](wire::RankEvent& e) {
         e.set_exited(exit->status);
         e.set_cancelled(exit->cancelled);
@@ -373,7 +373,7 @@ NodeActions Node::tick(Time now) {
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);
-    for (auto& arrived : gatherings_.expire(now)) tell_arrival(std::move(arrived));
+    for (auto& arrived : pending_arrivals_.expire(now)) tell_arrival(std::move(arrived));
     check_heartbeats(now);
     if (auto signal = termination_.signal(now)) out_.signal_ranks = signal;
     return take();
@@ -381,8 +381,9 @@ NodeActions Node::tick(Time now) {
 
 std::optional<Time> Node::next_deadline() const {
     std::optional<Time> next;
-    for (auto deadline : {termination_.next_deadline(), outbox_.next_deadline(), gatherings_.next_deadline(),
-                          heartbeats_.next_deadline(), ranks_.next_deadline()})
+    for (auto deadline :
+         {termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),
+          heartbeats_.next_deadline(), ranks_.next_deadline()})
         next = earlier(next, deadline);
     if (broker_.loss) next = earlier(next, broker_.loss->until);
     if (!broker_.joined && !broker_.gone) next = earlier(next, started_ + config_.timeout);

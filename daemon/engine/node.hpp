@@ -17,10 +17,10 @@
 #include "common/control.hpp"
 #include "dp.pb.h"
 #include "engine/ending.hpp"
-#include "engine/gatherings.hpp"
 #include "engine/heartbeats.hpp"
 #include "engine/local_ranks.hpp"
 #include "engine/outbox.hpp"
+#include "engine/pending_arrivals.hpp"
 #include "engine/queries.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/time.hpp"
@@ -128,7 +128,7 @@ class Node {
     NodeConfig config_;
     Time started_;
     LocalRanks ranks_;
-    Gatherings gatherings_;
+    PendingArrivals pending_arrivals_;
     std::set<Caller> waiting_;  // calls that were not answered yet
     wire::Deaths deaths_;       // what those hear who come later
     Queries queries_;

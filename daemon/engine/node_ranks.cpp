@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "dp/dp.h"
-#include "engine/meetings.hpp"
+#include "engine/collectives.hpp"
 #include "engine/node.hpp"
 #include "framing.hpp"
 
@@ -106,8 +106,8 @@ void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& 
                      daemon_of_broker() + " is gone (rank 0's node has finished)");
     waiting_.insert({rank, request.id()});
     if (request.has_arrive()) {
-        auto arrived =
-            gatherings_.arrive({rank, request.id()}, request.arrive(), now, clamped(request.timeout_ms()));
+        auto arrived = pending_arrivals_.arrive({rank, request.id()}, request.arrive(), now,
+                                                clamped(request.timeout_ms()));
         if (arrived) tell_arrival(std::move(*arrived));
         return;
     }
@@ -131,7 +131,7 @@ std::string Node::too_large(const wire::Request& request) const {
 void Node::forget(ConnectionId connection, uint32_t rank, Time now) {
     ranks_.close(connection);
     std::erase_if(waiting_, [&](const Caller& caller) { return caller.rank == rank; });
-    gatherings_.withdraw(rank);
+    pending_arrivals_.withdraw(rank);
     report_exit(rank, now);
 }
 
@@ -147,7 +147,7 @@ void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) 
     const auto common = std::make_shared<wire::ToRank>();
     *common->mutable_reply() = reply;
     for (const Caller& caller : callers) {
-        if (reply.status() != wire::OK) gatherings_.failed(caller);
+        if (reply.status() != wire::OK) pending_arrivals_.failed(caller);
         // What a process asked that is gone is not for the one that came after it.
         if (waiting_.erase(caller) == 0) continue;
         const auto connection = ranks_.connection_of(caller.rank);
@@ -179,7 +179,7 @@ void Node::end_calls(const std::string& why) {
     reply.set_status(wire::LOST);
     reply.set_error(why);
     answer({waiting_.begin(), waiting_.end()}, reply);
-    gatherings_ = Gatherings(config_.ranks);
+    pending_arrivals_ = PendingArrivals(config_.ranks);
 }
 
 }  // namespace dp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The life of a step as the engine sees it, without a socket and with a clock of the test's: the plan, hellos
-// and the end. Meetings, deaths and silence: step_*_test.cpp.
+// and the end. Collectives, deaths and silence: step_*_test.cpp.
 #include <gtest/gtest.h>
 
 #include <csignal>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/gatherings.hpp"
+#include "engine/pending_arrivals.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ std::vector<uint32_t> ranks_in(const wire::NodeArrive& arrive) {
 
 using Ranks = std::vector<uint32_t>;
 
-TEST(Gatherings, TheRanksOfANodeTravelTogether) {
-    Gatherings node({4, 5, 6, 7});
+TEST(PendingArrivals, TheRanksOfANodeTravelTogether) {
+    PendingArrivals node({4, 5, 6, 7});
     EXPECT_FALSE(node.arrive({4, 1}, meeting(), Time(0), kTimeout));
     EXPECT_FALSE(node.arrive({7, 1}, meeting(), Time(1), kTimeout));
     EXPECT_FALSE(node.arrive({6, 1}, meeting(), Time(2), kTimeout));
@@ -39,16 +39,16 @@ TEST(Gatherings, TheRanksOfANodeTravelTogether) {
     EXPECT_FALSE(node.next_deadline());
 }
 
-TEST(Gatherings, OnlyTheMembersOfTheNodeAreWaitedFor) {
-    Gatherings node({4, 5, 6, 7});
+TEST(PendingArrivals, OnlyTheMembersOfTheNodeAreWaitedFor) {
+    PendingArrivals node({4, 5, 6, 7});
     EXPECT_FALSE(node.arrive({5, 1}, meeting("data", {1, 5, 7, 9}), Time(0), kTimeout));
     auto sent = node.arrive({7, 1}, meeting("data", {1, 5, 7, 9}), Time(0), kTimeout);
     ASSERT_TRUE(sent);
     EXPECT_EQ(ranks_in(*sent), (Ranks{5, 7}));
 }
 
-TEST(Gatherings, MeetingsAreKeptApart) {
-    Gatherings node({0, 1});
+TEST(PendingArrivals, MeetingsAreKeptApart) {
+    PendingArrivals node({0, 1});
     EXPECT_FALSE(node.arrive({0, 1}, meeting("a"), Time(0), kTimeout));
     EXPECT_FALSE(node.arrive({1, 1}, meeting("b"), Time(0), kTimeout));
     EXPECT_FALSE(node.arrive({0, 2}, meeting("a", {}, 1), Time(0), kTimeout));
@@ -56,12 +56,12 @@ TEST(Gatherings, MeetingsAreKeptApart) {
     EXPECT_TRUE(node.arrive({0, 3}, meeting("b"), Time(0), kTimeout));
 }
 
-TEST(Gatherings, WhereOneIsLateTheOthersAreAnnouncedAndItFollowsAtOnce) {
-    Gatherings node({0, 1, 2});
+TEST(PendingArrivals, WhereOneIsLateTheOthersAreAnnouncedAndItFollowsAtOnce) {
+    PendingArrivals node({0, 1, 2});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(100), kTimeout));
-    EXPECT_EQ(node.next_deadline(), Time(100) + kGather);
+    EXPECT_EQ(node.next_deadline(), Time(100) + kArrivalBatch);
     EXPECT_TRUE(node.expire(Time(100)).empty());
-    auto sent = node.expire(Time(100) + kGather);
+    auto sent = node.expire(Time(100) + kArrivalBatch);
     ASSERT_EQ(sent.size(), 1u);
     EXPECT_EQ(ranks_in(sent[0]), (Ranks{0}));
     EXPECT_FALSE(node.next_deadline());
@@ -74,30 +74,30 @@ TEST(Gatherings, WhereOneIsLateTheOthersAreAnnouncedAndItFollowsAtOnce) {
     EXPECT_EQ(third->timeout_ms(), kTimeout.count() - 500);  // the first one's counts
 }
 
-TEST(Gatherings, TheShortestTimeoutCounts) {
-    Gatherings node({0, 1});
+TEST(PendingArrivals, TheShortestTimeoutCounts) {
+    PendingArrivals node({0, 1});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), Time(5000)));
     auto sent = node.arrive({1, 1}, meeting(), Time(10), Time(100));
     ASSERT_TRUE(sent);
     EXPECT_EQ(sent->timeout_ms(), 100);
 }
 
-TEST(Gatherings, NobodyWaitsForARankThatHasEnded) {
-    Gatherings node({0, 1, 2});
+TEST(PendingArrivals, NobodyWaitsForARankThatHasEnded) {
+    PendingArrivals node({0, 1, 2});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
     EXPECT_TRUE(node.give_up(1, Time(1)).empty());
     auto sent = node.arrive({2, 1}, meeting(), Time(2), kTimeout);
     ASSERT_TRUE(sent);
     EXPECT_EQ(ranks_in(*sent), (Ranks{0, 2}));
-    // Nor for the next meeting; and the last to end lets the others go.
+    // Nor for the next collective; and the last to end lets the others go.
     EXPECT_FALSE(node.arrive({0, 2}, meeting("world", {}, 1), Time(3), kTimeout));
     auto let_go = node.give_up(2, Time(4));
     ASSERT_EQ(let_go.size(), 1u);
     EXPECT_EQ(ranks_in(let_go[0]), (Ranks{0}));
 }
 
-TEST(Gatherings, WhatTheBrokerMustRefuseIsSentAtOnce) {
-    Gatherings node({0, 1, 2});
+TEST(PendingArrivals, WhatTheBrokerMustRefuseIsSentAtOnce) {
+    PendingArrivals node({0, 1, 2});
     // No member.
     auto stranger = node.arrive({2, 1}, meeting("data", {0, 1}), Time(0), kTimeout);
     ASSERT_TRUE(stranger);
@@ -109,18 +109,18 @@ TEST(Gatherings, WhatTheBrokerMustRefuseIsSentAtOnce) {
     EXPECT_EQ(ranks_in(*twice), (Ranks{0, 0}));
 }
 
-TEST(Gatherings, AMeetingThatFailedIsForgotten) {
-    Gatherings node({0, 1});
+TEST(PendingArrivals, AMeetingThatFailedIsForgotten) {
+    PendingArrivals node({0, 1});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
     EXPECT_EQ(node.expire(Time(20)).size(), 1u);
     node.failed({0, 1});
-    // The same meeting anew.
+    // The same collective anew.
     EXPECT_FALSE(node.arrive({1, 1}, meeting(), Time(30), kTimeout));
-    EXPECT_EQ(node.next_deadline(), Time(30) + kGather);
+    EXPECT_EQ(node.next_deadline(), Time(30) + kArrivalBatch);
 }
 
-TEST(Gatherings, OneThatWasRefusedDoesNotEndItForTheOthers) {
-    Gatherings node({0, 1, 2});
+TEST(PendingArrivals, OneThatWasRefusedDoesNotEndItForTheOthers) {
+    PendingArrivals node({0, 1, 2});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
     auto twice = node.arrive({0, 2}, meeting(), Time(0), kTimeout);  // refused by the broker
     ASSERT_TRUE(twice);
@@ -131,8 +131,8 @@ TEST(Gatherings, OneThatWasRefusedDoesNotEndItForTheOthers) {
     EXPECT_FALSE(node.next_deadline());
 }
 
-TEST(Gatherings, WhoseProcessIsGoneMayComeAgain) {
-    Gatherings node({0, 1, 2});
+TEST(PendingArrivals, WhoseProcessIsGoneMayComeAgain) {
+    PendingArrivals node({0, 1, 2});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
     EXPECT_FALSE(node.arrive({1, 1}, meeting(), Time(0), kTimeout));
     node.withdraw(0);
@@ -143,8 +143,8 @@ TEST(Gatherings, WhoseProcessIsGoneMayComeAgain) {
     EXPECT_EQ(sent->ranks(2).id(), 9u);
 }
 
-TEST(Gatherings, AShortTimeoutIsNotSpentWaiting) {
-    Gatherings node({0, 1});
+TEST(PendingArrivals, AShortTimeoutIsNotSpentWaiting) {
+    PendingArrivals node({0, 1});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), Time(10)));
     EXPECT_EQ(node.next_deadline(), Time(5));
     EXPECT_EQ(node.expire(Time(5)).at(0).timeout_ms(), 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives: barriers, unique ids and broadcasts are one thing, a meeting. Every member of a group arrives;
+// Collectives: barriers, unique ids and broadcasts are one thing, a collective. Every member of a group arrives;
 // once the last has arrived, all are answered at once with the roots' values, in the roots' order. If the
 // members also give facts about themselves, these are compared first (preflight.hpp). A pure state machine,
 // owned by the broker.
@@ -26,15 +26,15 @@ inline constexpr size_t kMaxGroupName = 255;
 // As many unique ids as a value holds.
 inline constexpr uint32_t kMaxRoots = DP_MAX_VALUE_BYTES / DP_UNIQUE_ID_BYTES;
 
-class Meetings {
+class Collectives {
  public:
     // Describes who is missing and why: "node02: rank 5 started, no hello".
     using Describe = std::function<std::string(std::span<const uint32_t> ranks)>;
 
-    Meetings(uint32_t world_size, Describe describe, HostsOf hosts_of)
+    Collectives(uint32_t world_size, Describe describe, HostsOf hosts_of)
         : world_size_(world_size), describe_(std::move(describe)), hosts_of_(std::move(hosts_of)) {}
 
-    // Ranks of one node that arrived at a meeting.
+    // Ranks of one node that arrived at a collective.
     std::vector<Answer> arrive(const wire::NodeArrive& arrive, Time now);
     std::vector<Answer> expire(Time now);
     // No later than the next deadline.
@@ -48,7 +48,7 @@ class Meetings {
     // The same, permanently: its task has ended.
     std::vector<Answer> ended(uint32_t rank);
 
-    size_t open() const { return meetings_.size(); }
+    size_t open() const { return collectives_.size(); }
     // Who waits for whom, for dpctl status; the first `most`.
     void report(wire::StepStatus& status, Time now, size_t most) const;
 
@@ -62,7 +62,7 @@ class Meetings {
         uint64_t sequence = 0;
         auto operator<=>(const Key&) const = default;
     };
-    struct Meeting {
+    struct Collective {
         std::map<uint32_t, uint64_t> arrived;  // rank -> id of its call
         std::vector<std::string> values;       // of the roots
         Comparison facts;
@@ -73,7 +73,7 @@ class Meetings {
     uint32_t world_size_;
     Describe describe_;
     HostsOf hosts_of_;
-    std::map<Key, Meeting> meetings_;
+    std::map<Key, Collective> collectives_;
     NextLook next_;
     std::set<uint32_t> ended_;
 
@@ -81,11 +81,11 @@ class Meetings {
     // The rank's place in the group.
     std::optional<uint64_t> place_of(const Key& key, uint32_t rank) const;
     std::optional<Answer> refuse(const Key& key, uint32_t roots, const wire::NodeArrive& arrive) const;
-    std::optional<Answer> admit(const Key& key, Meeting& meeting, const wire::NodeArrive::Rank& rank);
-    Answer complete(const Meeting& meeting) const;
-    Answer cannot_meet(const Key& key, const Meeting& meeting, uint32_t ended) const;
-    std::vector<uint32_t> missing(const Key& key, const Meeting& meeting) const;
-    static Answer fail_all(const Meeting& meeting, wire::Status status, std::string why);
+    std::optional<Answer> admit(const Key& key, Collective& collective, const wire::NodeArrive::Rank& rank);
+    Answer complete(const Collective& collective) const;
+    Answer cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const;
+    std::vector<uint32_t> missing(const Key& key, const Collective& collective) const;
+    static Answer fail_all(const Collective& collective, wire::Status status, std::string why);
 };
 
 }  // namespace dp

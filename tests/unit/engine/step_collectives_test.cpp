@@ -72,7 +72,7 @@ TEST(UniqueId, GroupsDoNotMix) {
         EXPECT_EQ(s.ranks[rank].replies.at(1).value(), rank % 2 ? "id of 1" : "id of 0");
 }
 
-TEST(Meeting, WhatMakesNoSenseIsRefused) {
+TEST(Collective, WhatMakesNoSenseIsRefused) {
     Simulation s(1, 4);
     s.join_all();
     s.hello_all();
@@ -81,13 +81,13 @@ TEST(Meeting, WhatMakesNoSenseIsRefused) {
     s.arrive(0, 3, "g", {2, 0});     // not ascending
     s.arrive(0, 4, "g", {0, 0, 1});  // twice
     s.arrive(0, 5, std::string(300, 'g'));
-    s.pass(2 * kGather);
+    s.pass(2 * kArrivalBatch);
     for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(s.ranks[0].replies[id].status(), wire::INVALID) << id;
     EXPECT_EQ(s.ranks[0].replies[5].status(), wire::TOO_LARGE);
 }
 
 // A relay wraps what a rank sends, and collects what its ranks bring: neither may grow over a frame.
-TEST(Meeting, WhatIsTooLargeFailsTheCallAndNotTheNode) {
+TEST(Collective, WhatIsTooLargeFailsTheCallAndNotTheNode) {
     Simulation s(2, 4);
     s.join_all();
     s.hello_all();
@@ -111,7 +111,7 @@ TEST(Meeting, WhatIsTooLargeFailsTheCallAndNotTheNode) {
     for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(3).status(), wire::OK);
 }
 
-TEST(Meeting, NamesWhoIsMissingAndWhy) {
+TEST(Collective, NamesWhoIsMissingAndWhy) {
     Simulation s(2, 2);
     s.join_all();
     for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
@@ -126,7 +126,7 @@ TEST(Meeting, NamesWhoIsMissingAndWhy) {
               "gpu1: rank 3 started, no hello (pid 1003)");
 }
 
-TEST(Meeting, DoesNotWaitForARankThatHasEnded) {
+TEST(Collective, DoesNotWaitForARankThatHasEnded) {
     Simulation s(2, 1);
     s.join_all();
     s.hello_all();
@@ -173,7 +173,7 @@ TEST(Late, RanksAreNamedWhileOneWaitsAndEndTheStepAtTheDeadline) {
     }
 }
 
-// The ranks' own calls have the same deadline: they hear of the rank that never started, not of a meeting
+// The ranks' own calls have the same deadline: they hear of the rank that never started, not of a collective
 // that failed.
 TEST(Late, TheStepsDeadlineComesBeforeThatOfTheCallsThatWait) {
     Simulation s(2, 2);
@@ -215,7 +215,7 @@ TEST(Late, ProgramsThatNeverOpenTheWorldAreLeftAlone) {
     EXPECT_TRUE(s.signals[0].empty());
 }
 
-TEST(Meeting, WhatALostNodesRanksWaitForIsNotSentThere) {
+TEST(Collective, WhatALostNodesRanksWaitForIsNotSentThere) {
     Simulation s(2, 2, Time(10000), false, true);
     s.join_all();
     s.hello_all();
@@ -225,7 +225,7 @@ TEST(Meeting, WhatALostNodesRanksWaitForIsNotSentThere) {
     EXPECT_EQ(s.messages_to_nobody, 0u);
 }
 
-// Any order of start, hello, arrival and goodbye brings every meeting to the same end.
+// Any order of start, hello, arrival and goodbye brings every collective to the same end.
 TEST(Property, MeetingsEndForAllInAnyOrder) {
     for (unsigned seed = 0; seed < 200; ++seed) {
         std::mt19937 random(seed);
@@ -236,7 +236,7 @@ TEST(Property, MeetingsEndForAllInAnyOrder) {
         const uint64_t rounds = 1 + random() % 5;
         std::vector<uint32_t> joined(nodes, 0);
         std::vector<uint64_t> step(world,
-                                   0);  // 0: before hello; 1..rounds: waiting in that meeting; then done
+                                   0);  // 0: before hello; 1..rounds: waiting in that collective; then done
         auto ready = [&](uint32_t rank) {
             return step[rank] == 0 || (step[rank] <= rounds && s.ranks[rank].replies.contains(step[rank]));
         };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collects the ranks of one node that arrive at a meeting: one message goes to the broker when the node's
-// last rank has come. Nobody waits longer for that, because the meeting cannot happen without that rank. If
-// some are late, the others are announced after kGather, so that the broker can name the missing. A pure
+// Collects the ranks of one node that arrive at a collective: one message goes to the broker when the node's
+// last rank has come. Nobody waits longer for that, because the collective cannot happen without that rank. If
+// some are late, the others are announced after kArrivalBatch, so that the broker can name the missing. A pure
 // state machine; the node's engine owns it.
 #pragma once
 
@@ -18,14 +18,14 @@
 
 namespace dp {
 
-inline constexpr Time kGather{20};
+inline constexpr Time kArrivalBatch{20};
 // The most bytes held for one message; the largest value that may be added still fits a frame.
-inline constexpr size_t kMaxGathered = size_t{1} << 20;
+inline constexpr size_t kMaxPendingBytes = size_t{1} << 20;
 
-class Gatherings {
+class PendingArrivals {
  public:
     // `ranks`: of this node.
-    explicit Gatherings(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
+    explicit PendingArrivals(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
 
     // One of them has arrived. Returns what to send, if anything; likewise below.
     std::optional<wire::NodeArrive> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
@@ -39,7 +39,7 @@ class Gatherings {
     std::optional<Time> next_deadline() const;
 
  private:
-    struct Gathering {
+    struct Pending {
         wire::NodeArrive held;       // not sent yet
         std::set<uint32_t> awaited;  // members on this node that have not come
         size_t bytes = 0;            // of held
@@ -51,10 +51,10 @@ class Gatherings {
 
     std::vector<uint32_t> ranks_;
     std::set<uint32_t> ended_;
-    std::map<std::string, Gathering> open_;  // by the meeting, serialized
+    std::map<std::string, Pending> open_;  // by the collective, serialized
 
-    std::set<uint32_t> members_here(const wire::Arrive& meeting) const;
-    static wire::NodeArrive take(Gathering& gathering, Time now);
+    std::set<uint32_t> members_here(const wire::Arrive& collective) const;
+    static wire::NodeArrive take(Pending& pending, Time now);
 };
 
 }  // namespace dp

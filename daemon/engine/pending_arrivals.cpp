@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pending_arrivals.hpp"
+
+#include <algorithm>
+
+namespace dp {
+
+std::set<uint32_t> PendingArrivals::members_here(const wire::Arrive& collective) const {
+    std::set<uint32_t> here;
+    for (uint32_t rank : ranks_)
+        if (collective.members().empty() ||
+            std::binary_search(collective.members().begin(), collective.members().end(), rank))
+            here.insert(rank);
+    for (uint32_t rank : ended_) here.erase(rank);
+    return here;
+}
+
+wire::NodeArrive PendingArrivals::take(Pending& pending, Time now) {
+    wire::NodeArrive out = pending.held;
+    out.set_timeout_ms(std::max(Time(0), pending.deadline - now).count());
+    out.set_waited_ms((now - pending.first).count());
+    for (const auto& rank : out.ranks()) pending.sent.insert({rank.rank(), rank.id()});
+    pending.held.clear_ranks();
+    pending.bytes = 0;
+    return out;
+}
+
+std::optional<wire::NodeArrive> PendingArrivals::arrive(Caller caller, const wire::Arrive& arrive, Time now,
+                                                        Time timeout) {
+    wire::Arrive collective = arrive;
+    collective.clear_value();
+    collective.clear_facts();
+    const std::string key = collective.SerializeAsString();
+    auto [it, fresh] = open_.try_emplace(key);
+    Pending& pending = it->second;
+    if (fresh) {
+        pending.awaited = members_here(collective);
+        pending.first = now;
+        pending.send_at = now + std::min(kArrivalBatch, timeout / 2);
+        pending.deadline = now + timeout;
+        *pending.held.mutable_meeting() = std::move(collective);
+    }
+    pending.deadline = std::min(pending.deadline, now + timeout);
+    auto* rank = pending.held.add_ranks();
+    rank->set_rank(caller.rank);
+    rank->set_id(caller.id);
+    rank->set_value(arrive.value());
+    *rank->mutable_facts() = arrive.facts();
+    pending.bytes += rank->ByteSizeLong();
+    // The broker decides whether it may come at all, and whether it has come before.
+    const bool expected = pending.awaited.erase(caller.rank) > 0;
+    if (!pending.awaited.empty() && expected && pending.sent.empty() && pending.bytes < kMaxPendingBytes)
+        return std::nullopt;
+    wire::NodeArrive out = take(pending, now);
+    if (pending.awaited.empty()) open_.erase(it);
+    return out;
+}
+
+std::vector<wire::NodeArrive> PendingArrivals::give_up(uint32_t rank, Time now) {
+    ended_.insert(rank);
+    std::vector<wire::NodeArrive> out;
+    for (auto it = open_.begin(); it != open_.end();) {
+        auto current = it++;
+        Pending& pending = current->second;
+        if (pending.awaited.erase(rank) == 0 || !pending.awaited.empty()) continue;
+        if (!pending.held.ranks().empty()) out.push_back(take(pending, now));
+        open_.erase(current);
+    }
+    return out;
+}
+
+void PendingArrivals::failed(Caller caller) {
+    for (auto it = open_.begin(); it != open_.end(); ++it) {
+        Pending& pending = it->second;
+        if (pending.sent.erase(caller) == 0) continue;
+        if (pending.sent.empty() && pending.held.ranks().empty()) open_.erase(it);
+        return;
+    }
+}
+
+void PendingArrivals::withdraw(uint32_t rank) {
+    for (auto it = open_.begin(); it != open_.end();) {
+        auto current = it++;
+        Pending& pending = current->second;
+        auto* held = pending.held.mutable_ranks();
+        const auto is_its = [&](const auto& one) { return one.rank() == rank; };
+        const auto before = held->size();
+        held->erase(std::remove_if(held->begin(), held->end(), is_its), held->end());
+        const size_t withdrawn = static_cast<size_t>(before - held->size()) +
+                                 std::erase_if(pending.sent, [&](const Caller& c) { return c.rank == rank; });
+        if (withdrawn > 0) pending.awaited.insert(rank);
+        if (pending.sent.empty() && held->empty()) open_.erase(current);
+    }
+}
+
+std::vector<wire::NodeArrive> PendingArrivals::expire(Time now) {
+    std::vector<wire::NodeArrive> out;
+    for (auto it = open_.begin(); it != open_.end();) {
+        auto current = it++;
+        Pending& pending = current->second;
+        if (!pending.held.ranks().empty()) {
+            if (now >= pending.send_at) out.push_back(take(pending, now));
+        } else if (now >= pending.deadline) {
+            open_.erase(current);  // the broker has answered by now, or nobody is left to hear it
+        }
+    }
+    return out;
+}
+
+std::optional<Time> PendingArrivals::next_deadline() const {
+    std::optional<Time> next;
+    for (const auto& [key, pending] : open_)
+        if (!pending.held.ranks().empty()) next = earlier(next, pending.send_at);
+    return next;
+}
+
+}  // namespace dp
