@@ -19,7 +19,7 @@ Broker::Broker(BrokerConfig config, Time now)
       collectives_(
           config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
           [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
-      vouching_(config_.owner) {}
+      authorization_(config_.owner) {}
 
 BrokerActions Broker::take() {
     return std::exchange(out_, {});
@@ -80,7 +80,8 @@ void Broker::owner(uint32_t node, const wire::Owner& said) {
         owner.uid = said.uid();
     else
         owner.problem = printable(said.problem());
-    if (auto verdict = vouching_.answer(node, said.connection(), owner)) out_.verdicts.push_back(*verdict);
+    if (auto decision = authorization_.answer(node, said.connection(), owner))
+        out_.decisions.push_back(*decision);
 }
 
 // A step that ends takes no more nodes.
@@ -150,7 +151,8 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
         return;
     }
     if (node != config_.own_node) heartbeats_.watch(node, now);
-    vouching_.add_node(node, {join.addresses().begin(), join.addresses().end()}, node == config_.own_node);
+    authorization_.add_node(node, {join.addresses().begin(), join.addresses().end()},
+                            node == config_.own_node);
     if (abort_) {
         wire::ToNode message;
         *message.mutable_abort() = *abort_;
@@ -267,12 +269,12 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
 void Broker::forget_node(uint32_t node) {
     heartbeats_.forget(node);
     usage_.remove(node);
-    for (auto& verdict : vouching_.remove_node(node)) out_.verdicts.push_back(std::move(verdict));
+    for (auto& decision : authorization_.remove_node(node)) out_.decisions.push_back(std::move(decision));
 }
 
 BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends, Time now) {
-    Vouching::Inquiry inquiry = vouching_.ask(connection, ends, now);
-    out_.verdicts = std::move(inquiry.verdicts);
+    PeerAuthorization::Inquiry inquiry = authorization_.ask(connection, ends, now);
+    out_.decisions = std::move(inquiry.decisions);
     for (uint32_t node : inquiry.nodes) {
         wire::ToNode message;
         message.mutable_who_owns()->set_connection(connection);
@@ -333,7 +335,7 @@ BrokerActions Broker::tick(Time now) {
     deliver(store_.expire(now));
     deliver(collectives_.expire(now));
     check_heartbeats(now);
-    for (auto& verdict : vouching_.expire(now)) out_.verdicts.push_back(std::move(verdict));
+    for (auto& decision : authorization_.expire(now)) out_.decisions.push_back(std::move(decision));
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
@@ -344,7 +346,7 @@ BrokerActions Broker::tick(Time now) {
 std::optional<Time> Broker::next_deadline() const {
     std::optional<Time> next;
     for (auto deadline :
-         {store_.next_deadline(), collectives_.next_deadline(), vouching_.next_deadline(),
+         {store_.next_deadline(), collectives_.next_deadline(), authorization_.next_deadline(),
           usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
           vanished_.next_deadline(), death_reports_.next_deadline(), stopped_.next_deadline()})
         next = earlier(next, deadline);

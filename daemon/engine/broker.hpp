@@ -19,13 +19,13 @@
 #include "engine/heartbeats.hpp"
 #include "engine/membership.hpp"
 #include "engine/notices.hpp"
+#include "engine/peer_authorization.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
 #include "engine/time.hpp"
 #include "engine/torch_arrivals.hpp"
 #include "engine/usage.hpp"
-#include "engine/vouching.hpp"
 
 namespace dp {
 
@@ -48,9 +48,9 @@ struct BrokerConfig {
 
 struct BrokerActions {
     std::vector<std::pair<uint32_t, SharedMessage<wire::ToNode>>> sends;  // node rank, message
-    std::vector<uint32_t> refused;            // nodes whose join was refused: close the connection
-    std::vector<Vouching::Verdict> verdicts;  // on connections of on_connection
-    std::vector<std::string> log;             // lines for the user's standard error
+    std::vector<uint32_t> refused;                       // nodes whose join was refused: close the connection
+    std::vector<PeerAuthorization::Decision> decisions;  // on connections of on_connection
+    std::vector<std::string> log;                        // lines for the user's standard error
 };
 
 class Broker {
@@ -62,7 +62,7 @@ class Broker {
     // Its connection closed. Expected after Leave; otherwise the node is lost.
     BrokerActions on_lost(uint32_t node, const std::string& why, Time now);
     // Somebody has connected to a port that only the step's user may use; `connection` is the caller's own
-    // number. The verdict comes with these actions or with later ones, within kVouchDeadline.
+    // number. The decision comes with these actions or with later ones, within kAuthorizationDeadline.
     BrokerActions on_connection(uint64_t connection, const SocketEnds& ends, Time now);
     // A program on the node, whose connection was let in, has opened PyTorch's store.
     BrokerActions on_torch_arrival(uint32_t node, Time now);
@@ -86,7 +86,7 @@ class Broker {
     Heartbeats heartbeats_;
     Store store_;
     Collectives collectives_;
-    Vouching vouching_;
+    PeerAuthorization authorization_;
     TorchArrivals torch_arrivals_{kFirstLateNotice};
     UsageRounds usage_;
     VanishedRanks vanished_;

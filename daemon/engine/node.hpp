@@ -20,11 +20,11 @@
 #include "engine/heartbeats.hpp"
 #include "engine/local_ranks.hpp"
 #include "engine/outbox.hpp"
+#include "engine/peer_authorization.hpp"
 #include "engine/pending_arrivals.hpp"
 #include "engine/queries.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/time.hpp"
-#include "engine/vouching.hpp"
 
 namespace dp {
 

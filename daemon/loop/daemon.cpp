@@ -329,8 +329,8 @@ void Daemon::perform(const BrokerActions& actions) {
         else if (broker_server_)
             broker_server_->send(node, message.own, written(message.common));
     }
-    for (const auto& verdict : actions.verdicts)
-        if (torch_server_) torch_server_->decide(verdict);
+    for (const auto& decision : actions.decisions)
+        if (torch_server_) torch_server_->decide(decision);
     for (uint32_t node : actions.refused)
         if (broker_server_) broker_server_->close(node);
     settle();

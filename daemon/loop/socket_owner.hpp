@@ -2,10 +2,10 @@
 //
 // The owner of the socket at this host's end of a TCP connection, from the kernel's NETLINK_SOCK_DIAG
 // (sock_diag(7), linux/inet_diag.h). Called by the daemon of the node from which somebody connected to the
-// broker's; see engine/vouching.hpp.
+// broker's; see engine/peer_authorization.hpp.
 #pragma once
 
-#include "engine/vouching.hpp"
+#include "engine/peer_authorization.hpp"
 
 namespace dp {
 

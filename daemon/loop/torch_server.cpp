@@ -44,21 +44,21 @@ TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, Stra
 void TorchServer::accept(Fd socket) {
     const SocketEnds ends = ends_of(socket.get());
     const uint64_t id = next_++;
-    unvouched_[id] = {std::move(socket), ends.client};
+    unauthorized_[id] = {std::move(socket), ends.client};
     on_connection_(id, ends);
 }
 
-void TorchServer::decide(const Vouching::Verdict& verdict) {
-    auto found = unvouched_.find(verdict.connection);
-    if (found == unvouched_.end()) return;
+void TorchServer::decide(const PeerAuthorization::Decision& decision) {
+    auto found = unauthorized_.find(decision.connection);
+    if (found == unauthorized_.end()) return;
     Stranger stranger = std::move(found->second);
-    unvouched_.erase(found);
-    if (!verdict.refused.empty())
-        refuse(stranger, verdict.refused);
+    unauthorized_.erase(found);
+    if (!decision.refused.empty())
+        refuse(stranger, decision.refused);
     else if (clients_.size() - over_.size() >= most_clients_)
         refuse(stranger, "there are " + std::to_string(most_clients_) + " of this step already");
     else
-        admit(verdict.connection, verdict.node, std::move(stranger));
+        admit(decision.connection, decision.node, std::move(stranger));
 }
 
 void TorchServer::refuse(const Stranger& stranger, const std::string& why) {

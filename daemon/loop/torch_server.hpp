@@ -2,7 +2,7 @@
 //
 // The broker's face to PyTorch: TCPStore's protocol on MASTER_PORT (--dp-store=torch). The protocol has no
 // authentication and PyTorch unpickles what comes out of it, so a connection is nothing but a descriptor
-// until the engine has found out to whom it belongs (engine/vouching.hpp): not a byte of it is read, parsed
+// until the engine has found out to whom it belongs (engine/peer_authorization.hpp): not a byte of it is read, parsed
 // or answered. What has been let in is served by torch/store.hpp, within the limits of both.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/vouching.hpp"
+#include "engine/peer_authorization.hpp"
 #include "loop/deferred.hpp"
 #include "loop/listener.hpp"
 #include "loop/log.hpp"
@@ -43,7 +43,7 @@ class TorchServer {
     TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
                 OnConnection on_connection, OnArrival on_arrival);
 
-    void decide(const Vouching::Verdict& verdict);
+    void decide(const PeerAuthorization::Decision& decision);
 
     size_t clients() const { return clients_.size(); }
 
@@ -69,7 +69,7 @@ class TorchServer {
     OnConnection on_connection_;
     OnArrival on_arrival_;
     TorchStore store_;
-    std::map<uint64_t, Stranger> unvouched_;
+    std::map<uint64_t, Stranger> unauthorized_;
     std::map<TorchClient, Client> clients_;
     FreedLater<TorchClient> over_{base_, [this](TorchClient id) { clients_.erase(id); }};
     uint64_t next_ = 1;

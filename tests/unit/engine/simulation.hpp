@@ -184,7 +184,7 @@ class Simulation {
     std::map<uint32_t, Time> clock_ahead;
     wire::StepStatus told_status;  // the last one that somebody was told
     std::vector<std::pair<uint32_t, SocketEnds>> lookups;
-    std::vector<Vouching::Verdict> verdicts;
+    std::vector<PeerAuthorization::Decision> decisions;
     std::vector<std::pair<uint32_t, wire::StepUsage>> told_usage;  // by rank
     // What /proc and the pages of a node say; nodes in `unmeasured` take their time.
     std::function<wire::NodeUsage(uint32_t node)> usage_of = [](uint32_t) { return wire::NodeUsage(); };
@@ -249,7 +249,7 @@ class Simulation {
     }
     void perform(BrokerActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
-        verdicts.insert(verdicts.end(), actions.verdicts.begin(), actions.verdicts.end());
+        decisions.insert(decisions.end(), actions.decisions.begin(), actions.decisions.end());
         for (const auto& [node, message] : actions.sends) {
             ++messages_to_nodes;
             const auto& there = broker->membership().nodes().at(node);

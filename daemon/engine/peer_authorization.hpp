@@ -24,7 +24,7 @@
 namespace dp {
 
 // How long the lookup may take. The connection waits, with its bytes in the kernel.
-inline constexpr Time kVouchDeadline{5000};
+inline constexpr Time kAuthorizationDeadline{5000};
 // The most connections for which nobody has vouched yet; the oldest makes room for a newcomer. An answer
 // takes a round trip, so under a flood the oldest is hardly ever a rank's.
 inline constexpr size_t kMaxUnvouched = 1024;
@@ -46,30 +46,30 @@ struct SocketOwner {
     std::string problem;       // else why there is none
 };
 
-class Vouching {
+class PeerAuthorization {
  public:
-    struct Verdict {
+    struct Decision {
         uint64_t connection = 0;
         std::string refused;  // why; empty: let it in
         uint32_t node = 0;    // it comes from there, where it is let in
-        bool operator==(const Verdict&) const = default;
+        bool operator==(const Decision&) const = default;
     };
 
-    explicit Vouching(uid_t owner) : owner_(owner) {}
+    explicit PeerAuthorization(uid_t owner) : owner_(owner) {}
 
     void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
     // Whom to ask about a new connection; nobody if it is refused at once. Connections are numbered in the
     // order in which they come.
     struct Inquiry {
         std::vector<uint32_t> nodes;
-        std::vector<Verdict> verdicts;  // on this connection, or on the one that makes room for it
+        std::vector<Decision> decisions;  // on this connection, or on the one that makes room for it
     };
     Inquiry ask(uint64_t connection, const SocketEnds& ends, Time now);
 
-    std::optional<Verdict> answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
+    std::optional<Decision> answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
     // The node has left or is lost: it answers nothing more, and none of its connections is let in.
-    std::vector<Verdict> remove_node(uint32_t node);
-    std::vector<Verdict> expire(Time now);
+    std::vector<Decision> remove_node(uint32_t node);
+    std::vector<Decision> expire(Time now);
     std::optional<Time> next_deadline() const;
 
  private:
@@ -86,9 +86,9 @@ class Vouching {
     std::map<uint64_t, Pending> pending_;   // the oldest first, with the first deadline
     std::map<uint32_t, size_t> questions_;  // not answered yet, by node
 
-    Verdict refuse(std::map<uint64_t, Pending>::iterator which, std::string why);
-    std::optional<Verdict> one_less(std::map<uint64_t, Pending>::iterator which, uint32_t node,
-                                    const std::string& problem);
+    Decision refuse(std::map<uint64_t, Pending>::iterator which, std::string why);
+    std::optional<Decision> one_less(std::map<uint64_t, Pending>::iterator which, uint32_t node,
+                                     const std::string& problem);
 };
 
 }  // namespace dp

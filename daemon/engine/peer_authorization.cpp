@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/vouching.hpp"
+#include "engine/peer_authorization.hpp"
 
 #include "common/interfaces.hpp"
 
 namespace dp {
 
-void Vouching::add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own) {
+void PeerAuthorization::add_node(uint32_t node, const std::vector<std::string>& addresses,
+                                 bool is_brokers_own) {
     if (is_brokers_own) own_ = node;
     // Loopback never leaves a host, so it can only mean the broker's own.
     for (const auto& address : addresses)
         if (!is_loopback(address)) nodes_by_address_[address].insert(node);
 }
 
-Vouching::Inquiry Vouching::ask(uint64_t connection, const SocketEnds& ends, Time now) {
+PeerAuthorization::Inquiry PeerAuthorization::ask(uint64_t connection, const SocketEnds& ends, Time now) {
     std::set<uint32_t> nodes;
     if (is_loopback(ends.client)) {
         if (own_) nodes.insert(*own_);
@@ -25,28 +26,29 @@ Vouching::Inquiry Vouching::ask(uint64_t connection, const SocketEnds& ends, Tim
     Inquiry out{{nodes.begin(), nodes.end()}, {}};
     for (uint32_t node : nodes) ++questions_[node];
     if (pending_.size() >= kMaxUnvouched)
-        out.verdicts.push_back(
+        out.decisions.push_back(
             refuse(pending_.begin(), "too many connections for which nobody has vouched yet"));
-    pending_[connection] = {std::move(nodes), now + kVouchDeadline, ends.client, ""};
+    pending_[connection] = {std::move(nodes), now + kAuthorizationDeadline, ends.client, ""};
     return out;
 }
 
-Vouching::Verdict Vouching::refuse(std::map<uint64_t, Pending>::iterator which, std::string why) {
-    Verdict out{which->first, std::move(why), 0};
+PeerAuthorization::Decision PeerAuthorization::refuse(std::map<uint64_t, Pending>::iterator which,
+                                                      std::string why) {
+    Decision out{which->first, std::move(why), 0};
     pending_.erase(which);
     return out;
 }
 
-std::optional<Vouching::Verdict> Vouching::one_less(std::map<uint64_t, Pending>::iterator which,
-                                                    uint32_t node, const std::string& problem) {
+std::optional<PeerAuthorization::Decision> PeerAuthorization::one_less(
+    std::map<uint64_t, Pending>::iterator which, uint32_t node, const std::string& problem) {
     which->second.asked.erase(node);
     which->second.problem = problem;
     if (!which->second.asked.empty()) return std::nullopt;
     return refuse(which, which->second.problem);
 }
 
-std::optional<Vouching::Verdict> Vouching::answer(uint32_t node, uint64_t connection,
-                                                  const SocketOwner& owner) {
+std::optional<PeerAuthorization::Decision> PeerAuthorization::answer(uint32_t node, uint64_t connection,
+                                                                     const SocketOwner& owner) {
     if (auto questions = questions_.find(node); questions != questions_.end() && questions->second > 0)
         --questions->second;
     auto found = pending_.find(connection);
@@ -57,35 +59,36 @@ std::optional<Vouching::Verdict> Vouching::answer(uint32_t node, uint64_t connec
         return refuse(found, "it belongs to user id " + std::to_string(*owner.uid) +
                                  ", and this step to user id " + std::to_string(owner_));
     pending_.erase(found);
-    return Verdict{connection, "", node};
+    return Decision{connection, "", node};
 }
 
-std::vector<Vouching::Verdict> Vouching::remove_node(uint32_t node) {
+std::vector<PeerAuthorization::Decision> PeerAuthorization::remove_node(uint32_t node) {
     for (auto it = nodes_by_address_.begin(); it != nodes_by_address_.end();) {
         it->second.erase(node);
         it = it->second.empty() ? nodes_by_address_.erase(it) : std::next(it);
     }
     if (own_ == node) own_.reset();
     questions_.erase(node);
-    std::vector<Verdict> verdicts;
+    std::vector<Decision> decisions;
     for (auto it = pending_.begin(); it != pending_.end();) {
         auto current = it++;
         if (!current->second.asked.contains(node)) continue;
-        if (auto verdict = one_less(current, node, "its node has left the step"))
-            verdicts.push_back(*verdict);
+        if (auto decision = one_less(current, node, "its node has left the step"))
+            decisions.push_back(*decision);
     }
-    return verdicts;
+    return decisions;
 }
 
-std::vector<Vouching::Verdict> Vouching::expire(Time now) {
-    std::vector<Verdict> verdicts;
+std::vector<PeerAuthorization::Decision> PeerAuthorization::expire(Time now) {
+    std::vector<Decision> decisions;
     while (!pending_.empty() && now >= pending_.begin()->second.deadline)
-        verdicts.push_back(refuse(pending_.begin(), "its node did not say within " + words(kVouchDeadline) +
-                                                        " to whom it belongs"));
-    return verdicts;
+        decisions.push_back(
+            refuse(pending_.begin(),
+                   "its node did not say within " + words(kAuthorizationDeadline) + " to whom it belongs"));
+    return decisions;
 }
 
-std::optional<Time> Vouching::next_deadline() const {
+std::optional<Time> PeerAuthorization::next_deadline() const {
     if (pending_.empty()) return std::nullopt;
     return pending_.begin()->second.deadline;
 }

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who is let in to a port without authentication: the step's user on the step's nodes, and nobody else.
+#include "engine/peer_authorization.hpp"
+
+#include <gtest/gtest.h>
+
+#include "simulation.hpp"
+
+namespace dp {
+namespace {
+
+constexpr uid_t kAlice = 1001;
+constexpr uid_t kBob = 1002;
+constexpr Time kNow{1000};
+
+SocketEnds from(const std::string& client) {
+    return {client, 40000, "10.0.0.1", 29000};
+}
+
+class VouchingTest : public testing::Test {
+ protected:
+    PeerAuthorization authorization{kAlice};
+    void SetUp() override {
+        authorization.add_node(0, {"127.0.0.1", "10.0.0.1", "fd00::1", "192.168.122.1"}, true);
+        authorization.add_node(1, {"127.0.0.1", "10.0.0.2", "192.168.122.1"}, false);
+        authorization.add_node(2, {"127.0.0.1", "10.0.0.3"}, false);
+    }
+    std::string refusal(const std::optional<PeerAuthorization::Decision>& decision) {
+        return decision ? decision->refused : "no decision";
+    }
+    std::string refusal(const PeerAuthorization::Inquiry& inquiry) {
+        return inquiry.decisions.size() == 1 ? inquiry.decisions[0].refused : "no decision";
+    }
+};
+
+TEST_F(VouchingTest, TheNodeOfTheAddressIsAsked) {
+    const std::vector<std::pair<std::string, std::vector<uint32_t>>> table = {
+        {"10.0.0.2", {1}},  {"10.0.0.3", {2}},         {"10.0.0.1", {0}},
+        {"fd00::1", {0}},   {"192.168.122.1", {0, 1}},                // of a bridge that both have
+        {"127.0.0.1", {0}}, {"127.8.8.8", {0}},        {"::1", {0}},  // never of another host
+    };
+    uint64_t id = 0;
+    for (const auto& [client, nodes] : table) {
+        const auto inquiry = authorization.ask(++id, from(client), kNow);
+        EXPECT_EQ(inquiry.nodes, nodes) << client;
+        EXPECT_TRUE(inquiry.decisions.empty()) << client;
+    }
+}
+
+TEST_F(VouchingTest, AnAddressOfNoNodeIsRefusedAtOnce) {
+    for (const char* client : {"10.0.0.4", "fd00::2", "?", ""}) {
+        const auto inquiry = authorization.ask(1, from(client), kNow);
+        EXPECT_TRUE(inquiry.nodes.empty());
+        EXPECT_EQ(refusal(inquiry), "no node of this step has that address") << client;
+    }
+    EXPECT_FALSE(authorization.next_deadline());
+}
+
+TEST_F(VouchingTest, TheStepsUserIsLetIn) {
+    authorization.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_EQ(authorization.answer(1, 7, {kAlice, ""}), (PeerAuthorization::Decision{7, "", 1}));
+    EXPECT_FALSE(authorization.answer(1, 7, {kBob, ""}));  // that is decided
+    EXPECT_FALSE(authorization.next_deadline());
+}
+
+TEST_F(VouchingTest, AnotherUserAndNobodyAreRefused) {
+    authorization.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(authorization.answer(1, 7, {kBob, ""})),
+              "it belongs to user id 1002, and this step to user id 1001");
+    authorization.ask(8, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(authorization.answer(1, 8, {0, ""})),
+              "it belongs to user id 0, and this step to user id 1001");
+    authorization.ask(9, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(authorization.answer(1, 9, {std::nullopt, "no such socket"})), "no such socket");
+}
+
+TEST_F(VouchingTest, OnlyTheNodeThatWasAskedMayAnswer) {
+    authorization.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_FALSE(authorization.answer(2, 7, {kAlice, ""}));
+    EXPECT_FALSE(authorization.answer(0, 7, {kAlice, ""}));
+    EXPECT_FALSE(authorization.answer(1, 8, {kAlice, ""}));
+    EXPECT_TRUE(authorization.answer(1, 7, {kAlice, ""}));
+}
+
+TEST_F(VouchingTest, OfSeveralNodesWithTheAddressOneMustKnowIt) {
+    authorization.ask(7, from("192.168.122.1"), kNow);
+    EXPECT_FALSE(authorization.answer(0, 7, {std::nullopt, "not mine"}));
+    EXPECT_TRUE(authorization.answer(1, 7, {kAlice, ""})->refused.empty());
+    authorization.ask(8, from("192.168.122.1"), kNow);
+    EXPECT_FALSE(authorization.answer(0, 8, {std::nullopt, "not mine"}));
+    EXPECT_FALSE(authorization.answer(0, 8, {std::nullopt, "not mine"}));  // twice is not both
+    EXPECT_EQ(refusal(authorization.answer(1, 8, {std::nullopt, "not mine either"})), "not mine either");
+}
+
+TEST_F(VouchingTest, NoAnswerInTimeIsNo) {
+    authorization.ask(7, from("10.0.0.2"), kNow);
+    EXPECT_EQ(authorization.next_deadline(), kNow + kAuthorizationDeadline);
+    EXPECT_TRUE(authorization.expire(kNow + kAuthorizationDeadline - Time(1)).empty());
+    const auto decisions = authorization.expire(kNow + kAuthorizationDeadline);
+    ASSERT_EQ(decisions.size(), 1u);
+    EXPECT_EQ(decisions[0].refused, "its node did not say within 5 s to whom it belongs");
+    EXPECT_FALSE(authorization.answer(1, 7, {kAlice, ""}));  // too late
+}
+
+TEST_F(VouchingTest, ANodeThatLeftVouchesForNobody) {
+    authorization.ask(7, from("10.0.0.2"), kNow);
+    authorization.ask(8, from("10.0.0.3"), kNow);
+    const auto decisions = authorization.remove_node(1);
+    ASSERT_EQ(decisions.size(), 1u);
+    EXPECT_EQ(decisions[0], (PeerAuthorization::Decision{7, "its node has left the step"}));
+    EXPECT_EQ(refusal(authorization.ask(9, from("10.0.0.2"), kNow)), "no node of this step has that address");
+    EXPECT_TRUE(authorization.answer(2, 8, {kAlice, ""})->refused.empty());
+    authorization.remove_node(0);
+    EXPECT_EQ(refusal(authorization.ask(10, from("127.0.0.1"), kNow)),
+              "no node of this step has that address");
+}
+
+TEST_F(VouchingTest, TheOldestMakesRoomForANewcomer) {
+    for (uint64_t id = 1; id <= kMaxUnvouched; ++id)
+        EXPECT_TRUE(authorization.ask(id, from("10.0.0.2"), kNow).decisions.empty());
+    const auto inquiry = authorization.ask(5000, from("10.0.0.3"), kNow + Time(1));
+    EXPECT_EQ(inquiry.nodes, std::vector<uint32_t>{2});
+    EXPECT_EQ(inquiry.decisions, (std::vector<PeerAuthorization::Decision>{
+                                     {1, "too many connections for which nobody has vouched yet"}}));
+    EXPECT_FALSE(authorization.answer(1, 1, {kAlice, ""}));
+    EXPECT_TRUE(authorization.answer(2, 5000, {kAlice, ""})->refused.empty());
+    EXPECT_EQ(authorization.next_deadline(), kNow + kAuthorizationDeadline);
+    EXPECT_EQ(authorization.expire(kNow + kAuthorizationDeadline).size(), kMaxUnvouched - 1);
+}
+
+TEST_F(VouchingTest, ANodeThatDoesNotAnswerIsNotAskedForEver) {
+    for (uint64_t id = 1; id <= kMaxQuestions; ++id) authorization.ask(id, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(authorization.ask(5000, from("10.0.0.2"), kNow)), "its node does not answer");
+    EXPECT_EQ(authorization.ask(5001, from("10.0.0.3"), kNow).nodes, std::vector<uint32_t>{2});
+    // It answers again, late: that connection is gone, but it may be asked about another.
+    authorization.answer(1, 1, {kAlice, ""});
+    EXPECT_EQ(authorization.ask(5002, from("10.0.0.2"), kNow).nodes, std::vector<uint32_t>{1});
+}
+
+// Through broker and nodes as they are: the question reaches the node, its answer the broker.
+TEST(VouchingInAStep, TheNodeLooksUpAndTheBrokerDecides) {
+    Simulation step(2, 1);
+    step.join_all();
+    const uid_t owner = 0;  // of the simulated step
+    struct Row {
+        std::string client;
+        SocketOwner found;
+        uint32_t node;
+        std::string refused;
+    };
+    for (const Row& row :
+         {Row{"10.0.0.2", {owner, ""}, 1, ""}, Row{"10.0.0.1", {owner, ""}, 0, ""},
+          Row{"10.0.0.2", {kBob, ""}, 1, "it belongs to user id 1002, and this step to user id 0"},
+          Row{"10.0.0.2", {std::nullopt, "nobody's"}, 1, "nobody's"}}) {
+        step.owner = row.found;
+        step.decisions.clear();
+        step.lookups.clear();
+        step.connect(5, from(row.client));
+        ASSERT_EQ(step.lookups.size(), 1u) << row.client;
+        EXPECT_EQ(step.lookups[0], std::make_pair(row.node, from(row.client)));
+        EXPECT_EQ(
+            step.decisions,
+            (std::vector<PeerAuthorization::Decision>{{5, row.refused, row.refused.empty() ? row.node : 0}}));
+    }
+    step.decisions.clear();
+    step.connect(6, from("10.9.9.9"));
+    EXPECT_EQ(step.decisions,
+              (std::vector<PeerAuthorization::Decision>{{6, "no node of this step has that address"}}));
+    // Node 1 is cut off while it is asked.
+    step.owner.reset();
+    step.decisions.clear();
+    step.connect(7, from("10.0.0.2"));
+    EXPECT_TRUE(step.decisions.empty());
+    step.cut(1);
+    EXPECT_EQ(step.decisions, (std::vector<PeerAuthorization::Decision>{{7, "its node has left the step"}}));
+}
+
+TEST(VouchingInAStep, ASilentNodeIsNotWaitedForLonger) {
+    Simulation step(2, 1);
+    step.join_all();
+    step.connect(7, from("10.0.0.2"));  // and no answer
+    step.pass(kAuthorizationDeadline + Time(100));
+    ASSERT_EQ(step.decisions.size(), 1u);
+    EXPECT_NE(step.decisions[0].refused, "");
+}
+
+}  // namespace
+}  // namespace dp
