@@ -11,17 +11,17 @@
 namespace dp {
 
 BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes,
-                           StrangerLog& strangers, OnMessage on_message, OnLost on_lost)
+                           RejectedPeers& rejected, OnMessage on_message, OnLost on_lost)
     : base_(base),
       secret_(std::move(secret)),
       nodes_(nodes),
       port_(local_port(socket)),
-      strangers_(strangers),
+      rejected_(rejected),
       on_message_(std::move(on_message)),
       on_lost_(std::move(on_lost)),
       listener_(
           base, socket, [this](Fd fd) { accept(std::move(fd)); },
-          [this](int error) { strangers_.no_room(error); }) {}
+          [this](int error) { rejected_.no_room(error); }) {}
 
 // The oldest stranger makes room for a newcomer. A relay of ours proves itself within a round trip, and there
 // is room for all relays of the step at once and many passes of the loop besides, so it is never the oldest.
@@ -122,7 +122,7 @@ void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
 void BrokerServer::refuse(PeerId id, const std::string& why) {
     auto found = peers_.find(id);
     if (found == peers_.end() || over_.contains(id)) return;
-    strangers_.mention("a connection from " + found->second.address, why);
+    rejected_.mention("a connection from " + found->second.address, why);
     drop(id);
 }
 

@@ -30,7 +30,7 @@ class BrokerServer {
     using OnMessage = std::function<void(uint32_t node, const wire::FromNode&)>;
     using OnLost = std::function<void(uint32_t node, const std::string& why)>;
 
-    BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, StrangerLog& strangers,
+    BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, RejectedPeers& rejected,
                  OnMessage on_message, OnLost on_lost);
 
     // `following`: the rest of the message, where many nodes get the same (to_frame).
@@ -55,7 +55,7 @@ class BrokerServer {
     std::string secret_;
     uint32_t nodes_;
     uint16_t port_;
-    StrangerLog& strangers_;
+    RejectedPeers& rejected_;
     OnMessage on_message_;
     OnLost on_lost_;
     std::map<PeerId, Peer> peers_;

@@ -108,12 +108,12 @@ Time Daemon::now() {
 Daemon::Daemon(DaemonConfig config, const std::string& secret)
     : config_(std::move(config)),
       base_(new_event_base()),
-      strangers_(config_.host),
+      rejected_(config_.host),
       clock_(steady_now()),
       tasks_(config_.ranks.size(), config_.job_id == 0 ? "" : step_cgroup(config_.job_id, config_.step_id)),
       node_(node_config(config_), now()),
       ranks_(
-          base_.get(), kFdRanks, strangers_,
+          base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
               perform(node_.on_rank(id, message, now()));
           },
@@ -126,7 +126,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
               perform(node_.on_rank_closed(id, now()));
           }),
       gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
-      metrics_(base_.get(), kFdRanks, strangers_,
+      metrics_(base_.get(), kFdRanks, rejected_,
                [this](uint64_t connection) {
                    perform(node_.on_query({Asker::Door::metrics, connection}, Query::summary));
                }),
@@ -150,7 +150,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
 void Daemon::start_broker(const std::string& secret) {
     broker_.emplace(broker_config(config_), now());
     broker_server_.emplace(
-        base_.get(), kFdBroker, secret, config_.nodes, strangers_,
+        base_.get(), kFdBroker, secret, config_.nodes, rejected_,
         [this](uint32_t node, const wire::FromNode& message) {
             const bool leaves = message.has_leave();
             perform(broker_->on_message(node, message, now()));
@@ -159,7 +159,7 @@ void Daemon::start_broker(const std::string& secret) {
         [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
     if (config_.torch_store)
         torch_server_.emplace(
-            base_.get(), kFdMaster, config_.world_size, strangers_,
+            base_.get(), kFdMaster, config_.world_size, rejected_,
             [this](uint64_t connection, const SocketEnds& ends) {
                 perform(broker_->on_connection(connection, ends, now()));
             },
@@ -189,7 +189,7 @@ void Daemon::run() {
     settle();
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get()))
         if (leaving_ && (!broker_server_ || !broker_server_->has_nodes())) break;
-    strangers_.summary();
+    rejected_.summary();
     if (broker_ ? broker_->leaves_ranks_behind() : node_.leaves_ranks_behind())
         announce_ranks_left(kFdControl);
 }

@@ -52,7 +52,7 @@ class Daemon {
     // engine's.
     DaemonConfig config_;
     std::unique_ptr<event_base, FreeBase> base_;
-    StrangerLog strangers_;
+    RejectedPeers rejected_;
     AwakeClock clock_;
     Tasks tasks_;
     Node node_;

@@ -33,7 +33,7 @@ void log_line(const std::string& text) {
     [[maybe_unused]] ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
 }
 
-void StrangerLog::mention(const std::string& what, const std::string& why) {
+void RejectedPeers::mention(const std::string& what, const std::string& why) {
     const bool new_reason = reasons_.size() < kReasons && reasons_.insert(why).second;
     if (++seen_ <= kPrinted || new_reason)
         log_line("closed " + what + ": " + why);
@@ -41,7 +41,7 @@ void StrangerLog::mention(const std::string& what, const std::string& why) {
         ++unsaid_;
 }
 
-void StrangerLog::no_room(int error) {
+void RejectedPeers::no_room(int error) {
     if (std::exchange(said_no_room_, true)) return;
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
@@ -51,7 +51,7 @@ void StrangerLog::no_room(int error) {
              ", and ranks or nodes wait: " + errno_text(error));
 }
 
-void StrangerLog::summary() {
+void RejectedPeers::summary() {
     if (unsaid_ > 0) log_line(std::to_string(unsaid_) + " more connections of strangers were closed");
 }
 

@@ -14,9 +14,9 @@ void log_line(const std::string& text);
 
 // Lines that a stranger could provoke: prints the first few, then the first one for each reason,
 // then only counts.
-class StrangerLog {
+class RejectedPeers {
  public:
-    explicit StrangerLog(std::string host = "") : host_(std::move(host)) {}
+    explicit RejectedPeers(std::string host = "") : host_(std::move(host)) {}
     // "closed WHAT: WHY"
     void mention(const std::string& what, const std::string& why);
     // Says once that connections wait for a descriptor.

@@ -42,8 +42,8 @@ Fd listen_at(const std::string& name) {
 
 }  // namespace
 
-MetricsServer::MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask)
-    : base_(base), strangers_(strangers), on_ask_(std::move(on_ask)) {
+MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask)
+    : base_(base), rejected_(rejected), on_ask_(std::move(on_ask)) {
     if (const auto ranks = parse_ranks_socket_name(name_of(ranks_socket))) step_ = ranks->step;
     const std::string name = step_.empty() ? "" : metrics_socket_name(step_);
     socket_ = listen_at(name);
@@ -53,7 +53,7 @@ MetricsServer::MetricsServer(event_base* base, int ranks_socket, StrangerLog& st
     }
     listener_.emplace(
         base, socket_.get(), [this](Fd fd) { accept(std::move(fd)); },
-        [this](int error) { strangers_.no_room(error); });
+        [this](int error) { rejected_.no_room(error); });
 }
 
 void MetricsServer::accept(Fd socket) {

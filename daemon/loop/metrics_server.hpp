@@ -35,7 +35,7 @@ class MetricsServer {
     using OnAsk = std::function<void(uint64_t connection)>;
     // Listens beside the ranks' socket. Where that cannot be (the name is taken), it says so and there are no
     // metrics.
-    MetricsServer(event_base* base, int ranks_socket, StrangerLog& strangers, OnAsk on_ask);
+    MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask);
 
     void answer(uint64_t connection, const wire::ToRank& message);
 
@@ -53,7 +53,7 @@ class MetricsServer {
     };
 
     event_base* base_;
-    StrangerLog& strangers_;
+    RejectedPeers& rejected_;
     OnAsk on_ask_;
     std::string step_;
     Fd socket_;

@@ -13,16 +13,16 @@ constexpr const char* kSameVersion = "use libdp and slurm-dp of the same version
 
 }  // namespace
 
-RankServer::RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message,
+RankServer::RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message,
                        OnQuery on_query, OnClosed on_closed)
     : base_(base),
-      strangers_(strangers),
+      rejected_(rejected),
       on_message_(std::move(on_message)),
       on_query_(std::move(on_query)),
       on_closed_(std::move(on_closed)),
       listener_(
           base, socket, [this](Fd fd) { accept(std::move(fd)); },
-          [this](int error) { strangers_.no_room(error); }) {}
+          [this](int error) { rejected_.no_room(error); }) {}
 
 void RankServer::accept(Fd socket) {
     ucred peer{};
@@ -30,9 +30,9 @@ void RankServer::accept(Fd socket) {
     const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
     const bool ours = known && peer.uid == getuid();
     if (!ours && !(known && peer.uid == 0)) {
-        strangers_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
-                               std::to_string(peer.pid) + ")",
-                           "this step belongs to user id " + std::to_string(getuid()));
+        rejected_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
+                              std::to_string(peer.pid) + ")",
+                          "this step belongs to user id " + std::to_string(getuid()));
         return;
     }
     const ConnectionId id = next_++;
@@ -67,7 +67,7 @@ void RankServer::accept(Fd socket) {
 // A program that speaks something else, libdp of another version, or root who wants more than to ask: it is
 // told, and closed.
 void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why, const std::string& remedy) {
-    strangers_.mention("a local connection of pid " + std::to_string(pid), why);
+    rejected_.mention("a local connection of pid " + std::to_string(pid), why);
     wire::ToRank told;
     told.mutable_reply()->set_status(wire::INVALID);
     told.mutable_reply()->set_error("the rendezvous daemon closed this connection: " + why + "; " + remedy);

@@ -22,7 +22,7 @@ class RankServer {
     using OnQuery = std::function<void(ConnectionId, Query)>;
     using OnClosed = std::function<void(ConnectionId)>;
 
-    RankServer(event_base* base, int socket, StrangerLog& strangers, OnMessage on_message, OnQuery on_query,
+    RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message, OnQuery on_query,
                OnClosed on_closed);
 
     // `following`: the rest of the message, where many ranks get the same (to_frame).
@@ -33,7 +33,7 @@ class RankServer {
 
  private:
     event_base* base_;
-    StrangerLog& strangers_;
+    RejectedPeers& rejected_;
     OnMessage on_message_;
     OnQuery on_query_;
     OnClosed on_closed_;

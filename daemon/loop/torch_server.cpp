@@ -30,16 +30,16 @@ size_t unsent(bufferevent* buffer) {
 
 }  // namespace
 
-TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
+TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, RejectedPeers& rejected,
                          OnConnection on_connection, OnArrival on_arrival)
     : base_(base),
       most_clients_(kMoreTorchClients + kTorchClientsARank * world_size),
-      strangers_(strangers),
+      rejected_(rejected),
       on_connection_(std::move(on_connection)),
       on_arrival_(std::move(on_arrival)),
       listener_(
           base, socket, [this](Fd fd) { accept(std::move(fd)); },
-          [this](int error) { strangers_.no_room(error); }) {}
+          [this](int error) { rejected_.no_room(error); }) {}
 
 void TorchServer::accept(Fd socket) {
     const SocketEnds ends = ends_of(socket.get());
@@ -66,7 +66,7 @@ void TorchServer::refuse(const Stranger& stranger, const std::string& why) {
 }
 
 void TorchServer::mention(const std::string& address, const std::string& why) {
-    strangers_.mention("a connection from " + address + " to PyTorch's store (MASTER_PORT)", why);
+    rejected_.mention("a connection from " + address + " to PyTorch's store (MASTER_PORT)", why);
 }
 
 void TorchServer::admit(uint64_t id, uint32_t node, Stranger stranger) {

@@ -40,7 +40,7 @@ class TorchServer {
     // A program on that node has opened the store.
     using OnArrival = std::function<void(uint32_t node)>;
 
-    TorchServer(event_base* base, int socket, uint32_t world_size, StrangerLog& strangers,
+    TorchServer(event_base* base, int socket, uint32_t world_size, RejectedPeers& rejected,
                 OnConnection on_connection, OnArrival on_arrival);
 
     void decide(const PeerAuthorization::Decision& decision);
@@ -65,7 +65,7 @@ class TorchServer {
 
     event_base* base_;
     size_t most_clients_;
-    StrangerLog& strangers_;
+    RejectedPeers& rejected_;
     OnConnection on_connection_;
     OnArrival on_arrival_;
     TorchStore store_;

@@ -35,7 +35,7 @@ class Network : public ServerTest {
                         port.socket.get(),
                         secret,
                         64,
-                        strangers,
+                        rejected,
                         [this](uint32_t node, const wire::FromNode& message) {
                             if (message.has_join()) joined.push_back(node);
                         },
@@ -310,7 +310,7 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
     const uint16_t number = local_port(here.get());
     std::vector<uint32_t> in;
     BrokerServer broker(
-        base.get(), here.get(), secret, 64, strangers,
+        base.get(), here.get(), secret, 64, rejected,
         [&](uint32_t node, const wire::FromNode&) { in.push_back(node); },
         [](uint32_t, const std::string&) {});
     auto connect_there = [number] {
@@ -364,7 +364,7 @@ TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
         {to_frame(foreign), "it does not know this step's secret"},
     };
     for (const auto& [bytes, why] : cases) {
-        strangers = StrangerLog("here");
+        rejected = RejectedPeers("here");
         testing::internal::CaptureStderr();
         const Fd fd = stranger();
         pause(std::chrono::milliseconds(30));

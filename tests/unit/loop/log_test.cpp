@@ -10,16 +10,16 @@
 namespace dp {
 namespace {
 
-std::string printed(const std::function<void(StrangerLog&)>& what) {
+std::string printed(const std::function<void(RejectedPeers&)>& what) {
     testing::internal::CaptureStderr();
-    StrangerLog log("node01");
+    RejectedPeers log("node01");
     what(log);
     log.summary();
     return testing::internal::GetCapturedStderr();
 }
 
-TEST(StrangerLog, ThreeLinesThenACount) {
-    EXPECT_EQ(printed([](StrangerLog& log) {
+TEST(RejectedPeers, ThreeLinesThenACount) {
+    EXPECT_EQ(printed([](RejectedPeers& log) {
                   for (int i = 0; i < 1000; ++i) log.mention("a connection", "it is silent");
               }),
               "slurm-dp: closed a connection: it is silent\n"
@@ -28,8 +28,8 @@ TEST(StrangerLog, ThreeLinesThenACount) {
               "slurm-dp: 997 more connections of strangers were closed\n");
 }
 
-TEST(StrangerLog, ANewReasonIsSaidHoweverManyCameBefore) {
-    EXPECT_EQ(printed([](StrangerLog& log) {
+TEST(RejectedPeers, ANewReasonIsSaidHoweverManyCameBefore) {
+    EXPECT_EQ(printed([](RejectedPeers& log) {
                   for (int i = 0; i < 5; ++i) log.mention("a connection", "it is silent");
                   log.mention("another", "it lies");
                   log.mention("another", "it lies");
@@ -41,16 +41,16 @@ TEST(StrangerLog, ANewReasonIsSaidHoweverManyCameBefore) {
               "slurm-dp: 3 more connections of strangers were closed\n");
 }
 
-TEST(StrangerLog, ReasonsAreNotWithoutEnd) {
-    const std::string out = printed([](StrangerLog& log) {
+TEST(RejectedPeers, ReasonsAreNotWithoutEnd) {
+    const std::string out = printed([](RejectedPeers& log) {
         for (int i = 0; i < 100; ++i) log.mention("a connection", "reason " + std::to_string(i));
     });
     EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 9) << out;
     EXPECT_NE(out.find("slurm-dp: 92 more connections of strangers were closed\n"), std::string::npos) << out;
 }
 
-TEST(StrangerLog, NothingHappenedNothingSaid) {
-    EXPECT_EQ(printed([](StrangerLog&) {}), "");
+TEST(RejectedPeers, NothingHappenedNothingSaid) {
+    EXPECT_EQ(printed([](RejectedPeers&) {}), "");
 }
 
 }  // namespace

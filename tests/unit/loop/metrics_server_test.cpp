@@ -21,7 +21,7 @@ class MetricsServerTest : public ServerTest {
 
     Fd ranks = bound_to("slurm-dp/" + step + "/1001/5f");
     std::vector<uint64_t> asked;
-    MetricsServer server{base.get(), ranks.get(), strangers, [this](uint64_t id) { asked.push_back(id); }};
+    MetricsServer server{base.get(), ranks.get(), rejected, [this](uint64_t id) { asked.push_back(id); }};
 
     Fd connected() const { return connected_to("slurm-dp-metrics/" + step); }
 };

@@ -26,7 +26,7 @@ class RankServerTest : public ServerTest {
     RankServer server{
         base.get(),
         socket_.get(),
-        strangers,
+        rejected,
         [this](ConnectionId id, const wire::FromRank& message) { heard.emplace_back(id, message); },
         [this](ConnectionId id, Query query) { asked.emplace_back(id, query); },
         [this](ConnectionId id) { closed.push_back(id); }};
@@ -52,7 +52,7 @@ TEST_F(RankServerTest, WhatIsNoMessageIsToldNamedAndClosedAlone) {
         {std::string(4, '\0'), "it sent no message of ours"},  // an empty one
     };
     for (const auto& [bytes, why] : cases) {
-        strangers = StrangerLog("here");
+        rejected = RejectedPeers("here");
         testing::internal::CaptureStderr();
         const Fd fd = connected();
         say(fd, bytes);

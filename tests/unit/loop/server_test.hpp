@@ -33,7 +33,7 @@ class ServerTest : public testing::Test {
  protected:
     using Clock = std::chrono::steady_clock;
     EventBase base{event_base_new()};
-    StrangerLog strangers;
+    RejectedPeers rejected;
 
     // Runs the loop until `done` holds, at most so long; → whether it does.
     template <typename Done>

@@ -30,7 +30,7 @@ class TorchServerTest : public ServerTest {
     TorchServer server{base.get(),
                        port.socket.get(),
                        2,
-                       strangers,
+                       rejected,
                        [this](uint64_t id, const SocketEnds& ends) {
                            asked.emplace_back(id, ends);
                            if (admit_all) server.decide({id, "", kNode});
