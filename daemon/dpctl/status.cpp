@@ -40,7 +40,7 @@ std::string node_state(const wire::StepStatus::Node& node) {
     if (node.lost()) return "lost";
     if (node.left()) return "has left";
     if (!node.joined()) return "not connected";
-    return node.silent_ms() > 0 ? "silent for " + seconds(node.silent_ms()) : "here";
+    return node.silent_ms() > 0 ? "silent for " + seconds(node.silent_ms()) : "connected";
 }
 
 std::string ranks_of(const wire::StepStatus::Node& node) {

@@ -338,7 +338,7 @@ def test_dpctl_status_says_what_a_step_is_doing(cluster, world):
         done = status(node=node)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"step {job}.0: 4 ranks on 2 nodes, for ")
-        assert "  node01  here  ranks 0-1 said hello\n  node02  here  ranks 2-3 said hello\n" in done.stdout
+        assert "  node01  connected  ranks 0-1 said hello\n  node02  connected  ranks 2-3 said hello\n" in done.stdout
     machine = status("--json", f"{job}.0")
     told = json.loads(machine.stdout)
     assert (told["world_size"], [rank["state"] for node in told["nodes"] for rank in node["ranks"]]) == (4, ["hello"] * 4)

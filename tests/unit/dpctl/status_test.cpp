@@ -28,8 +28,8 @@ TEST(Status, SaysWhatTheRanksAreDoingAndWhoWaitsForWhom) {
     s.pass(Time(3000));
     EXPECT_EQ(status_text("12.0", status_of(s)),
               "step 12.0: 6 ranks on 3 nodes, for 3 s\n"
-              "  gpu0  here           ranks 0-1 said hello\n"
-              "  gpu1  here           rank 2 said hello; rank 3 started, no hello\n"
+              "  gpu0  connected      ranks 0-1 said hello\n"
+              "  gpu1  connected      rank 2 said hello; rank 3 started, no hello\n"
               "  gpu2  not connected\n"
               "group \"world\": 1 of 6 ranks wait, for 3 s; missing: gpu[0-1]: ranks 1-2 said hello, not "
               "here yet; gpu1: "
@@ -49,7 +49,7 @@ TEST(Status, SaysWhyAStepEndsAndHowRanksEnded) {
     EXPECT_EQ(status_text("12.0", status),
               "step 12.0: 2 ranks on 1 node, for 0 ms\n"
               "it is being ended: rank 1 on gpu0 exited with code 3\n"
-              "  gpu0  here  rank 0 exited with code 0; rank 1 exited with code 3\n");
+              "  gpu0  connected  rank 0 exited with code 0; rank 1 exited with code 3\n");
     const auto json = nlohmann::json::parse(status_json("12.0", status));
     EXPECT_EQ(json["step"], "12.0");
     EXPECT_EQ(json["ending"], "rank 1 on gpu0 exited with code 3");
