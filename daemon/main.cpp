@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dp-rendezvousd: the rendezvous daemon of one step on one node. Started by the plugin or by `dpctl launch`,
-// never by hand; it takes no argument and finds all it needs in the descriptors of daemon_config.hpp.
+// never by hand; it takes no argument and gets everything from the descriptors of daemon_config.hpp.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ dp::Try<void> serve() {
     return {};
 }
 
-// Nothing that allocates.
+// Must not allocate.
 [[noreturn]] void out_of_memory() {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
@@ -63,14 +63,14 @@ dp::Try<void> serve() {
 
 int main() {
     std::set_new_handler(out_of_memory);
-    // The secret is in this process: no core file, no debugger of another process, no reading of its memory.
+    // The secret is in this process: no core file, no debugger, no reading of its memory.
     if (prctl(PR_SET_DUMPABLE, 0) != 0) {
         dp::log_line("the kernel does not let dp-rendezvousd keep its memory to itself; it does not start");
         return 1;
     }
     if (auto served = serve(); !served) {
         std::string why = "dp-rendezvousd: " + served.error().message;
-        // Where there is a board, its tasks wait for an answer; else a person reads this.
+        // If there is a board, tasks wait for an answer there; else a person reads this.
         if (!dp::publish_failure(dp::kFdBoard, dp::kFdReady, why)) dp::log_line(why);
         return 1;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who asked, and what they are told: the currency between the parts of the broker.
+// Callers and their answers, exchanged between the parts of the broker.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages of nodes, who is awaited, and time; where something goes wrong: broker_deaths.cpp; what dpctl
-// asks: broker_questions.cpp. See broker.hpp.
+// The broker's handling of nodes' messages, of missing ranks, and of time. broker_deaths.cpp handles
+// failures, broker_questions.cpp dpctl's questions. See broker.hpp.
 #include "engine/broker.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ void Broker::to_all(wire::ToNode message) {
     }
 }
 
-// One message a node, however many of its ranks the answer is for, and the answer itself once for all.
+// One message per node, however many of its ranks it answers; the answer itself is serialised once.
 void Broker::deliver(const std::vector<Answer>& answers) {
     for (const auto& a : answers) {
         std::map<uint32_t, wire::ToNode> by_node;
@@ -64,7 +64,7 @@ void Broker::leave(uint32_t node, Time now) {
     members_.leave(node);
     forget_node(node);
     if (node == config_.own_node) {
-        // Its tasks ended before the world was complete: cancelled. Nobody else can start now.
+        // Its tasks ended before the world was complete, so it was cancelled. Nobody else can start now.
         if (!plan_sent_)
             abort({"the ranks on " + members_.nodes()[node].host + " ended before the world was complete",
                    kBroken,
@@ -84,7 +84,7 @@ void Broker::owner(uint32_t node, const wire::Owner& said) {
         out_.decisions.push_back(*decision);
 }
 
-// A step that ends takes no more nodes.
+// A step that is ending accepts no more nodes.
 void Broker::finish_if_nobody_is_here() {
     if (members_.all_left() || (abort_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
 }
@@ -169,8 +169,8 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (members_.all_joined()) send_plan();
 }
 
-// Not before every node is there: where one cannot take part, no rank of any other starts. A world is
-// complete no later for it.
+// Waits for every node: if one cannot take part, no rank of any other starts. The world is not complete any
+// later for it.
 void Broker::send_plan() {
     plan_sent_ = true;
     wire::ToNode plan;
@@ -193,7 +193,7 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
     for (const auto& said : hellos.ranks()) {
         if (!is_on(said.rank(), node)) continue;
         members_.hello(said);
-        // Its task's next program: what the last one waited for is not this one's.
+        // This is the task's next program: what the last one waited for is not this one's.
         if (vanished_.remove(said.rank())) collectives_.withdraw(said.rank());
         start_deadlines_.hello(members_.ranks()[said.rank()].greeted.value_or(now), now);
     }
@@ -237,7 +237,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
             vanished_.remove(event.rank());
             const bool silent = before.said_hello && !before.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
-                // What waits for it is told with the death, which may be held back.
+                // Calls that wait for it fail with the death, which may be held back.
                 died(event, now);
                 break;
             }
@@ -302,7 +302,7 @@ void Broker::check_start(Time now) {
         out_.log.push_back(late->line);
 }
 
-// They go on without a connection: who waits for one of them need not any longer.
+// They continue without a connection: calls that wait for one of them fail.
 void Broker::expire_vanished(Time now) {
     for (uint32_t rank : vanished_.expire(now)) {
         if (!abort_)
@@ -313,7 +313,7 @@ void Broker::expire_vanished(Time now) {
 
 void Broker::farewell(Time now) {
     finished_ = true;
-    // Who is silent has not heard that the step ends.
+    // A silent node has not heard that the step ends.
     for (uint32_t node = 0; node < members_.nodes().size(); ++node)
         node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);
     const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +

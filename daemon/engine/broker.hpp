@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker of a step: one on rank 0's node, talking to every node of the step (its own too). A pure state
-// machine: events in, actions out; the loop (or a test, or the fuzzer) delivers both and no socket has
-// touched it.
+// The broker of a step, on rank 0's node, connected to every node of the step (including its own). A
+// pure state machine: events in, actions out; the loop (or a test, or the fuzzer) delivers both, and it
+// has no socket.
 #pragma once
 
 #include <cstdint>
@@ -57,29 +57,29 @@ class Broker {
  public:
     Broker(BrokerConfig config, Time now);
 
-    // A message of a node that has proven itself.
+    // A message from a node that has proven itself.
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
     // Its connection closed. Expected after Leave; otherwise the node is lost.
     BrokerActions on_lost(uint32_t node, const std::string& why, Time now);
-    // Somebody has connected to a port that only the step's user may use; `connection` is the caller's own
-    // number. The decision comes with these actions or with later ones, within kAuthorizationDeadline.
+    // Somebody connected to a port that only the step's user may use; `connection` is the caller's number.
+    // The decision comes with these actions or with later ones, within kAuthorizationDeadline.
     BrokerActions on_connection(uint64_t connection, const SocketEnds& ends, Time now);
-    // A program on the node, whose connection was let in, has opened PyTorch's store.
+    // A program on the node, whose connection was accepted, has opened PyTorch's store.
     BrokerActions on_torch_arrival(uint32_t node, Time now);
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
-    // Nothing is left to do: every node has left, or the broker stayed its time.
+    // Whether nothing is left to do: every node has left, or the broker has stayed long enough.
     bool finished() const { return finished_; }
 
-    // The step is being ended, and there is a node whose ranks its daemon cannot end: it was lost or stands
-    // still, or its launcher was killed, without which Slurm waits for ever.
+    // Whether the step is being ended and there is a node whose ranks its daemon cannot end: it was lost or
+    // is frozen, or its launcher was killed, without which Slurm waits for ever.
     bool leaves_ranks_behind() const { return abort_ && node_is_gone_; }
 
     const Membership& membership() const { return members_; }
 
  private:
-    // Each with a question of its own, and tested by itself; what is no question of theirs is below them.
+    // Each part answers one question and is tested by itself; the rest is below.
     BrokerConfig config_;
     Membership members_;
     StartDeadlines start_deadlines_;

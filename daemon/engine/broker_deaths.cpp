@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker, where something goes wrong: ranks that die, nodes that are silent or lost, and who is told of
-// it and when. See broker.hpp; ending.hpp has how soon a step ends.
+// The broker's handling of failures: ranks that die, nodes that are silent or lost, and who is told about it
+// and when. See broker.hpp; ending.hpp has how soon a step ends.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -22,7 +22,7 @@ void Broker::abort(const Death& cause) {
     // Before the plan is out, the waiting tasks of this node print the reason themselves.
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
     to_all(std::move(message));
-    // That ends every call that waits; nobody is to hear of a deadline after it.
+    // This ends every waiting call, so that nobody hears of a deadline afterwards.
     store_.end(wire::ABORTED, cause.reason);
     collectives_.end(wire::ABORTED, cause.reason);
 }
@@ -37,13 +37,13 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
     dead(death, now);
 }
 
-// Where nobody is left, they were the step's own end.
+// If nobody is left, these deaths were the step's own end.
 void Broker::dead(const std::vector<Death>& held, Time now) {
     for (const Death& death : held)
         if (!members_.all_exited()) dead(death, now);
 }
 
-// The end of the step, or with --dp-on-failure=report a line and the end of what waits for these ranks.
+// Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks.
 void Broker::dead(const Death& death, Time now) {
     if (!config_.report_failures) return abort(death);
     if (abort_) return;
@@ -69,7 +69,7 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     return take();
 }
 
-// Known to be gone; the news is held back for the delay.
+// The node is gone; the report is held back for the delay.
 void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
     const auto& ranks = members_.nodes()[node].ranks;
     members_.lose(node);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker, asked by dpctl: how the step stands, and what its ranks do with their time. See broker.hpp.
+// The broker's answers to dpctl: the state of the step, and what its ranks do with their
+// time. See broker.hpp.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -54,7 +55,7 @@ void Broker::ask_usage(UsageRounds::Asker asker, Time now) {
     }
 }
 
-// At the end of a round: the answer is written once for all.
+// At the end of a round: the answer is serialised once for all.
 void Broker::tell_usage(Time now) {
     auto end = usage_.end(
         members_, [&](uint32_t node) { return why_not_measured(node, now); }, now);

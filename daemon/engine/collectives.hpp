@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives: barriers, unique ids and broadcasts are one thing, a collective. Every member of a group arrives;
-// once the last has arrived, all are answered at once with the roots' values, in the roots' order. If the
-// members also give facts about themselves, these are compared first (preflight.hpp). A pure state machine,
-// owned by the broker.
+// Collectives: barriers, unique ids and broadcasts are one thing. Every member of a group arrives; once the
+// last has arrived, all are answered at once with the roots' values, in the roots' order. If the members
+// also give facts about themselves, these are compared first (preflight.hpp). A pure state machine, owned
+// by the broker.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ bool HeldDeaths::hold_exit(const Death& death, int wait_status, Time now) {
         hold(death, now + kPoliteDelay);
         return true;
     }
-    // It follows from a death that may turn out to be none: it waits with it.
+    // It may follow from a held death, so it waits with that one.
     if (!left_by_itself(wait_status) || held_.empty() || held_.front().second.grace != kTerminated)
         return false;
     hold(death, held_.front().first);

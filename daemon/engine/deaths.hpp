@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the broker does with a death before it is the end of the step: it may be held back, awaited, or told
-// together with others. Pure state machines; see ending.hpp for how soon a step ends.
+// What happens to a death before it ends the step: it may be held back, awaited, or reported together with
+// others. Pure state machines; ending.hpp has how soon a step ends.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,14 @@ struct Death {
     std::vector<uint32_t> ranks;  // who is dead then
 };
 
-// Held back for a moment: what happens meanwhile may show that they are the step's own end, or that another
-// one is the cause.
+// Deaths that are held back for a moment: what happens meanwhile may show that they are the step's own end,
+// or that another one is the cause.
 class HeldDeaths {
  public:
     void hold(Death death, Time until) { held_.emplace_back(until, std::move(death)); }
-    // Of a rank that ended with this status. False: it is not held back, and what is held is no reason for
-    // it.
+    // A rank ended with this status. False: it is not held back, and no held death explains it.
     bool hold_exit(const Death& death, int wait_status, Time now);
-    // The oldest that have been held for long enough.
+    // The deaths that have been held long enough, oldest first.
     std::vector<Death> due(Time now);
     std::vector<Death> take_all() { return due(Time::max()); }
     std::optional<Time> next_deadline() const;
@@ -42,16 +41,16 @@ class HeldDeaths {
     std::deque<std::pair<Time, Death>> held_;  // until when; oldest first
 };
 
-// A connection that closed without goodbye is most often a death whose exit code is still on its way: this
-// long it may take until calls that wait for the rank fail without it.
+// A connection that closes without goodbye usually means a death whose exit code is still under way: after
+// this time, calls that wait for the rank fail without it.
 inline constexpr Time kExitFollows{500};
 
 class VanishedRanks {
  public:
     void add(uint32_t rank, Time now);
-    // It came back, or its exit followed. → whether it had vanished.
+    // It came back, or its exit followed. Returns whether it had vanished.
     bool remove(uint32_t rank) { return until_.erase(rank) > 0; }
-    // Those whose exit has not followed.
+    // The ranks whose exit has not followed in time.
     std::vector<uint32_t> expire(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -60,15 +59,15 @@ class VanishedRanks {
     std::deque<std::pair<Time, uint32_t>> order_;  // also of those that were removed
 };
 
-// Deaths that follow a first one are told together, so often (--dp-on-failure=report).
+// Deaths after a first one are reported together, at this interval (--dp-on-failure=report).
 inline constexpr Time kDeathsTogether{50};
 
 class DeathReports {
  public:
     void add(const Death& death);
-    // What is to be told now.
+    // The reports that are due now.
     std::optional<wire::Deaths> take(const Membership& members, Time now);
-    // What was told so far, for nodes that come later; without a reason where nobody died.
+    // The reports so far, for nodes that come later; without a reason if nobody died.
     const wire::Deaths& told() const { return told_; }
     std::optional<Time> next_deadline() const;
 

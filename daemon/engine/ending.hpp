@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a step ends when one of its ranks did not end well: how soon the others follow. Pure.
+// How soon a step ends after one of its ranks failed. Pure.
 //
 // With proctrack/cgroup, scancel and preemption send SIGTERM to Slurm's tasks only, not to the daemon (only
 // SIGKILL goes to the whole container). So the daemon cannot tell a killed rank from a step that was told to
@@ -19,8 +19,8 @@
 
 namespace dp {
 
-// From the word to end the step: when the ranks get SIGTERM (until then they may print what libdp told them),
-// and when SIGKILL.
+// From the order to end the step until the ranks get SIGTERM (before it they may print what libdp told
+// them) and SIGKILL.
 struct GracePeriod {
     Time term;
     Time kill;
@@ -30,17 +30,17 @@ inline constexpr GracePeriod kBroken{Time(250), Time(1250)};        // a crash: 
 inline constexpr GracePeriod kFailed{Time(250), Time(30000)};       // an exit code: the others may clean up
 inline constexpr GracePeriod kTerminated{Time(5000), Time(30000)};  // told to end: they were told, too
 
-// How long a death by a polite signal is held back, for the other ranks' deaths to show that the step was
-// told to end.
+// How long a death by a polite signal is held back, so that the other ranks' deaths can show that the step
+// was told to end.
 inline constexpr Time kPoliteDelay{300};
 
 // How long a connection that closed without goodbye is held back, by the broker and by the other nodes:
-// Slurm's SIGKILL for a whole step reaches the daemons of its nodes some milliseconds apart, and none of them
-// is a lost node.
+// Slurm's SIGKILL for a whole step reaches its nodes' daemons some milliseconds apart, and none of them is
+// a lost node.
 inline constexpr Time kLostDelay{100};
 
-// Whether a rank that did not end well decided so, which may be because another one is gone: while a death is
-// held back, that one is the cause. Signals but abort()'s come from outside or from a mistake of its own.
+// Whether a failed rank ended itself, perhaps because another one is gone: while a death is held back, that
+// one is the cause. Signals except abort()'s come from outside or from a bug of its own.
 inline bool left_by_itself(int wait_status) {
     return WIFEXITED(wait_status) || WTERMSIG(wait_status) == SIGABRT;
 }
@@ -60,7 +60,7 @@ inline bool asks_politely(int signal) {
     }
 }
 
-// For a wait status that is not 0. A shell says 128 + signal for a child of its own.
+// For a non-zero wait status. A shell reports 128 + signal for its child.
 inline GracePeriod grace_after(int wait_status) {
     if (WIFSIGNALED(wait_status)) return asks_politely(WTERMSIG(wait_status)) ? kTerminated : kBroken;
     const int code = WEXITSTATUS(wait_status);
@@ -68,7 +68,7 @@ inline GracePeriod grace_after(int wait_status) {
     return asks_politely(code - 128) ? kTerminated : kBroken;
 }
 
-// The end of a node's ranks, once it is decided: what they are told, and when they get which signal.
+// Ends a node's ranks, once that is decided: what they are told, and when they get which signal.
 class Termination {
  public:
     void begin(wire::Abort abort, Time now) {
@@ -79,7 +79,7 @@ class Termination {
     // Null before it has begun.
     const wire::Abort* abort() const { return abort_ ? &*abort_ : nullptr; }
 
-    // What is due, once each.
+    // The signal that is due, each only once.
     std::optional<int> signal(Time now) {
         std::optional<int> due;
         for (auto [at, number] : {std::pair(&term_at_, SIGTERM), std::pair(&kill_at_, SIGKILL)}) {

@@ -31,7 +31,7 @@ Time FailureDetector::silent_for(Peer peer, Time now) const {
 
 FailureDetector::News FailureDetector::check(Time now) {
     News news;
-    // What was not looked at in time was slept through by this side: nothing could have been heard.
+    // A late check means that this side slept: nothing could have been heard.
     const Time slept = checked_ ? now - *checked_ - kHeartbeat : Time(0);
     checked_ = now;
     next_news_.reset();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One side of the heartbeats between nodes: when to send one, whose are missing, and when the user is told.
-// The broker has one for all relays, a relay one for the broker. A pure state machine.
+// One side of the heartbeats between nodes: when to send one, whose are missing, and when to report that. The
+// broker has one for all relays, a relay one for the broker. A pure state machine.
 #pragma once
 
 #include <optional>
@@ -18,14 +18,14 @@ class Heartbeats {
 
     explicit Heartbeats(Time dead_after) : detector_(dead_after) {}
 
-    // From now on it is listened for, and hears this side; again: no effect.
+    // Starts watching a peer and sending heartbeats to it; again: no effect.
     void watch(Peer peer, Time now);
     void forget(Peer peer);
     void heard(Peer peer, Time now);
-    // Of a suspected one, else 0.
+    // How long a suspected peer has been silent, else 0.
     Time silent_for(Peer peer, Time now) const { return detector_.silent_for(peer, now); }
 
-    // To be called at next_deadline.
+    // Call it at next_deadline.
     struct News {
         bool send = false;       // a heartbeat to all that are watched
         std::vector<Peer> dead;  // forgotten with this

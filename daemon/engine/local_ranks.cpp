@@ -59,7 +59,7 @@ std::optional<Time> LocalRanks::next_deadline() const {
     return next;
 }
 
-// Once may be a step that is being resumed, its daemon first.
+// A single sighting may be a step that is being resumed, its daemon first.
 std::optional<bool> LocalRanks::look(uint32_t local_rank, bool stopped) {
     constexpr uint32_t kEnough = 2;
     if (local_rank >= looks_.size() || exited_[local_rank]) return std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ranks of a node: which connection is whose, how far they are, and what became of their tasks. A pure
-// state machine; the node's engine owns it.
+// A node's ranks: their connections, their progress, and what became of their tasks. A pure state machine;
+// the node's engine owns it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace dp {
 
 using ConnectionId = uint64_t;
 
-// How long the news of a rank's exit waits for what is still on its connection (they come by another way and
-// may be read later), where a child of the rank still holds the connection open.
+// How long the report of a rank's exit waits for the rest of its connection, which may be read later, if a
+// child of the rank still holds the connection open.
 inline constexpr Time kExitGrace{200};
 
 class LocalRanks {
@@ -34,7 +34,7 @@ class LocalRanks {
     std::optional<ConnectionId> connection_of(uint32_t rank) const;
     const std::map<ConnectionId, uint32_t>& connections() const { return rank_of_; }
     bool all_said_hello() const { return said_hello_.size() == ranks_.size(); }
-    // Its hello was not taken: it is not heard again until it closes.
+    // Its hello was refused: it is ignored until it closes.
     void refuse(ConnectionId connection) { refused_.insert(connection); }
     bool is_refused(ConnectionId connection) const { return refused_.contains(connection); }
 
@@ -45,7 +45,7 @@ class LocalRanks {
         std::optional<uint64_t> step;  // how far its training was
         Time deadline{};
     };
-    // Only the first news of it counts; take_exit has it once its connection is closed, or at the deadline.
+    // Only the first report counts; take_exit returns it once the connection is closed, or at the deadline.
     void exit(uint32_t local_rank, int status, bool cancelled, Time now);
     std::optional<Exit> take_exit(uint32_t rank);
     std::vector<uint32_t> overdue(Time now) const;
@@ -53,9 +53,9 @@ class LocalRanks {
     void drop_exits() { exits_.clear(); }
     std::optional<Time> next_deadline() const;
 
-    // It has done so many steps of its training.
+    // Its training has taken this many steps.
     void progress(uint32_t rank, uint64_t step) { steps_[rank] = step; }
-    // Whether /proc says that it is stopped. → what has changed by that: twice in a row is believed.
+    // Whether /proc says that it is stopped. Returns a change: two equal looks in a row are believed.
     std::optional<bool> look(uint32_t local_rank, bool stopped);
 
  private:

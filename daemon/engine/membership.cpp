@@ -72,7 +72,7 @@ void Membership::set_clock(uint32_t node, int64_t clock_ms, Time now) {
         nodes_[node].clock_ahead = clamped(clock_ms) - now;
 }
 
-// What a node's clock said, by the broker's.
+// Converts a node's time to the broker's clock.
 Time Membership::by_broker(uint32_t rank, int64_t at_ms) const {
     return clamped(at_ms) - nodes_[*ranks_[rank].node].clock_ahead;
 }
@@ -83,7 +83,7 @@ void Membership::note_id(uint32_t rank, Time now) {
 
 void Membership::hello(const wire::Hellos::Rank& said) {
     Rank& rank = ranks_[said.rank()];
-    // Once a task has ended nothing that arrives late can make it live.
+    // Once a task has ended, no late message can revive it.
     if (rank.state == RankState::exited) return;
     if (!rank.said_hello) {
         ++hellos_;
@@ -92,7 +92,7 @@ void Membership::hello(const wire::Hellos::Rank& said) {
     rank.said_hello = true;
     rank.said_goodbye = false;
     rank.state = RankState::hello;
-    // As the rank sees it, which in a container is not as its node does.
+    // The pid as the rank sees it, which differs in a container from its node's.
     if (rank.pid == 0) rank.pid = said.pid();
     if (!rank.greeted) rank.greeted = by_broker(said.rank(), said.at_ms());
 }
@@ -188,7 +188,7 @@ std::string Membership::state_of(uint32_t rank) const {
     return "";
 }
 
-// The hosts of the ranks. Those whose node never connected can only be all that have not.
+// The hosts of the ranks. Ranks whose node never connected may be on any host that has not.
 std::string Membership::hosts_of(std::span<const uint32_t> ranks) const {
     std::set<uint32_t> nodes;
     bool homeless = false;
@@ -233,7 +233,7 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
     std::string out;
     for (const auto& [state, members] : groups) {
         out += (out.empty() ? "" : "; ") + hosts_of(members) + ": " + name_ranks(members) + " " + state;
-        // A single rank is best found by its process.
+        // A single rank is easiest to find by its process.
         const Rank& first = ranks_[members.front()];
         if (members.size() == 1 && first.pid != 0 && first.state != RankState::exited)
             out += " (pid " + std::to_string(first.pid) + ")";
@@ -244,7 +244,7 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
 void Membership::count(wire::StepStatus& status, Time start) const {
     status.set_world_size(static_cast<uint32_t>(ranks_.size()));
     std::vector<uint32_t> states(wire::StepStatus::State_ARRAYSIZE, 0);
-    // When the last one came so far, and how many there were.
+    // When the last rank so far reached it, and how many have.
     struct Moment {
         std::optional<Time> Rank::*of;
         void (wire::StepStatus::*set)(int64_t);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who belongs to the step and what became of them: nodes and ranks by state, and the words for it. Pure; the
-// broker owns it.
+// The nodes and ranks of the step by state, and the texts about them. Pure; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ class Membership {
         Time clock_ahead{};  // of its clock, before the broker's
     };
 
-    // `hosts` are the step's nodes by node rank; shorter or empty where the launcher could not tell.
+    // `hosts` are the step's nodes by node rank; shorter or empty if the launcher could not tell.
     Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts);
 
     // nullopt: accepted; else why not.
@@ -61,9 +60,9 @@ class Membership {
     bool nobody_is_here() const { return gone_ == joined_; }
     bool all_exited() const { return exited_ == ranks_.size(); }
     size_t hellos() const { return hellos_; }
-    // How many without_hello() has.
+    // The size of without_hello().
     size_t awaited() const { return awaited_; }
-    // Ranks that never said hello and have not ended, ascending; not those of lost nodes.
+    // Ranks that have not said hello and have not ended, ascending; without those of lost nodes.
     std::vector<uint32_t> without_hello() const;
     std::vector<uint32_t> nodes_not_joined() const;
 
@@ -75,12 +74,12 @@ class Membership {
     // "node gpu02 (ranks 8-15)", "2 nodes (gpu[02-03], ranks 8-23)"
     std::string name_nodes(std::span<const uint32_t> nodes) const;
 
-    // For dpctl status and the metrics; times since `start`. How many are what; a node; its ranks.
+    // For dpctl status and the metrics, with times since `start`: the counts, a node, its ranks.
     void count(wire::StepStatus& status, Time start) const;
     void report(uint32_t node, wire::StepStatus::Node& told) const;
     void report_ranks(uint32_t node, wire::StepStatus::Node& told, Time start) const;
 
-    // The table of --dp-verbose and --dp-dry-run, a line a rank under a line of titles.
+    // The table of --dp-verbose and --dp-dry-run: titles, and one line per rank.
     std::string table() const;
 
  private:

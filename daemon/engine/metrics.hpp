@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step's broker knows, as Prometheus reads it (text exposition format, version 0.0.4:
-// https://prometheus.io/docs/instrumenting/exposition_formats/). Pure.
+// A step's status in Prometheus' text format, version 0.0.4
+// (https://prometheus.io/docs/instrumenting/exposition_formats/). Pure.
 #pragma once
 
 #include <string>

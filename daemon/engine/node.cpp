@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Towards the broker and the launcher, and time; towards the ranks: node_ranks.cpp. See node.hpp.
+// The Node's dealings with the broker, the launcher and time; node_ranks.cpp has those with
+// ranks. See node.hpp.
 #include "engine/node.hpp"
 
 #include <algorithm>
@@ -173,7 +174,7 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
     return take();
 }
 
-// Known to be gone; the news is held back for the delay.
+// The broker is gone; the report is held back for the delay.
 void Node::lose_broker(const std::string& why, Time delay, Time now) {
     if (broker_.gone) return;
     broker_.gone = true;
@@ -235,7 +236,7 @@ NodeActions Node::on_query(Asker asker, Query query) {
                                       : "this node has not reached " + daemon_of_broker() + " yet")});
         return take();
     }
-    // A round of usage has all who ask meanwhile.
+    // A round of usage serves all who ask meanwhile.
     if (query == Query::usage && queries_.awaits(asker)) return take();
     const uint64_t number = queries_.add(asker);
     wire::FromNode message;
@@ -278,7 +279,7 @@ void Node::report_exit(uint32_t rank, Time now) {
 void Node::leave_if_all_told() {
     if (!leaving_.ending || leaving_.told || ranks_.has_exits()) return;
     leaving_.told = true;
-    // Without a broker to tell there is nothing to wait for.
+    // Without a broker there is nothing to wait for.
     if (broker_.gone || !broker_.joined) {
         leaving_.finished = true;
         return;
@@ -352,12 +353,12 @@ void Node::check_heartbeats(Time now) {
     if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), Time(0), now);
 }
 
-// Whether this node says that the broker is gone, which all see.
+// Whether this node reports the loss of the broker, which all nodes see.
 bool Node::is_reporter() const {
     return config_.own_stderr || config_.node_rank <= kReporters;
 }
 
-// Where all nodes see the same, one of them says it; the broker is on one of the first two nearly always.
+// If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
 bool Node::speaks_for_all() const {
     return !config_.with_broker && config_.node_rank <= 1;
 }

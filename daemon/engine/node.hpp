@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's part of the daemon, the same on the broker's node and on every other: it serves the local ranks,
-// watches their launcher, and passes what matters to the broker. A pure state machine, like the broker.
+// A node's part of the daemon, the same on every node, also the broker's: it serves the local ranks, watches
+// their launcher, and passes on to the broker what matters. A pure state machine, like the broker.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace dp {
 
-// Where several nodes know the same and one is enough, so many tell: some of them may be gone, too.
+// How many nodes report what all of them know: more than one, because some may be gone, too.
 inline constexpr uint32_t kReporters = 3;
 
 struct NodeConfig {
@@ -73,7 +73,7 @@ struct NodeActions {
         int32_t fd = -1;  // of that connection's process
     };
     std::vector<Page> pages;  // open it (common/phase_page.hpp) and keep it while the connection lives
-    // Measure what the local ranks do, and tell on_measured. By local rank: the connection of its world.
+    // Measure what the local ranks do, and call on_measured. By local rank: the connection of its world.
     std::optional<std::vector<std::optional<ConnectionId>>> measure;
     std::vector<std::string> log;
 };
@@ -86,8 +86,8 @@ class Node {
     // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
     NodeActions on_joined(const std::string& address, Time now);
     NodeActions on_broker(const wire::ToNode& message, Time now);
-    // What answered there speaks as slurm-dp of another version does. Perhaps a stranger: a reason to name at
-    // the deadline, none to give up.
+    // A peer there spoke another version of slurm-dp. It may be a stranger: worth mentioning at the deadline,
+    // but no reason to give up.
     void on_other_version(uint32_t protocol);
     NodeActions on_owner(uint64_t connection, const SocketOwner& owner);
     NodeActions on_measured(wire::NodeUsage usage);
@@ -99,14 +99,14 @@ class Node {
     NodeActions on_rank_closed(ConnectionId connection, Time now);
 
     // ---- who is no rank ----
-    // An answer comes with these actions or with later ones.
+    // The answer comes with these actions or with later ones.
     NodeActions on_query(Asker asker, Query query);
     void on_asker_closed(Asker asker) { queries_.forget(asker); }
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
-    // What /proc says of a local rank's process, every second: a rank that is stopped twice in a row is
-    // reported.
+    // What /proc says about a local rank's process, every second: a rank that is stopped in two looks in a
+    // row is reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
@@ -116,12 +116,11 @@ class Node {
     NodeActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
-    // The last local rank has ended and the broker was told, or is gone; leave when what was sent is on its
-    // way.
+    // The last local rank has ended, and the broker was told or is gone: leave once everything is sent.
     bool finished() const { return leaving_.finished; }
 
-    // This node has ended its ranks because it lost the broker, whose own may live on. All nodes have: the
-    // first of them say so.
+    // This node has ended its ranks because it lost the broker, whose own ranks may live on. All nodes have;
+    // the first of them report it.
     bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
 
  private:
@@ -157,7 +156,7 @@ class Node {
     } leaving_;
     NodeActions out_;
 
-    // Writes what there is to say of a rank.
+    // Fills in an event of a rank.
     using Fill = std::function<void(wire::RankEvent&)>;
 
     NodeActions take();

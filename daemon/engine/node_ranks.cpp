@@ -11,7 +11,7 @@
 namespace dp {
 namespace {
 
-// What a request grows by at most on its way to the broker.
+// The most that a request grows on its way to the broker.
 constexpr size_t kWrapping = 64;
 
 }  // namespace
@@ -52,7 +52,7 @@ NodeActions Node::on_rank_closed(ConnectionId connection, Time now) {
     return take();
 }
 
-// "" where it is welcome.
+// "" if it is accepted.
 std::string Node::why_no_hello(const wire::Hello& hello) const {
     if (hello.protocol() != kProtocol)
         return "libdp speaks protocol " + std::to_string(hello.protocol()) + " and the daemon " +
@@ -117,7 +117,7 @@ void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& 
     outbox_.send(std::move(up));
 }
 
-// Why a request would not fit a frame on its way to the broker, or be refused there; "" where it is good.
+// Why a request would not fit a frame on its way to the broker, or would be refused there; "" if it is fine.
 std::string Node::too_large(const wire::Request& request) const {
     if (request.ByteSizeLong() > kMaxFrame - kWrapping)
         return "a request of " + std::to_string(request.ByteSizeLong()) + " bytes is too large";
@@ -148,7 +148,7 @@ void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) 
     *common->mutable_reply() = reply;
     for (const Caller& caller : callers) {
         if (reply.status() != wire::OK) pending_arrivals_.failed(caller);
-        // What a process asked that is gone is not for the one that came after it.
+        // The answer to a process that is gone is not for its successor.
         if (waiting_.erase(caller) == 0) continue;
         const auto connection = ranks_.connection_of(caller.rank);
         if (!connection) continue;
@@ -164,7 +164,7 @@ void Node::tell_ranks(wire::ToRank message) {
         out_.to_ranks.emplace_back(connection, SharedMessage<wire::ToRank>({}, common));
 }
 
-// Ranks that come later hear of it, too.
+// Ranks that come later are told, too.
 void Node::tell_deaths(const wire::Deaths& deaths) {
     if (deaths_.reason().empty()) deaths_.set_reason(deaths.reason());
     deaths_.mutable_ranks()->MergeFrom(deaths.ranks());
@@ -173,7 +173,7 @@ void Node::tell_deaths(const wire::Deaths& deaths) {
     tell_ranks(std::move(told));
 }
 
-// Of ranks that wait for an answer: there will be none.
+// Fails the waiting calls: there will be no answer.
 void Node::end_calls(const std::string& why) {
     wire::Reply reply;
     reply.set_status(wire::LOST);

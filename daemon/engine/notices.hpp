@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the user is told of what many nodes or ranks may do at about the same time: soon, and together. Pure
-// state machines.
+// When to report what many nodes or ranks may do at about the same time: soon, and together.
+// Pure state machines.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,20 @@
 
 namespace dp {
 
-// What a switch that stalls silences is named together; with kSilent this is still within a second.
+// Nodes that a stalled switch silences are reported together; with kSilent this is still within a second.
 inline constexpr Time kSilencesTogether{100};
-// Between two notices at least; longer while they name several nodes each.
+// The least pause between two notices; longer while they name several nodes each.
 inline constexpr Time kFirstNoticePause{1000};
 inline constexpr Time kLongestNoticePause{32000};
 
-// Of nodes that fall silent and speak again; the more of them come and go, the rarer.
+// Notices about nodes that fall silent and speak again; the more of them come and go, the rarer.
 class SilenceNotices {
  public:
     using Peer = uint32_t;
 
     void fell_silent(Peer peer, Time now);
     void speaks_again(Peer peer, Time silent, Time now);
-    // It has left, or its loss is told.
+    // It has left, or its loss is reported.
     void forget(Peer peer);
 
     struct Notice {
@@ -37,7 +37,7 @@ class SilenceNotices {
         std::vector<Peer> speak_again;
         Time longest{};  // of the silences that are over
     };
-    // To be called at next_deadline.
+    // Call it at next_deadline.
     std::optional<Notice> take(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -50,7 +50,7 @@ class SilenceNotices {
     Time pause_ = kFirstNoticePause;
 };
 
-// Ranks that are stopped at about the same time are named together.
+// Ranks that are stopped at about the same time are reported together.
 inline constexpr Time kStoppedTogether{100};
 
 class StoppedRanks {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a node says to the broker, in the order in which it happened. Hellos wait for each other, and so do
-// ends that are no news (goodbyes, exits with code 0), until there is anything else to say; all of it waits
-// for the broker. A pure state machine; the node's engine owns it.
+// A node's messages to the broker, in order. Hellos are batched, and so are harmless ends (goodbyes, exits
+// with code 0), until there is anything else to send; all of it waits for the broker. A pure state machine;
+// the node's engine owns it.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace dp {
 
-// The ranks of a node begin together, and end together: so long they wait for each other.
+// The ranks of a node begin and end together: this long they wait for each other.
 inline constexpr Time kHelloBatch{20};
 inline constexpr Time kExitBatch{50};
 
@@ -22,17 +22,17 @@ class Outbox {
     void send(wire::FromNode message);
     void batch_hello(const wire::Hellos::Rank& hello, Time now);
     void batch_exit(wire::FromNode message, Time now);
-    // The hellos wait no longer.
+    // Stops batching the hellos so far.
     void flush_hellos();
 
-    // The broker is there; `first` is what it hears first.
+    // The broker is connected; `first` is sent first.
     void open(wire::FromNode first);
-    // It is gone, and hears no more.
+    // The broker is gone.
     void close();
 
     void expire(Time now);
     std::optional<Time> next_deadline() const { return earlier(exits_at_, hellos_at_); }
-    // What is on its way now; nothing before the broker is there.
+    // The messages to send now; none before the broker is connected.
     std::vector<wire::FromNode> take();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Those who ask what the step does and are no ranks of it: dpctl, on the ranks' socket, and whoever reads the
-// metrics. The broker answers; meanwhile each query has a number of its node's.
+// Queries from others than ranks: dpctl, on the ranks' socket, and readers of the metrics. The broker
+// answers; meanwhile each query has a number on its node.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace dp {
 
 enum class Query { status, summary, usage };
 
-// What a message on the ranks' socket asks; nullopt where it is a rank's.
+// The query in a message on the ranks' socket; nullopt if it is a rank's.
 inline std::optional<Query> query_of(const wire::FromRank& message) {
     if (message.has_status()) return message.status().summary() ? Query::summary : Query::status;
     if (message.has_usage()) return Query::usage;
@@ -40,7 +40,7 @@ class Queries {
     bool awaits(Asker asker) const {
         return std::any_of(askers_.begin(), askers_.end(), [&](const auto& q) { return q.second == asker; });
     }
-    // It was answered. nullopt where the asker has gone.
+    // It was answered. nullopt if the asker has gone.
     std::optional<Asker> remove(uint64_t number) {
         auto found = askers_.find(number);
         if (found == askers_.end()) return std::nullopt;

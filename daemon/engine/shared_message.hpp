@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A message to one of many receivers in two parts: what is its own, and what others get, too. The common part
-// is made and written once for all; protobuf reads the two, one behind the other, as one message (to_frame).
+// A message to one of many receivers, in two parts: its own, and a common one that others get, too. The
+// common part is serialised once; protobuf reads both parts in sequence as one message (to_frame).
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ struct SharedMessage {
     SharedMessage(Message message, std::shared_ptr<const Message> shared)
         : own(std::move(message)), common(std::move(shared)) {}
 
-    // As its receiver will read it.
+    // The message that its receiver reads.
     Message whole() const {
         Message message = own;
         if (common) message.MergeFrom(*common);

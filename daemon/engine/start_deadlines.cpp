@@ -8,7 +8,7 @@ namespace dp {
 
 void StartDeadlines::hello(Time at, Time now) {
     if (!first_hello_) next_notice_ = now + (notice_pause_ = kFirstLateNotice);
-    // By the rank's own clock: a call that it made then ends no earlier than the step.
+    // By the rank's own clock, so that a call that it made then ends no earlier than the step.
     first_hello_ = std::clamp(std::min(at, first_hello_.value_or(at)), started_, std::max(started_, now));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two deadlines of --dp-timeout: every node connects after the start, every rank says hello after the
-// first one. Who is late is named meanwhile. A pure state machine; the broker owns it.
+// The two deadlines of --dp-timeout: every node must connect after the start, and every rank must say hello
+// after the first one. Late ones are reported meanwhile. A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@
 
 namespace dp {
 
-// How long after the first sign of life it is said who is missing; each next time after a pause twice as
-// long.
+// Missing ranks are named this long after the first sign of life; the pauses between later notices double.
 inline constexpr Time kFirstLateNotice{5000};
 
 class StartDeadlines {
@@ -23,7 +22,7 @@ class StartDeadlines {
     StartDeadlines(Time timeout, Time started)
         : timeout_(timeout), started_(started), next_notice_(started + kFirstLateNotice) {}
 
-    // A rank has said hello; `at` is when, which is before it came here.
+    // A rank has said hello; `at` is when, before the message arrived here.
     void hello(Time at, Time now);
     struct Late {
         std::string line;  // who is missing

@@ -13,7 +13,7 @@ namespace dp {
 
 using Time = std::chrono::milliseconds;
 
-// A time-out as it came over the wire: never negative, and small enough for any sum with a clock.
+// A timeout from the wire: made non-negative, and small enough for any sum with a clock.
 inline Time clamped(int64_t timeout_ms) {
     return Time(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
 }
@@ -24,15 +24,15 @@ inline std::string words(Time time) {
                              : std::to_string(time.count() / 1000) + " s";
 }
 
-// The earlier of two deadlines, where nullopt is "none".
+// The earlier of two deadlines; nullopt means none.
 inline std::optional<Time> earlier(std::optional<Time> a, std::optional<Time> b) {
     if (!a) return b;
     if (!b) return a;
     return std::min(*a, *b);
 }
 
-// When to look at a heap of deadlines next, kept without a look at all of them: a lower bound. Deadlines that
-// go away leave it as it is, and cost one look in vain.
+// When to look at a set of deadlines next, without searching it: a lower bound. Removed deadlines leave it as
+// it is and cost one look in vain.
 class NextLook {
  public:
     void add(Time deadline) { at_ = earlier(at_, deadline); }

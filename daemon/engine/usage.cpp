@@ -9,7 +9,7 @@
 namespace dp {
 namespace {
 
-// What a node's daemon says of a rank: nothing of it is believed but for its size.
+// A node's report about a rank is untrusted; only its size is limited.
 void copy_measured(const wire::NodeUsage::Rank& said, wire::NodeUsage::Rank& told) {
     told.set_tiles(printable(said.tiles(), kMaxTilesText));
     told.set_pid(said.pid());
@@ -67,7 +67,7 @@ void UsageRounds::remove(uint32_t node) {
     owing_.erase(node);
 }
 
-// Measured or not, with what the broker itself knows of it.
+// A node's ranks, measured or not, with the broker's own knowledge.
 wire::NodeUsage UsageRounds::told(uint32_t node, const Membership& members) const {
     wire::NodeUsage out;
     if (auto answered = answers_.find(node); answered != answers_.end()) out = answered->second;

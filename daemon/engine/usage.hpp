@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the step's ranks do with their time, asked of all nodes at once for those who want to know (dpctl
-// top): one round at a time, which whoever asks meanwhile joins. A pure state machine; the broker owns it.
+// What the step's ranks do with their time, asked of all nodes at once (dpctl top): one round at a time,
+// which later askers join. A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,15 @@ class UsageRounds {
         wire::StepUsage usage;
     };
 
-    // `nodes`: those that can answer. -> whom to ask; nullopt where too many wait already. A node that owes
+    // `nodes`: those that can answer. Returns whom to ask; nullopt if too many wait already. A node that owes
     // an earlier answer is not asked again: that one will do.
     std::optional<std::vector<uint32_t>> ask(Asker asker, const std::vector<uint32_t>& nodes, Time now);
     void answer(uint32_t node, const wire::NodeUsage& usage, const Membership& members);
-    // It has left or is lost, and will not answer.
+    // The node has left or is lost, and will not answer.
     void remove(uint32_t node);
 
-    // The round's end, once every node has answered or its time is up. `why_late`: of a node that has not.
+    // The round's result, once every node has answered or its time is up. `why_late`: for a node
+    // that has not.
     std::optional<End> end(const Membership& members, const std::function<std::string(uint32_t)>& why_late,
                            Time now);
     std::optional<Time> next_deadline() const;

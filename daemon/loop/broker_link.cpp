@@ -22,7 +22,7 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
       secret_(std::move(secret)),
       node_rank_(node_rank),
       events_(std::move(events)),
-      // Whichever of the addresses leads to the first port.
+      // Any of the addresses may lead to the first port.
       pace_(addresses.size(), addresses.size() * ports.size()),
       try_timer_(base, [this] { try_next(); }),
       flush_(base, [this] { flush(); }) {
@@ -40,7 +40,7 @@ void BrokerLink::try_next() {
         return;
     }
     next_target_ = 0;
-    // Whoever took a connection and is silent may be the broker's node, whose daemon is about to start.
+    // A silent peer that took a connection may be the broker's node, whose daemon is about to start.
     try_timer_.after(pace_.rest(is_at_any() ? kStagger : kFirstPause));
 }
 
@@ -67,7 +67,7 @@ bool BrokerLink::begin(size_t index) {
     const uint64_t id = next_attempt_++;
     Attempt& attempt = attempts_[id];
     attempt.target = index;
-    // A connect that failed shows as an error on the first read.
+    // A failed connect shows as an error on the first read.
     attempt.connection = std::make_unique<Connection>(base_, fd.release(), kMaxHandshakeFrame);
     attempt.deadline = std::make_unique<Timer>(base_, [this, id] { end(id); });
     attempt.deadline->after(kAttemptTimeout);
@@ -82,7 +82,7 @@ bool BrokerLink::begin(size_t index) {
             if (was_joined) {
                 events_.on_lost(why);
             } else if (joined_ == 0) {
-                // Refused: the next candidate at once, unless a pause between rounds is on.
+                // Refused: try the next candidate at once, unless in a pause between rounds.
                 if (next_target_ != 0)
                     try_timer_.after(Time(0));
                 else if (!is_at_any())

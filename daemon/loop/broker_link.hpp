@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A relay's connection to the broker: tries the step's candidate ports in order, a new one every kStagger or
-// as soon as the last was refused, until one peer has proven that it knows the step's secret; whoever cannot
-// is passed over. Goes round again, at the pace of search_pace.hpp, until it succeeds or the owner gives up.
+// as soon as the last was refused, until a peer has proven that it knows the step's secret; others are passed
+// over. Repeats, at the pace of search_pace.hpp, until it succeeds or the owner gives up.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace dp {
 
 inline constexpr Time kStagger{20};
-// How long a stranger's port, or one behind a firewall, is waited for while the others are tried.
+// How long to wait at a stranger's port, or one behind a firewall, while the others are tried.
 inline constexpr Time kAttemptTimeout{2000};
 
 class BrokerLink {
@@ -36,13 +36,13 @@ class BrokerLink {
     BrokerLink(event_base* base, const std::vector<std::string>& addresses,
                const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank, Events events);
 
-    // At the end of this turn of the loop: what one turn has to say is one packet.
+    // Sends at the end of this turn of the loop, so that a turn's messages share a packet.
     void send(const wire::FromNode& message);
-    // What was sent in this turn goes out now.
+    // Sends this turn's messages now.
     void flush();
-    // Joined, and the broker will get all that was flushed whatever becomes of this process.
+    // Whether it has joined, and the broker will get all flushed messages whatever becomes of this process.
     bool is_idle() const;
-    // After what was sent has gone out; on_lost comes when the broker has closed, too.
+    // Closes after everything has been sent; on_lost comes when the broker has closed, too.
     void finish();
 
  private:
@@ -75,10 +75,10 @@ class BrokerLink {
     void try_next();
     bool is_at(size_t target) const;
     bool is_at_any() const;
-    // False: there is no way to it at all.
+    // False: it is unreachable.
     bool begin(size_t index);
     void end(uint64_t id);
-    // To the broker; null where there is none yet, or none any more.
+    // The connection to the broker; null if there is none (any more).
     Connection* joined() const;
     void on_frame(uint64_t id, std::string_view body);
 };

@@ -23,8 +23,8 @@ BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uin
           base, socket, [this](Fd fd) { accept(std::move(fd)); },
           [this](int error) { rejected_.no_room(error); }) {}
 
-// The oldest stranger makes room for a newcomer. A relay of ours proves itself within a round trip, and there
-// is room for all relays of the step at once and many passes of the loop besides, so it is never the oldest.
+// The oldest stranger makes room for a newcomer. A relay proves itself within a round trip, and there is room
+// for all relays of the step and many turns of the loop, so it is never the oldest.
 void BrokerServer::make_room() {
     auto counts = [&](PeerId id) {
         auto peer = peers_.find(id);

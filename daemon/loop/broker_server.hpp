@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's face to the relays of the other nodes: TCP, and nobody gets past the handshake without the
-// step's secret. Connections that have not proven themselves are few (kMaxUnproven), small
-// (kMaxHandshakeFrame) and short-lived (kHandshakeSeconds).
+// The broker's server for the relays of the other nodes: TCP, and nobody gets past the handshake
+// without the step's secret. Unproven connections are few (kMaxUnproven), small (kMaxHandshakeFrame)
+// and short-lived (kHandshakeSeconds).
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ class BrokerServer {
     BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, RejectedPeers& rejected,
                  OnMessage on_message, OnLost on_lost);
 
-    // `following`: the rest of the message, where many nodes get the same (to_frame).
+    // `following`: the rest of the message, if many nodes get the same (to_frame).
     void send(uint32_t node, const wire::ToNode& message, const SharedBytes& following = nullptr);
-    // After what was sent has gone out.
+    // Closes after everything has been sent.
     void close(uint32_t node);
     void close_all();
     // Proven nodes that have not closed yet.

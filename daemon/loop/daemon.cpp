@@ -21,21 +21,21 @@
 namespace dp {
 namespace {
 
-// The daemon ends when its launcher says so, and stays for as long as a rank may need it (a checkpoint on
-// SIGTERM, say); SIGKILL is what ends it with the step. SIGTERM and SIGINT reach it where the process tracker
-// signals the whole container, and from dpctl: the ranks that end after that were told to.
+// The daemon ends when its launcher says so, and stays as long as a rank may need it (a checkpoint on
+// SIGTERM, say); SIGKILL ends it with the step. SIGTERM and SIGINT reach it if the process tracker signals
+// the whole container, and from dpctl: ranks that end after that were told to.
 constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
-// These are for the ranks (srun --signal, scancel -s) and nothing to a daemon.
+// These are for the ranks (srun --signal, scancel -s) and mean nothing to a daemon.
 constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
                                         SIGXCPU, SIGXFSZ, SIGTTIN, SIGTTOU, SIGIO,     SIGPWR};
 
 constexpr size_t kAddressesShown = 4;
 
-// How long a table waits for tasks that have to tell their tiles themselves.
+// How long a table waits for tasks that report their tiles themselves.
 constexpr Time kTilesCome{1000};
 
-// By the kernel's coarse clock, some milliseconds behind, libevent would wake for each timer several times
-// before it takes it for due.
+// With the kernel's coarse clock, some milliseconds behind, libevent would wake several times for each timer
+// before it counts as due.
 event_base* new_event_base() {
     event_config* config = event_config_new();
     event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
@@ -50,7 +50,7 @@ std::vector<std::string> hosts_of(const std::string& node_list) {
     return hosts ? *hosts : std::vector<std::string>();
 }
 
-// srun -e with a name of its own for each node or task: what rank 0's node says is not read there.
+// srun -e with a separate file per node or task: nobody reads the messages of rank 0's node there.
 bool is_file(int fd) {
     struct stat found {};
     return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
@@ -231,14 +231,14 @@ void Daemon::read_control_packets() {
         if (event->kind == ControlEvent::Kind::tiles && event->local_rank < config_.tiles.size())
             config_.tiles[event->local_rank] = event->tiles;
         perform(node_.on_control(*event, now()));
-        // A relay leaves when its Leave is with the kernel (perform); a broker that takes nothing is not
-        // waited for.
+        // A relay leaves when the kernel has its Leave (perform); it does not wait for a broker
+        // that takes nothing.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeaveTimeout);
     }
 }
 
-// For the table, of which the plan has one, once. The tasks that tell theirs were forked with the one that
-// has started this daemon.
+// For the plan's table, once. The tasks that report their tiles were forked together with the one that
+// started this daemon.
 void Daemon::wait_for_tiles() {
     const Time until = now() + kTilesCome;
     const auto is_missing = [](const std::string& tiles) { return tiles.empty(); };
@@ -256,7 +256,7 @@ void Daemon::look_at_ranks() {
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
 }
 
-// A rank is the process that opened its world, or as long as there is none the task that the launcher made.
+// A rank is the process that opened its world, or, until there is one, the task that the launcher made.
 wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& connections) {
     wire::NodeUsage usage = gpus_.look(now());
     usage.set_now_ns(monotonic_ns());
@@ -306,7 +306,7 @@ void Daemon::send(const std::vector<wire::FromNode>& messages) {
         else
             mail_.to_broker.push_back(message);
     }
-    // The step waits for this daemon's end: an answer would cost it two more turns on busy CPUs.
+    // The step waits for this daemon's end, and an answer would cost it two more turns on busy CPUs.
     if (leaves && broker_link_) {
         broker_link_->flush();
         if (broker_link_->is_idle()) perform(node_.on_broker_lost("it has been told all", now()));
@@ -336,7 +336,7 @@ void Daemon::perform(const BrokerActions& actions) {
     settle();
 }
 
-// Lets the two engines of rank 0's node talk until both are silent, then looks at the clock.
+// Lets the two engines on rank 0's node exchange messages until there are none, then looks at the clock.
 void Daemon::settle() {
     if (mail_.delivering) return;
     mail_.delivering = true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dp-rendezvousd at work: one libevent loop that carries events to the engine (Node, and on rank 0's node
-// Broker) and performs the actions that come back. Everything with a socket, a signal or a clock is here;
-// every decision is there.
+// dp-rendezvousd: one libevent loop that carries events to the engine (Node, and on rank 0's node Broker)
+// and performs the resulting actions. Everything with a socket, a signal or a clock is here; every
+// decision is there.
 #pragma once
 
 #include <deque>
@@ -29,7 +29,7 @@ namespace dp {
 
 // How long a leaving daemon waits for its last messages to be taken.
 inline constexpr Time kLeaveTimeout{1000};
-// How often the local ranks are looked at for being stopped, and the clock with them.
+// How often to check whether the local ranks are stopped, and the clock.
 inline constexpr Time kLookEvery{1000};
 
 class Daemon {
@@ -40,7 +40,7 @@ class Daemon {
     Daemon(const Daemon&) = delete;
     Daemon& operator=(const Daemon&) = delete;
 
-    // Runs until the last local rank has ended and everybody was told.
+    // Runs until the last local rank has ended and everybody has been told.
     void run();
 
  private:
@@ -48,8 +48,7 @@ class Daemon {
         void operator()(event_base* b) const { event_base_free(b); }
     };
 
-    // One for each thing with a descriptor or a clock that the loop drives; what they decide together is the
-    // engine's.
+    // One member per thing with a descriptor or a clock; the engine decides what they do together.
     DaemonConfig config_;
     std::unique_ptr<event_base, FreeBase> base_;
     RejectedPeers rejected_;
@@ -72,7 +71,7 @@ class Daemon {
     Timer look_timer_;
     bool leaving_ = false;
 
-    // On rank 0's node the two engines talk through these instead of a socket.
+    // On rank 0's node the two engines use these instead of a socket.
     struct {
         std::deque<wire::FromNode> to_broker;
         std::deque<wire::ToNode> to_node;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work for the end of a turn of the loop: it is done once, after every call-back that is due by then, however
-// often it was asked for. No call-back is on the stack meanwhile, so it may free what they use.
+// Work for the end of a turn of the loop: done once, after every call-back that is due by then, however often
+// it was requested. No call-back is on the stack then, so it may free what they use.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ class Deferred {
     Deferred(const Deferred&) = delete;
     Deferred& operator=(const Deferred&) = delete;
 
-    // The event goes to the end of those that are active: unlike a timer it costs no turn of its own.
+    // The event goes to the end of the active ones; unlike a timer it does not cost a turn of its own.
     void ask() { event_active(event_.get(), EV_TIMEOUT, 0); }
 
  private:
@@ -29,7 +29,7 @@ class Deferred {
     static void run(int, short, void* self) { static_cast<Deferred*>(self)->work_(); }
 };
 
-// What is over, by its number, until the end of the turn: then `free` is called for each.
+// Collects ended things by their number until the end of the turn: then calls `free` for each.
 template <typename Id>
 class FreedLater {
  public:
@@ -38,7 +38,7 @@ class FreedLater {
               for (Id id : std::exchange(ids_, {})) free_(id);
           }) {}
 
-    // Whether it was not over before.
+    // Returns whether it is new.
     bool insert(Id id) {
         free_all_.ask();
         return ids_.insert(id).second;

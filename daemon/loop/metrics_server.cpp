@@ -81,7 +81,7 @@ void MetricsServer::accept(Fd socket) {
         },
         [](bufferevent*, short what, void* self) {
             auto* ended = static_cast<Client*>(self);
-            // Who has asked may say that this was all, and still reads.
+            // A client may half-close after its request and still read.
             if ((what & BEV_EVENT_EOF) != 0 && ended->asked) return;
             ended->server->over_.insert(ended->id);
         },

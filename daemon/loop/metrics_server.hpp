@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The step's metrics for Prometheus, as HTTP on an abstract unix socket of the node: GET /metrics, one answer
-// a connection. For the step's user and root; nobody else gets to say a byte. (A library's HTTP server would
-// listen to everybody first.)
+// per connection. For the step's user and root; others are closed before a byte is read. (A library's HTTP
+// server would listen to everybody first.)
 #pragma once
 
 #include <event2/bufferevent.h>
@@ -31,10 +31,10 @@ inline constexpr std::chrono::seconds kHttpTimeout{5};
 
 class MetricsServer {
  public:
-    // Asks for the step's status; answer is the answer, at once or later.
+    // Asks for the step's status; `answer` delivers it, at once or later.
     using OnAsk = std::function<void(uint64_t connection)>;
-    // Listens beside the ranks' socket. Where that cannot be (the name is taken), it says so and there are no
-    // metrics.
+    // Listens beside the ranks' socket. If it cannot (the name is taken), it says so and there
+    // are no metrics.
     MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask);
 
     void answer(uint64_t connection, const wire::ToRank& message);

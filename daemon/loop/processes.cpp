@@ -60,7 +60,7 @@ bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup) {
     for (std::string_view line : split(proc_cgroup, '\n')) {
         const size_t at = line.find(cgroup);
         if (at == std::string_view::npos) continue;
-        // The whole name: step_1 is not step_12.
+        // Compare the whole name: step_1 is not step_12.
         const std::string_view rest = line.substr(at + cgroup.size());
         // In cgroup v2, slurmstepd itself lives in ".../step_N/slurm" (cgroup_v2.c).
         if (rest.empty() || (rest[0] == '/' && rest.rfind("/slurm", 0) != 0)) return true;
@@ -97,7 +97,7 @@ bool is_stopped(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string line;
     std::getline(file, line);
-    // "123 (name) T ...": the name may hold anything, also ')'.
+    // "123 (name) T ...": the name may contain anything, even ')'.
     const size_t end = line.rfind(") ");
     return end != std::string::npos && end + 2 < line.size() &&
            (line[end + 2] == 'T' || line[end + 2] == 't');

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finding and signalling what belongs to the step on this node: the last resort when its ranks have to end
-// and slurmstepd does not do it.
+// Finds and signals the step's processes on this node: the last resort when its ranks have to end and
+// slurmstepd does not end them.
 #pragma once
 
 #include <sys/types.h>
@@ -18,21 +18,21 @@
 
 namespace dp {
 
-// The part of a process's cgroup path that only processes of this step have, in cgroup v1 and v2:
-// "/job_12/step_0". Where the process tracker is not cgroups no process has it. Pure.
+// The part of a cgroup path that only this step's processes have, in cgroup v1 and v2: "/job_12/step_0". If
+// the process tracker does not use cgroups, no process has it. Pure.
 std::string step_cgroup(uint32_t job_id, uint32_t step_id);
 
-// True where the text of a /proc/PID/cgroup has that part. Pure.
+// Whether the text of a /proc/PID/cgroup has that part. Pure.
 bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup);
 
-// Sends the signal to every process of the step but this one: those in its cgroup ("" for none), the given
+// Sends the signal to every process of the step except this one: those in its cgroup ("" for none), the given
 // tasks and their descendants. Returns how many were signalled.
 size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks);
 
-// Whether the process stands still because of a signal (SIGSTOP, SIGTSTP, a debugger).
+// Whether a signal has stopped the process (SIGSTOP, SIGTSTP, a debugger).
 bool is_stopped(pid_t pid);
 
-// The processes of a node's ranks, as the launcher has forked them.
+// The processes of a node's ranks, as forked by the launcher.
 class Tasks {
  public:
     // `cgroup`: the step's, as step_cgroup names it; "" without Slurm.
@@ -44,13 +44,13 @@ class Tasks {
         if (event.kind == ControlEvent::Kind::task) running_.insert(task = event.value);
         if (event.kind == ControlEvent::Kind::exit) running_.erase(task);
     }
-    // 0 where it has not started, or has ended.
+    // 0 if it has not started, or has ended.
     pid_t of(uint32_t local_rank) const {
         const pid_t task = by_local_rank_.at(local_rank);
         return running_.contains(task) ? task : 0;
     }
-    // Also what they have forked. Twice for SIGKILL: a process may have forked while the first pass looked
-    // elsewhere.
+    // Signals also what they have forked. Twice for SIGKILL: a process may have forked while the first
+    // pass looked elsewhere.
     void signal(int number) const {
         if (signal_step(number, cgroup_, running_) > 0 && number == SIGKILL)
             signal_step(number, cgroup_, running_);

@@ -64,8 +64,8 @@ void RankServer::accept(Fd socket) {
         });
 }
 
-// A program that speaks something else, libdp of another version, or root who wants more than to ask: it is
-// told, and closed.
+// Refuses a program that speaks something else, another version of libdp, or root beyond queries: tells it
+// why, and closes.
 void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why, const std::string& remedy) {
     rejected_.mention("a local connection of pid " + std::to_string(pid), why);
     wire::ToRank told;
@@ -83,7 +83,7 @@ void RankServer::send(ConnectionId connection, const wire::ToRank& message, cons
 }
 
 void RankServer::close(ConnectionId connection) {
-    // Half-closing: what was sent arrives, and the peer's own close ends it.
+    // Half-closes: what was sent arrives, and the peer's own close ends the connection.
     auto found = connections_.find(connection);
     if (found != connections_.end() && !over_.contains(connection)) found->second->finish();
 }

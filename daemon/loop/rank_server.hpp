@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The daemon's face to the ranks of its node, and to dpctl: frames over the abstract unix socket, for
-// processes of the same user. Root may ask what the step does, and no more.
+// The daemon's server for the ranks of its node, and for dpctl: frames over the abstract unix socket, for
+// processes of the same user. Root may only ask what the step does.
 #pragma once
 
 #include <map>
@@ -25,10 +25,10 @@ class RankServer {
     RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message, OnQuery on_query,
                OnClosed on_closed);
 
-    // `following`: the rest of the message, where many ranks get the same (to_frame).
+    // `following`: the rest of the message, if many ranks get the same (to_frame).
     void send(ConnectionId connection, const wire::ToRank& message, const SharedBytes& following = nullptr);
     void close(ConnectionId connection);
-    // Of the process that made it, as the kernel says; 0 where it is gone or not of this pid namespace.
+    // The pid of the process that made it, from the kernel; 0 if it is gone or not in this pid namespace.
     pid_t pid_of(ConnectionId connection) const;
 
  private:

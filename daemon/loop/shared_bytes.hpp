@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes that many sockets send: kept once, until the last has sent them.
+// Bytes that many sockets send: stored once, until the last has sent them.
 #pragma once
 
 #include <event2/buffer.h>
@@ -20,7 +20,7 @@ inline void add_shared(evbuffer* output, const SharedBytes& bytes) {
     if (evbuffer_add_reference(output, bytes->data(), bytes->size(), release, share) != 0) delete share;
 }
 
-// The common parts of messages as bytes, each written once where those that have it come one after the other.
+// The common parts of messages as bytes, each serialised once if its receivers come one after another.
 template <typename Message>
 class WrittenOnce {
  public:

@@ -16,8 +16,8 @@ SocketEnds ends_of(int fd) {
     return {peer_address(fd), peer_port(fd), local_address(fd), local_port(fd)};
 }
 
-// What was found out about the other end holds for as long as this connection has neither ended nor been
-// reset: until then nobody else can have the other end's address and port.
+// The other end's owner stays valid as long as this connection has neither ended nor been reset: until then
+// nobody else can have the other end's address and port.
 bool is_established(int fd) {
     tcp_info info{};
     socklen_t size = sizeof info;
@@ -85,7 +85,7 @@ void TorchServer::admit(uint64_t id, uint32_t node, Stranger stranger) {
     bufferevent_enable(client.buffer.get(), EV_READ | EV_WRITE);
 }
 
-// As many requests as have come whole, but no more than the client reads replies.
+// Handles the complete requests, but no more than the client reads replies.
 void TorchServer::serve(Client& client) {
     evbuffer* input = bufferevent_get_input(client.buffer.get());
     evbuffer_iovec chunk{};
@@ -98,7 +98,7 @@ void TorchServer::serve(Client& client) {
         if (actions.arrived) on_arrival_(client.node);
     }
     if (over_.contains(client.id)) return;
-    // By disabling, not by a watermark: libevent calls again and again where a call-back leaves too much.
+    // By disabling, not by a watermark: libevent would call again and again if a call-back leaves too much.
     if (unsent(client.buffer.get()) < kTorchUnsent)
         bufferevent_enable(client.buffer.get(), EV_READ);
     else
@@ -121,7 +121,7 @@ void TorchServer::write(const TorchSend& send) {
     bufferevent* buffer = found->second.buffer.get();
     evbuffer* output = bufferevent_get_output(buffer);
     evbuffer_add(output, send.head.data(), send.head.size());
-    // All that get a value share it, and an old one lives until the last has read it.
+    // All clients that get a value share it, and an old value lives until the last has read it.
     add_shared(output, send.value);
     if (unsent(buffer) > kMaxTorchUnsent) {
         mention(found->second.address, "it does not read what it asked for");

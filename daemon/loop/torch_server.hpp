@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's face to PyTorch: TCPStore's protocol on MASTER_PORT (--dp-store=torch). The protocol has no
-// authentication and PyTorch unpickles what comes out of it, so a connection is nothing but a descriptor
-// until the engine has found out to whom it belongs (engine/peer_authorization.hpp): not a byte of it is read, parsed
-// or answered. What has been let in is served by torch/store.hpp, within the limits of both.
+// The broker's server for PyTorch: TCPStore's protocol on MASTER_PORT (--dp-store=torch). The protocol has no
+// authentication and PyTorch unpickles what it reads, so a connection is only a descriptor until the engine
+// knows its owner (engine/peer_authorization.hpp): not a byte of it is read, parsed or answered.
+// torch/store.hpp serves accepted connections, within the limits of both.
 #pragma once
 
 #include <event2/bufferevent.h>
@@ -26,15 +26,15 @@ namespace dp {
 // The limit on accepted connections. PyTorch uses two per rank; the rest is for programs that open more.
 inline constexpr size_t kTorchClientsARank = 8;
 inline constexpr size_t kMoreTorchClients = 256;
-// Who has this much to read is neither answered nor listened to until it has read.
+// A client with this much to read is neither answered nor read from until it has read.
 inline constexpr size_t kTorchUnsent = size_t{1} << 20;
-// Who has more to read (news of keys that it watches come unasked) is closed.
+// A client with more to read (notifications of watched keys come unasked) is closed.
 inline constexpr size_t kMaxTorchUnsent = kTorchUnsent + 2 * kMaxTorchReply;
 
 class TorchServer {
  public:
-    // Asks to whom the connection belongs; decide is the answer, at once or later. Who decides also sees to
-    // it that not too many wait for it.
+    // Asks who owns the connection; decide delivers the answer, at once or later. Whoever decides also limits
+    // how many wait.
     using OnConnection = std::function<void(uint64_t connection, const SocketEnds&)>;
 
     // A program on that node has opened the store.

@@ -20,7 +20,7 @@ std::string of_process(pid_t pid, const std::string& file) {
     return "/proc/" + std::to_string(pid) + "/" + file;
 }
 
-// "" where it is no link, or not ours to read.
+// "" if it is not a link, or not readable for us.
 std::string target_of(const std::string& link) {
     std::array<char, 4096> target;
     const ssize_t n = readlink(link.c_str(), target.data(), target.size());
