@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which members of a group bring a value to a meeting with several roots: evenly spread over the group,
+// Which members of a group bring a value to a collective with several roots: evenly spread over the group,
 // always including the first member, so that in a world laid out node by node they are on different nodes.
 #pragma once
 

@@ -80,8 +80,7 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
                                   "4-5 not started (not connected"),
               std::string::npos)
         << *s.no_plans[0];
-    // The waiting tasks of rank 0's node print it; the broker does not print it again, and no other node's
-    // do.
+    // The waiting tasks of rank 0's node print it; neither the broker nor another node prints it again.
     EXPECT_FALSE(s.logged("4 of 6 ranks are there within 10 s"));
     EXPECT_EQ(s.no_plans[1], "");
     // The node that could not connect gives up by itself.
