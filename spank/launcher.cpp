@@ -113,8 +113,8 @@ bool rank_zero_is_on_the_first_node() {
     return distribution && *distribution && std::string_view(distribution).rfind("arbitrary", 0) != 0;
 }
 
-// The host of rank 0, from the step's layout.
-Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
+// The nodes by their lowest ranks, asked of the step's layout.
+Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
     slurm_step_id_t id{};
     id.job_id = job_id;
     id.step_id = step_id;
@@ -122,15 +122,14 @@ Try<std::string> rank_zero_host(uint32_t job_id, uint32_t step_id) {
     slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
     if (!layout)
         return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));
-    std::string host;
+    std::vector<std::pair<uint32_t, std::string>> nodes;
     auto hosts = expand_hostlist(layout->node_list ? layout->node_list : "");
     for (uint32_t node = 0; hosts && node < layout->node_cnt && node < hosts->size(); ++node)
-        for (uint32_t i = 0; i < layout->tasks[node]; ++i)
-            if (layout->tids[node][i] == 0) host = (*hosts)[node];
+        if (const uint32_t* ranks = layout->tids[node]; layout->tasks[node] > 0)
+            nodes.emplace_back(*std::min_element(ranks, ranks + layout->tasks[node]), (*hosts)[node]);
     slurm_job_step_layout_free(layout);
     if (!hosts) return tl::make_unexpected(hosts.error());
-    if (host.empty()) return fail("the step's layout has no task 0");
-    return host;
+    return compress_hostlist(in_rank_order(std::move(nodes)));
 }
 
 }  // namespace
@@ -204,9 +203,9 @@ void launcher_step_created(spank_t spank) {
     if (verdict.decision == Verdict::refuse) return refuse_step(verdict.why);
     if (verdict.decision == Verdict::leave_alone) return leave_step_alone();
     if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
-        auto host = rank_zero_host(job_id, step_id);
-        if (!host) return refuse_step(host.error().message);
-        set_environment(kRankZeroHostVariable, *host);
+        auto order = node_order(job_id, step_id);
+        if (!order) return refuse_step(order.error().message);
+        set_environment(kNodeOrderVariable, *order);
     }
     if (s.settings.tiles) {
         if (auto told = tell_of_tiles(job_id, step_id, argc); !told) return refuse_step(told.error().message);

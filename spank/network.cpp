@@ -56,13 +56,13 @@ Try<std::string> address_of_node(const State& s) {
 
 Try<std::vector<std::string>> broker_addresses(const State& s) {
     const StepFacts& f = s.facts;
-    std::vector<std::string> hosts = {f.rank_zero_host};
+    std::vector<std::string> hosts = {f.rank_zero_host()};
     if (f.heterogeneous) {
         // The broker is on one of them; the proof of the secret tells on which.
         auto all = expand_hostlist(f.node_list);
         if (!all) return tl::make_unexpected(all.error());
         hosts = *all;
-    } else if (f.rank_zero_host.empty()) {
+    } else if (hosts.front().empty()) {
         return fail("the host of rank 0 is unknown on " + f.host +
                     ": Slurm gave the step no list of its nodes");
     }

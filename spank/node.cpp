@@ -101,8 +101,13 @@ Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
                         f.port_seed.job_id, 16);
         return f;
     }
-    f.rank_zero_host = text(kRankZeroHostVariable);
-    if (f.rank_zero_host.empty()) f.rank_zero_host = host_at(f.node_list, 0).value_or("");
+    if (std::string order = text(kNodeOrderVariable); !order.empty()) {
+        const auto hosts = expand_hostlist(order).value_or(std::vector<std::string>{});
+        const auto here = std::find(hosts.begin(), hosts.end(), f.host);
+        if (here == hosts.end()) return fail("srun's list of the step's nodes is without this one");
+        f.node_rank = static_cast<uint32_t>(here - hosts.begin());
+        f.node_list = std::move(order);
+    }
     f.port_seed = {f.job_id, f.step_id, f.restart, text("SLURM_STEP_RESV_PORTS")};
     return f;
 }
@@ -219,6 +224,10 @@ void end_step_without_daemon(const State& s) {
 }
 
 }  // namespace
+
+std::string StepFacts::rank_zero_host() const {
+    return host_at(node_list, 0).value_or("");
+}
 
 uint64_t root_mount() {
     struct statx mount {};

@@ -68,7 +68,7 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     } else {
         auto addresses = broker_addresses(s);
         if (!addresses) return tl::make_unexpected(addresses.error());
-        c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host;
+        c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host();
         c.broker_addresses = *addresses;
         if (s.interface) c.node_addr = s.interface->address;
         c.candidates = candidate_ports(f.port_seed);

@@ -272,6 +272,13 @@ Try<std::vector<std::string>> expand_hostlist(std::string_view list) {
     return Hostlist::read(list).map([](const Hostlist& read) { return read.all(); });
 }
 
+std::vector<std::string> in_rank_order(std::vector<std::pair<uint32_t, std::string>> lowest_rank_and_host) {
+    std::sort(lowest_rank_and_host.begin(), lowest_rank_and_host.end());
+    std::vector<std::string> hosts;
+    for (auto& [rank, host] : lowest_rank_and_host) hosts.push_back(std::move(host));
+    return hosts;
+}
+
 std::string compress_hostlist(std::span<const std::string> hosts) {
     std::string out;
     for (size_t i = 0; i < hosts.size();) {

@@ -84,7 +84,8 @@ uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node
 
 // Variables from the launcher's plugin to the nodes' plugins; no task may see them.
 inline constexpr const char* kSecretVariable = "SLURM_DP_SECRET";
-inline constexpr const char* kRankZeroHostVariable = "SLURM_DP_RANK0_HOST";
+// The step's nodes in the order of NODE_RANK, where Slurm's is another one.
+inline constexpr const char* kNodeOrderVariable = "SLURM_DP_NODE_ORDER";
 inline constexpr const char* kStepVariable = "SLURM_DP_STEP";
 // The job's gres on its nodes (tiles/gres.hpp).
 inline constexpr const char* kGresVariable = "SLURM_DP_GRES";
@@ -96,7 +97,7 @@ inline constexpr const char* kRefusedStep = "refused";
 inline constexpr const char* kOwnBinding = "bound=1";
 // In kStepVariable: some of the settings were given to this srun, so the step insists on a world.
 inline constexpr const char* kOwnOptions = "own=1";
-inline constexpr std::array kLauncherVariables = {kSecretVariable, kRankZeroHostVariable, kStepVariable,
+inline constexpr std::array kLauncherVariables = {kSecretVariable, kNodeOrderVariable, kStepVariable,
                                                   kGresVariable, kStepGresVariable};
 
 }  // namespace dp

@@ -56,8 +56,26 @@ def test_an_arbitrary_distribution(cluster):
     done = cluster.run(["srun", "-n4", "--distribution=arbitrary", "--dp-world=auto", "sh", "-c", SHOW],
                        env={"SLURM_HOSTFILE": "/home/alice/arbitrary"}, check=True)
     found = tasks(done.stdout)
-    check(found, 4)
     assert [task["host"] for task in found] == ["node02", "node01", "node02", "node02"]
+    assert [task["node"] for task in found] == ["1", "0", "1", "1"]  # Slurm's own: its nodes are sorted
+    assert [task["node_rank"] for task in found] == ["0", "1", "0", "0"]
+    for task in found:
+        task["node"] = task["node_rank"]
+    check(found, 4)
+
+
+def test_torchruns_node_0_is_the_masters_in_an_arbitrary_distribution(cluster):
+    """torchrun's static rendezvous is served by its node 0, at MASTER_ADDR: all others would wait for it for ever."""
+    cluster.run("printf 'node02\\nnode01\\n' > /home/alice/launchers", check=True)
+    show = "echo host=$(hostname) node=$PET_NODE_RANK group=$GROUP_RANK dp=$DP_NODE_RANK address=$DP_NODE_ADDR master=$PET_MASTER_ADDR"
+    srun = ["srun", "-n2", "--distribution=arbitrary", "--dp-world=auto"]
+    mine = {"SLURM_HOSTFILE": "/home/alice/launchers"}
+    found = sorted(re.findall(r"host=(\S+) node=(\d) group=(\d) dp=(\d) address=(\S+) master=(\S+)",
+                              cluster.run([*srun, "sh", "-c", show], env=mine, check=True).stdout))
+    assert [task[:4] for task in found] == [("node01", "1", "1", "1"), ("node02", "0", "0", "0")]
+    assert found[1][4] == found[0][5] == found[1][5]
+    table = cluster.run([*srun, "--dp-dry-run", "true"], env=mine, check=True).stdout
+    assert re.search(r"^0 +0 +0 .*node02$", table, re.M) and re.search(r"^1 +1 +0 .*node01$", table, re.M), table
 
 
 # Slurm itself refuses components that share a node.
@@ -82,6 +100,10 @@ def test_a_heterogeneous_job_is_one_world(cluster):
     done = cluster.run(["salloc", "-Q", "-N1", "-n3", ":", "-N1", "-n1", "srun", "--het-group=0,1", "--dp-world=auto", "sh", "-c", SHOW], check=True)
     found = tasks(done.stdout)
     assert [int(task["rank"]) for task in found] == [0, 1, 2, 3]
+    met = cluster.run(["salloc", "-Q", "-N1", "-n3", ":", "-N1", "-n1", "srun", "--het-group=0,1", "--dp-world=auto", RANK, "meet", "0"], check=True)
+    assert met.stdout.count(" met\n") == 4
+    met = cluster.run(["srun", "-N1", "-n3", "--dp-world=auto", RANK, "meet", "0", ":", "-N1", "-n1", RANK, "meet", "0"], check=True)
+    assert met.stdout.count(" met\n") == 4
     assert {(task["size"], task["nodes"], task["master"]) for task in found} == {("4", "2", found[0]["master"])}
     assert found[0]["master"].split(":")[0] == found[0]["address"] != found[3]["address"]
     cluster.assert_idle()

@@ -63,6 +63,23 @@ TEST(Hostlist, HasNoOthers) {
     }
 }
 
+TEST(Hostlist, NodesAreNumberedByTheirLowestRanks) {
+    using Nodes = std::vector<std::pair<uint32_t, std::string>>;
+    const std::pair<Nodes, const char*> cases[] = {
+        {{}, ""},
+        {{{0, "node01"}}, "node01"},
+        {{{0, "node01"}, {4, "node02"}, {8, "node03"}}, "node[01-03]"},  // block
+        {{{0, "node01"}, {1, "node02"}, {2, "node03"}}, "node[01-03]"},  // cyclic
+        {{{1, "node01"}, {0, "node02"}}, "node[02,01]"},                 // arbitrary: 02 01 02 02
+        {{{7, "node01"}, {0, "node02"}, {2, "other"}}, "node02,other,node01"},
+    };
+    for (const auto& [nodes, list] : cases) {
+        const std::vector<std::string> hosts = in_rank_order(nodes);
+        EXPECT_EQ(compress_hostlist(hosts), list);
+        EXPECT_EQ(expand_hostlist(list), hosts) << "as the nodes read it";
+    }
+}
+
 // By the numbers where that can be told from them, else host by host: compared with all of both lists.
 TEST(Hostlist, ListsMayHaveAHostInCommon) {
     std::string written_out = "node1";
