@@ -3,8 +3,27 @@
 
 #include "base/text.hpp"
 #include "common/options.hpp"
+#include "common/socket_names.hpp"
 
 namespace dp {
+namespace {
+
+// A plain srun inside a rank passes the rank's variables on to tasks of a step of its own. A component of a
+// heterogeneous job has a job id of its own, of which its tasks know nothing.
+std::optional<std::string> other_step(std::string_view socket, const GetVariable& get) {
+    const auto name = parse_ranks_socket_name(socket);
+    const auto own_job = get("SLURM_JOB_ID"), own_step = get("SLURM_STEP_ID");
+    if (!name || !own_job || !own_step || own_step->empty()) return std::nullopt;
+    const auto parts = split(name->step, '.');
+    if (parts.size() != 2 || !parse_number<uint32_t>(parts[0])) return std::nullopt;  // dpctl launch's
+    if (parts[1] == *own_step && (parts[0] == *own_job || get("SLURM_HET_SIZE"))) return std::nullopt;
+    return "the DP_ variables are those of step " + name->step + ", and this is a task of step " +
+           printable(*own_job + "." + *own_step, 40) +
+           ": an srun inside a rank passes the rank's variables on; start it with --dp-world=auto, as a "
+           "world of its own, or without them (env -u DP_SOCKET srun ...)";
+}
+
+}  // namespace
 
 Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
     std::string complaint;
@@ -23,6 +42,7 @@ Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
     if (world.socket.size() < 2 || world.socket[0] != '@')
         return fail("DP_SOCKET=\"" + printable(world.socket, 60) + "\" is no abstract socket name");
     world.socket.erase(0, 1);
+    if (auto why = other_step(world.socket, get)) return fail(*why);
     world.rank = number("DP_RANK");
     world.size = number("DP_WORLD_SIZE");
     world.local_rank = number("DP_LOCAL_RANK");

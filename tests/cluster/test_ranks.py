@@ -179,6 +179,22 @@ def test_a_step_inside_a_step_is_a_world_of_its_own(cluster):
     assert "slurm-dp" not in done.stderr
 
 
+def test_a_plain_srun_inside_a_rank_has_no_place_in_its_world(cluster):
+    """It inherits the rank's variables: its tasks would take the rank's place, or find no daemon on their node."""
+    plain = f"srun --overlap -N2 -n2 {RANK} world"
+    for inner, fine in ((plain, False), (f"env -u DP_SOCKET {plain}", False), (plain.replace("-n2", "-n2 --dp-world=auto"), True)):
+        done = cluster.run(["salloc", "-Q", "-N2", "-n8", "--ntasks-per-node=4", "srun", "-N1", "-n1", "--dp-world=auto", "sh", "-c", inner])
+        if fine:
+            assert done.returncode == 0 and done.stdout.count("size=2") == 2, done.stderr
+        elif inner == plain:
+            assert done.returncode != 0 and done.stdout == ""
+            told = re.findall(r"cannot open the world: the DP_ variables are those of step \d+\.0, and this is a task of step \d+\.1: (.*)", done.stderr)
+            assert len(told) == 2 and all("start it with --dp-world=auto" in line for line in told), done.stderr
+        else:
+            assert "this process is not a rank of slurm-dp" in done.stderr
+    cluster.assert_idle()
+
+
 def test_what_a_batch_script_exports_does_not_leak_into_the_ranks(cluster):
     """Megatron's habit: NODE_RANK and RANK exported in the script, the same for every task."""
     script = f"export NODE_RANK=0 RANK=0 LOCAL_RANK=0; srun --dp-world=auto sh -c '{SHOW}'"

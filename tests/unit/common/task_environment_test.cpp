@@ -214,6 +214,52 @@ TEST(TaskEnvironment, TakesTheLaunchersVariablesAway) {
     for (const char* name : kLauncherVariables) EXPECT_FALSE(env.contains(name)) << name;
 }
 
+// A plain srun inside a rank.
+TEST(World, TheVariablesOfAnotherStepAreNoPlaceInIt) {
+    TaskFacts facts = rank_5_of_8();
+    struct {
+        const char* socket;
+        Variables slurm;
+        bool is_own;
+    } const cases[] = {
+        {"slurm-dp/12.0/1001/5f", {{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}}, true},
+        {"slurm-dp/12.0/1001/5f", {{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "1"}}, false},
+        {"slurm-dp/12.0/1001/5f", {{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "10"}}, false},
+        {"slurm-dp/12.0/1001/5f",
+         {{"SLURM_JOB_ID", "13"}, {"SLURM_STEP_ID", "0"}},
+         false},  // sbatch in a rank
+        // A component of a heterogeneous job, which has an id of its own.
+        {"slurm-dp/13.0/1001/5f",
+         {{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}, {"SLURM_HET_SIZE", "2"}},
+         true},
+        {"slurm-dp/13.0/1001/5f",
+         {{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "1"}, {"SLURM_HET_SIZE", "2"}},
+         false},
+        {"slurm-dp/local.4711/1001/5f",
+         {{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}},
+         true},                                                     // dpctl launch
+        {"slurm-dp/12.0/1001/5f", {{"SLURM_JOB_ID", "12"}}, true},  // who knows
+        {"slurm-dp/12.0/1001/5f", {}, true},
+    };
+    for (const auto& c : cases) {
+        facts.socket = "@" + std::string(c.socket);
+        Variables inner = task_with({}, facts).first;
+        inner.insert(c.slurm.begin(), c.slurm.end());
+        const auto world = world_from_environment([&](const char* name) -> std::optional<std::string> {
+            const auto found = inner.find(name);
+            return found == inner.end() ? std::nullopt : std::optional(found->second);
+        });
+        EXPECT_EQ(world.has_value(), c.is_own) << c.socket;
+        if (world) continue;
+        const std::string& why = world.error().message;
+        EXPECT_NE(why.find("this is a task of step " + c.slurm.at("SLURM_JOB_ID") + "." +
+                           c.slurm.at("SLURM_STEP_ID") + ": an srun inside a rank"),
+                  std::string::npos)
+            << why;
+        EXPECT_NE(why.find("start it with --dp-world=auto"), std::string::npos);
+    }
+}
+
 TEST(World, ABrokenEnvironmentIsNamed) {
     const Variables good = task_with({}).first;
     for (const auto& [name, value] : Variables{{"DP_RANK", "x"},
