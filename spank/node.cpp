@@ -115,7 +115,7 @@ Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
 Try<void> prepare(State& s) {
     const StepFacts& f = s.facts;
     if (s.settings.interface) {
-        auto chosen = choose_interface(*s.settings.interface, interface_addresses(), f.host, f.nodes);
+        auto chosen = choose_interface(*s.settings.interface, all_interfaces(), f.host, f.nodes);
         if (!chosen) return tl::make_unexpected(chosen.error());
         s.interface = *chosen;
     }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -21,7 +22,9 @@
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
+#include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
+#include "common/wait_status.hpp"
 #include "loop/processes.hpp"
 #include "tiles/inventory.hpp"
 
@@ -45,6 +48,11 @@ std::string find_daemon(const std::string& asked) {
     return DP_DEFAULT_DAEMON;
 }
 
+// How long ranks may take to end at a signal, with a checkpoint perhaps, before they are killed.
+constexpr std::chrono::seconds kKillWait{10};
+
+using Clock = std::chrono::steady_clock;
+
 // One world of local processes.
 class World {
  public:
@@ -58,6 +66,7 @@ class World {
     pid_t daemon_ = 0;
     uint32_t running_ = 0;
     int result_ = 0;
+    int ended_by_ = 0;  // the first signal that is to end the ranks
 
     uint32_t timeout_seconds() const {
         return options_.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
@@ -73,6 +82,7 @@ class World {
     void forward(int signal);
     void tell_daemon(int signal);
     void wait_for_ranks(int signals);
+    void kill_ranks(bool late);
     void end_daemon();
 };
 
@@ -147,8 +157,9 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
     for (const auto& word : options_.command) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     execvp(argv[0], argv.data());
+    const int code = errno == ENOENT ? 127 : 126;  // as a shell has it
     if (rank == 0) complain("cannot run " + options_.command[0] + ": " + std::strerror(errno));
-    _exit(127);
+    _exit(code);
 }
 
 bool World::start_rank(uint32_t rank, const NodePlan& plan) {
@@ -187,18 +198,51 @@ void World::forward(int signal) {
         if (pid > 0) kill(pid, signal);
 }
 
+void World::kill_ranks(bool late) {
+    std::vector<uint32_t> ranks;
+    for (uint32_t rank = 0; rank < pids_.size(); ++rank)
+        if (pids_[rank] > 0) ranks.push_back(rank);
+    complain(name_ranks(ranks) + " did not end " +
+             (late ? "within " + std::to_string(kKillWait.count()) + " s of " : "at ") +
+             signal_name(ended_by_) + (ranks.size() == 1 ? " and was killed" : " and were killed") +
+             (late ? "" : " at the second"));
+    if (result_ == 0) result_ = 128 + ended_by_;
+    forward(SIGKILL);
+}
+
 void World::wait_for_ranks(int signals) {
+    constexpr auto kNever = Clock::time_point::max();
+    auto deadline = kNever;
     while (running_ > 0) {
+        int wait = -1;
+        if (deadline != kNever) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+            wait = static_cast<int>(std::max<long>(left.count(), 0));
+        }
         pollfd entry{signals, POLLIN, 0};
-        if (poll(&entry, 1, -1) < 0 && errno != EINTR) break;
+        const int ready = poll(&entry, 1, wait);
+        if (ready < 0 && errno != EINTR) break;
+        if (ready == 0) {
+            kill_ranks(true);
+            deadline = kNever;
+        }
         signalfd_siginfo info{};
         while (read(signals, &info, sizeof info) == sizeof info) {
-            if (info.ssi_signo == SIGCHLD)
+            const int signal = static_cast<int>(info.ssi_signo);
+            if (signal == SIGCHLD) {
                 reap();
-            else {
-                tell_daemon(static_cast<int>(info.ssi_signo));
-                // What the terminal sends (Ctrl-C), it has sent to the ranks, too.
-                if (info.ssi_code != SI_KERNEL) forward(static_cast<int>(info.ssi_signo));
+                continue;
+            }
+            tell_daemon(signal);
+            // What the terminal sends (Ctrl-C), it has sent to the ranks, too.
+            if (info.ssi_code != SI_KERNEL) forward(signal);
+            if (signal == SIGUSR1 || signal == SIGUSR2) continue;
+            if (ended_by_ == 0) {
+                ended_by_ = signal;
+                deadline = Clock::now() + kKillWait;
+            } else if (deadline != kNever) {
+                kill_ranks(false);
+                deadline = kNever;
             }
         }
     }
@@ -215,22 +259,22 @@ void World::end_daemon() {
 }
 
 int World::run() {
+    // Orphans of the ranks come to us, as a step's container holds them under Slurm.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    auto plan = start_daemon();
+    if (!plan) {
+        end_daemon();
+        return complain(plan.error().message);
+    }
+    // Until here they end dpctl at once, and with it its daemon.
     constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigset_t handled;
     sigemptyset(&handled);
     sigaddset(&handled, SIGCHLD);
     for (int sig : kForwarded) sigaddset(&handled, sig);
     sigprocmask(SIG_BLOCK, &handled, nullptr);
-    // Orphans of the ranks come to us, as a step's container holds them under Slurm.
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     Fd signals(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals) return complain(std::string("cannot watch signals: ") + std::strerror(errno));
-
-    auto plan = start_daemon();
-    if (!plan) {
-        end_daemon();
-        return complain(plan.error().message);
-    }
     if (options_.settings.verbose.value_or(false)) std::fputs(plan->table.c_str(), stderr);
     if (options_.settings.tensor || options_.settings.pipeline)
         std::fprintf(stderr, "%s\n", model_parallel_line(options_.ranks, sizes()).c_str());

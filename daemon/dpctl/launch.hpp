@@ -20,7 +20,8 @@ struct LaunchOptions {
 };
 
 // The exit status of the whole: 0 if every rank ended well, else the first bad rank's code, or 128 + its
-// signal; 1 where nothing was started, 127 where the program cannot be run.
+// signal; 1 where nothing was started; 127 where the program is not there, 126 where it cannot be run. Ranks
+// that do not end at SIGINT, SIGTERM, SIGHUP or SIGQUIT are killed: 128 + that signal.
 int launch(const LaunchOptions& options);
 
 }  // namespace dp

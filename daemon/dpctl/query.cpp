@@ -170,6 +170,9 @@ Try<StepConnection> connect_step(const std::string& asked, const std::string& ve
     });
     std::string crowded;
     auto found = connect_all(std::move(sockets), crowded);
+    std::sort(found.begin(), found.end(), [](const StepConnection& a, const StepConnection& b) {
+        return strverscmp(a.step.c_str(), b.step.c_str()) < 0;  // 9.0 before 10.0
+    });
     if (found.size() == 1) return std::move(found.front());
     if (!found.empty()) return fail(which_of(found, verb, me.root));
     if (!crowded.empty())
@@ -219,6 +222,13 @@ Asker asker_of(std::string_view uid_map, uid_t user) {
 std::string user_name(uid_t user) {
     const passwd* known = getpwuid(user);
     return known ? known->pw_name : std::to_string(user);
+}
+
+bool is_step_name(std::string_view text) {
+    const auto is_number = [](std::string_view part) { return parse_number<uint32_t>(part).has_value(); };
+    const auto parts = split(text, '.');
+    return !parts.empty() && parts.size() <= 2 && is_number(parts.back()) &&
+           (is_number(parts.front()) || parts.front() == "local");
 }
 
 bool is_step(std::string_view step, std::string_view asked) {

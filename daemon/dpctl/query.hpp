@@ -56,6 +56,9 @@ struct Asker {
 };
 Asker asker_of(std::string_view uid_map, uid_t user);
 
+// What a step can be called: "123", "123.0"; "local.4711" of dpctl launch.
+bool is_step_name(std::string_view text);
+
 // Whether the step is the one that was asked for: "123.0" is 123.0 and 123.
 bool is_step(std::string_view step, std::string_view asked);
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 
 #include "base/text.hpp"
@@ -66,6 +67,12 @@ tl::expected<wire::StepUsage, NoAnswer> look(int socket) {
     return std::move(*answer->mutable_usage());
 }
 
+// No file, and no terminal that would show the control sequences (an editor's, a serial line's).
+bool can_redraw() {
+    const char* terminal = std::getenv("TERM");
+    return isatty(STDOUT_FILENO) == 1 && terminal && *terminal && std::string_view(terminal) != "dumb";
+}
+
 // In the place of the last one.
 std::string redrawn(const std::string& text) {
     winsize size{};
@@ -82,7 +89,7 @@ class Top {
         : options_(options),
           step_(std::move(step)),
           user_(user_name(step_.user)),
-          redraws_(isatty(STDOUT_FILENO) == 1 && !options.csv && !options.json && tables_wanted() != 1) {}
+          redraws_(can_redraw() && !options.csv && !options.json && tables_wanted() != 1) {}
 
     int run() {
         auto before = look(step_.socket.get());

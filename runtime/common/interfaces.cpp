@@ -30,10 +30,14 @@ unsigned prefix_of(const sockaddr* mask) {
     return bits;
 }
 
+bool is_usable(const InterfaceAddress& one) {
+    return one.up && !one.address.empty();
+}
+
 std::string names_of(const std::vector<InterfaceAddress>& all) {
     std::string out;
     for (const auto& one : all)
-        if (!is_link_local(one.address))
+        if (is_usable(one) && !is_link_local(one.address))
             out += (out.empty() ? "" : ", ") + one.interface + " " + one.address + "/" +
                    std::to_string(one.prefix);
     return out.empty() ? "none that is up" : out;
@@ -49,35 +53,50 @@ bool is_link_local(const std::string& address) {
     return address.rfind("169.254.", 0) == 0 || address.rfind("fe80:", 0) == 0;
 }
 
-std::vector<InterfaceAddress> interface_addresses() {
+std::vector<InterfaceAddress> all_interfaces() {
     ifaddrs* raw = nullptr;
     if (getifaddrs(&raw) != 0) return {};
     std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(raw, freeifaddrs);
     std::vector<InterfaceAddress> out;
     for (int family : {AF_INET, AF_INET6})
         for (ifaddrs* i = all.get(); i; i = i->ifa_next)
-            if (i->ifa_addr && i->ifa_addr->sa_family == family && (i->ifa_flags & IFF_UP))
-                out.push_back({i->ifa_name, numeric_address(i->ifa_addr), prefix_of(i->ifa_netmask)});
+            if (i->ifa_addr && i->ifa_addr->sa_family == family)
+                out.push_back({i->ifa_name, numeric_address(i->ifa_addr), prefix_of(i->ifa_netmask),
+                               (i->ifa_flags & IFF_UP) != 0});
+    for (ifaddrs* i = all.get(); i; i = i->ifa_next)
+        if (std::none_of(out.begin(), out.end(),
+                         [&](const auto& one) { return one.interface == i->ifa_name; }))
+            out.push_back({i->ifa_name, "", 0, (i->ifa_flags & IFF_UP) != 0});
+    std::stable_partition(out.begin(), out.end(), is_usable);
     return out;
+}
+
+std::vector<InterfaceAddress> interface_addresses() {
+    auto all = all_interfaces();
+    std::erase_if(all, [](const InterfaceAddress& one) { return !is_usable(one); });
+    return all;
 }
 
 Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vector<InterfaceAddress>& all,
                                        const std::string& host, uint32_t nodes) {
     const auto network = parse_cidr(wanted);
-    const std::string what = "--dp-interface=" + wanted + ": " + host + " has no " +
-                             (network ? "address in that network" : "such interface");
-    bool unreachable = false;
+    std::string why = host + " has no " + (network ? "address in that network" : "such interface");
     for (const auto& one : all) {
         if (network ? !network->contains(one.address) : one.interface != wanted) continue;
-        if (nodes == 1 || (!is_loopback(one.address) && !is_link_local(one.address))) return one;
-        unreachable = true;
+        if (!one.up)
+            why = one.interface + " of " + host + " is down; bring it up there (ip link set " +
+                  one.interface + " up)";
+        else if (one.address.empty())
+            why = one.interface + " of " + host + " has no address";
+        else if (nodes == 1 || (!is_loopback(one.address) && !is_link_local(one.address)))
+            return one;
+        else
+            why = "the other nodes cannot reach " + host + " there, it is loopback or link-local";
     }
-    const std::string remedy =
-        "; give a name or a network that every node of the step has (" + host + " has " + names_of(all) + ")";
-    if (unreachable)
-        return fail("--dp-interface=" + wanted + ": the other nodes cannot reach " + host +
-                    " there, it is loopback or link-local" + remedy);
-    return fail(what + remedy);
+    return fail("--dp-interface=" + wanted + ": " + why +
+                (why.find(';') == std::string::npos ? "; give" : ", or give") +
+                " a name or a network that every node of the step has (" + host + " has " + names_of(all) +
+                ")");
 }
 
 std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own) {

@@ -13,17 +13,20 @@ namespace dp {
 
 struct InterfaceAddress {
     std::string interface;  // "eth0"
-    std::string address;    // numeric
+    std::string address;    // numeric; "" where it has none
     unsigned prefix = 0;    // bits of its network
+    bool up = true;
     bool operator==(const InterfaceAddress&) const = default;
 };
 
 // Addresses of interfaces that are up, IPv4 first.
 std::vector<InterfaceAddress> interface_addresses();
+// And then those that are down, and an entry without an address for each that has none.
+std::vector<InterfaceAddress> all_interfaces();
 
-// The address of `wanted`, an interface's name or a network in CIDR notation. In a step of several
-// nodes, never one that the others cannot reach (loopback, link-local). The failure says what this host
-// has instead. Pure.
+// The address of `wanted`, an interface's name or a network in CIDR notation; in a step of several nodes
+// never one that the others cannot reach (loopback, link-local). The failure says what is wrong
+// with the one that was meant, and what this host has instead. Pure.
 Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vector<InterfaceAddress>& all,
                                        const std::string& host, uint32_t nodes);
 

@@ -167,48 +167,48 @@ std::string shown(uint32_t number) {
 const std::vector<OptionSpec>& option_specs() {
     static const std::vector<OptionSpec> specs = {
         {"dp-world", "SLURM_DP_WORLD", "auto|N",
-         "start the step as one data-parallel world: every task a rank (auto), or insist on N tasks",
+         "start the step as one data-parallel world: every task a rank (auto), or insist on N tasks", false,
          set_world, [](const Settings& s) { return auto_text(s.world); }},
         {"dp-port", "SLURM_DP_PORT", "auto|N", "MASTER_PORT: a free one is found (auto), or insist on N",
-         set_port, [](const Settings& s) { return auto_text(s.port); }},
+         true, set_port, [](const Settings& s) { return auto_text(s.port); }},
         {"dp-interface", "SLURM_DP_INTERFACE", "NAME|CIDR",
-         "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous where names lead there",
+         "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous where names lead there", false,
          set_interface, [](const Settings& s) { return s.interface; }},
         {"dp-store", "SLURM_DP_STORE", "hold|torch",
-         "hold MASTER_PORT free for rank 0 (default), or serve PyTorch's store there", set_store,
+         "hold MASTER_PORT free for rank 0 (default), or serve PyTorch's store there", true, set_store,
          [](const Settings& s) -> std::optional<std::string> {
              if (!s.store) return std::nullopt;
              return *s.store == StoreKind::torch ? "torch" : "hold";
          }},
-        {"dp-timeout", "SLURM_DP_TIMEOUT", "SECONDS", "how long ranks may take to arrive (default 300)",
+        {"dp-timeout", "SLURM_DP_TIMEOUT", "SECONDS", "how long ranks may take to arrive (default 300)", true,
          set_timeout, [](const Settings& s) { return number_text(s.timeout_seconds); }},
         {"dp-on-failure", "SLURM_DP_ON_FAILURE", "abort|report",
-         "when a rank dies: name it and end the step (default), or only name it", set_on_failure,
+         "when a rank dies: name it and end the step (default), or only name it", true, set_on_failure,
          [](const Settings& s) -> std::optional<std::string> {
              if (!s.on_failure) return std::nullopt;
              return *s.on_failure == FailureAction::report ? "report" : "abort";
          }},
-        {"dp-tensor", "SLURM_DP_TENSOR", "N", "tensor-parallel size; the world divides by it",
+        {"dp-tensor", "SLURM_DP_TENSOR", "N", "tensor-parallel size; the world divides by it", true,
          [](Settings& s, std::string_view value) { return set_size(s.tensor, value); },
          [](const Settings& s) { return number_text(s.tensor); }},
-        {"dp-pipeline", "SLURM_DP_PIPELINE", "N", "pipeline-parallel size; the world divides by it",
+        {"dp-pipeline", "SLURM_DP_PIPELINE", "N", "pipeline-parallel size; the world divides by it", true,
          [](Settings& s, std::string_view value) { return set_size(s.pipeline, value); },
          [](const Settings& s) { return number_text(s.pipeline); }},
         {"dp-tiles", "SLURM_DP_TILES", "auto|N",
-         "accelerator tiles a rank: N, or what the step owns on the node divided evenly (auto)", set_tiles,
-         [](const Settings& s) { return auto_text(s.tiles); }},
+         "accelerator tiles a rank: N, or what the step owns on the node divided evenly (auto)", false,
+         set_tiles, [](const Settings& s) { return auto_text(s.tiles); }},
         {"dp-visible", "SLURM_DP_VISIBLE", "node|own",
-         "with --dp-tiles: tasks see the devices of all ranks of the node (default), or their own",
+         "with --dp-tiles: tasks see the devices of all ranks of the node (default), or their own", false,
          set_visible,
          [](const Settings& s) -> std::optional<std::string> {
              if (!s.visible) return std::nullopt;
              return *s.visible == Visible::own ? "own" : "node";
          }},
         {"dp-verbose", "SLURM_DP_VERBOSE", nullptr, "print ranks, nodes, addresses and ports, then launch",
-         [](Settings& s, std::string_view value) { return set_flag(s.verbose, value); },
+         true, [](Settings& s, std::string_view value) { return set_flag(s.verbose, value); },
          [](const Settings& s) { return flag_text(s.verbose); }},
         {"dp-dry-run", "SLURM_DP_DRY_RUN", nullptr, "print ranks, nodes, addresses and ports, run nothing",
-         [](Settings& s, std::string_view value) { return set_flag(s.dry_run, value); },
+         false, [](Settings& s, std::string_view value) { return set_flag(s.dry_run, value); },
          [](const Settings& s) { return flag_text(s.dry_run); }},
     };
     return specs;

@@ -56,7 +56,8 @@ struct OptionSpec {
     const char* variable;  // "SLURM_DP_WORLD"
     const char* argument;  // "auto|N", or nullptr for a flag
     const char* usage;     // fits `srun --help`
-    // Checks a value and stores it; the failure says what to give instead.
+    bool on_one_machine;   // an option of dpctl launch, too
+    // Checks a value and puts it into the settings; the failure says what to give instead.
     Try<void> (*set)(Settings&, std::string_view value);
     // The value as text; nullopt if it is empty.
     std::optional<std::string> (*get)(const Settings&);

@@ -54,6 +54,14 @@ constexpr size_t kStackBytes = 64 << 10;
     _exit(1);
 }
 
+// A copy above every number of DaemonFd.
+DP_ON_ANOTHER_STACK int stage(Launch* launch, int fd) {
+    const int copy = fcntl(fd, F_DUPFD, kFdStaging);
+    if (copy >= 0) return copy;
+    if (errno == EINVAL) errno = EMFILE;  // the limit of open files is not even kFdStaging
+    give_up(launch, Launch::Step::descriptors);
+}
+
 DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     auto* launch = static_cast<Launch*>(argument);
     Handover* handovers = launch->handovers;
@@ -72,25 +80,25 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int staged_null = fcntl(null, F_DUPFD, kFdStaging);
-    int staged_stderr = fcntl(stderr_fd, F_DUPFD, kFdStaging);
-    int staged_binary = fcntl(binary, F_DUPFD, kFdStaging);
-    for (size_t i = 0; i < count; ++i) handovers[i].from = fcntl(handovers[i].from, F_DUPFD, kFdStaging);
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0) give_up(launch, Launch::Step::descriptors);
+    const int staged_null = stage(launch, null);
+    const int staged_stderr = fcntl(stderr_fd, F_GETFD) < 0 ? staged_null : stage(launch, stderr_fd);
+    const int staged_binary = stage(launch, binary);
+    for (size_t i = 0; i < count; ++i) handovers[i].from = stage(launch, handovers[i].from);
     dup2(staged_null, 0);
-    dup2(staged_stderr >= 0 ? staged_stderr : staged_null, 1);
-    dup2(staged_stderr >= 0 ? staged_stderr : staged_null, 2);
+    dup2(staged_stderr, 1);
+    dup2(staged_stderr, 2);
     int last = 2;
     for (size_t i = 0; i < count; ++i) {
         // Closes gaps (a relay has no broker sockets), so that no stray descriptor takes their place.
         for (int fd = last + 1; fd < handovers[i].to; ++fd) close(fd);
-        if (handovers[i].from < 0 || dup2(handovers[i].from, handovers[i].to) < 0)
-            give_up(launch, Launch::Step::descriptors);
+        if (dup2(handovers[i].from, handovers[i].to) < 0) give_up(launch, Launch::Step::descriptors);
         last = handovers[i].to;
     }
     // The binary stays open just after the others, close-on-exec, for the exec itself.
     int exec_fd = last + 1;
-    if (staged_binary < 0 || dup2(staged_binary, exec_fd) < 0) give_up(launch, Launch::Step::descriptors);
+    if (dup2(staged_binary, exec_fd) < 0) give_up(launch, Launch::Step::descriptors);
     fcntl(exec_fd, F_SETFD, FD_CLOEXEC);
     syscall(SYS_close_range, static_cast<unsigned>(exec_fd + 1), ~0U, 0U);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A wait status (waitpid(2)) as text: "was killed by signal 9 (SIGKILL)", "exited with code 3".
+// The words for a signal and for a wait status, as in waitpid(2): "was killed by signal 9 (SIGKILL)", "exited
+// with code 3".
 #pragma once
 
 #include <sys/wait.h>
@@ -10,13 +11,13 @@
 
 namespace dp {
 
+inline std::string signal_name(int signal) {
+    const char* name = sigabbrev_np(signal);
+    return "signal " + std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
 inline std::string describe_status(int status) {
-    if (WIFSIGNALED(status)) {
-        const int sig = WTERMSIG(status);
-        const char* name = sigabbrev_np(sig);
-        return "was killed by signal " + std::to_string(sig) +
-               (name ? " (SIG" + std::string(name) + ")" : "");
-    }
+    if (WIFSIGNALED(status)) return "was killed by " + signal_name(WTERMSIG(status));
     return "exited with code " + std::to_string(WEXITSTATUS(status));
 }
 

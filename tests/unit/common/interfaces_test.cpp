@@ -46,6 +46,28 @@ TEST(Interfaces, AWrongChoiceNamesTheHostAndWhatItHas) {
               std::string::npos);
 }
 
+TEST(Interfaces, WhatIsDownOrHasNoAddressIsSaidToBeSo) {
+    std::vector<InterfaceAddress> host = kHost;
+    host.push_back({"ib1", "10.3.0.7", 16, false});
+    host.push_back({"ib2", "", 0, true});
+    host.push_back({"ib3", "", 0, false});
+    const std::pair<const char*, const char*> cases[] = {
+        {"ib1",
+         "--dp-interface=ib1: ib1 of gpu07 is down; bring it up there (ip link set ib1 up), or give a name"},
+        {"10.3.0.0/16", "ib1 of gpu07 is down; bring it up"},
+        {"ib2", "ib2 of gpu07 has no address; give a name"},
+        {"ib3", "ib3 of gpu07 is down; bring it up"},
+        {"ib4", "gpu07 has no such interface; give a name"},
+        {"10.4.0.0/16", "gpu07 has no address in that network; give a name"},
+    };
+    for (const auto& [wanted, text] : cases) {
+        const auto chosen = choose_interface(wanted, host, "gpu07", 2);
+        ASSERT_FALSE(chosen) << wanted;
+        EXPECT_NE(chosen.error().message.find(text), std::string::npos) << chosen.error().message;
+        EXPECT_EQ(chosen.error().message.find("10.3.0.7"), std::string::npos) << "of no use to the user";
+    }
+}
+
 TEST(Interfaces, OfThisHostIncludeLoopback) {
     bool loopback = false;
     for (const auto& one : interface_addresses())

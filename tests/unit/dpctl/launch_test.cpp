@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -18,8 +20,8 @@ struct Outcome {
 };
 
 // Both streams of `dpctl WORDS`.
-Outcome dpctl(const std::string& words) {
-    FILE* pipe = popen((std::string(DP_TEST_DPCTL) + " " + words + " 2>&1").c_str(), "r");
+Outcome dpctl(const std::string& words, const std::string& before = "") {
+    FILE* pipe = popen((before + DP_TEST_DPCTL + " " + words + " 2>&1").c_str(), "r");
     if (!pipe) return {-1, ""};
     std::string output;
     std::array<char, 4096> chunk;
@@ -93,6 +95,21 @@ TEST(Launch, BadInputIsOneLineAndStartsNothing) {
     }
 }
 
+TEST(Launch, TooFewDescriptorsAreSaidToBeTooFew) {
+    for (int limit = 12; limit <= 24; ++limit) {
+        const Outcome out = dpctl("launch -n 1 -- echo started", "ulimit -n " + std::to_string(limit) + "; ");
+        EXPECT_TRUE(has(out, "Too many open files; raise the limit of open files") || has(out, "started\n"))
+            << limit << ": " << out.output;
+        EXPECT_FALSE(has(out, "Bad file descriptor")) << limit << ": " << out.output;
+    }
+}
+
+TEST(Launch, WhatIsNoProgramIsSaidToBeNoneAsAShellSaysIt) {
+    const Outcome out = dpctl("launch -n 2 -- /tmp");
+    EXPECT_EQ(out.code, 126);
+    EXPECT_TRUE(has(out, "cannot run /tmp: Permission denied"));
+}
+
 TEST(Launch, AMissingProgramIsNamedOnce) {
     const Outcome out = dpctl("launch -n 2 -- /no/such/program");
     EXPECT_EQ(out.code, 127);
@@ -111,6 +128,86 @@ TEST(Launch, LeavesNoProcessOfItsRanks) {
     // The background children hold the pipe open: popen only returns when they are gone.
     const Outcome out = dpctl("launch -n 2 -- sh -c 'sleep 300 & exit 0'");
     EXPECT_EQ(out.code, 0);
+}
+
+// Two ranks, to whose dpctl signals are sent once they are there.
+Outcome signalled(const std::string& program, int signal, int times) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execl(DP_TEST_DPCTL, "dpctl", "launch", "-n", "2", "--", "sh", "-c", program.c_str(), nullptr);
+        _exit(99);
+    }
+    close(ends[1]);
+    std::string output;
+    char c = 0;
+    while (output.size() < std::string("here\nhere\n").size() && read(ends[0], &c, 1) == 1) output += c;
+    for (int i = 0; i < times; ++i) {
+        kill(pid, signal);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // else the kernel makes one of two
+    }
+    while (read(ends[0], &c, 1) == 1) output += c;
+    close(ends[0]);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), output};
+}
+
+constexpr const char* kDeaf = "trap '' INT TERM HUP; echo here; for i in $(seq 300); do sleep 0.1; done";
+// Says so once it is stopped.
+constexpr const char* kStopped = "sh -c 'kill -STOP $PPID; echo here'; true";
+
+TEST(Launch, TheSecondSignalKillsRanksThatDoNotEndAtTheFirst) {
+    for (int signal : {SIGTERM, SIGINT, SIGHUP})
+        for (const char* program : {kDeaf, kStopped}) {
+            const Outcome out = signalled(program, signal, 2);
+            EXPECT_EQ(out.code, 128 + signal) << program << out.output;
+            EXPECT_TRUE(has(out, "dpctl: ranks 0-1 did not end at signal ")) << out.output;
+            EXPECT_TRUE(has(out, "and were killed at the second\n")) << out.output;
+        }
+}
+
+TEST(Launch, RanksThatDoNotEndAtASignalAreKilledSomeSecondsLater) {
+    const Outcome out = signalled(kDeaf, SIGTERM, 1);
+    EXPECT_EQ(out.code, 128 + SIGTERM) << out.output;
+    EXPECT_TRUE(has(out, "dpctl: ranks 0-1 did not end within 10 s of signal 15 (SIGTERM) and were killed\n"))
+        << out.output;
+}
+
+TEST(Launch, RanksThatEndWellAtASignalAreNotKilled) {
+    const Outcome out = signalled(
+        "trap 'sleep 1; echo saved; exit 0' TERM; echo here; while :; do sleep 0.1; done", SIGTERM, 1);
+    EXPECT_EQ(out.code, 0);
+    EXPECT_TRUE(has(out, "saved\nsaved\n")) << out.output;
+}
+
+TEST(Dpctl, AWrongWordIsNamedWithWhatThereIs) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"", "A subcommand is required; see dpctl --help"},
+        {"frob",
+         "dpctl: frob: no such command; there are launch, status, waterfall, tiles, top; see dpctl --help"},
+        {"--frob", "dpctl: --frob: no such command"},
+        {"status 1.2.3",
+         "dpctl: step: 1.2.3 is no step; give JOB or JOB.STEP, as 12 or 12.0; see dpctl status --help"},
+        {"status -5", "-5 is no step"},
+        {"status 5.", "5. is no step"},
+        {"status .5", ".5 is no step"},
+        {"waterfall 12_3", "12_3 is no step"},
+        {"top -5", "dpctl: step: -5 is no step; give JOB or JOB.STEP, as 12 or 12.0; see dpctl top --help"},
+        {"top 5 6", "6; see dpctl top --help"},
+    };
+    for (const auto& [words, text] : cases) {
+        const Outcome out = dpctl(words);
+        EXPECT_EQ(out.code, 2) << words;
+        EXPECT_TRUE(has(out, text)) << words << ": " << out.output;
+    }
+    for (const char* words : {"status 12", "status 12.0", "status local.4711", "top 12.0 --once"})
+        EXPECT_EQ(dpctl(words).code, 1) << words;  // no such step here
 }
 
 TEST(Launch, SigtermEndsAllRanksWithoutACulprit) {
