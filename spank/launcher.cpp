@@ -154,8 +154,6 @@ void launcher_post_options() {
     if (auto why = contradiction(s.command_line)) refuse(*why);
     if (s.command_line.visible && !s.settings.tiles)
         refuse("--dp-visible says which of a node's devices a task sees under --dp-tiles; give that, too");
-    if (!s.settings.world) s.settings.world = 0;
-    if (!s.settings.timeout_seconds) s.settings.timeout_seconds = kDefaultTimeoutSeconds;
     if (s.secret.empty()) {
         auto secret = make_secret();
         if (!secret) refuse(secret.error().message);
@@ -164,9 +162,7 @@ void launcher_post_options() {
     // Set here because from local_user_init the environment reaches only one component of a
     // heterogeneous step.
     set_environment(kSecretVariable, s.secret);
-    std::string text;
-    for (const auto& [name, value] : settings_to_environment(s.settings))
-        text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
+    std::string text = write_settings(with_defaults(s.settings));
     if (s.command_line.any()) text.append(" ").append(kOwnOptions);
     // srun will set these itself, later. With several components, srun's words cannot be told
     // from the programs'.

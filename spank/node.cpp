@@ -20,7 +20,6 @@
 #include "binding.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
-#include "common/fields.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "environment.hpp"
@@ -46,19 +45,6 @@ std::string host_name(const StepFacts& facts, const GetVariable& get) {
     char name[256] = {};
     gethostname(name, sizeof name - 1);
     return name;
-}
-
-// Reads the settings that the launcher put into kStepVariable: words NAME=VALUE.
-Settings read_settings(const std::string& text) {
-    Fields fields;
-    for (std::string_view word : split(text, ' '))
-        if (size_t equals = word.find('='); equals != std::string_view::npos)
-            fields.emplace(word.substr(0, equals), word.substr(equals + 1));
-    auto settings = settings_from_environment([&](const char* name) -> std::optional<std::string> {
-        auto found = fields.find(name);
-        return found == fields.end() ? std::nullopt : std::optional<std::string>(found->second);
-    });
-    return settings.value_or(Settings{});
 }
 
 Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
@@ -123,8 +109,8 @@ Try<void> prepare(State& s) {
     if (f.has_rank_zero()) {
         ports.candidates = candidate_ports(f.port_seed);
         ports.ephemeral = read_ephemeral_range();
-        ports.master = s.settings.port.value_or(0);
-        ports.serve_master = s.settings.store == StoreKind::torch;
+        ports.master = *s.settings.port;
+        ports.serve_master = s.settings.serves_torch();
     }
     auto node = prepare_node(s.site.daemon, f.name(), f.user, ports);
     if (!node && f.heterogeneous && f.has_rank_zero()) {
@@ -159,10 +145,11 @@ void take_up_step(spank_t spank, State& s) {
     const std::string step = get(kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
     if (s.refused) return s.shelf.abandon();
-    s.settings = read_settings(step);
+    auto settings = read_settings(step);
+    if (settings) s.settings = with_defaults(*settings);
     s.own_options = step.find(kOwnOptions) != std::string::npos;
     s.own_binding = step.find(kOwnBinding) != std::string::npos;
-    auto facts = gather(spank, get);
+    auto facts = settings.and_then([&](const Settings&) { return gather(spank, get); });
     if (!facts) {
         s.failure = facts.error().message;
         return s.shelf.abandon();
@@ -217,7 +204,7 @@ void end_step(const StepFacts& f) {
 // need not wait for this one until --dp-timeout.
 void end_step_without_daemon(const State& s) {
     const StepFacts& f = s.facts;
-    if (f.nodes == 1 || f.heterogeneous || s.settings.on_failure == FailureAction::report) return;
+    if (f.nodes == 1 || f.heterogeneous || s.settings.reports_failures()) return;
     slurm_error("slurm-dp: node %s: its tasks ended before their rendezvous; ending the step",
                 f.host.c_str());
     end_step(f);

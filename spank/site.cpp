@@ -8,10 +8,17 @@
 namespace dp::plugin {
 namespace {
 
-// The options for which a site may set a default: those that do not depend on the size of a step.
-bool is_default(std::string_view name) {
-    return name == "interface" || name == "on-failure" || name == "store" || name == "timeout" ||
-           name == "visible";
+const OptionSpec* default_of_site(std::string_view name) {
+    for (const OptionSpec& spec : option_specs())
+        if (spec.places.plugstack && name == spec.name + 3) return &spec;
+    return nullptr;
+}
+
+std::string names_of_settings() {
+    std::string names = "daemon=PATH, dead-after=SECONDS, host-suffix=TEXT, tiles-conf=PATH";
+    for (const OptionSpec& spec : option_specs())
+        if (spec.places.plugstack) names += std::string(", ") + (spec.name + 3) + "=" + spec.argument;
+    return names;
 }
 
 bool is_host_suffix(std::string_view text) {
@@ -55,16 +62,12 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
                         std::to_string(kMaxTimeoutSeconds));
             else
                 site.dead_after_seconds = *seconds;
-        } else if (is_default(name)) {
-            if (auto set = set_option(site.defaults, "dp-" + std::string(name), value); !set)
+        } else if (const OptionSpec* spec = default_of_site(name)) {
+            if (auto set = set_option(site.defaults, spec->name, value); !set)
                 mistake(std::string(name) + ": " + set.error().message);
         } else {
-            mistake(
-                "\"" + printable(word, 80) +
-                "\" is no setting of slurm-dp; there are daemon=PATH, dead-after=SECONDS, host-suffix=TEXT, "
-                "interface=NAME|CIDR, on-failure=abort|report, store=hold|torch, tiles-conf=PATH, "
-                "timeout=SECONDS "
-                "and visible=node|own");
+            mistake("\"" + printable(word, 80) + "\" is no setting of slurm-dp; there are " +
+                    names_of_settings());
         }
     }
     return site;

@@ -52,11 +52,8 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     c.tiles = std::move(tiles);
     c.tiles_conf = s.site.tiles_conf;
     if (!f.heterogeneous) c.node_list = f.node_list;
-    c.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
+    c.settings = s.settings;
     c.dead_after_seconds = s.site.dead_after_seconds;
-    c.want_table = s.settings.verbose.value_or(false) || s.settings.dry_run.value_or(false);
-    c.report_failures = s.settings.on_failure == FailureAction::report;
-    c.torch_store = s.settings.store == StoreKind::torch;
     c.secret = f.secret;
     if (c.broker) {
         auto address = address_of_node(s);
@@ -179,10 +176,8 @@ TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
     facts.node_rank = s.facts.node_rank;
     facts.nodes = s.facts.nodes;
     facts.generation = s.facts.restart;
-    facts.timeout_seconds = s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
-    facts.sizes = ModelParallel::of_world(s.facts.world_size, s.settings.tensor.value_or(1),
-                                          s.settings.pipeline.value_or(1));
-    facts.torch_store = s.settings.store == StoreKind::torch;
+    facts.settings = s.settings;
+    facts.sizes = s.settings.sizes(s.facts.world_size);
     if (s.interface) facts.interface = s.interface->interface;
     facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
     facts.socket = s.node.socket_name;
@@ -254,10 +249,8 @@ void task_init(spank_t spank) {
     // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
     s.node.control_launcher.reset();
     if (s.failure) refuse(*s.failure);
-    // The daemon waits so long for the broker, and the broker, which may start as late, for the other nodes.
-    const std::chrono::seconds timeout(s.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds));
-    auto plan = wait_for_plan(s.node.board.get(), s.node.ready_read.get(),
-                              (s.facts.nodes > 1 ? 2 : 1) * timeout + kDaemonSpeaksFirst);
+    auto plan =
+        wait_for_plan(s.node.board.get(), s.node.ready_read.get(), s.settings.timeout() + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
 
     TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
@@ -280,7 +273,7 @@ void task_init(spank_t spank) {
         if (rank == 0)
             warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
     }
-    const bool dry_run = s.settings.dry_run.value_or(false);
+    const bool dry_run = *s.settings.dry_run;
     for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
     if (rank == 0) {
         if (s.settings.tensor || s.settings.pipeline)

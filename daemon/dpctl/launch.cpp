@@ -56,11 +56,13 @@ using Clock = std::chrono::steady_clock;
 // One world of local processes.
 class World {
  public:
-    explicit World(const LaunchOptions& options) : options_(options), pids_(options.ranks, 0) {}
+    explicit World(const LaunchOptions& options)
+        : options_(options), settings_(with_defaults(options.settings)), pids_(options.ranks, 0) {}
     int run();
 
  private:
     const LaunchOptions& options_;
+    const Settings settings_;
     NodeSetup node_;
     std::vector<pid_t> pids_;
     pid_t daemon_ = 0;
@@ -68,13 +70,6 @@ class World {
     int result_ = 0;
     int ended_by_ = 0;  // the first signal that is to end the ranks
 
-    uint32_t timeout_seconds() const {
-        return options_.settings.timeout_seconds.value_or(kDefaultTimeoutSeconds);
-    }
-    ModelParallel sizes() const {
-        return ModelParallel::of_world(options_.ranks, options_.settings.tensor.value_or(1),
-                                       options_.settings.pipeline.value_or(1));
-    }
     Try<NodePlan> start_daemon();
     bool start_rank(uint32_t rank, const NodePlan& plan);
     [[noreturn]] void become_rank(uint32_t rank, const NodePlan& plan);
@@ -92,8 +87,8 @@ Try<NodePlan> World::start_daemon() {
     PortWishes ports;
     ports.candidates = candidate_ports({job, 0, 0, ""});
     ports.ephemeral = read_ephemeral_range();
-    ports.master = options_.settings.port.value_or(0);
-    ports.serve_master = options_.settings.store == StoreKind::torch;
+    ports.master = *settings_.port;
+    ports.serve_master = settings_.serves_torch();
     auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), getuid(), ports);
     if (!node) return tl::make_unexpected(node.error());
     node_ = std::move(*node);
@@ -109,10 +104,7 @@ Try<NodePlan> World::start_daemon() {
     c.host = host;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
     c.tiles_conf = kTilesConf;
-    c.timeout_seconds = timeout_seconds();
-    c.want_table = options_.settings.verbose.value_or(false);
-    c.report_failures = options_.settings.on_failure == FailureAction::report;
-    c.torch_store = options_.settings.store == StoreKind::torch;
+    c.settings = settings_;
     c.secret = *secret;
     c.broker_host = host;
     // One machine: nothing of this world needs to leave it.
@@ -122,7 +114,7 @@ Try<NodePlan> World::start_daemon() {
     if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
         return tl::make_unexpected(spawned.error());
     drop_daemon_ends(node_);
-    return wait_for_plan(node_.board.get(), node_.ready_read.get(), std::chrono::seconds(timeout_seconds()));
+    return wait_for_plan(node_.board.get(), node_.ready_read.get(), settings_.timeout());
 }
 
 void World::become_rank(uint32_t rank, const NodePlan& plan) {
@@ -138,9 +130,8 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;
-    facts.timeout_seconds = timeout_seconds();
-    facts.sizes = sizes();
-    facts.torch_store = options_.settings.store == StoreKind::torch;
+    facts.settings = settings_;
+    facts.sizes = settings_.sizes(options_.ranks);
     facts.run = "local." + std::to_string(getppid());
     facts.socket = node_.socket_name;
     const TaskEnvironment environment = task_environment(facts, plan, get_environment);
@@ -275,9 +266,10 @@ int World::run() {
     sigprocmask(SIG_BLOCK, &handled, nullptr);
     Fd signals(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals) return complain(std::string("cannot watch signals: ") + std::strerror(errno));
-    if (options_.settings.verbose.value_or(false)) std::fputs(plan->table.c_str(), stderr);
-    if (options_.settings.tensor || options_.settings.pipeline)
-        std::fprintf(stderr, "%s\n", model_parallel_line(options_.ranks, sizes()).c_str());
+    if (*settings_.verbose) std::fputs(plan->table.c_str(), stderr);
+    if (settings_.tensor || settings_.pipeline)
+        std::fprintf(stderr, "%s\n",
+                     model_parallel_line(options_.ranks, settings_.sizes(options_.ranks)).c_str());
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
         if (start_rank(rank, *plan)) continue;
         complain(std::string("cannot fork rank ") + std::to_string(rank) + ": " + std::strerror(errno));

@@ -57,7 +57,7 @@ void add_step(CLI::App& words, std::string& step, const char* what) {
 // The options of srun that make sense on one machine, without their "dp-".
 void add_settings(CLI::App& words, Settings& settings) {
     for (const auto& spec : option_specs()) {
-        if (!spec.on_one_machine) continue;
+        if (!spec.places.dpctl) continue;
         const std::string name = std::string("--") + (spec.name + 3);
         auto take = [&settings, &spec](const std::string& value) {
             auto set = spec.set(settings, value);

@@ -64,21 +64,21 @@ NodeConfig node_config(const DaemonConfig& c) {
     NodeConfig n;
     n.node_rank = c.node_rank;
     n.host = c.host;
-    if (c.want_table) n.tiles_for_table = c.tiles;
+    if (c.settings.wants_table()) n.tiles_for_table = c.tiles;
     n.ranks = c.ranks;
     n.world_size = c.world_size;
     n.broker_host = c.broker_host;
     for (size_t i = 0; i < c.broker_addresses.size() && i < kAddressesShown; ++i)
         n.broker_addresses += (i ? ", " : "") + c.broker_addresses[i];
     if (c.broker_addresses.size() > kAddressesShown) n.broker_addresses += ", ...";
-    n.report_failures = c.report_failures;
-    if (c.torch_store)
+    n.report_failures = c.settings.reports_failures();
+    if (c.settings.serves_torch())
         for (auto& one : interface_addresses()) n.addresses.push_back(std::move(one.address));
     n.with_broker = c.broker;
     n.own_stderr = is_file(STDERR_FILENO);
     n.dead_after = dead_after(c);
     n.launcher = c.job_id == 0 ? "dpctl" : "slurmstepd";
-    n.timeout = std::chrono::seconds(c.timeout_seconds);
+    n.timeout = c.settings.timeout();
     return n;
 }
 
@@ -91,9 +91,9 @@ BrokerConfig broker_config(const DaemonConfig& c) {
     b.master_addr = c.master_addr;
     b.master_port = c.master_port;
     b.coordinator_port = c.coordinator_port;
-    b.report_failures = c.report_failures;
-    b.timeout = std::chrono::seconds(c.timeout_seconds);
-    b.want_table = c.want_table;
+    b.report_failures = c.settings.reports_failures();
+    b.timeout = c.settings.timeout();
+    b.want_table = c.settings.wants_table();
     b.dead_after = dead_after(c);
     b.owner = getuid();
     return b;
@@ -139,7 +139,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
       look_timer_(base_.get(), [this] { look_at_ranks(); }) {
     watch_signals();
     watch_control();
-    if (config_.want_table) wait_for_tiles();
+    if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
     if (config_.broker)
         start_broker(secret);
@@ -163,11 +163,17 @@ void Daemon::start_broker(const std::string& secret) {
             [this](uint64_t connection, const SocketEnds& ends) {
                 perform(broker_->on_connection(connection, ends, now()));
             },
+            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
+    if (config_.settings.serves_torch())
+        torch_server_.emplace(
+            base_.get(), kFdMaster, config_.world_size, strangers_,
+            [this](uint64_t connection, const SocketEnds& ends) {
+                perform(broker_->on_connection(connection, ends, now()));
+            },
             [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
     perform(node_.on_joined(config_.master_addr, now()));
 }
-
-void Daemon::start_relay(const std::string& secret) {
+else {
     broker_link_.emplace(
         base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
         BrokerLink::Events{
@@ -181,6 +187,7 @@ void Daemon::start_relay(const std::string& secret) {
             [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
             [this](uint32_t protocol) { node_.on_other_version(protocol); },
         });
+}
 }
 
 Daemon::~Daemon() = default;

@@ -12,11 +12,12 @@
 
 #include "base/result.hpp"
 #include "common/node_setup.hpp"
+#include "common/options.hpp"
 
 namespace dp {
 
-// Bump it when plugin and daemon would misunderstand each other; other versions are refused.
-inline constexpr uint32_t kDaemonConfigVersion = 5;
+// Bumped when plugin and daemon would misunderstand each other; they refuse to work with another number.
+inline constexpr uint32_t kDaemonConfigVersion = 6;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -26,7 +27,7 @@ enum DaemonFd : int {
     kFdBoard = 6,
     kFdReady = 7,
     kFdBroker = 8,        // broker only
-    kFdMaster = 9,        // broker only: the held MASTER_PORT, or with torch_store the listening one
+    kFdMaster = 9,        // broker only: the held MASTER_PORT, or with --dp-store=torch the listening one
     kFdCoordinator = 10,  // broker only: the held port of a program's own coordinator
 };
 
@@ -42,13 +43,10 @@ struct DaemonConfig {
     std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
     // The tiles of each of these ranks, by local rank: "12-15", "" if unknown. Empty: all unknown.
     std::vector<std::string> tiles;
-    std::string tiles_conf;  // the site's file of the nodes' accelerators; "" where it has none
-    std::string node_list;   // compressed, in node-rank order; "" where the launcher could not tell
-    uint32_t timeout_seconds = 0;
+    std::string tiles_conf;           // the site's file of the nodes' accelerators; "" where it has none
+    std::string node_list;            // compressed, in node-rank order; "" where the launcher could not tell
+    Settings settings;                // the step's, complete
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
-    bool want_table = false;          // --dp-verbose or --dp-dry-run: the plan of rank 0's node has a table
-    bool report_failures = false;     // --dp-on-failure=report: a dead rank is named, and the others go on
-    bool torch_store = false;         // --dp-store=torch: the broker serves PyTorch's store on kFdMaster
     std::string secret;               // 64 hexadecimal digits
     std::string broker_host;          // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try

@@ -1,161 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/options.hpp"
 
-#include "base/text.hpp"
+#include <algorithm>
+#include <array>
+#include <map>
+#include <type_traits>
+
 #include "common/cidr.hpp"
 
 namespace dp {
 namespace {
 
-// What is wrong with a value; set_option adds option and value.
-tl::unexpected<Failure> wrong(std::string what_and_remedy) {
-    return fail(std::move(what_and_remedy));
+template <auto Field>
+using Value = typename std::remove_cvref_t<decltype(std::declval<Settings&>().*Field)>::value_type;
+
+// 0 is spelled auto where the option has that word.
+bool is_auto(const OptionSpec& spec, std::string_view value) {
+    return value == "auto" && std::string_view(spec.argument).starts_with("auto|");
 }
 
-Try<bool> read_flag(std::string_view value) {
-    if (value.empty() || value == "1" || value == "yes" || value == "on" || value == "true") return true;
-    if (value == "0" || value == "no" || value == "off" || value == "false") return false;
-    return wrong("takes no value; give the option alone (in a variable: 1 or 0)");
-}
-
-std::optional<std::string> flag_text(const std::optional<bool>& flag) {
-    if (!flag) return std::nullopt;
-    return *flag ? "1" : "0";
-}
-
-template <typename Number>
-std::optional<std::string> number_text(const std::optional<Number>& number) {
-    if (!number) return std::nullopt;
-    return std::to_string(*number);
-}
-
-// As number_text, where 0 is spelled auto.
-template <typename Number>
-std::optional<std::string> auto_text(const std::optional<Number>& number) {
-    if (number && *number == 0) return "auto";
-    return number_text(number);
-}
-
-Try<uint32_t> read_number(std::string_view value, uint32_t first, uint32_t last, const char* what) {
-    auto number = parse_number<uint32_t>(value);
-    if (number && *number >= first && *number <= last) return *number;
-    return wrong(std::string("not ") + what + "; give a whole number from " + std::to_string(first) + " to " +
-                 std::to_string(last));
-}
-
-Try<void> set_world(Settings& s, std::string_view value) {
-    if (value == "auto") {
-        s.world = 0;
-        return {};
-    }
-    auto ranks = parse_number<uint32_t>(value);
-    if (!ranks || *ranks == 0 || *ranks > kMaxWorldSize)
-        return wrong(
-            "not a number of ranks; give auto (every task of the step is a rank) or a number from 1 to " +
-            std::to_string(kMaxWorldSize));
-    s.world = *ranks;
-    return {};
-}
-
-Try<void> set_port(Settings& s, std::string_view value) {
-    if (value == "auto") {
-        s.port = 0;
-        return {};
-    }
-    auto port = parse_number<uint16_t>(value);
-    if (!port || *port < kLowestPort)
-        return wrong("not a port; give auto (a free one is found) or a number from " +
-                     std::to_string(kLowestPort) + " to 65535");
-    s.port = *port;
-    return {};
-}
-
-Try<void> set_interface(Settings& s, std::string_view value) {
+Try<void> read_network(const OptionSpec& spec, Settings& s, std::string_view value) {
     constexpr size_t kLongestName = 15;  // IFNAMSIZ, without its terminator
-    constexpr const char* kRemedy =
-        "; give the name of a network interface that every node of the step has (ib0), or a network "
-        "(10.1.0.0/16)";
+    constexpr std::string_view kOfNames =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-";
     if (value.find('/') != std::string_view::npos) {
-        if (!parse_cidr(value)) return wrong(std::string("not a network in CIDR notation") + kRemedy);
+        if (!parse_cidr(value)) return fail("not a network in CIDR notation" + spec.complaint);
     } else if (value.empty() || value.size() > kLongestName ||
-               value.find_first_not_of(
-                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-") !=
-                   std::string_view::npos) {
-        return wrong(std::string("not an interface's name") + kRemedy);
+               value.find_first_not_of(kOfNames) != std::string_view::npos) {
+        return fail("not an interface's name" + spec.complaint);
     }
     s.interface = value;
     return {};
 }
 
-Try<void> set_store(Settings& s, std::string_view value) {
-    if (value == "hold")
-        s.store = StoreKind::hold;
-    else if (value == "torch")
-        s.store = StoreKind::torch;
-    else
-        return wrong(
-            "no such store; give hold (MASTER_PORT is held free for rank 0) or torch (slurm-dp serves "
-            "PyTorch's store there)");
-    return {};
-}
-
-Try<void> set_timeout(Settings& s, std::string_view value) {
-    auto seconds = read_number(value, 1, kMaxTimeoutSeconds, "a number of seconds");
-    if (!seconds) return tl::make_unexpected(seconds.error());
-    s.timeout_seconds = *seconds;
-    return {};
-}
-
-Try<void> set_on_failure(Settings& s, std::string_view value) {
-    if (value == "abort")
-        s.on_failure = FailureAction::abort;
-    else if (value == "report")
-        s.on_failure = FailureAction::report;
-    else
-        return wrong(
-            "no such action; give abort (the first dead rank ends the step) or report (it is only named)");
-    return {};
-}
-
-Try<void> set_size(std::optional<uint32_t>& field, std::string_view value) {
-    auto size = read_number(value, 1, kMaxWorldSize, "a number of ranks");
-    if (!size) return tl::make_unexpected(size.error());
-    field = *size;
-    return {};
-}
-
-Try<void> set_tiles(Settings& s, std::string_view value) {
-    if (value == "auto") {
-        s.tiles = 0;
-        return {};
+template <auto Field>
+Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value) {
+    using Type = Value<Field>;
+    auto& field = s.*Field;
+    if constexpr (std::is_same_v<Type, std::string>) {
+        return read_network(spec, s, value);
+    } else if constexpr (std::is_same_v<Type, bool>) {
+        constexpr std::array<std::string_view, 5> kOn = {"", "1", "yes", "on", "true"};
+        constexpr std::array<std::string_view, 4> kOff = {"0", "no", "off", "false"};
+        const bool on = std::find(kOn.begin(), kOn.end(), value) != kOn.end();
+        if (!on && std::find(kOff.begin(), kOff.end(), value) == kOff.end()) return fail(spec.complaint);
+        field = on;
+    } else if constexpr (std::is_enum_v<Type>) {
+        // The words of the argument, in the order of the enumerators.
+        const auto words = split(spec.argument, '|');
+        const auto found = std::find(words.begin(), words.end(), value);
+        if (found == words.end()) return fail(spec.complaint);
+        field = static_cast<Type>(found - words.begin());
+    } else {
+        const auto number = is_auto(spec, value) ? Type{0} : parse_number<Type>(value).value_or(0);
+        if (!is_auto(spec, value) && (number < spec.least || number > spec.most)) return fail(spec.complaint);
+        field = number;
     }
-    const auto tiles = parse_number<uint32_t>(value);
-    if (!tiles || *tiles == 0 || *tiles > kMaxTilesPerRank)
-        return wrong(
-            "not a number of tiles; give auto (what the step owns on the node, divided evenly) or a number "
-            "from 1 to " +
-            std::to_string(kMaxTilesPerRank));
-    s.tiles = *tiles;
     return {};
 }
 
-Try<void> set_visible(Settings& s, std::string_view value) {
-    if (value == "node")
-        s.visible = Visible::node;
-    else if (value == "own")
-        s.visible = Visible::own;
-    else
-        return wrong(
-            "no such view; give node (a task sees the devices of all the step's ranks on its node) or own "
-            "(its own alone)");
-    return {};
+template <auto Field>
+std::optional<std::string> write_field(const OptionSpec& spec, const Settings& s) {
+    const auto& field = s.*Field;
+    if (!field) return std::nullopt;
+    if constexpr (std::is_same_v<Value<Field>, std::string>) {
+        return *field;
+    } else if constexpr (std::is_enum_v<Value<Field>>) {
+        return std::string(split(spec.argument, '|')[static_cast<size_t>(*field)]);
+    } else {
+        if (spec.argument && *field == 0) return "auto";
+        return std::to_string(*field);
+    }
 }
 
-Try<void> set_flag(std::optional<bool>& field, std::string_view value) {
-    auto on = read_flag(value);
-    if (!on) return tl::make_unexpected(on.error());
-    field = *on;
-    return {};
+template <auto Field>
+OptionSpec option(const char* name, const char* variable, const char* argument, const char* usage,
+                  const char* preset, OptionPlaces places, std::string complaint, uint32_t least = 0,
+                  uint32_t most = 0) {
+    if (most > 0) complaint += " from " + std::to_string(least) + " to " + std::to_string(most);
+    return {name,
+            variable,
+            argument,
+            usage,
+            preset,
+            places,
+            std::move(complaint),
+            least,
+            most,
+            read_field<Field>,
+            write_field<Field>,
+            [](Settings& out, const Settings& strong) {
+                if (strong.*Field) out.*Field = strong.*Field;
+            }};
 }
 
 std::string shown(uint32_t number) {
@@ -166,50 +102,60 @@ std::string shown(uint32_t number) {
 
 const std::vector<OptionSpec>& option_specs() {
     static const std::vector<OptionSpec> specs = {
-        {"dp-world", "SLURM_DP_WORLD", "auto|N",
-         "start the step as one data-parallel world: every task a rank (auto), or insist on N tasks", false,
-         set_world, [](const Settings& s) { return auto_text(s.world); }},
-        {"dp-port", "SLURM_DP_PORT", "auto|N", "MASTER_PORT: a free one is found (auto), or insist on N",
-         true, set_port, [](const Settings& s) { return auto_text(s.port); }},
-        {"dp-interface", "SLURM_DP_INTERFACE", "NAME|CIDR",
-         "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous where names lead there", false,
-         set_interface, [](const Settings& s) { return s.interface; }},
-        {"dp-store", "SLURM_DP_STORE", "hold|torch",
-         "hold MASTER_PORT free for rank 0 (default), or serve PyTorch's store there", true, set_store,
-         [](const Settings& s) -> std::optional<std::string> {
-             if (!s.store) return std::nullopt;
-             return *s.store == StoreKind::torch ? "torch" : "hold";
-         }},
-        {"dp-timeout", "SLURM_DP_TIMEOUT", "SECONDS", "how long ranks may take to arrive (default 300)", true,
-         set_timeout, [](const Settings& s) { return number_text(s.timeout_seconds); }},
-        {"dp-on-failure", "SLURM_DP_ON_FAILURE", "abort|report",
-         "when a rank dies: name it and end the step (default), or only name it", true, set_on_failure,
-         [](const Settings& s) -> std::optional<std::string> {
-             if (!s.on_failure) return std::nullopt;
-             return *s.on_failure == FailureAction::report ? "report" : "abort";
-         }},
-        {"dp-tensor", "SLURM_DP_TENSOR", "N", "tensor-parallel size; the world divides by it", true,
-         [](Settings& s, std::string_view value) { return set_size(s.tensor, value); },
-         [](const Settings& s) { return number_text(s.tensor); }},
-        {"dp-pipeline", "SLURM_DP_PIPELINE", "N", "pipeline-parallel size; the world divides by it", true,
-         [](Settings& s, std::string_view value) { return set_size(s.pipeline, value); },
-         [](const Settings& s) { return number_text(s.pipeline); }},
-        {"dp-tiles", "SLURM_DP_TILES", "auto|N",
-         "accelerator tiles a rank: N, or what the step owns on the node divided evenly (auto)", false,
-         set_tiles, [](const Settings& s) { return auto_text(s.tiles); }},
-        {"dp-visible", "SLURM_DP_VISIBLE", "node|own",
-         "with --dp-tiles: tasks see the devices of all ranks of the node (default), or their own", false,
-         set_visible,
-         [](const Settings& s) -> std::optional<std::string> {
-             if (!s.visible) return std::nullopt;
-             return *s.visible == Visible::own ? "own" : "node";
-         }},
-        {"dp-verbose", "SLURM_DP_VERBOSE", nullptr, "print ranks, nodes, addresses and ports, then launch",
-         true, [](Settings& s, std::string_view value) { return set_flag(s.verbose, value); },
-         [](const Settings& s) { return flag_text(s.verbose); }},
-        {"dp-dry-run", "SLURM_DP_DRY_RUN", nullptr, "print ranks, nodes, addresses and ports, run nothing",
-         false, [](Settings& s, std::string_view value) { return set_flag(s.dry_run, value); },
-         [](const Settings& s) { return flag_text(s.dry_run); }},
+        option<&Settings::world>(
+            "dp-world", "SLURM_DP_WORLD", "auto|N",
+            "start the step as one data-parallel world: every task a rank (auto), or insist on N tasks",
+            "auto", {}, "not a number of ranks; give auto (every task of the step is a rank) or a number", 1,
+            kMaxWorldSize),
+        option<&Settings::port>("dp-port", "SLURM_DP_PORT", "auto|N",
+                                "MASTER_PORT: a free one is found (auto), or insist on N", "auto",
+                                {.dpctl = true}, "not a port; give auto (a free one is found) or a number",
+                                kLowestPort, 65535),
+        option<&Settings::interface>(
+            "dp-interface", "SLURM_DP_INTERFACE", "NAME|CIDR",
+            "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous where names lead there",
+            nullptr, {.plugstack = true},
+            "; give the name of a network interface that every node of the step has (ib0), or a network "
+            "(10.1.0.0/16)"),
+        option<&Settings::store>(
+            "dp-store", "SLURM_DP_STORE", "hold|torch",
+            "hold MASTER_PORT free for rank 0 (default), or serve PyTorch's store there", "hold",
+            {.plugstack = true, .dpctl = true},
+            "no such store; give hold (MASTER_PORT is held free for rank 0) or torch (slurm-dp serves "
+            "PyTorch's store there)"),
+        option<&Settings::timeout_seconds>(
+            "dp-timeout", "SLURM_DP_TIMEOUT", "SECONDS", "how long ranks may take to arrive (default 300)",
+            "300", {.plugstack = true, .dpctl = true}, "not a number of seconds; give a whole number", 1,
+            kMaxTimeoutSeconds),
+        option<&Settings::on_failure>(
+            "dp-on-failure", "SLURM_DP_ON_FAILURE", "abort|report",
+            "when a rank dies: name it and end the step (default), or only name it", "abort",
+            {.plugstack = true, .dpctl = true},
+            "no such action; give abort (the first dead rank ends the step) or report (it is only named)"),
+        option<&Settings::tensor>("dp-tensor", "SLURM_DP_TENSOR", "N",
+                                  "tensor-parallel size; the world divides by it", nullptr, {.dpctl = true},
+                                  "not a number of ranks; give a whole number", 1, kMaxWorldSize),
+        option<&Settings::pipeline>(
+            "dp-pipeline", "SLURM_DP_PIPELINE", "N", "pipeline-parallel size; the world divides by it",
+            nullptr, {.dpctl = true}, "not a number of ranks; give a whole number", 1, kMaxWorldSize),
+        option<&Settings::tiles>(
+            "dp-tiles", "SLURM_DP_TILES", "auto|N",
+            "accelerator tiles a rank: N, or what the step owns on the node divided evenly (auto)", nullptr,
+            {},
+            "not a number of tiles; give auto (what the step owns on the node, divided evenly) or a number",
+            1, kMaxTilesPerRank),
+        option<&Settings::visible>(
+            "dp-visible", "SLURM_DP_VISIBLE", "node|own",
+            "with --dp-tiles: tasks see the devices of all ranks of the node (default), or their own", "node",
+            {.plugstack = true},
+            "no such view; give node (a task sees the devices of all the step's ranks on its node) or own "
+            "(its own alone)"),
+        option<&Settings::verbose>(
+            "dp-verbose", "SLURM_DP_VERBOSE", nullptr, "print ranks, nodes, addresses and ports, then launch",
+            "0", {.dpctl = true}, "takes no value; give the option alone (in a variable: 1 or 0)"),
+        option<&Settings::dry_run>("dp-dry-run", "SLURM_DP_DRY_RUN", nullptr,
+                                   "print ranks, nodes, addresses and ports, run nothing", "0", {},
+                                   "takes no value; give the option alone (in a variable: 1 or 0)"),
     };
     return specs;
 }
@@ -243,11 +189,35 @@ std::vector<std::pair<std::string, std::string>> settings_to_environment(const S
     return out;
 }
 
+std::string write_settings(const Settings& settings) {
+    std::string text;
+    for (const auto& [name, value] : settings_to_environment(settings))
+        text.append(text.empty() ? "" : " ").append(name).append("=").append(value);
+    return text;
+}
+
+Try<Settings> read_settings(std::string_view text) {
+    std::map<std::string_view, std::string_view> values;
+    for (std::string_view word : split(text, ' '))
+        if (const size_t equals = word.find('='); equals != std::string_view::npos)
+            values.emplace(word.substr(0, equals), word.substr(equals + 1));
+    return settings_from_environment([&](const char* name) -> std::optional<std::string> {
+        const auto found = values.find(name);
+        return found == values.end() ? std::nullopt : std::optional<std::string>(found->second);
+    });
+}
+
 Settings merge(const Settings& strong, const Settings& weak) {
     Settings out = weak;
-    for (const auto& spec : option_specs())
-        if (auto value = spec.get(strong)) (void)spec.set(out, *value);
+    for (const auto& spec : option_specs()) spec.merge(out, strong);
     return out;
+}
+
+Settings with_defaults(const Settings& settings) {
+    Settings defaults;
+    for (const auto& spec : option_specs())
+        if (spec.preset) (void)spec.set(defaults, spec.preset);
+    return merge(settings, defaults);
 }
 
 std::optional<std::string> contradiction(const Settings& s) {

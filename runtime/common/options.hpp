@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The --dp-* options: one table of all options, how each value is checked, and which of several sources
-// wins. Pure; the plugin feeds it from srun's command line, the environment and plugstack.conf, dpctl from
-// its own command line.
+// The --dp-* options: one table of what there is, how a value is checked, and which of several sources wins.
+// Pure; the plugin feeds it from srun's command line, the environment and plugstack.conf, dpctl from its own
+// command line. What holds for a step goes as one text to its nodes, and as Settings to its daemons and
+// tasks: a new option is a row of option_specs() with its field, and the place that uses it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 
 #include "base/result.hpp"
 #include "common/environment.hpp"
+#include "common/model_parallel.hpp"
 
 namespace dp {
 
@@ -48,19 +51,41 @@ struct Settings {
 
     bool operator==(const Settings&) const = default;
     bool any() const { return *this != Settings{}; }
+
+    // Of settings that are complete (with_defaults).
+    std::chrono::seconds timeout() const { return std::chrono::seconds(*timeout_seconds); }
+    bool reports_failures() const { return on_failure == FailureAction::report; }
+    bool serves_torch() const { return store == StoreKind::torch; }
+    bool wants_table() const { return *verbose || *dry_run; }
+    ModelParallel sizes(uint32_t world_size) const {
+        return ModelParallel::of_world(world_size, tensor.value_or(1), pipeline.value_or(1));
+    }
+};
+
+struct OptionPlaces {
+    bool plugstack = false;  // a default of the site's
+    bool dpctl = false;      // dpctl launch: it makes sense on one machine
 };
 
 // One option, as srun shows it and as the environment spells it.
 struct OptionSpec {
-    const char* name;      // "dp-world"
-    const char* variable;  // "SLURM_DP_WORLD"
-    const char* argument;  // "auto|N", or nullptr for a flag
-    const char* usage;     // fits `srun --help`
-    bool on_one_machine;   // an option of dpctl launch, too
+    const char* name;              // "dp-world"
+    const char* variable;          // "SLURM_DP_WORLD"
+    const char* argument;          // "auto|N", or nullptr for a flag
+    const char* usage;             // fits `srun --help`
+    const char* preset;            // where nobody says anything; nullptr: stays open
+    OptionPlaces places;           // where it is taken beside srun, sbatch and salloc
+    std::string complaint = {};    // what a bad value is not, and what to give instead
+    uint32_t least = 0, most = 0;  // of a number
+    // How its field is read from text and written, by the field's type (options.cpp).
+    Try<void> (*read)(const OptionSpec&, Settings&, std::string_view value) = nullptr;
+    std::optional<std::string> (*write)(const OptionSpec&, const Settings&) = nullptr;
+    void (*merge)(Settings& out, const Settings& strong) = nullptr;
+
     // Checks a value and puts it into the settings; the failure says what to give instead.
-    Try<void> (*set)(Settings&, std::string_view value);
-    // The value as text; nullopt if it is empty.
-    std::optional<std::string> (*get)(const Settings&);
+    Try<void> set(Settings& settings, std::string_view value) const { return read(*this, settings, value); }
+    // The same value as text; nullopt where the settings leave it open.
+    std::optional<std::string> get(const Settings& settings) const { return write(*this, settings); }
 };
 const std::vector<OptionSpec>& option_specs();
 
@@ -73,12 +98,19 @@ Try<Settings> settings_from_environment(const GetVariable& get);
 // The variables that carry these settings to sruns inside a job: name and value.
 std::vector<std::pair<std::string, std::string>> settings_to_environment(const Settings& settings);
 
-// Merges two sources; `strong` wins.
+// The same as one text, for a step's nodes and daemons: words of NAME=VALUE. Other words are left alone.
+std::string write_settings(const Settings& settings);
+Try<Settings> read_settings(std::string_view text);
+
+// Layers: what `strong` says wins over `weak`.
 Settings merge(const Settings& strong, const Settings& weak);
 
-// What a step of that many tasks does about its options. `own` are those given to this srun: with any of
-// them, the step wants a world, and is refused if it cannot have one. Inherited ones apply to steps that they
-// fit, and leave others alone (`srun mkdir`).
+// With what holds where nobody says anything.
+Settings with_defaults(const Settings& settings);
+
+// What a step of so many tasks does about what was asked. `own` is what was given to this srun itself: with
+// any of it the step wants a world and is refused where it cannot have one. What was only inherited from the
+// job applies to steps that it fits, and leaves others alone (`srun mkdir`).
 struct Verdict {
     enum Decision { apply, leave_alone, refuse } decision = apply;
     std::string why;  // with refuse: the line for the user

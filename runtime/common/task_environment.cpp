@@ -151,9 +151,9 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const TaskWords& words, c
     w.offer("TORCHELASTIC_RUN_ID", facts.run);
     w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
     w.offer("TORCHELASTIC_MAX_RESTARTS", text(facts.generation));
-    // If the user named another master, none of our servers is there.
-    const bool served =
-        facts.torch_store && master.address == words[kMasterAddr] && master.port == words[kMasterPort];
+    // Where the user named another master, nobody of ours serves there.
+    const bool served = facts.settings.serves_torch() && master.address == words[kMasterAddr] &&
+                        master.port == words[kMasterPort];
     w.inject("TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False");
     w.offer("PET_NNODES", text(facts.nodes));
     w.own("PET_NODE_RANK", facts.node_rank, false);
@@ -191,7 +191,7 @@ void write_own(Writer& w, const TaskFacts& facts, const TaskWords& words) {
     w.set("DP_NODE_ADDR", words[kNodeAddr]);
     w.set("DP_GENERATION", text(facts.generation));
     w.set("DP_SOCKET", facts.socket);
-    w.set("DP_TIMEOUT", text(facts.timeout_seconds));
+    w.set("DP_TIMEOUT", text(*facts.settings.timeout_seconds));
     const ModelParallel& sizes = facts.sizes;
     w.set("DP_TENSOR_RANK", words[kTensorRank]);
     w.set("DP_TENSOR_SIZE", text(sizes.tensor));

@@ -15,6 +15,7 @@
 #include "common/environment.hpp"
 #include "common/environment_list.hpp"
 #include "common/model_parallel.hpp"
+#include "common/options.hpp"
 #include "common/task_variable.hpp"
 
 namespace dp {
@@ -28,10 +29,9 @@ struct TaskFacts {
     uint32_t node_rank = 0;
     uint32_t nodes = 0;
     uint32_t generation = 0;
-    uint32_t timeout_seconds = 0;
     uint32_t cpus = 0;                    // of this task; 0 where the launcher cannot tell
+    Settings settings;                    // the step's, complete
     ModelParallel sizes;                  // tensor x data x pipeline = world_size
-    bool torch_store = false;             // the broker serves PyTorch's store on MASTER_PORT
     std::string interface;                // the chosen one (--dp-interface); "" where none was
     std::string run;                      // names this step among all: "12.0"
     std::string socket;                   // DP_SOCKET

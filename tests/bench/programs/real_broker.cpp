@@ -32,9 +32,9 @@ DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std
     c.nodes = shape.nodes;
     c.host = c.broker_host = "sim0";
     for (uint32_t rank = 0; rank < shape.ranks_per_node; ++rank) c.ranks.push_back(rank);
-    c.timeout_seconds = static_cast<uint32_t>(kPatience.count());
-    c.report_failures = shape.report_failures;
-    c.torch_store = shape.torch_store;
+    c.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
+    if (shape.report_failures) c.settings.on_failure = FailureAction::report;
+    if (shape.torch_store) c.settings.store = StoreKind::torch;
     c.secret = secret;
     c.master_addr = "127.0.0.1";
     c.master_port = setup.master.port;

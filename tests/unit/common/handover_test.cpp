@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <map>
 #include <thread>
 
 #include "common/board.hpp"
@@ -31,7 +32,7 @@ DaemonConfig example() {
     c.tiles = {"0-3", "", "8-10,12", "13"};
     c.tiles_conf = "/etc/slurm/tiles of gpus.conf";
     c.node_list = "gpu[01-02]";
-    c.timeout_seconds = 300;
+    c.settings = with_defaults({});
     c.secret = std::string(64, 'a');
     c.broker_host = "gpu01";
     c.broker_addresses = {"10.0.0.1", "fd00::1"};
@@ -53,6 +54,25 @@ TEST(DaemonConfig, SurvivesTheHandover) {
     auto back = read_config(write_config(example()));
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(*back, example());
+}
+
+TEST(DaemonConfig, EveryOptionReachesTheDaemon) {
+    const std::map<std::string_view, const char*> values = {
+        {"auto|N", "4099"}, {"N", "3"}, {"SECONDS", "7"}, {"NAME|CIDR", "10.1.0.0/16"}};
+    for (const OptionSpec& spec : option_specs()) {
+        DaemonConfig c = example();
+        const std::string_view argument = spec.argument ? spec.argument : "";
+        const auto value = values.find(argument);
+        // Of words the last, which is nobody's default.
+        const std::string given =
+            value != values.end() ? value->second : std::string(argument.substr(argument.rfind('|') + 1));
+        ASSERT_TRUE(spec.set(c.settings, std::string_view(spec.name) == "dp-tiles" ? "4" : given))
+            << spec.name;
+        EXPECT_NE(c, example()) << spec.name;
+        const auto back = read_config(write_config(c));
+        ASSERT_TRUE(back) << spec.name << ": " << back.error().message;
+        EXPECT_EQ(*back, c) << spec.name;
+    }
 }
 
 TEST(DaemonConfig, TilesMayBeUnknownAndAreOneTextARank) {
@@ -82,7 +102,8 @@ TEST(DaemonConfig, AnotherVersionIsRefusedByName) {
 TEST(DaemonConfig, GarbageIsRefused) {
     EXPECT_FALSE(read_config(""));
     EXPECT_FALSE(read_config("no equals sign"));
-    for (const char* name : {"ranks=4", "world_size=8", "candidates=20001"}) {
+    for (const char* name :
+         {"ranks=4", "world_size=8", "candidates=20001", "SLURM_DP_TIMEOUT=300", "broker=0"}) {
         std::string text = write_config(example());
         size_t at = text.find(name);
         ASSERT_NE(at, std::string::npos);

@@ -55,7 +55,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
             for (const Variables& before : befores)
                 for (const Variables& other : others) {
                     TaskFacts any = task_of_node(0, 0);
-                    any.torch_store = torch_store;
+                    any.settings.store = torch_store ? StoreKind::torch : StoreKind::hold;
                     if (with_interface) any.interface = "hsn0";
                     const NodeEnvironment node = node_environment(any, kNoTiles, reading(before));
                     EXPECT_GT(node.changes().size(), 20u);
@@ -65,7 +65,7 @@ TEST(NodeEnvironment, ChangesNothingInWhatATaskSees) {
                     for (const auto& [name, value] : other) inherited[name] = without[name] = value;
                     for (uint32_t local = 0; local < 4; ++local) {
                         TaskFacts task = task_of_node(local, local < 3 ? 2 : 0);
-                        task.torch_store = any.torch_store;
+                        task.settings = any.settings;
                         task.interface = any.interface;
                         const auto [expected, warnings] = task_with(without, task);
                         const auto there = reading(inherited);
@@ -96,7 +96,7 @@ TEST(NodeEnvironment, WhatAnotherPluginBringsForTheWorldIsNotTheUsers) {
                                                          {{{"MASTER_ADDR", "10.5.5.5"}}, "10.5.5.5"}};
     for (const auto& [before, address] : befores) {
         TaskFacts task = task_of_node(0, 2);
-        task.torch_store = true;
+        task.settings.store = StoreKind::torch;
         const NodeEnvironment node = node_environment(task, kNoTiles, reading(before));
         Variables inherited = before;
         change(inherited, node.changes());
@@ -121,7 +121,7 @@ TEST(NodeEnvironment, FitsIntoTheSlotsThatSrunSends) {
     for (const auto& slot : empty_slots(true)) sent.push_back(slot.name + "=" + *slot.value);
     TaskFacts any = task_of_node(0, 0);
     any.interface = "hsn0";
-    any.torch_store = true;
+    any.settings.store = StoreKind::torch;
     const Variables nothing;
     const Told tiles(8, [](uint32_t local) {
         std::vector<TaskVariable> variables;
@@ -196,7 +196,7 @@ TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
             for (const bool tiles : {false, true}) {
                 TaskFacts any = task_of_node(0, 0);
                 any.interface = "hsn0";
-                any.torch_store = v6;
+                any.settings.store = v6 ? StoreKind::torch : StoreKind::hold;
                 NodeEnvironment node =
                     node_environment(any, tiles ? told.settled() : kNoTiles, reading(before));
                 const RawEnvironment inherited = make_in(before, node);
@@ -204,7 +204,7 @@ TEST(NodeEnvironment, IsFilledInByATaskAsItWouldWorkItOutItself) {
                 for (uint32_t local = 0; local < 4; ++local) {
                     TaskFacts task = task_of_node(local, 1 + local);
                     task.interface = any.interface;
-                    task.torch_store = any.torch_store;
+                    task.settings = any.settings;
                     if (tiles) task.tiles = told[local];
                     RawEnvironment environment(inherited.entries());
                     const auto left = node.fill(environment.get(), task, plan);

@@ -116,6 +116,35 @@ TEST(Options, SurviveTheEnvironment) {
     EXPECT_EQ(*back, s);
 }
 
+TEST(Options, GoToTheNodesAsOneText) {
+    Settings s;
+    s.interface = "10.0.0.0/8";
+    s.store = StoreKind::torch;
+    s.verbose = true;
+    EXPECT_EQ(write_settings(s), "SLURM_DP_INTERFACE=10.0.0.0/8 SLURM_DP_STORE=torch SLURM_DP_VERBOSE=1");
+    // Beside words that are others', as they may be another version's.
+    EXPECT_EQ(*read_settings(write_settings(s) + " own=1 bound=1 SLURM_DP_NEXT=x"), s);
+    EXPECT_EQ(*read_settings(""), Settings{});
+    EXPECT_FALSE(read_settings("SLURM_DP_STORE=redis"));
+}
+
+TEST(Options, WhatNobodySaysIsTheDefault) {
+    const Settings defaults = with_defaults({});
+    EXPECT_EQ(defaults.world, 0u);
+    EXPECT_EQ(defaults.port, 0u);
+    EXPECT_EQ(defaults.timeout(), std::chrono::seconds(300));
+    EXPECT_FALSE(defaults.reports_failures() || defaults.serves_torch() || defaults.wants_table());
+    EXPECT_EQ(defaults.visible, Visible::node);
+    // Left open: these ask for something.
+    EXPECT_FALSE(defaults.interface || defaults.tensor || defaults.pipeline || defaults.tiles);
+    for (const auto& spec : option_specs()) EXPECT_EQ(spec.get(defaults).has_value(), spec.preset != nullptr);
+    Settings given;
+    given.timeout_seconds = 7;
+    given.dry_run = true;
+    EXPECT_EQ(with_defaults(given).timeout(), std::chrono::seconds(7));
+    EXPECT_TRUE(with_defaults(given).wants_table());
+}
+
 TEST(Options, AMalformedVariableIsNamed) {
     auto read = settings_from_environment([](const char* name) -> std::optional<std::string> {
         return std::string(name) == "SLURM_DP_WORLD" ? std::optional<std::string>("many") : std::nullopt;

@@ -24,7 +24,8 @@ inline TaskFacts rank_5_of_8() {
     f.node_rank = 1;
     f.nodes = 2;
     f.generation = 3;
-    f.timeout_seconds = 60;
+    f.settings = with_defaults({});
+    f.settings.timeout_seconds = 60;
     f.cpus = 4;
     f.sizes = ModelParallel::of_world(8, 2, 2);
     f.run = "12.0";

@@ -159,7 +159,7 @@ TEST(TaskEnvironment, AChosenInterfaceIsNamedToNcclAndGloo) {
 
 TEST(TaskEnvironment, AServedStoreMakesEveryRankAClientUnlessTheUserHasAMaster) {
     TaskFacts facts = rank_5_of_8();
-    facts.torch_store = true;
+    facts.settings.store = StoreKind::torch;
     auto env = task_with({}, facts).first;
     EXPECT_EQ(env["TORCHELASTIC_USE_AGENT_STORE"], "True");
     EXPECT_EQ(env["PET_MASTER_PORT"], "29001");  // torchrun binds its port itself
