@@ -10,8 +10,8 @@
 #include <new>
 #include <string>
 
-#include "common/board.hpp"
 #include "common/daemon_config.hpp"
+#include "common/plan_file.hpp"
 #include "loop/daemon.hpp"
 #include "loop/handshake.hpp"
 #include "loop/log.hpp"
@@ -70,8 +70,8 @@ int main() {
     }
     if (auto served = serve(); !served) {
         std::string why = "dp-rendezvousd: " + served.error().message;
-        // If there is a board, tasks wait for an answer there; else a person reads this.
-        if (!dp::publish_failure(dp::kFdBoard, dp::kFdReady, why)) dp::log_line(why);
+        // Where there is a plan file, its tasks wait for an answer; else a person reads this.
+        if (!dp::publish_failure(dp::kFdPlanFile, dp::kFdReady, why)) dp::log_line(why);
         return 1;
     }
     return 0;

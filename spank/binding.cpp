@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "common/hostlist.hpp"
-#include "state.hpp"
 #include "tiles/cpus.hpp"
 #include "tiles/sysfs.hpp"
 
@@ -77,35 +76,34 @@ std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vect
     return near;
 }
 
-std::optional<std::string> bind_near_tiles(const State& s, const TilePlan& plan, uint32_t local_rank) {
-    prefer_memory(s.tiles->inventory, plan.own);
-    // If Slurm has bound each task to tiles of its own, nobody knows the others': assume that all are near
-    // the same CPUs.
-    const bool alone = plan.by_task || !s.tiles->shares;
+std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTiles& tiles,
+                                           const TilePlan& plan, uint32_t local_rank) {
+    prefer_memory(tiles.inventory, plan.own);
+    // Where Slurm has bound each task to tiles of its own, nobody knows the others': as if all were near the
+    // same.
+    const bool alone = plan.by_task || !tiles.shares;
     const Cpus near =
-        alone ? cpus_near(s.tiles->inventory, plan.own, cpus_of_numa_here) : s.tiles->near[local_rank];
+        alone ? cpus_near(tiles.inventory, plan.own, cpus_of_numa_here) : tiles.near[local_rank];
     if (near.empty()) return std::nullopt;  // the site does not say
     CpuFacts facts;
-    facts.near = alone ? std::vector<Cpus>(s.facts.ranks.size(), near) : s.tiles->near;
+    facts.near = alone ? std::vector<Cpus>(step.ranks.size(), near) : tiles.near;
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
-    // A task that is bound to more than its part of the step's CPUs here shares them with the step's
-    // other tasks. If it may use even more than those, Slurm confines nobody, and it is unknown what
-    // other jobs use.
-    facts.shared =
-        facts.allowed.size() * facts.near.size() > s.facts.cpus && facts.allowed.size() <= s.facts.cpus;
+    // Bound to more than its part of the step's CPUs here, a task has them together with the step's others;
+    // where it may use even more than those, Slurm confines nobody, and what other jobs use is not known.
+    facts.shared = facts.allowed.size() * facts.near.size() > step.cpus && facts.allowed.size() <= step.cpus;
     facts.core_of = core_of;
     const Cpus mine = cpus_of_rank(facts);
     const bool first_of_them =
         std::find(facts.near.begin(), facts.near.end(), near) - facts.near.begin() == local_rank;
     if (!mine.empty()) {
         if (bind_to(mine) || !first_of_them) return std::nullopt;
-        return "node " + s.facts.host + ": cannot bind rank " + std::to_string(s.facts.ranks[local_rank]) +
+        return "node " + step.host + ": cannot bind rank " + std::to_string(step.ranks[local_rank]) +
                " to CPUs " + compress_ranks(mine) + ": " + std::strerror(errno) +
                "; its binding stays as it was";
     }
     if (!first_of_them) return std::nullopt;
-    return "node " + s.facts.host + ": the tiles of rank " + std::to_string(s.facts.ranks[local_rank]) +
+    return "node " + step.host + ": the tiles of rank " + std::to_string(step.ranks[local_rank]) +
            " are near CPUs " + compress_ranks(near) + ", and Slurm gave it " + compress_ranks(facts.allowed) +
            ", where it stays; with srun's --distribution=block:block ranks follow the sockets as tiles do";
 }

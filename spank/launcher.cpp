@@ -195,9 +195,9 @@ void launcher_step_created(spank_t spank) {
     }
     // SPANK counts one component here; the nodes know all of them (node_user_init).
     if (s.components > 1) return;
-    const Verdict verdict = judge_step(s.settings, s.command_line, tasks);
-    if (verdict.decision == Verdict::refuse) return refuse_step(verdict.why);
-    if (verdict.decision == Verdict::leave_alone) return leave_step_alone();
+    const StepVerdict verdict = judge_step(s.settings, s.command_line, tasks);
+    if (verdict.decision == StepVerdict::refuse) return refuse_step(verdict.why);
+    if (verdict.decision == StepVerdict::leave_alone) return leave_step_alone();
     if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
         auto order = node_order(job_id, step_id);
         if (!order) return refuse_step(order.error().message);

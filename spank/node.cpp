@@ -20,6 +20,7 @@
 #include "binding.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
+#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "environment.hpp"
@@ -37,14 +38,12 @@ std::optional<std::string> host_at(const std::string& node_list, size_t place) {
     return hosts ? hosts->at(place) : std::nullopt;
 }
 
-std::string host_name(const StepFacts& facts, const GetVariable& get) {
-    // srun sorts the nodes of a heterogeneous step, so a node's number does not lead to it.
+std::string node_name(const StepFacts& facts, const GetVariable& get) {
+    // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
     if (!facts.heterogeneous)
         if (auto host = host_at(facts.node_list, facts.node_rank)) return *host;
     if (auto name = get("SLURMD_NODENAME"); name && !name->empty()) return *name;
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    return name;
+    return host_name();
 }
 
 Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
@@ -77,7 +76,7 @@ Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
     f.secret = text(kSecretVariable);
     const uint32_t all_tasks = number("SLURM_STEP_NUM_TASKS").value_or(f.world_size);
     f.heterogeneous = all_tasks != f.world_size;
-    f.host = host_name(f, get);
+    f.host = node_name(f, get);
     if (f.heterogeneous) {
         f.world_size = all_tasks;
         f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
@@ -123,14 +122,14 @@ Try<void> prepare(State& s) {
     return {};
 }
 
-// What a call-back borrows from the shelf while it runs.
+// What a call-back needs of the kept descriptors, as long as it runs.
 class Loan {
  public:
     explicit Loan(State& s) : s_(s) {
-        if (auto lent = s.shelf.lend(s.node); !lent)
+        if (auto lent = s.handover.lend(s.node); !lent)
             slurm_error("slurm-dp: step %s: %s", s.facts.name().c_str(), lent.error().message.c_str());
     }
-    ~Loan() { s_.shelf.take_back(s_.node); }
+    ~Loan() { s_.handover.take_back(s_.node); }
     Loan(const Loan&) = delete;
     Loan& operator=(const Loan&) = delete;
 
@@ -144,7 +143,7 @@ void take_up_step(spank_t spank, State& s) {
     const GetVariable get = std::cref(variables);
     const std::string step = get(kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
-    if (s.refused) return s.shelf.abandon();
+    if (s.refused) return s.handover.abandon();
     auto settings = read_settings(step);
     if (settings) s.settings = with_defaults(*settings);
     s.own_options = step.find(kOwnOptions) != std::string::npos;
@@ -152,33 +151,33 @@ void take_up_step(spank_t spank, State& s) {
     auto facts = settings.and_then([&](const Settings&) { return gather(spank, get); });
     if (!facts) {
         s.failure = facts.error().message;
-        return s.shelf.abandon();
+        return s.handover.abandon();
     }
     s.facts = std::move(*facts);
     if (s.facts.heterogeneous) {
-        // srun knows only one component; it has judged every other step before it launched it.
-        const Verdict verdict =
+        // srun knows one component; it has judged every other step before it launched it.
+        const StepVerdict verdict =
             judge_step(s.settings, s.own_options ? s.settings : Settings{}, s.facts.world_size);
-        if (verdict.decision == Verdict::refuse) s.failure = verdict.why;
-        if (verdict.decision == Verdict::leave_alone) s.active = false;
-        if (verdict.decision != Verdict::apply) return s.shelf.abandon();
+        if (verdict.decision == StepVerdict::refuse) s.failure = verdict.why;
+        if (verdict.decision == StepVerdict::leave_alone) s.active = false;
+        if (verdict.decision != StepVerdict::apply) return s.handover.abandon();
     }
     if (s.settings.tiles) {
-        auto tiles = gather_tiles(s, get);
+        auto tiles = gather_tiles(s.facts, s.site.tiles_conf, get);
         if (!tiles) {
             s.failure = tiles.error().message;
-            return s.shelf.abandon();
+            return s.handover.abandon();
         }
         s.tiles = std::move(*tiles);
-        // If it fails, each task says why.
-        TileFacts any = tile_facts(s, 0, get);
+        // Where it cannot be done, each task says why.
+        TileFacts any = tile_facts(s.facts, s.settings, *s.tiles, 0, get);
         if (auto shares = share_node(any)) {
             s.tiles->near = near_of_shares(s.tiles->inventory, shares->shares);
             s.tiles->shares = std::move(*shares);
             plan_tasks(*s.tiles, std::move(any));
         }
     }
-    auto prepared = prepare(s).and_then([&] { return s.shelf.put(s.node); });
+    auto prepared = prepare(s).and_then([&] { return s.handover.put(s.node); });
     if (prepared) {
         // In a heterogeneous step the node's place is not known yet.
         if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
@@ -190,7 +189,7 @@ void take_up_step(spank_t spank, State& s) {
     }
     s.failure = prepared.error().message;
     s.node = NodeSetup();
-    s.shelf.abandon();
+    s.handover.abandon();
 }
 
 // Ends the step on all nodes, through slurmctld.
@@ -232,7 +231,7 @@ void node_post_options(spank_t spank) {
     if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || step_id >= kFirstSpecialStep)
         return;
     s.active = true;
-    if (auto built = s.shelf.build(); !built) s.failure = built.error().message;
+    if (auto built = s.handover.build(); !built) s.failure = built.error().message;
 }
 
 void node_user_init(spank_t spank) {
@@ -260,7 +259,7 @@ void node_task_forked(spank_t spank) {
     if (++s.forked < s.facts.ranks.size()) return;
     change_environment(spank, EnvironmentList(nullptr), s.environment.without_blanks(raw_environment(spank)));
     drop_daemon_ends(s.node);
-    s.node.board.reset();
+    s.node.plan_file.reset();
     s.node.ready_read.reset();
 }
 

@@ -18,10 +18,10 @@ extern "C" {
 
 #include "base/text.hpp"
 #include "binding.hpp"
-#include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/hostlist.hpp"
+#include "common/plan_file.hpp"
 #include "common/task_environment.hpp"
 #include "environment.hpp"
 #include "network.hpp"
@@ -78,15 +78,15 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
 // have the same.
 const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
     if (!s.tiles || s.failure) return nullptr;
-    auto found = find_plan(s, local_rank, get);
+    auto found = find_plan(*s.tiles, local_rank, get);
     if (!found) {
         s.failure = found.error().message;
         return nullptr;
     }
     if (*found) return *found;
-    TileFacts facts = tile_facts(s, local_rank, get);
+    TileFacts facts = tile_facts(s.facts, s.settings, *s.tiles, local_rank, get);
     facts.open_error = open_error;
-    auto plan = plan_of_task(s, facts);
+    auto plan = plan_of_task(*s.tiles, facts);
     if (plan) {
         s.tiles->own = std::move(*plan);
         return &s.tiles->own;
@@ -165,6 +165,138 @@ void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
     std::fflush(dry_run ? stdout : stderr);
 }
 
+// One task on its way from fork to exec.
+class Task {
+ public:
+    Task(State& s, spank_t spank) : s_(s), spank_(spank) {
+        int local = 0;
+        spank_get_item(spank, S_TASK_ID, &local);
+        spank_get_item(spank, S_TASK_GLOBAL_ID, &rank_);
+        local_ = static_cast<uint32_t>(local);
+    }
+
+    void fetch_descriptors();
+    void place_in_heterogeneous_step();
+    // The node's first task; the others only tell the daemon of their tiles.
+    void start_daemon_if_first();
+    NodePlan await_plan();
+    void take_place(const NodePlan& plan);
+
+ private:
+    State& s_;
+    spank_t spank_;
+    uint32_t local_ = 0;
+    uint32_t rank_ = 0;
+    const TilePlan* tiles_ = nullptr;
+    Fd said_by_daemon_;
+    // Made for the first that asks, which in most tasks is nobody.
+    std::optional<EnvironmentList> variables_;
+    const GetVariable inherited_ = [this](const char* name) {
+        if (!variables_) variables_ = environment_list(spank_);
+        return (*variables_)(name);
+    };
+    const GetVariable before_ = [this](const char* name) { return s_.environment.get(name, inherited_); };
+
+    bool is_first() const { return local_ == 0; }
+    [[noreturn]] void refuse(const std::string& why);
+    void change_variables(const TaskFacts& facts, const NodePlan& plan, std::vector<std::string>& warnings);
+};
+
+// One line a node, not one a task. The task ends here and not by an error code, which Slurm ignores where
+// plugstack.conf says `optional`: the program would run outside of every world.
+void Task::refuse(const std::string& why) {
+    if (is_first()) {
+        if (!s_.failure_told) slurm_error("slurm-dp: node %s: %s", s_.facts.host.c_str(), why.c_str());
+        if (!in_container(s_)) {
+            announce_daemon(said_by_daemon_.get());  // so slurmstepd leaves that to this task
+            end_step(s_.facts);
+        }
+    }
+    _exit(1);
+}
+
+void Task::fetch_descriptors() {
+    if (!s_.failure) {
+        auto fetched = s_.handover.lend(s_.node);
+        if (fetched && is_first()) fetched = s_.handover.hand_over(s_.node);
+        if (!fetched) s_.failure = fetched.error().message;
+    }
+    // It holds the launcher's end, too, which only slurmstepd may hold.
+    s_.handover = FdHandover();
+}
+
+// In the environment Slurm counts over all components, for SPANK within one.
+void Task::place_in_heterogeneous_step() {
+    if (!s_.facts.heterogeneous) return;
+    const uint32_t in_component = rank_;
+    rank_ = number_of(inherited_, "SLURM_PROCID", rank_);
+    s_.facts.place_component(rank_ - in_component, number_of(inherited_, "SLURM_NODEID", s_.facts.node_rank));
+    // Bound for a rank 0 that was only its component's.
+    if (!s_.facts.has_rank_zero())
+        drop_broker_ports(s_.node);
+    else if (s_.broker_failure && !s_.failure)
+        s_.failure = s_.broker_failure;
+    s_.facts.leader_job_id = number_of(inherited_, "SLURM_JOB_ID", s_.facts.job_id);
+}
+
+void Task::start_daemon_if_first() {
+    tiles_ = plan_own_tiles(s_, local_, before_);
+    if (!s_.failure && is_first()) {
+        if (auto started = start_daemon(s_, tiles_); !started) s_.failure = started.error().message;
+    }
+    if (is_first()) said_by_daemon_ = std::move(s_.node.control_daemon);
+    drop_daemon_ends(s_.node);
+    if (tiles_ && !is_first() && is_known_to_task_alone(s_, *tiles_))
+        send_control(s_.node.control_launcher.get(),
+                     {ControlEvent::Kind::tiles, local_, 0, compress_ranks(tiles_->own)});
+    // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
+    s_.node.control_launcher.reset();
+}
+
+NodePlan Task::await_plan() {
+    if (s_.failure) refuse(*s_.failure);
+    auto plan = wait_for_plan(s_.node.plan_file.get(), s_.node.ready_read.get(),
+                              s_.settings.timeout() + kDaemonSpeaksFirst);
+    if (!plan) refuse(plan.error().message);
+    return std::move(*plan);
+}
+
+void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
+                            std::vector<std::string>& warnings) {
+    if (const auto left = s_.environment.fill(raw_environment(spank_), facts, plan)) {
+        // One or two at most, for which a list is not worth its while.
+        change_environment(spank_, EnvironmentList(nullptr), *left);
+        return;
+    }
+    const TaskEnvironment environment = task_environment(facts, plan, before_);
+    change_environment(spank_, environment_list(spank_),
+                       s_.environment.left_of(environment.changes, inherited_));
+    if (rank_ == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
+}
+
+void Task::take_place(const NodePlan& plan) {
+    TaskFacts facts = task_facts(s_, rank_, local_);
+    std::vector<std::string> warnings;
+    if (tiles_) {
+        facts.tiles = tiles_->variables;
+        if (s_.tiles->says_where && !s_.own_binding)
+            if (auto warning = bind_near_tiles(s_.facts, *s_.tiles, *tiles_, local_))
+                warnings.push_back(*warning);
+    }
+    facts.cpus = cpus_of_task(s_.facts.cpus_per_task, static_cast<uint32_t>(allowed_cpus().size()),
+                              s_.facts.cpus, facts.local_world_size);
+    change_variables(facts, plan, warnings);
+    for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
+    const bool dry_run = *s_.settings.dry_run;
+    if (rank_ == 0) {
+        if (s_.settings.tensor || s_.settings.pipeline)
+            std::fprintf(stderr, "%s\n", model_parallel_line(facts.world_size, facts.sizes).c_str());
+        if (!plan.table.empty()) print_table(plan, facts, dry_run);
+    }
+    // Nothing is run: the task ends here, as if its program had ended well.
+    if (dry_run) _exit(0);
+}
+
 }  // namespace
 
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
@@ -193,95 +325,11 @@ void task_init(spank_t spank) {
     }
     end_on_signals();
     if (s.refused) _exit(1);
-    int local = 0;
-    uint32_t rank = 0;
-    spank_get_item(spank, S_TASK_ID, &local);
-    spank_get_item(spank, S_TASK_GLOBAL_ID, &rank);
-    Fd said_by_daemon;
-    // One line a node, not one a task, and none where another node says it ("") and ends the step. The task
-    // ends here and not by an error code, which Slurm ignores where plugstack.conf says `optional`: the
-    // program would run outside of every world.
-    auto refuse = [&](const std::string& why) {
-        if (local == 0 && !why.empty()) {
-            if (!s.failure_told) slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), why.c_str());
-            if (!in_container(s)) {
-                announce_daemon(said_by_daemon.get());  // so slurmstepd leaves that to this task
-                end_step(s.facts);
-            }
-        }
-        _exit(1);
-    };
-    if (!s.failure) {
-        auto fetched = s.shelf.lend(s.node);
-        if (fetched && local == 0) fetched = s.shelf.hand_over(s.node);
-        if (!fetched) s.failure = fetched.error().message;
-    }
-    // It also holds the launcher's end, which only slurmstepd may hold.
-    s.shelf = Shelf();
-    // Made at the first request; most tasks make none.
-    std::optional<EnvironmentList> variables;
-    const GetVariable inherited = [&](const char* name) {
-        if (!variables) variables = environment_list(spank);
-        return (*variables)(name);
-    };
-    if (s.facts.heterogeneous) {
-        // In the environment, ranks count over all components.
-        const uint32_t in_component = rank;
-        rank = number_of(inherited, "SLURM_PROCID", rank);
-        s.facts.place_component(rank - in_component, number_of(inherited, "SLURM_NODEID", s.facts.node_rank));
-        // Bound for the rank 0 of a component only.
-        if (!s.facts.has_rank_zero())
-            drop_broker_ports(s.node);
-        else if (s.broker_failure && !s.failure)
-            s.failure = s.broker_failure;
-        s.facts.leader_job_id = number_of(inherited, "SLURM_JOB_ID", s.facts.job_id);
-    }
-    const GetVariable before = [&](const char* name) { return s.environment.get(name, inherited); };
-    const TilePlan* const tiles = plan_own_tiles(s, static_cast<uint32_t>(local), before);
-    if (!s.failure && local == 0) {
-        if (auto started = start_daemon(s, tiles); !started) s.failure = started.error().message;
-    }
-    if (local == 0) said_by_daemon = std::move(s.node.control_daemon);
-    drop_daemon_ends(s.node);
-    if (tiles && local > 0 && is_known_to_task_alone(s, *tiles))
-        send_control(s.node.control_launcher.get(), {ControlEvent::Kind::tiles, static_cast<uint32_t>(local),
-                                                     0, compress_ranks(tiles->own)});
-    // Only slurmstepd may hold this end: the daemon takes its closing for slurmstepd's death.
-    s.node.control_launcher.reset();
-    if (s.failure) refuse(*s.failure);
-    auto plan =
-        wait_for_plan(s.node.board.get(), s.node.ready_read.get(), s.settings.timeout() + kDaemonSpeaksFirst);
-    if (!plan) refuse(plan.error().message);
-
-    TaskFacts facts = task_facts(s, rank, static_cast<uint32_t>(local));
-    std::vector<std::string> warnings;
-    if (tiles) {
-        facts.tiles = tiles->variables;
-        if (s.tiles->says_where && !s.own_binding)
-            if (auto warning = bind_near_tiles(s, *tiles, static_cast<uint32_t>(local)))
-                warnings.push_back(*warning);
-    }
-    facts.cpus = cpus_of_task(s.facts.cpus_per_task, static_cast<uint32_t>(allowed_cpus().size()),
-                              s.facts.cpus, facts.local_world_size);
-    if (const auto left = s.environment.fill(raw_environment(spank), facts, *plan)) {
-        // One or two changes at most, for which a list is not worthwhile.
-        change_environment(spank, EnvironmentList(nullptr), *left);
-    } else {
-        const TaskEnvironment environment = task_environment(facts, *plan, before);
-        change_environment(spank, environment_list(spank),
-                           s.environment.left_of(environment.changes, inherited));
-        if (rank == 0)
-            warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
-    }
-    const bool dry_run = *s.settings.dry_run;
-    for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
-    if (rank == 0) {
-        if (s.settings.tensor || s.settings.pipeline)
-            std::fprintf(stderr, "%s\n", model_parallel_line(facts.world_size, facts.sizes).c_str());
-        if (!plan->table.empty()) print_table(*plan, facts, dry_run);
-    }
-    // Nothing is run: the task ends here with success.
-    if (dry_run) _exit(0);
+    Task task(s, spank);
+    task.fetch_descriptors();
+    task.place_in_heterogeneous_step();
+    task.start_daemon_if_first();
+    task.take_place(task.await_plan());
 }
 
 }  // namespace dp::plugin

@@ -17,7 +17,7 @@ extern "C" {
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 #include "slurm_versions.hpp"
-#include "state.hpp"
+#include "tiles/discover.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/vendor.hpp"
 
@@ -70,29 +70,28 @@ Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
     return write_step_gres(gres);
 }
 
-Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
-    auto inventory = read_inventory(s.site.tiles_conf, s.facts.host);
+Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf, const GetVariable& get) {
+    auto inventory = read_inventory(tiles_conf, step.host);
     if (!inventory) return tl::make_unexpected(inventory.error());
     if (!*inventory)
-        return fail("--dp-tiles: no accelerator was found here, and " + s.site.tiles_conf +
-                    " does not name node " + s.facts.host +
-                    "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
+        return fail("--dp-tiles: no accelerator was found here, and " + tiles_conf + " does not name node " +
+                    step.host + "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
     NodeTiles tiles;
     tiles.inventory = std::move(**inventory);
     tiles.says_where = tiles.inventory.says_where();
     const std::string& gres = tiles.inventory.layout.gres;
-    if (s.facts.heterogeneous && gres != "gpu")
+    if (step.heterogeneous && gres != "gpu")
         return fail(
             "--dp-tiles: in a heterogeneous step (srun A : B) nobody tells a node what it was given of "
             "gres " +
             gres + ", only of gpu; start the parts as steps of their own");
-    auto detail = gres_of_node(get(kGresVariable).value_or(""), s.facts.host);
+    auto detail = gres_of_node(get(kGresVariable).value_or(""), step.host);
     if (!detail) return tl::make_unexpected(detail.error());
     auto given = parse_gres_detail(*detail);
     if (!given) return tl::make_unexpected(given.error());
     tiles.given = std::move(*given);
-    if (const std::string step = get(kStepGresVariable).value_or(""); !step.empty())
-        tiles.step_count = read_step_gres(step).units_on_node(gres, s.facts.ranks.size());
+    if (const std::string asked = get(kStepGresVariable).value_or(""); !asked.empty())
+        tiles.step_count = read_step_gres(asked).units_on_node(gres, step.ranks.size());
     tiles.step_units = get("SLURM_STEP_GPUS").value_or("");
     if (const char* names = tiles.inventory.vendor->slurm_variable)
         tiles.step_names = get(names).value_or("");
@@ -100,30 +99,30 @@ Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get) {
     return tiles;
 }
 
-TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get) {
+TileFacts tile_facts(const StepFacts& step, const Settings& settings, const NodeTiles& tiles,
+                     uint32_t local_rank, const GetVariable& get) {
     TileFacts facts;
-    facts.inventory = &s.tiles->inventory;
-    facts.given = s.tiles->given;
-    facts.step_count = s.tiles->step_count;
-    facts.step_units = s.tiles->step_units;
-    facts.step_names = s.tiles->step_names;
+    facts.inventory = &tiles.inventory;
+    facts.given = tiles.given;
+    facts.step_count = tiles.step_count;
+    facts.step_units = tiles.step_units;
+    facts.step_names = tiles.step_names;
     if (facts.inventory->layout.gres == "gpu") {                    // Slurm binds tasks to units of no other
         facts.gpu_binding = get(kGpuBindingVariable).value_or("");  // from Slurm in the task alone
         facts.task_names = facts.step_names;
         if (const char* names = facts.inventory->vendor->slurm_variable)
             facts.task_names = get(names).value_or("");
     }
-    facts.ranks = s.facts.ranks;
+    facts.ranks = step.ranks;
     facts.local_rank = local_rank;
-    facts.per_rank = s.settings.tiles.value_or(0);
-    facts.own_only = s.settings.visible == Visible::own;
+    facts.per_rank = settings.tiles.value_or(0);
+    facts.own_only = settings.visible == Visible::own;
     facts.get = get;
     return facts;
 }
 
-Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts) {
-    return s.tiles->shares && !is_bound_by_slurm(facts) ? plan_rank(facts, *s.tiles->shares)
-                                                        : plan_tiles(facts);
+Try<TilePlan> plan_of_task(const NodeTiles& tiles, const TileFacts& facts) {
+    return tiles.shares && !is_bound_by_slurm(facts) ? plan_rank(facts, *tiles.shares) : plan_tiles(facts);
 }
 
 TilesOfTasks NodeTiles::of_tasks() const {
@@ -151,8 +150,7 @@ void plan_tasks(NodeTiles& tiles, TileFacts facts) {
     }
 }
 
-Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get) {
-    const NodeTiles& tiles = *s.tiles;
+Try<const TilePlan*> find_plan(const NodeTiles& tiles, uint32_t local_rank, const GetVariable& get) {
     if (!tiles.settled || tiles.plans.empty()) return nullptr;
     for (const auto& [name, value] : tiles.asked)
         if (get(name.c_str()) != value) return nullptr;

@@ -16,15 +16,15 @@ extern "C" {
 #include "base/result.hpp"
 #include "common/environment.hpp"
 #include "common/node_environment.hpp"
+#include "common/options.hpp"
+#include "step_facts.hpp"
 #include "tiles/inventory.hpp"
 #include "tiles/plan.hpp"
 
 namespace dp::plugin {
 
-struct State;
-
-// Something that only one of a node's tasks does, whichever comes first. Made before they are forked; without
-// memory for it, each task acts as the first.
+// Something that one of a node's tasks is to do, whichever comes first. Made before they are forked; without
+// memory for it each of them is the first.
 class OnceANode {
  public:
     static OnceANode shared_by_tasks();
@@ -66,19 +66,20 @@ Try<std::string> gres_of_job(uint32_t job_id);
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 
 // In user_init; `shares` and `near` come later.
-Try<NodeTiles> gather_tiles(const State& s, const GetVariable& get);
+Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf, const GetVariable& get);
 
-// The facts for one task of the node. `get` reads its environment, without what slurm-dp has set for the
-// node. In user_init, plans as if a task might open every device.
-TileFacts tile_facts(const State& s, uint32_t local_rank, const GetVariable& get);
-Try<TilePlan> plan_of_task(const State& s, const TileFacts& facts);
+// Of one of the node's tasks. `get` reads its environment, without what slurm-dp has put there for the node.
+// In user_init any task is planned as if it might open every device.
+TileFacts tile_facts(const StepFacts& step, const Settings& settings, const NodeTiles& tiles,
+                     uint32_t local_rank, const GetVariable& get);
+Try<TilePlan> plan_of_task(const NodeTiles& tiles, const TileFacts& facts);
 
 // In user_init, with `shares`: fills in `plans` if possible. In the tasks it would take 20 us each. `facts`
 // are one task's.
 void plan_tasks(NodeTiles& tiles, TileFacts facts);
-// In task_init: this task's plan, or null if it has to be computed there. Fails if the task may not open a
-// device. The plan stays in `s`: a task that wrote to inherited memory would copy the page.
-Try<const TilePlan*> find_plan(const State& s, uint32_t local_rank, const GetVariable& get);
+// In task_init: that of this task, or null where it has to be planned there. Fails where the task may not
+// open a device. In `tiles`, where it stays: a task that writes to what all have inherited copies the page.
+Try<const TilePlan*> find_plan(const NodeTiles& tiles, uint32_t local_rank, const GetVariable& get);
 
 // In task_init: 0, or the errno with which this process could not open the file.
 int open_error(const std::string& file);

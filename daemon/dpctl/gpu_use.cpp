@@ -5,6 +5,7 @@
 
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
+#include "tiles/discover.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {

@@ -18,14 +18,15 @@
 #include <cstring>
 
 #include "common/addresses.hpp"
-#include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
+#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
+#include "common/plan_file.hpp"
+#include "common/processes.hpp"
 #include "common/task_environment.hpp"
 #include "common/wait_status.hpp"
-#include "loop/processes.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
@@ -93,8 +94,7 @@ Try<NodePlan> World::start_daemon() {
     if (!node) return tl::make_unexpected(node.error());
     node_ = std::move(*node);
 
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
+    const std::string host = host_name();
     auto secret = make_secret();
     if (!secret) return tl::make_unexpected(secret.error());
     DaemonConfig c;
@@ -114,7 +114,7 @@ Try<NodePlan> World::start_daemon() {
     if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
         return tl::make_unexpected(spawned.error());
     drop_daemon_ends(node_);
-    return wait_for_plan(node_.board.get(), node_.ready_read.get(), settings_.timeout());
+    return wait_for_plan(node_.plan_file.get(), node_.ready_read.get(), settings_.timeout());
 }
 
 void World::become_rank(uint32_t rank, const NodePlan& plan) {
@@ -288,8 +288,8 @@ int World::run() {
 }  // namespace
 
 int launch(const LaunchOptions& options) {
-    if (Verdict verdict = judge_step(options.settings, options.settings, options.ranks);
-        verdict.decision == Verdict::refuse)
+    if (StepVerdict verdict = judge_step(options.settings, options.settings, options.ranks);
+        verdict.decision == StepVerdict::refuse)
         return complain(verdict.why);
     return World(options).run();
 }

@@ -4,13 +4,11 @@
 #include <fcntl.h>
 #include <pwd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +22,7 @@
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "common/unix_socket.hpp"
 #include "socket_io.hpp"
 
 namespace dp {
@@ -43,21 +42,15 @@ std::string text_of(const char* path) {
 // Connected, and its daemon this user's (or for root, whose the name says); else why not. nullopt: as many
 // wait to be taken as may.
 std::optional<Try<Fd>> try_connect(const std::string& name, std::optional<uid_t> named_user) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (name.size() + 1 > sizeof address.sun_path)
-        return Try<Fd>(fail("@" + name + " is too long for a socket name"));
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const auto address = AbstractAddress::of(name);
+    if (!address) return Try<Fd>(fail("@" + name + " is too long for a socket name"));
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+    if (!fd || !address->connect(fd.get())) {
         if (fd && errno == EAGAIN) return std::nullopt;
         return Try<Fd>(fail("cannot reach the rendezvous daemon at @" + name + ": " + errno_text(errno)));
     }
-    ucred peer{};
-    socklen_t peer_size = sizeof peer;
-    const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0;
-    if (!known || !(peer.uid == getuid() || (getuid() == 0 && peer.uid == named_user)))
+    const ucred peer = peer_of(fd.get()).value_or(ucred{0, static_cast<uid_t>(-1), 0});
+    if (peer.uid != getuid() && !(getuid() == 0 && peer.uid == named_user))
         return Try<Fd>(fail("the daemon at @" + printable(name, 100) + " belongs to user id " +
                             std::to_string(peer.uid)));
     const timeval patience{kPatience.count(), 0};

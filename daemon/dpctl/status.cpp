@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -11,13 +12,10 @@
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/query.hpp"
+#include "dpctl/table.hpp"
 
 namespace dp {
 namespace {
-
-std::string seconds(int64_t ms) {
-    return ms < 1000 ? std::to_string(ms) + " ms" : std::to_string(ms / 1000) + " s";
-}
 
 std::string words_for(const wire::StepStatus::Rank& rank) {
     switch (rank.state()) {
@@ -40,7 +38,7 @@ std::string node_state(const wire::StepStatus::Node& node) {
     if (node.lost()) return "lost";
     if (node.left()) return "has left";
     if (!node.joined()) return "not connected";
-    return node.silent_ms() > 0 ? "silent for " + seconds(node.silent_ms()) : "connected";
+    return node.silent_ms() > 0 ? "silent for " + words(std::chrono::milliseconds(node.silent_ms())) : "here";
 }
 
 std::string ranks_of(const wire::StepStatus::Node& node) {
@@ -76,30 +74,18 @@ const char* name_of(wire::StepStatus::State state) {
 std::string status_text(const std::string& step, const wire::StepStatus& status) {
     std::string out = "step " + step + ": " + plural(status.world_size(), "rank") + " on " +
                       plural(static_cast<size_t>(status.nodes_size()), "node") + ", for " +
-                      seconds(status.age_ms()) + "\n";
+                      words(std::chrono::milliseconds(status.age_ms())) + "\n";
     if (!status.ending().empty()) out += "it is being ended: " + status.ending() + "\n";
-    std::vector<std::pair<std::string, std::string>> columns;
-    size_t hosts = 0;
-    size_t states = 0;
-    for (const auto& node : status.nodes()) {
-        columns.emplace_back(node.host().empty() ? "node " + std::to_string(node.node_rank()) : node.host(),
-                             node_state(node));
-        hosts = std::max(hosts, columns.back().first.size());
-        states = std::max(states, columns.back().second.size());
-    }
-    for (int i = 0; i < status.nodes_size(); ++i) {
-        auto [host, state] = columns[static_cast<size_t>(i)];
-        const std::string ranks = ranks_of(status.nodes(i));
-        host.resize(hosts, ' ');
-        if (!ranks.empty()) state.resize(states, ' ');
-        for (const std::string& column : {host, state, ranks})
-            if (!column.empty()) out.append("  ").append(column);
-        out += '\n';
-    }
+    std::vector<std::vector<std::string>> lines;
+    for (const auto& node : status.nodes())
+        lines.push_back({node.host().empty() ? "node " + std::to_string(node.node_rank()) : node.host(),
+                         node_state(node), ranks_of(node)});
+    out += aligned(lines, 2);
     for (const auto& meeting : status.meetings())
         out += "group \"" + printable(meeting.group(), 60) + "\": " + std::to_string(meeting.arrived()) +
                " of " + std::to_string(meeting.expected()) + " ranks wait, for " +
-               seconds(meeting.waited_ms()) + "; missing: " + meeting.missing() + "\n";
+               words(std::chrono::milliseconds(meeting.waited_ms())) + "; missing: " + meeting.missing() +
+               "\n";
     return out;
 }
 

@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "base/text.hpp"
+#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
+#include "dpctl/table.hpp"
+#include "tiles/discover.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
@@ -23,9 +25,7 @@ namespace {
 // What Slurm calls this node: several may run on one host, and slurmd tells each its name.
 std::string this_node() {
     if (const char* name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    const std::string whole = host.data();
+    const std::string whole = host_name();
     return whole.substr(0, whole.find('.'));
 }
 
@@ -38,21 +38,6 @@ Tiles tiles_of(const TileInventory& inventory, size_t device) {
     Tiles tiles;
     for (uint32_t i = 0; i < each; ++i) tiles.push_back(static_cast<uint32_t>(device) * each + i);
     return tiles;
-}
-
-std::string to_table(const std::vector<std::vector<std::string>>& rows) {
-    std::vector<size_t> widths(rows.front().size(), 0);
-    for (const auto& row : rows)
-        for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    std::string out;
-    for (const auto& row : rows) {
-        for (size_t i = 0; i < row.size(); ++i) {
-            out += "  " + row[i];
-            if (i + 1 < row.size()) out.append(widths[i] - row[i].size(), ' ');
-        }
-        out += '\n';
-    }
-    return out;
 }
 
 // By device; all empty where nobody tells.
@@ -137,7 +122,7 @@ std::string tiles_text(const std::string& node, const TileInventory& inventory,
     }
     return node + ": " + plural(layout.tiles, "tile") + " on " + plural(inventory.devices.size(), "device") +
            " of " + std::string(inventory.vendor->name) + ", a unit of gres " + layout.gres + " is " +
-           plural(layout.tiles_per_unit, "tile") + " (" + inventory.source + ")\n" + to_table(rows);
+           plural(layout.tiles_per_unit, "tile") + " (" + inventory.source + ")\n" + aligned(rows, 2);
 }
 
 std::string tiles_json(const std::string& node, const TileInventory& inventory,

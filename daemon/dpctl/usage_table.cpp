@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "dpctl/status.hpp"
+#include "dpctl/table.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {
@@ -65,24 +66,6 @@ std::string number(double value) {
 std::string command_in_words(const wire::NodeUsage::Rank& rank) {
     if (rank.pid() == 0) return std::string("(") + name_of(rank.state()) + ")";
     return printable(rank.command()) + (rank.stopped() ? " (stopped)" : "");
-}
-
-// Columns of equal width, numbers to the right.
-std::string columns(const std::vector<std::vector<std::string>>& lines, const std::vector<bool>& to_right) {
-    std::vector<size_t> widths(to_right.size(), 0);
-    for (const auto& line : lines)
-        for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-    std::string out;
-    for (const auto& line : lines) {
-        std::string text;
-        for (size_t i = 0; i < line.size(); ++i) {
-            const std::string gap(widths[i] - line[i].size(), ' ');
-            text += (i == 0 ? "" : "  ") + (to_right[i] ? gap + line[i] : line[i] + gap);
-        }
-        text.resize(text.find_last_not_of(' ') + 1);
-        out += text + "\n";
-    }
-    return out;
 }
 
 // RFC 4180: in quotes where it must be.
@@ -195,7 +178,7 @@ std::string usage_text(const UsageTable& table) {
         line.push_back(table.user);
         line.push_back(command_in_words(rank));
     }
-    return out + columns(lines, to_right) + problems_of(table.usage);
+    return out + aligned(lines, 0, to_right) + problems_of(table.usage);
 }
 
 std::string problems_of(const wire::StepUsage& usage) {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/board.hpp"
 #include "common/control.hpp"
+#include "common/plan_file.hpp"
 #include "dp.pb.h"
 #include "engine/ending.hpp"
 #include "engine/heartbeats.hpp"

@@ -7,7 +7,8 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
+
+#include "base/text.hpp"
 
 namespace dp {
 
@@ -18,13 +19,7 @@ inline Time clamped(int64_t timeout_ms) {
     return Time(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
 }
 
-// "300 ms", "20 s".
-inline std::string words(Time time) {
-    return time < Time(1000) ? std::to_string(time.count()) + " ms"
-                             : std::to_string(time.count() / 1000) + " s";
-}
-
-// The earlier of two deadlines; nullopt means none.
+// The earlier of two deadlines, where nullopt is "none".
 inline std::optional<Time> earlier(std::optional<Time> a, std::optional<Time> b) {
     if (!a) return b;
     if (!b) return a;

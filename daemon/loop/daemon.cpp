@@ -11,10 +11,11 @@
 #include <array>
 #include <cerrno>
 
-#include "common/board.hpp"
 #include "common/hostlist.hpp"
 #include "common/interfaces.hpp"
 #include "common/phase_page.hpp"
+#include "common/plan_file.hpp"
+#include "common/processes.hpp"
 #include "framing.hpp"
 #include "loop/socket_owner.hpp"
 
@@ -282,11 +283,11 @@ wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& 
 void Daemon::perform(const NodeActions& actions) {
     for (const auto& line : actions.log) log_line(line);
     if (actions.plan) {
-        if (auto done = publish_plan(kFdBoard, kFdReady, *actions.plan); !done)
+        if (auto done = publish_plan(kFdPlanFile, kFdReady, *actions.plan); !done)
             log_line(done.error().message);
     }
     if (actions.no_plan) {
-        if (auto done = publish_failure(kFdBoard, kFdReady, *actions.no_plan); !done)
+        if (auto done = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan); !done)
             log_line(done.error().message);
     }
     WrittenOnce<wire::ToRank> written;

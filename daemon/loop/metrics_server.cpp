@@ -12,6 +12,7 @@
 
 #include "base/errno_text.hpp"
 #include "common/socket_names.hpp"
+#include "common/unix_socket.hpp"
 #include "engine/metrics.hpp"
 
 namespace dp {
@@ -28,15 +29,10 @@ std::string name_of(int socket) {
 }
 
 Fd listen_at(const std::string& name) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (name.empty() || name.size() + 1 > sizeof address.sun_path) return Fd();
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const auto address = AbstractAddress::of(name);
+    if (!address) return Fd();
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-        listen(fd.get(), kBacklog) != 0)
-        return Fd();
+    if (!fd || !address->bind(fd.get()) || listen(fd.get(), kBacklog) != 0) return Fd();
     return fd;
 }
 
@@ -57,12 +53,9 @@ MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& 
 }
 
 void MetricsServer::accept(Fd socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-        (peer.uid != getuid() && peer.uid != 0) || clients_.size() >= kMaxMetricsClients)
-        return;
-    const uint64_t id = next_++;
+    const auto peer = peer_of(socket.get());
+    if (!peer || (peer->uid != getuid() && peer->uid != 0) || clients_.size() >= kMaxMetricsClients) return;
+    const uint64_t id = kMark | next_++;
     Client& client = clients_[id];
     client.server = this;
     client.id = id;

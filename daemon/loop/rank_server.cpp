@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/unix_socket.hpp"
 #include "framing.hpp"
 
 namespace dp {
@@ -25,14 +26,12 @@ RankServer::RankServer(event_base* base, int socket, RejectedPeers& rejected, On
           [this](int error) { rejected_.no_room(error); }) {}
 
 void RankServer::accept(Fd socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-    const bool ours = known && peer.uid == getuid();
-    if (!ours && !(known && peer.uid == 0)) {
-        rejected_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
-                              std::to_string(peer.pid) + ")",
-                          "this step belongs to user id " + std::to_string(getuid()));
+    const ucred peer = peer_of(socket.get()).value_or(ucred{0, static_cast<uid_t>(-1), 0});
+    const bool ours = peer.uid == getuid();
+    if (!ours && peer.uid != 0) {
+        strangers_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
+                               std::to_string(peer.pid) + ")",
+                           "this step belongs to user id " + std::to_string(getuid()));
         return;
     }
     const ConnectionId id = next_++;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,6 +46,12 @@ inline std::string printable(std::string_view text, size_t limit = 200) {
 // "1 node", "2 nodes".
 inline std::string plural(size_t count, std::string_view noun) {
     return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+// "300 ms", "20 s".
+inline std::string words(std::chrono::milliseconds time) {
+    return time < std::chrono::seconds(1) ? std::to_string(time.count()) + " ms"
+                                          : std::to_string(time.count() / 1000) + " s";
 }
 
 }  // namespace dp

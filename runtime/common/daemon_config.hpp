@@ -24,7 +24,7 @@ enum DaemonFd : int {
     kFdConfig = 3,
     kFdRanks = 4,
     kFdControl = 5,
-    kFdBoard = 6,
+    kFdPlanFile = 6,
     kFdReady = 7,
     kFdBroker = 8,        // broker only
     kFdMaster = 9,        // broker only: the held MASTER_PORT, or with --dp-store=torch the listening one

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "common/ranges.hpp"
 
 namespace dp {
 namespace {
@@ -54,16 +55,13 @@ Try<std::vector<Hostlist::Range>> Hostlist::read_bracket(std::string_view body, 
     std::vector<Range> ranges;
     size_t numbers = 0;
     for (std::string_view part : split(body, ',')) {
-        const size_t dash = part.find('-');
-        const std::string_view first_text = part.substr(0, dash);
-        const auto first = parse_number<uint64_t>(first_text);
-        const auto last =
-            dash == std::string_view::npos ? first : parse_number<uint64_t>(part.substr(dash + 1));
-        if (!first || !last) return tl::make_unexpected(malformed(list, "a bracket holds no number"));
-        if (*last < *first) return tl::make_unexpected(malformed(list, "a range runs backwards"));
-        if (*last - *first >= kMaxHosts || numbers + (*last - *first) >= kMaxHosts)
+        const auto range = parse_range<uint64_t>(part);
+        if (!range) return tl::make_unexpected(malformed(list, "a bracket holds no number"));
+        const auto [first, last] = *range;
+        if (last < first) return tl::make_unexpected(malformed(list, "a range runs backwards"));
+        if (last - first >= kMaxHosts || numbers + (last - first) >= kMaxHosts)
             return tl::make_unexpected(malformed(list, "it names too many hosts"));
-        ranges.push_back({*first, *last, first_text.size(), numbers});
+        ranges.push_back({first, last, part.substr(0, part.find('-')).size(), numbers});
         numbers = ranges.back().end();
     }
     if (ranges.empty()) return tl::make_unexpected(malformed(list, "a bracket is empty"));

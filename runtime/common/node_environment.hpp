@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/board.hpp"
 #include "common/environment.hpp"
 #include "common/environment_list.hpp"
+#include "common/plan_file.hpp"
 #include "common/task_environment.hpp"
 #include "common/task_variable.hpp"
 

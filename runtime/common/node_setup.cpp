@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "base/errno_text.hpp"
 #include "common/hostlist.hpp"
 #include "common/socket_names.hpp"
+#include "common/unix_socket.hpp"
 
 namespace dp {
 namespace {
@@ -92,16 +92,11 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
     return fail("cannot bind a port for " + std::string(purpose) + ": " + errno_text(last_error));
 }
 
-// An abstract name is as long as the address says, so it needs no terminator.
 Try<Fd> listen_abstract(const std::string& name) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (name.size() + 1 > sizeof address.sun_path) return fail("the socket name is too long: " + name);
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    socklen_t length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const auto address = AbstractAddress::of(name);
+    if (!address) return fail("the socket name is too long: " + name);
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        listen(fd.get(), kRanksBacklog) != 0)
+    if (!fd || !address->bind(fd.get()) || listen(fd.get(), kRanksBacklog) != 0)
         return fail("cannot listen on the unix socket @" + name + ": " + errno_text(errno));
     return fd;
 }
@@ -168,11 +163,11 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     node.ranks_listener = std::move(*listener);
     node.socket_name = "@" + name;
 
-    node.board.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));
+    node.plan_file.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));
     int ready[2];
     int control[2];
-    if (!node.board || pipe2(ready, O_CLOEXEC) != 0)
-        return fail("cannot make the board for the plan: " + errno_text(errno));
+    if (!node.plan_file || pipe2(ready, O_CLOEXEC) != 0)
+        return fail("cannot make the file for the plan: " + errno_text(errno));
     node.ready_read.reset(ready[0]);
     node.ready_write.reset(ready[1]);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, control) != 0)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a node needs before its ranks start: bound sockets, the board for the plan, the opened daemon. Made by
-// the plugin in user_init and by `dpctl launch`; never waits. All descriptors are close-on-exec.
+// What a node needs before its ranks start: bound sockets, the file in which the plan will appear, the
+// opened daemon. Made by the plugin in user_init and by `dpctl launch`; nothing here waits. All descriptors
+// are close-on-exec.
 #pragma once
 
 #include <sys/types.h>
@@ -26,9 +27,9 @@ struct NodeSetup {
     Fd daemon_binary;
     Fd ranks_listener;        // where the node's daemon meets its ranks (socket_names.hpp)
     std::string socket_name;  // with '@' in front, as in DP_SOCKET
-    // The plan: its text in `board` (a memfd) once `ready_read` polls readable; a hang-up without that means
-    // the daemon died. The byte is never read, so any number of tasks can wait for it.
-    Fd board;
+    // The plan: its text in `plan_file` (a memfd) once `ready_read` polls readable; a hang-up without that
+    // means the daemon died. The byte is never read, so any number of tasks can wait for it.
+    Fd plan_file;
     Fd ready_read;
     Fd ready_write;
     // slurmstepd's messages to the daemon: packets of text (control.hpp). A hang-up means that

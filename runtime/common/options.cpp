@@ -229,22 +229,22 @@ std::optional<std::string> contradiction(const Settings& s) {
            " times --dp-pipeline=" + shown(s.pipeline.value_or(1)) + "; give sizes whose product divides it";
 }
 
-Verdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
+StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
     const uint32_t world = s.world.value_or(0);
     const uint32_t tensor = s.tensor.value_or(1);
     const uint32_t pipeline = s.pipeline.value_or(1);
     const uint64_t replica = uint64_t{tensor} * pipeline;
     const bool other_world = world != 0 && world != tasks;
     if (!other_world && tasks % replica == 0) return {};
-    if (!own.any()) return {Verdict::leave_alone, ""};
+    if (!own.any()) return {StepVerdict::leave_alone, ""};
     auto inherited = [](bool is, const char* variable) {
         return is ? std::string(" (inherited: ") + variable + ")" : std::string();
     };
     if (other_world)
-        return {Verdict::refuse, "--dp-world=" + shown(world) + inherited(!own.world, "SLURM_DP_WORLD") +
-                                     ", but this step has " + plural(tasks, "task") + "; give -n " +
-                                     shown(world) + " (or --dp-world=auto for " + shown(tasks) + ")"};
-    return {Verdict::refuse,
+        return {StepVerdict::refuse, "--dp-world=" + shown(world) + inherited(!own.world, "SLURM_DP_WORLD") +
+                                         ", but this step has " + plural(tasks, "task") + "; give -n " +
+                                         shown(world) + " (or --dp-world=auto for " + shown(tasks) + ")"};
+    return {StepVerdict::refuse,
             "--dp-tensor=" + shown(tensor) + inherited(s.tensor && !own.tensor, "SLURM_DP_TENSOR") +
                 " and --dp-pipeline=" + shown(pipeline) +
                 inherited(s.pipeline && !own.pipeline, "SLURM_DP_PIPELINE") + " make groups of " +

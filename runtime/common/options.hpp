@@ -111,11 +111,11 @@ Settings with_defaults(const Settings& settings);
 // What a step of so many tasks does about what was asked. `own` is what was given to this srun itself: with
 // any of it the step wants a world and is refused where it cannot have one. What was only inherited from the
 // job applies to steps that it fits, and leaves others alone (`srun mkdir`).
-struct Verdict {
+struct StepVerdict {
     enum Decision { apply, leave_alone, refuse } decision = apply;
     std::string why;  // with refuse: the line for the user
 };
-Verdict judge_step(const Settings& settings, const Settings& own, uint32_t tasks);
+StepVerdict judge_step(const Settings& settings, const Settings& own, uint32_t tasks);
 
 // The message about settings that contradict each other for any number of tasks.
 std::optional<std::string> contradiction(const Settings& settings);

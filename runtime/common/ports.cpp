@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/fd.hpp"
-#include "base/text.hpp"
+#include "common/ranges.hpp"
 
 namespace dp {
 namespace {
@@ -32,12 +32,11 @@ void add(std::vector<uint16_t>& ports, uint16_t port) {
 std::vector<uint16_t> candidate_ports(const PortSeed& seed) {
     std::vector<uint16_t> ports;
     for (std::string_view part : split(seed.reserved, ',')) {
-        size_t dash = part.find('-');
-        auto first = parse_number<uint16_t>(part.substr(0, dash));
-        auto last = dash == std::string_view::npos ? first : parse_number<uint16_t>(part.substr(dash + 1));
-        // A malformed list is no reason to fail: there are the computed ports.
-        if (!first || !last || *first == 0) continue;
-        for (uint32_t port = *first; port <= *last && ports.size() < 2 * kCandidatePorts; ++port)
+        const auto range = parse_range<uint16_t>(part);
+        // A list that Slurm did not write is no reason to fail: the computed ports are there.
+        if (!range || range->first == 0) continue;
+        for (uint32_t port = range->first; port <= range->second && ports.size() < 2 * kCandidatePorts;
+             ++port)
             add(ports, static_cast<uint16_t>(port));
     }
     constexpr uint64_t kSpan = kLastPort - kFirstPort + 1;

@@ -132,7 +132,7 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
     Handover handovers[] = {{config.get(), kFdConfig},
                             {node.ranks_listener.get(), kFdRanks},
                             {node.control_daemon.get(), kFdControl},
-                            {node.board.get(), kFdBoard},
+                            {node.plan_file.get(), kFdPlanFile},
                             {node.ready_write.get(), kFdReady},
                             {node.broker.socket.get(), kFdBroker},
                             {node.master.socket.get(), kFdMaster},

@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "common/board.hpp"
 #include "common/environment.hpp"
 #include "common/environment_list.hpp"
 #include "common/model_parallel.hpp"
 #include "common/options.hpp"
+#include "common/plan_file.hpp"
 #include "common/task_variable.hpp"
 
 namespace dp {

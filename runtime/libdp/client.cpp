@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 
 #include "base/awake.hpp"
 #include "base/errno_text.hpp"
+#include "common/unix_socket.hpp"
 #include "framing.hpp"
 #include "socket_io.hpp"
 
@@ -82,12 +82,8 @@ dp_status status_of(wire::Status status) {
 
 Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const std::string shown = "@" + world.socket;
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (world.socket.size() + 1 > sizeof address.sun_path)
-        return error(DP_ERROR_INVALID, "DP_SOCKET=" + shown + " is too long for a socket name");
-    std::memcpy(address.sun_path + 1, world.socket.data(), world.socket.size());
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + world.socket.size());
+    const auto address = AbstractAddress::of(world.socket);
+    if (!address) return error(DP_ERROR_INVALID, "DP_SOCKET=" + shown + " is too long for a socket name");
 
     std::unique_ptr<Client> client(new Client);
     client->take_over_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -96,20 +92,16 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const timeval patience{kWritePatienceSeconds, 0};
     if (client->socket_)
         setsockopt(client->socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    if (!client->socket_ ||
-        ::connect(client->socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+    if (!client->socket_ || !address->connect(client->socket_.get()))
         return error(DP_ERROR_LOST,
                      "cannot reach this node's rendezvous daemon at " + shown + ": " + errno_text(errno) +
                          (out_of_descriptors(errno)
                               ? ""
                               : " (it leaves with the step; does this process run on the step's node and in "
                                 "its network namespace?)"));
-    ucred peer{};
-    socklen_t peer_size = sizeof peer;
-    if (getsockopt(client->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 ||
-        peer.uid != getuid())
+    if (const auto peer = peer_of(client->socket_.get()); !peer || peer->uid != getuid())
         return error(DP_ERROR_LOST, "the socket " + shown + " belongs to user id " +
-                                        std::to_string(peer.uid) + ", not to this step");
+                                        (peer ? std::to_string(peer->uid) : "?") + ", not to this step");
 
     client->owner_ = getpid();
     // A signal must not restart the wait for the welcome.

@@ -8,6 +8,8 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "common/ranges.hpp"
+#include "tiles/cpus.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
@@ -73,17 +75,10 @@ Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t othe
 }
 
 Try<std::vector<uint32_t>> read_cpus(std::string_view list) {
-    // The form is that of a bracket in a node list.
-    auto texts = expand_hostlist("[" + std::string(list) + "]");
-    if (!texts || list.empty())
+    auto cpus = parse_ranges<uint32_t>(list, kMaxCpu);
+    if (!cpus || cpus->empty())
         return fail("cpus: \"" + printable(list, 60) + "\" is no list of CPUs, such as 0-15,32-47");
-    std::vector<uint32_t> cpus;
-    for (const auto& text : *texts) {
-        const auto cpu = parse_number<uint32_t>(text);
-        if (!cpu) return fail("cpus: \"" + printable(list, 60) + "\" is no list of CPUs, such as 0-15,32-47");
-        cpus.push_back(*cpu);
-    }
-    return cpus;
+    return std::move(*cpus);
 }
 
 tl::unexpected<Failure> not_for_each(std::string_view name, size_t found, uint32_t devices) {

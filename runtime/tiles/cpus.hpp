@@ -9,6 +9,9 @@
 
 namespace dp {
 
+// Far above Linux's NR_CPUS: a guard against "0-4294967295".
+inline constexpr uint32_t kMaxCpu = 65535;
+
 using Cpus = std::vector<uint32_t>;  // ascending
 
 struct CpuFacts {

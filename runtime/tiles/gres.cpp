@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "common/ranges.hpp"
 
 namespace dp {
 namespace {
@@ -21,16 +22,13 @@ Try<std::vector<uint32_t>> parse_indices(std::string_view list, std::string_view
     std::vector<uint32_t> out;
     if (list.empty() || list == kNoIndices) return out;
     for (std::string_view range : split(list, ',')) {
-        const size_t dash = range.find('-');
-        const auto first = parse_number<uint32_t>(range.substr(0, dash));
-        const auto last =
-            dash == std::string_view::npos ? first : parse_number<uint32_t>(range.substr(dash + 1));
-        if (!first || !last || *last < *first)
+        const auto read = parse_range<uint32_t>(range);
+        if (!read || read->second < read->first)
             return malformed(part, "\"" + printable(range, 40) + "\" is no index and no range of them");
-        if (*last > kMaxGresIndex)
-            return malformed(part, "an index is over " + std::to_string(kMaxGresIndex));
-        if (!out.empty() && *first <= out.back()) return malformed(part, "the indices do not ascend");
-        for (uint32_t index = *first; index <= *last; ++index) out.push_back(index);
+        const auto [first, last] = *read;
+        if (last > kMaxGresIndex) return malformed(part, "an index is over " + std::to_string(kMaxGresIndex));
+        if (!out.empty() && first <= out.back()) return malformed(part, "the indices do not ascend");
+        for (uint32_t index = first; index <= last; ++index) out.push_back(index);
     }
     return out;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's accelerators and the numbers of its tiles: from the site's tiles.conf or detected. Devices are
-// numbered as Slurm's gres counts them, tiles through all devices.
+// What accelerators a node has and how its tiles are numbered. discover.hpp finds it, vendor.hpp has what
+// differs from one maker to the next. Devices are numbered as Slurm's gres counts them, tiles through all
+// devices.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "base/result.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {
@@ -37,15 +37,7 @@ struct TileInventory {
     bool says_where() const;
 };
 
-// The inventory of this node: what tiles.conf says, else what is detected in /sys and /proc below `root` (""
-// except in tests). nullopt if there is neither. Only reads files; never waits.
-Try<std::optional<TileInventory>> read_inventory(const std::string& tiles_conf, const std::string& node,
-                                                 const std::string& root = "");
-// Its two halves.
-Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node);
-Try<std::optional<TileInventory>> found_inventory(const std::string& root = "");
-
-// The default place of tiles.conf. It need not exist.
+// Where tiles.conf is unless the site says another place. It need not be there.
 inline constexpr const char* kTilesConf = "/etc/slurm/tiles.conf";
 
 }  // namespace dp

@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "common/ranges.hpp"
 
 namespace dp {
 namespace {
@@ -121,17 +122,9 @@ std::string tile_mask(const Tiles& tiles) {
 }
 
 Tiles parse_tiles(std::string_view text) {
-    Tiles out;
-    for (std::string_view part : split(text, ',')) {
-        const size_t dash = part.find('-');
-        const auto first = parse_number<uint32_t>(part.substr(0, dash));
-        const auto last =
-            dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
-        if (!first || !last || *last < *first || *last >= kMaxTiles || (!out.empty() && *first <= out.back()))
-            return {};
-        for (uint32_t tile = *first; tile <= *last; ++tile) out.push_back(tile);
-    }
-    return out;
+    const Tiles tiles = parse_ranges<uint32_t>(text, kMaxTiles - 1).value_or(Tiles());
+    const bool ascend = std::adjacent_find(tiles.begin(), tiles.end(), std::greater_equal<>()) == tiles.end();
+    return ascend ? tiles : Tiles();
 }
 
 }  // namespace dp

@@ -13,12 +13,11 @@
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "common/ranges.hpp"
+#include "tiles/cpus.hpp"
 
 namespace dp {
 namespace {
-
-// Far above Linux's NR_CPUS: a guard against "0-4294967295".
-constexpr uint32_t kMaxCpu = 65535;
 
 std::string_view trimmed(std::string_view text) {
     constexpr std::string_view kBlanks = " \t\r\n";
@@ -94,18 +93,10 @@ std::string real_name(const std::string& path) {
 }
 
 std::optional<std::vector<uint32_t>> parse_cpu_list(std::string_view text) {
-    std::vector<uint32_t> cpus;
-    for (std::string_view part : split(trimmed(text), ',')) {
-        const size_t dash = part.find('-');
-        const auto first = parse_number<uint32_t>(part.substr(0, dash));
-        const auto last =
-            dash == std::string_view::npos ? first : parse_number<uint32_t>(part.substr(dash + 1));
-        if (!first || !last || *first > *last || *last > kMaxCpu) return std::nullopt;
-        for (uint32_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
-        if (cpus.size() > kMaxCpu) return std::nullopt;
-    }
-    std::sort(cpus.begin(), cpus.end());
-    cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+    auto cpus = parse_ranges<uint32_t>(trimmed(text), kMaxCpu);
+    if (!cpus) return std::nullopt;
+    std::sort(cpus->begin(), cpus->end());
+    cpus->erase(std::unique(cpus->begin(), cpus->end()), cpus->end());
     return cpus;
 }
 

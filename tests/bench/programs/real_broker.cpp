@@ -6,9 +6,9 @@
 
 #include <utility>
 
-#include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
+#include "common/plan_file.hpp"
 #include "failing.hpp"
 
 namespace dp::bench {
@@ -63,7 +63,7 @@ RealBroker::RealBroker(const std::string& daemon, const StepShape& shape)
 }
 
 void RealBroker::wait_for_plan() {
-    if (auto plan = dp::wait_for_plan(setup_.board.get(), setup_.ready_read.get(), kPatience); !plan)
+    if (auto plan = dp::wait_for_plan(setup_.plan_file.get(), setup_.ready_read.get(), kPatience); !plan)
         die(plan.error().message);
 }
 

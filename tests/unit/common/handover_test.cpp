@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What launcher and daemon hand to each other: configuration, control packets, the board.
+// What launcher and daemon hand to each other: configuration, control packets, the plan file.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,10 +12,10 @@
 #include <map>
 #include <thread>
 
-#include "common/board.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/fields.hpp"
+#include "common/plan_file.hpp"
 
 namespace dp {
 namespace {
@@ -198,10 +198,10 @@ TEST(Control, AProcessThatHoldsNoEndOfTheChannelIsNotTheDaemon) {
     EXPECT_FALSE(open_daemon(launcher.get(), getpid()));  // a live pid, as after its reuse
 }
 
-struct Board {
-    Fd memory{memfd_create("board", MFD_CLOEXEC)};
+struct PlanFile {
+    Fd memory{memfd_create("plan", MFD_CLOEXEC)};
     Fd read_end, write_end;
-    Board() {
+    PlanFile() {
         int ends[2];
         EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
         read_end.reset(ends[0]);
@@ -209,15 +209,15 @@ struct Board {
     }
 };
 
-TEST(Board, AnyNumberOfTasksReadThePlan) {
-    Board board;
+TEST(PlanFile, AnyNumberOfTasksReadThePlan) {
+    PlanFile plan_file;
     std::vector<std::thread> tasks;
     std::vector<Try<NodePlan>> plans(8, fail("unread"));
     for (auto& plan : plans)
         tasks.emplace_back([&] {
-            plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+            plan = wait_for_plan(plan_file.memory.get(), plan_file.read_end.get(), std::chrono::seconds(10));
         });
-    ASSERT_TRUE(publish_plan(board.memory.get(), board.write_end.get(),
+    ASSERT_TRUE(publish_plan(plan_file.memory.get(), plan_file.write_end.get(),
                              {"10.0.0.1", 29000, 29001, "10.0.0.2", "a\nb\n"}));
     for (auto& task : tasks) task.join();
     for (const auto& plan : plans) {
@@ -229,42 +229,34 @@ TEST(Board, AnyNumberOfTasksReadThePlan) {
     }
 }
 
-TEST(Board, TheReasonForNoPlanArrives) {
-    Board board;
-    ASSERT_TRUE(publish_failure(board.memory.get(), board.write_end.get(), "no network"));
-    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+TEST(PlanFile, TheReasonForNoPlanArrives) {
+    PlanFile plan_file;
+    ASSERT_TRUE(publish_failure(plan_file.memory.get(), plan_file.write_end.get(), "no network"));
+    auto plan = wait_for_plan(plan_file.memory.get(), plan_file.read_end.get(), std::chrono::seconds(10));
     ASSERT_FALSE(plan);
     EXPECT_EQ(plan.error().message, "no network");
 }
 
-// The user hears it from another node.
-TEST(Board, TheReasonMayBeSaidElsewhere) {
-    Board board;
-    ASSERT_TRUE(publish_failure(board.memory.get(), board.write_end.get(), ""));
-    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
-    ASSERT_FALSE(plan);
-    EXPECT_EQ(plan.error().message, "");
-}
-
-TEST(Board, NobodyWhoWaitsIsNoError) {
+TEST(PlanFile, NobodyWhoWaitsIsNoError) {
     signal(SIGPIPE, SIG_IGN);
-    Board board;
-    board.read_end.reset();
-    EXPECT_TRUE(publish_failure(board.memory.get(), board.write_end.get(), "no network"));
+    PlanFile plan_file;
+    plan_file.read_end.reset();
+    EXPECT_TRUE(publish_failure(plan_file.memory.get(), plan_file.write_end.get(), "no network"));
     signal(SIGPIPE, SIG_DFL);
 }
 
-TEST(Board, ADaemonThatDiesIsNoticedAtOnce) {
-    Board board;
-    board.write_end.reset();
-    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::seconds(10));
+TEST(PlanFile, ADaemonThatDiesIsNoticedAtOnce) {
+    PlanFile plan_file;
+    plan_file.write_end.reset();
+    auto plan = wait_for_plan(plan_file.memory.get(), plan_file.read_end.get(), std::chrono::seconds(10));
     ASSERT_FALSE(plan);
     EXPECT_NE(plan.error().message.find("died"), std::string::npos);
 }
 
-TEST(Board, WaitingHasADeadline) {
-    Board board;
-    auto plan = wait_for_plan(board.memory.get(), board.read_end.get(), std::chrono::milliseconds(30));
+TEST(PlanFile, WaitingHasADeadline) {
+    PlanFile plan_file;
+    auto plan =
+        wait_for_plan(plan_file.memory.get(), plan_file.read_end.get(), std::chrono::milliseconds(30));
     ASSERT_FALSE(plan);
     EXPECT_NE(plan.error().message.find("no plan within"), std::string::npos);
 }

@@ -169,26 +169,26 @@ TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlo
     struct {
         uint32_t world, tensor, pipeline;  // 0: not given
         uint32_t tasks;
-        Verdict::Decision given, inherited;
-    } const cases[] = {{0, 0, 0, 8, Verdict::apply, Verdict::apply},
-                       {8, 0, 0, 8, Verdict::apply, Verdict::apply},
-                       {9, 0, 0, 8, Verdict::refuse, Verdict::leave_alone},
-                       {0, 2, 0, 8, Verdict::apply, Verdict::apply},
-                       {0, 2, 2, 8, Verdict::apply, Verdict::apply},
-                       {0, 3, 0, 8, Verdict::refuse, Verdict::leave_alone},
-                       {0, 0, 3, 8, Verdict::refuse, Verdict::leave_alone},
-                       {0, 4, 4, 8, Verdict::refuse, Verdict::leave_alone},
-                       {0, 1u << 20, 1u << 20, 8, Verdict::refuse, Verdict::leave_alone},
-                       {8, 4, 2, 8, Verdict::apply, Verdict::apply}};
+        StepVerdict::Decision given, inherited;
+    } const cases[] = {{0, 0, 0, 8, StepVerdict::apply, StepVerdict::apply},
+                       {8, 0, 0, 8, StepVerdict::apply, StepVerdict::apply},
+                       {9, 0, 0, 8, StepVerdict::refuse, StepVerdict::leave_alone},
+                       {0, 2, 0, 8, StepVerdict::apply, StepVerdict::apply},
+                       {0, 2, 2, 8, StepVerdict::apply, StepVerdict::apply},
+                       {0, 3, 0, 8, StepVerdict::refuse, StepVerdict::leave_alone},
+                       {0, 0, 3, 8, StepVerdict::refuse, StepVerdict::leave_alone},
+                       {0, 4, 4, 8, StepVerdict::refuse, StepVerdict::leave_alone},
+                       {0, 1u << 20, 1u << 20, 8, StepVerdict::refuse, StepVerdict::leave_alone},
+                       {8, 4, 2, 8, StepVerdict::apply, StepVerdict::apply}};
     for (const auto& c : cases) {
         Settings s;
         if (c.world) s.world = c.world;
         if (c.tensor) s.tensor = c.tensor;
         if (c.pipeline) s.pipeline = c.pipeline;
-        const Verdict given = judge_step(s, s, c.tasks);
+        const StepVerdict given = judge_step(s, s, c.tasks);
         EXPECT_EQ(given.decision, c.given) << c.world << " " << c.tensor << " " << c.pipeline;
         EXPECT_EQ(judge_step(s, {}, c.tasks).decision, c.inherited);
-        EXPECT_EQ(given.why.find("give ") != std::string::npos, given.decision == Verdict::refuse)
+        EXPECT_EQ(given.why.find("give ") != std::string::npos, given.decision == StepVerdict::refuse)
             << given.why;
     }
     // If this srun was given an option of its own, the step wants a world: inherited options are no reason
@@ -197,13 +197,13 @@ TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlo
     own.timeout_seconds = 20;
     Settings inherited = own;
     inherited.tensor = 3;
-    Verdict mixed = judge_step(inherited, own, 4);
-    EXPECT_EQ(mixed.decision, Verdict::refuse);
+    StepVerdict mixed = judge_step(inherited, own, 4);
+    EXPECT_EQ(mixed.decision, StepVerdict::refuse);
     EXPECT_NE(mixed.why.find("--dp-tensor=3 (inherited: SLURM_DP_TENSOR)"), std::string::npos) << mixed.why;
     inherited = own;
     inherited.world = 8;
     mixed = judge_step(inherited, own, 4);
-    EXPECT_EQ(mixed.decision, Verdict::refuse);
+    EXPECT_EQ(mixed.decision, StepVerdict::refuse);
     EXPECT_NE(mixed.why.find("--dp-world=8 (inherited: SLURM_DP_WORLD), but this step has 4 tasks"),
               std::string::npos);
 

@@ -7,10 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/processes.hpp"
 #include "dp.pb.h"
 #include "framing.hpp"
 #include "loop/handshake.hpp"
-#include "loop/processes.hpp"
 
 namespace dp {
 namespace {

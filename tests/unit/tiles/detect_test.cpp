@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "fake_tree.hpp"
-#include "tiles/inventory.hpp"
+#include "tiles/discover.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 

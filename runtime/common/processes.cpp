@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loop/processes.hpp"
-
-#include <fstream>
+#include "common/processes.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -40,13 +38,18 @@ std::vector<pid_t> all_processes() {
     return pids;
 }
 
-// The parent, from /proc/PID/stat: the second word after the command's closing bracket (proc(5)).
-pid_t parent_of(pid_t pid) {
+// The word of /proc/PID/stat so many places behind the command's closing bracket (proc(5)); the command may
+// hold anything, also ')'.
+std::string word_of_stat(pid_t pid, size_t place) {
     const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
-    const size_t close = stat.rfind(')');
-    if (close == std::string::npos) return 0;
-    auto words = split(std::string_view(stat).substr(close + 1), ' ');
-    return words.size() > 2 ? parse_number<pid_t>(words[2]).value_or(0) : 0;
+    const size_t close = stat.rfind(") ");
+    if (close == std::string::npos) return "";
+    const auto words = split(std::string_view(stat).substr(close + 2), ' ');
+    return place < words.size() ? std::string(words[place]) : "";
+}
+
+pid_t parent_of(pid_t pid) {
+    return parse_number<pid_t>(word_of_stat(pid, 1)).value_or(0);
 }
 
 }  // namespace
@@ -94,13 +97,8 @@ size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>&
 }
 
 bool is_stopped(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string line;
-    std::getline(file, line);
-    // "123 (name) T ...": the name may contain anything, even ')'.
-    const size_t end = line.rfind(") ");
-    return end != std::string::npos && end + 2 < line.size() &&
-           (line[end + 2] == 'T' || line[end + 2] == 't');
+    const std::string state = word_of_stat(pid, 0);
+    return state == "T" || state == "t";
 }
 
 }  // namespace dp

@@ -5,7 +5,7 @@
 // clone with CLONE_VM alone). What user_init opens would be gone with it, and its numbers would soon mean
 // something else.
 //
-// So there, what user_init has made is put on a shelf: sent to ourselves through a socket pair that
+// So there, what user_init has made is sent to ourselves through a socket pair that
 // slurmstepd opened before, in init_post_opt. Whoever needs it later, in one of these processes or in a task,
 // gets descriptors of its own from there. Nothing of this happens without contain_spank.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace dp::plugin {
 
-class Shelf {
+class FdHandover {
  public:
     // In slurmstepd itself, before user_init.
     Try<void> build();
@@ -26,17 +26,17 @@ class Shelf {
     // In user_init, where there is nothing to keep: slurmstepd gets its two descriptors back.
     void abandon();
 
-    // In user_init: in slurmstepd itself the shelf is taken away and `node` stays as it is; in a process that
-    // will be gone, everything is put on the shelf.
+    // In user_init: in slurmstepd itself the socket pair is closed and `node` stays as it is; in a process
+    // that will be gone, everything is sent into the pair.
     Try<void> put(NodeSetup& node);
 
-    // Where there is a shelf: gives `node` what slurmstepd and its tasks use (the control channel's
-    // launcher's end, the board, the end to wait on); it stays on the shelf, too.
+    // Where there is a pair: gives `node` what slurmstepd and its tasks use (the control channel's
+    // launcher's end, the plan file, the end to wait on); it stays there, too.
     Try<void> lend(NodeSetup& node) const;
     // Takes away what was lent, when the call-back that has it ends.
     void take_back(NodeSetup& node) const;
 
-    // Where there is a shelf: gives `node`, once, what belongs to the daemon. For the task that starts it.
+    // Where there is a pair: gives `node`, once, what belongs to the daemon. For the task that starts it.
     Try<void> hand_over(NodeSetup& node) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/board.hpp"
+#include "common/plan_file.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -19,13 +19,10 @@ using Clock = std::chrono::steady_clock;
 // Fields are lines, and a table has several: its line ends travel as this character.
 constexpr char kLineEnd = '\x7f';
 
-// The only field where there is no plan.
-constexpr const char* kFailure = "failure";
-
-Try<void> publish(int board, int ready_write, const Fields& fields) {
+Try<void> publish(int plan_file, int ready_write, const Fields& fields) {
     std::string text = write_fields(fields);
     for (size_t done = 0; done < text.size();) {
-        ssize_t n = pwrite(board, text.data() + done, text.size() - done, static_cast<off_t>(done));
+        ssize_t n = pwrite(plan_file, text.data() + done, text.size() - done, static_cast<off_t>(done));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return fail(std::string("cannot write the plan: ") + std::strerror(errno));
         done += static_cast<size_t>(n);
@@ -36,11 +33,11 @@ Try<void> publish(int board, int ready_write, const Fields& fields) {
     return {};
 }
 
-Try<std::string> read_board(int board) {
+Try<std::string> read_plan_file(int plan_file) {
     std::string text;
     char chunk[1024];
     for (;;) {
-        ssize_t n = pread(board, chunk, sizeof chunk, static_cast<off_t>(text.size()));
+        ssize_t n = pread(plan_file, chunk, sizeof chunk, static_cast<off_t>(text.size()));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(std::string("cannot read the plan: ") + std::strerror(errno));
         if (n == 0) return text;
@@ -50,10 +47,10 @@ Try<std::string> read_board(int board) {
 
 }  // namespace
 
-Try<void> publish_plan(int board, int ready_write, const NodePlan& plan) {
+Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan) {
     std::string table = plan.table;
     std::replace(table.begin(), table.end(), '\n', kLineEnd);
-    return publish(board, ready_write,
+    return publish(plan_file, ready_write,
                    {{"master_addr", plan.master_addr},
                     {"master_port", std::to_string(plan.master_port)},
                     {"coordinator_port", std::to_string(plan.coordinator_port)},
@@ -61,11 +58,11 @@ Try<void> publish_plan(int board, int ready_write, const NodePlan& plan) {
                     {"table", table}});
 }
 
-Try<void> publish_failure(int board, int ready_write, const std::string& why) {
-    return publish(board, ready_write, {{kFailure, why}});
+Try<void> publish_failure(int plan_file, int ready_write, const std::string& why) {
+    return publish(plan_file, ready_write, {{"failure", why}});
 }
 
-Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds timeout) {
+Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::milliseconds timeout) {
     pollfd entry{ready_read, POLLIN, 0};
     int n = 0;
     wait_awake(timeout, [&](std::chrono::milliseconds slice) {
@@ -85,7 +82,7 @@ Try<NodePlan> wait_for_plan(int board, int ready_read, std::chrono::milliseconds
         return fail(
             "this node's rendezvous daemon died before it had a plan: was it killed (the job's memory is "
             "used up?), or is its file damaged? install it again");
-    const auto text = read_board(board);
+    const auto text = read_plan_file(plan_file);
     if (!text) return tl::make_unexpected(text.error());
     if (text->starts_with(kFailure)) return fail(std::string(field_of(*text, kFailure)));
     NodePlan plan;

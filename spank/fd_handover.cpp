@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shelf.hpp"
+#include "fd_handover.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace dp::plugin {
 namespace {
 
 std::array<Fd*, 3> lent_of(NodeSetup& node) {
-    return {&node.control_launcher, &node.board, &node.ready_read};
+    return {&node.control_launcher, &node.plan_file, &node.ready_read};
 }
 
 std::array<Fd*, 7> daemons_of(NodeSetup& node) {
@@ -88,7 +88,7 @@ Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
 
 }  // namespace
 
-Try<void> Shelf::build() {
+Try<void> FdHandover::build() {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return fail(std::string("cannot make a socket pair: ") + std::strerror(errno));
@@ -98,12 +98,12 @@ Try<void> Shelf::build() {
     return {};
 }
 
-void Shelf::abandon() {
+void FdHandover::abandon() {
     // In a process that will be gone they would only be closed there, and slurmstepd forget their numbers.
-    if (getpid() == builder_) *this = Shelf();
+    if (getpid() == builder_) *this = FdHandover();
 }
 
-Try<void> Shelf::put(NodeSetup& node) {
+Try<void> FdHandover::put(NodeSetup& node) {
     abandon();
     if (!lent_) return {};
     // What is sent at one end waits at the other.
@@ -111,17 +111,17 @@ Try<void> Shelf::put(NodeSetup& node) {
     return send_all(lent_.get(), daemons_of(node));
 }
 
-Try<void> Shelf::lend(NodeSetup& node) const {
+Try<void> FdHandover::lend(NodeSetup& node) const {
     if (!lent_) return {};
     return receive_all(lent_.get(), lent_of(node), MSG_PEEK);
 }
 
-void Shelf::take_back(NodeSetup& node) const {
+void FdHandover::take_back(NodeSetup& node) const {
     if (!lent_) return;
     for (Fd* fd : lent_of(node)) fd->reset();
 }
 
-Try<void> Shelf::hand_over(NodeSetup& node) const {
+Try<void> FdHandover::hand_over(NodeSetup& node) const {
     if (!lent_) return {};
     return receive_all(daemons_.get(), daemons_of(node), 0);
 }

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What this machine calls itself.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+namespace dp {
+
+inline std::string host_name() {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    return name.data();
+}
+
+}  // namespace dp
