@@ -139,7 +139,7 @@ class Loan {
 
 // Prepares what a node needs before its tasks are forked; on failure, keeps the reason for task_init.
 void take_up_step(spank_t spank, State& s) {
-    EnvironmentList variables = environment_list(spank);
+    const EnvironmentList variables = environment_list(spank);
     const GetVariable get = std::cref(variables);
     const std::string step = get(kStepVariable).value_or("");
     s.refused = step == kRefusedStep;
@@ -177,16 +177,9 @@ void take_up_step(spank_t spank, State& s) {
             plan_tasks(*s.tiles, std::move(any));
         }
     }
+    for (size_t i = 0; i < kNamesOfWorld.size(); ++i) s.world_of_user[i] = get(kNamesOfWorld[i]);
     auto prepared = prepare(s).and_then([&] { return s.handover.put(s.node); });
-    if (prepared) {
-        // In a heterogeneous step the node's place is not known yet.
-        if (s.facts.heterogeneous || s.facts.ranks.empty()) return;
-        // As far as it is known here; otherwise each task says why.
-        s.environment = node_environment(task_facts(s, s.facts.ranks.front(), 0),
-                                         s.tiles ? s.tiles->of_tasks() : TilesOfTasks{}, get);
-        change_environment(spank, std::move(variables), s.environment.changes());
-        return;
-    }
+    if (prepared) return;
     s.failure = prepared.error().message;
     s.node = NodeSetup();
     s.handover.abandon();
@@ -239,10 +232,9 @@ void node_user_init(spank_t spank) {
     if (!s.active) return;
     s.root_mount = root_mount();
     if (!s.failure) take_up_step(spank, s);
-    // Neither a task nor its prolog or epilog may see them, whatever became of the step.
-    spank_unsetenv(spank, kSecretVariable);
-    remove_slots(spank);
-    s.environment.find_in(raw_environment(spank));
+    // Neither task nor prolog nor epilog of a task gets to see them, whatever became of the step.
+    for (const char* name : kLauncherVariables) spank_unsetenv(spank, name);
+    if (!s.active || s.refused || s.failure) remove_slots(spank);  // else each task writes into its own
 }
 
 void node_task_forked(spank_t spank) {
@@ -257,7 +249,7 @@ void node_task_forked(spank_t spank) {
                      {ControlEvent::Kind::task, static_cast<uint32_t>(local), pid});
     // All tasks are forked before the first of these calls (mgr.c), so none needs our copies any more.
     if (++s.forked < s.facts.ranks.size()) return;
-    change_environment(spank, EnvironmentList(nullptr), s.environment.without_blanks(raw_environment(spank)));
+    remove_slots(spank);
     drop_daemon_ends(s.node);
     s.node.plan_file.reset();
     s.node.ready_read.reset();

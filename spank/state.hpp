@@ -11,6 +11,7 @@ extern "C" {
 
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -18,7 +19,6 @@ extern "C" {
 #include <vector>
 
 #include "common/interfaces.hpp"
-#include "common/node_environment.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 #include "common/task_environment.hpp"
@@ -46,7 +46,9 @@ struct State {
     StepFacts facts;
     NodeSetup node;
     std::optional<NodeTiles> tiles;  // with --dp-tiles
-    NodeEnvironment environment;     // already in the one that the tasks inherit
+    // kNamesOfWorld in the environment with which the step began: the user's wish. What comes after that is
+    // another plugin's, as pyxis brings it along from a container's image: nobody's wish, and guessed.
+    std::array<std::optional<std::string>, kNamesOfWorld.size()> world_of_user;
     FdHandover handover;
     std::optional<InterfaceAddress> interface;  // with --dp-interface
     // What went wrong before there was a task to report it. Returning an error there would drain the node
@@ -66,10 +68,7 @@ State& state();
 // A task's output reaches srun some milliseconds later; if the step is killed first, it is lost.
 inline constexpr std::chrono::milliseconds kLastLineTravels{300};
 
-// For a task that is about to start; without its CPUs.
-TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
-
-// The mount that this process sees as "/": a different one in a container or in a mount namespace of its own.
+// Which mount this process sees as its "/": in a container and in a mount namespace of its own another one.
 uint64_t root_mount();
 
 // ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----

@@ -165,6 +165,23 @@ void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
     std::fflush(dry_run ? stdout : stderr);
 }
 
+TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
+    TaskFacts facts;
+    facts.rank = rank;
+    facts.world_size = s.facts.world_size;
+    facts.local_rank = local_rank;
+    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
+    facts.node_rank = s.facts.node_rank;
+    facts.nodes = s.facts.nodes;
+    facts.generation = s.facts.restart;
+    facts.settings = s.settings;
+    facts.sizes = s.settings.sizes(s.facts.world_size);
+    if (s.interface) facts.interface = s.interface->interface;
+    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
+    facts.socket = s.node.socket_name;
+    return facts;
+}
+
 // One task on its way from fork to exec.
 class Task {
  public:
@@ -195,7 +212,12 @@ class Task {
         if (!variables_) variables_ = environment_list(spank_);
         return (*variables_)(name);
     };
-    const GetVariable before_ = [this](const char* name) { return s_.environment.get(name, inherited_); };
+    // What the user wants; see State::world_of_user.
+    const GetVariable before_ = [this](const char* name) {
+        for (size_t i = 0; i < kNamesOfWorld.size(); ++i)
+            if (std::string_view(name) == kNamesOfWorld[i]) return s_.world_of_user[i];
+        return inherited_(name);
+    };
 
     bool is_first() const { return local_ == 0; }
     [[noreturn]] void refuse(const std::string& why);
@@ -263,14 +285,12 @@ NodePlan Task::await_plan() {
 
 void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
                             std::vector<std::string>& warnings) {
-    if (const auto left = s_.environment.fill(raw_environment(spank_), facts, plan)) {
-        // One or two at most, for which a list is not worth its while.
-        change_environment(spank_, EnvironmentList(nullptr), *left);
-        return;
-    }
-    const TaskEnvironment environment = task_environment(facts, plan, before_);
-    change_environment(spank_, environment_list(spank_),
-                       s_.environment.left_of(environment.changes, inherited_));
+    TaskEnvironment environment = task_environment(facts, plan, before_);
+    for (const std::string& name : environment.kept)
+        if (auto wanted = before_(name.c_str()); wanted != inherited_(name.c_str()))
+            environment.changes.push_back({name, std::move(wanted)});
+    change_environment(spank_, environment_list(spank_), environment.changes);
+    remove_slots(spank_);
     if (rank_ == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
 }
 
@@ -298,23 +318,6 @@ void Task::take_place(const NodePlan& plan) {
 }
 
 }  // namespace
-
-TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
-    TaskFacts facts;
-    facts.rank = rank;
-    facts.world_size = s.facts.world_size;
-    facts.local_rank = local_rank;
-    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
-    facts.node_rank = s.facts.node_rank;
-    facts.nodes = s.facts.nodes;
-    facts.generation = s.facts.restart;
-    facts.settings = s.settings;
-    facts.sizes = s.settings.sizes(s.facts.world_size);
-    if (s.interface) facts.interface = s.interface->interface;
-    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
-    facts.socket = s.node.socket_name;
-    return facts;
-}
 
 void task_init(spank_t spank) {
     State& s = state();

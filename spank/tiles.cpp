@@ -125,14 +125,6 @@ Try<TilePlan> plan_of_task(const NodeTiles& tiles, const TileFacts& facts) {
     return tiles.shares && !is_bound_by_slurm(facts) ? plan_rank(facts, *tiles.shares) : plan_tiles(facts);
 }
 
-TilesOfTasks NodeTiles::of_tasks() const {
-    TilesOfTasks of_tasks;
-    of_tasks.settled = settled;
-    of_tasks.variables.reserve(plans.size());
-    for (const TilePlan& plan : plans) of_tasks.variables.emplace_back(plan.variables);
-    return of_tasks;
-}
-
 void plan_tasks(NodeTiles& tiles, TileFacts facts) {
     tiles.settled = tiles.inventory.layout.gres != "gpu";  // of which Slurm may yet give each task its own
     const GetVariable get = std::move(facts.get);

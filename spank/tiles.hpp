@@ -15,7 +15,6 @@ extern "C" {
 
 #include "base/result.hpp"
 #include "common/environment.hpp"
-#include "common/node_environment.hpp"
 #include "common/options.hpp"
 #include "step_facts.hpp"
 #include "tiles/inventory.hpp"
@@ -54,8 +53,7 @@ struct NodeTiles {
     bool settled = false;
     std::vector<std::pair<std::string, std::optional<std::string>>> asked;
 
-    TilesOfTasks of_tasks() const;
-    // In a task that had to plan its own; and whether one task of the node has said why it cannot.
+    // In a task that had to plan its own, and whether one of the node has said why it cannot.
     TilePlan own;
     OnceANode failure_told;
 };

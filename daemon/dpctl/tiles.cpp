@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
 #include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "dpctl/nvml.hpp"

@@ -77,16 +77,11 @@ EnvironmentList::EnvironmentList(char** environment) : environment_(environment)
     }
 }
 
-std::optional<size_t> EnvironmentList::place(std::string_view name) const {
+char* EnvironmentList::find(std::string_view name) const {
     uint32_t hash = kHashOfNothing;
     for (char c : name) hash = hash_on(hash, c);
     const uint16_t found = places_[place_of(name, hash)];
-    return found == 0 ? std::nullopt : std::optional<size_t>(entries_[found - 1U].place);
-}
-
-char* EnvironmentList::find(std::string_view name) const {
-    const auto found = place(name);
-    return found ? environment_[*found] : nullptr;
+    return found == 0 ? nullptr : environment_[entries_[found - 1U].place];
 }
 
 std::optional<std::string> EnvironmentList::operator()(const char* name) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <type_traits>
 
+#include "base/text.hpp"
 #include "common/cidr.hpp"
 
 namespace dp {

@@ -127,14 +127,14 @@ struct Master {
     std::string address;
     std::string port;
 };
-Master write_world(Writer& w, const TaskFacts& facts, const TaskWords& words) {
+Master write_world(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     Master seen;
-    seen.address = w.offer_world("MASTER_ADDR", words[kMasterAddr]);
-    seen.port = w.offer_world("MASTER_PORT", words[kMasterPort]);
+    seen.address = w.offer_world("MASTER_ADDR", plan.master_addr);
+    seen.port = w.offer_world("MASTER_PORT", text(plan.master_port));
     w.offer_world("WORLD_SIZE", text(facts.world_size));
     const bool warn = facts.world_size > 1;
-    w.own("RANK", words[kRank], warn);
-    w.own("LOCAL_RANK", words[kLocalRank], warn);
+    w.own("RANK", facts.rank, warn);
+    w.own("LOCAL_RANK", facts.local_rank, warn);
     w.own("LOCAL_WORLD_SIZE", facts.local_world_size, warn);
     w.own("NODE_RANK", facts.node_rank, warn);
     w.own("GROUP_RANK", facts.node_rank, warn);
@@ -144,60 +144,60 @@ Master write_world(Writer& w, const TaskFacts& facts, const TaskWords& words) {
 
 // What torchrun sets for its children, and (PET_) what it reads itself if the tasks are launchers, one per
 // node. torch/distributed/run.py, torch/distributed/elastic/agent/server/local_elastic_agent.py.
-void write_torchrun(Writer& w, const TaskFacts& facts, const TaskWords& words, const Master& master) {
-    w.own("ROLE_RANK", words[kRank], false);
+void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, const Master& master) {
+    w.own("ROLE_RANK", facts.rank, false);
     w.own("ROLE_WORLD_SIZE", facts.world_size, false);
     w.offer("ROLE_NAME", "default");
     w.offer("TORCHELASTIC_RUN_ID", facts.run);
     w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
     w.offer("TORCHELASTIC_MAX_RESTARTS", text(facts.generation));
     // Where the user named another master, nobody of ours serves there.
-    const bool served = facts.settings.serves_torch() && master.address == words[kMasterAddr] &&
-                        master.port == words[kMasterPort];
+    const bool served = facts.settings.serves_torch() && master.address == plan.master_addr &&
+                        master.port == text(plan.master_port);
     w.inject("TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False");
     w.offer("PET_NNODES", text(facts.nodes));
     w.own("PET_NODE_RANK", facts.node_rank, false);
     w.offer("PET_MASTER_ADDR", master.address);
     // torchrun's static rendezvous binds its port itself, so it cannot be one that the broker serves.
-    w.offer("PET_MASTER_PORT", served ? words[kCoordinatorPort] : master.port);
+    w.offer("PET_MASTER_PORT", served ? text(plan.coordinator_port) : master.port);
 }
 
-// For JAX and Lightning, which find the rest in Slurm's own variables.
-void write_slurm_readers(Writer& w, const TaskFacts& facts, const TaskWords& words) {
-    w.offer("JAX_COORDINATOR_ADDRESS", words[kCoordinator]);
-    // Slurm sets it only with --ntasks-per-node; Lightning does not start without it.
+// JAX and Lightning, which find the rest in Slurm's own variables.
+void write_slurm_readers(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
+    w.offer("JAX_COORDINATOR_ADDRESS", endpoint(plan.master_addr, plan.coordinator_port));
+    // Slurm sets it only where --ntasks-per-node was given; Lightning will not start without it.
     if (facts.world_size == facts.local_world_size * facts.nodes && facts.world_size > 1)
         w.offer("SLURM_NTASKS_PER_NODE", text(facts.local_world_size));
 }
 
-void write_node(Writer& w, const TaskFacts& facts, const TaskWords& words) {
-    if (!words[kCpus].empty()) w.offer("OMP_NUM_THREADS", words[kCpus]);
+void write_node(Writer& w, const TaskFacts& facts) {
+    if (facts.cpus > 0) w.offer("OMP_NUM_THREADS", text(facts.cpus));
     if (facts.interface.empty()) return;
     w.inject("DP_INTERFACE", facts.interface);
     w.offer("NCCL_SOCKET_IFNAME", "=" + facts.interface);  // "=": this very name, not a prefix
     w.offer("GLOO_SOCKET_IFNAME", facts.interface);
 }
 
-// The variables that libdp reads.
-void write_own(Writer& w, const TaskFacts& facts, const TaskWords& words) {
-    w.set("DP_MASTER_ADDR", words[kMasterAddr]);
-    w.set("DP_MASTER_PORT", words[kMasterPort]);
+// What libdp reads.
+void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
+    w.set("DP_MASTER_ADDR", plan.master_addr);
+    w.set("DP_MASTER_PORT", text(plan.master_port));
     w.set("DP_WORLD_SIZE", text(facts.world_size));
-    w.set("DP_RANK", words[kRank]);
-    w.set("DP_LOCAL_RANK", words[kLocalRank]);
+    w.set("DP_RANK", text(facts.rank));
+    w.set("DP_LOCAL_RANK", text(facts.local_rank));
     w.set("DP_LOCAL_WORLD_SIZE", text(facts.local_world_size));
     w.set("DP_NODE_RANK", text(facts.node_rank));
     w.set("DP_NODES", text(facts.nodes));
-    w.set("DP_NODE_ADDR", words[kNodeAddr]);
+    w.set("DP_NODE_ADDR", plan.node_addr);
     w.set("DP_GENERATION", text(facts.generation));
     w.set("DP_SOCKET", facts.socket);
     w.set("DP_TIMEOUT", text(*facts.settings.timeout_seconds));
     const ModelParallel& sizes = facts.sizes;
-    w.set("DP_TENSOR_RANK", words[kTensorRank]);
+    w.set("DP_TENSOR_RANK", text(sizes.rank_in(Dimension::tensor, facts.rank)));
     w.set("DP_TENSOR_SIZE", text(sizes.tensor));
-    w.set("DP_DATA_RANK", words[kDataRank]);
+    w.set("DP_DATA_RANK", text(sizes.rank_in(Dimension::data, facts.rank)));
     w.set("DP_DATA_SIZE", text(sizes.data));
-    w.set("DP_PIPELINE_RANK", words[kPipelineRank]);
+    w.set("DP_PIPELINE_RANK", text(sizes.rank_in(Dimension::pipeline, facts.rank)));
     w.set("DP_PIPELINE_SIZE", text(sizes.pipeline));
 }
 
@@ -222,36 +222,16 @@ void write_tiles(Writer& w, const TaskFacts& facts) {
 
 }  // namespace
 
-TaskWords words_of(const TaskFacts& facts, const NodePlan& plan) {
-    TaskWords words;
-    words[kMasterAddr] = plan.master_addr;
-    words[kMasterPort] = text(plan.master_port);
-    words[kCoordinator] = endpoint(plan.master_addr, plan.coordinator_port);
-    words[kCoordinatorPort] = text(plan.coordinator_port);
-    words[kNodeAddr] = plan.node_addr;
-    words[kRank] = text(facts.rank);
-    words[kLocalRank] = text(facts.local_rank);
-    words[kTensorRank] = text(facts.sizes.rank_in(Dimension::tensor, facts.rank));
-    words[kDataRank] = text(facts.sizes.rank_in(Dimension::data, facts.rank));
-    words[kPipelineRank] = text(facts.sizes.rank_in(Dimension::pipeline, facts.rank));
-    if (facts.cpus > 0) words[kCpus] = text(facts.cpus);
-    return words;
-}
-
-TaskEnvironment task_environment(const TaskFacts& facts, const TaskWords& words, const GetVariable& get) {
-    Writer w(get);
-    const Master master = write_world(w, facts, words);
-    write_torchrun(w, facts, words, master);
-    write_slurm_readers(w, facts, words);
-    write_node(w, facts, words);
-    write_own(w, facts, words);
-    write_tiles(w, facts);
-    for (const char* name : kLauncherVariables) w.remove(name);
-    return w.finish();
-}
-
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get) {
-    return task_environment(facts, words_of(facts, plan), get);
+    Writer w(get);
+    const Master master = write_world(w, facts, plan);
+    write_torchrun(w, facts, plan, master);
+    write_slurm_readers(w, facts, plan);
+    write_node(w, facts);
+    write_own(w, facts, plan);
+    write_tiles(w, facts);
+    for (const char* name : kLauncherVariables) w.remove_unless_set(name);
+    return w.finish();
 }
 
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -116,6 +117,30 @@ TEST(Query, ACrowdedSocketHoldsNobodyUpForLong) {
     EXPECT_NE(none.error().message.find("step " + own + ".0 on this node takes no connection"),
               std::string::npos)
         << none.error().message;
+}
+
+TEST(Query, SeveralStepsAreListedInOrder) {
+    unsetenv("DP_SOCKET");
+    const std::string job = std::to_string(getpid());
+    std::vector<std::unique_ptr<Crowded>> steps;
+    for (const char* step : {".10", ".9", ".2", ".11"})
+        steps.push_back(std::make_unique<Crowded>(RanksSocketName{job + step, getuid(), "b"}.text(), false));
+    const auto found = connect_step(job, "status");
+    ASSERT_FALSE(found);
+    const std::string& why = found.error().message;
+    size_t last = 0;
+    for (const char* step : {".2", ".9", ".10", ".11"}) {
+        const size_t at = why.find(job + step, last);
+        ASSERT_NE(at, std::string::npos) << why;
+        last = at + 1;
+    }
+    EXPECT_TRUE(why.ends_with("name one: dpctl status " + job + ".2")) << why;
+}
+
+TEST(Query, AStepHasANumberOrTwo) {
+    for (const char* step : {"12", "12.0", "local.4711", "0.0"}) EXPECT_TRUE(is_step_name(step)) << step;
+    for (const char* other : {"", "-5", "1.2.3", "12.", ".0", "12_3", "12.x", "local", "local.", "12.batch"})
+        EXPECT_FALSE(is_step_name(other)) << other;
 }
 
 }  // namespace
