@@ -79,8 +79,8 @@ std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vect
 std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTiles& tiles,
                                            const TilePlan& plan, uint32_t local_rank) {
     prefer_memory(tiles.inventory, plan.own);
-    // Where Slurm has bound each task to tiles of its own, nobody knows the others': as if all were near the
-    // same.
+    // If Slurm has bound each task to tiles of its own, nobody knows the others': assume that all are near
+    // the same CPUs.
     const bool alone = plan.by_task || !tiles.shares;
     const Cpus near =
         alone ? cpus_near(tiles.inventory, plan.own, cpus_of_numa_here) : tiles.near[local_rank];
@@ -89,8 +89,9 @@ std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTile
     facts.near = alone ? std::vector<Cpus>(step.ranks.size(), near) : tiles.near;
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
-    // Bound to more than its part of the step's CPUs here, a task has them together with the step's others;
-    // where it may use even more than those, Slurm confines nobody, and what other jobs use is not known.
+    // A task that is bound to more than its part of the step's CPUs here shares them with the step's
+    // other tasks. If it may use even more than those, Slurm confines nobody, and it is unknown what
+    // other jobs use.
     facts.shared = facts.allowed.size() * facts.near.size() > step.cpus && facts.allowed.size() <= step.cpus;
     facts.core_of = core_of;
     const Cpus mine = cpus_of_rank(facts);

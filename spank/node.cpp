@@ -39,7 +39,7 @@ std::optional<std::string> host_at(const std::string& node_list, size_t place) {
 }
 
 std::string node_name(const StepFacts& facts, const GetVariable& get) {
-    // srun sorts the nodes of a heterogeneous step, so that their numbers do not lead to them.
+    // srun sorts the nodes of a heterogeneous step, so a node's number does not lead to it.
     if (!facts.heterogeneous)
         if (auto host = host_at(facts.node_list, facts.node_rank)) return *host;
     if (auto name = get("SLURMD_NODENAME"); name && !name->empty()) return *name;
@@ -155,7 +155,7 @@ void take_up_step(spank_t spank, State& s) {
     }
     s.facts = std::move(*facts);
     if (s.facts.heterogeneous) {
-        // srun knows one component; it has judged every other step before it launched it.
+        // srun knows only one component; it has judged every other step before it launched it.
         const StepVerdict verdict =
             judge_step(s.settings, s.own_options ? s.settings : Settings{}, s.facts.world_size);
         if (verdict.decision == StepVerdict::refuse) s.failure = verdict.why;
@@ -169,7 +169,7 @@ void take_up_step(spank_t spank, State& s) {
             return s.handover.abandon();
         }
         s.tiles = std::move(*tiles);
-        // Where it cannot be done, each task says why.
+        // If it fails, each task says why.
         TileFacts any = tile_facts(s.facts, s.settings, *s.tiles, 0, get);
         if (auto shares = share_node(any)) {
             s.tiles->near = near_of_shares(s.tiles->inventory, shares->shares);
@@ -232,7 +232,7 @@ void node_user_init(spank_t spank) {
     if (!s.active) return;
     s.root_mount = root_mount();
     if (!s.failure) take_up_step(spank, s);
-    // Neither task nor prolog nor epilog of a task gets to see them, whatever became of the step.
+    // Neither a task nor its prolog or epilog may see them, whatever became of the step.
     for (const char* name : kLauncherVariables) spank_unsetenv(spank, name);
     if (!s.active || s.refused || s.failure) remove_slots(spank);  // else each task writes into its own
 }

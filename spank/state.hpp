@@ -68,7 +68,7 @@ State& state();
 // A task's output reaches srun some milliseconds later; if the step is killed first, it is lost.
 inline constexpr std::chrono::milliseconds kLastLineTravels{300};
 
-// Which mount this process sees as its "/": in a container and in a mount namespace of its own another one.
+// The mount that this process sees as "/": a different one in a container or in a mount namespace of its own.
 uint64_t root_mount();
 
 // ---- srun, sbatch, salloc (launcher.cpp); srun ends where the step cannot work ----

@@ -15,9 +15,9 @@ namespace dp::plugin {
 
 // The facts of a step as one node's slurmstepd knows them.
 //
-// A heterogeneous step (srun A : B) has one slurmstepd for each component of a node, and SPANK counts within
-// the component. So do these facts until task_init, whose environment gives the component's place in the step
-// (place_component).
+// A heterogeneous step (srun A : B) has one slurmstepd per component of a node, and SPANK counts
+// within the component. So do these facts until task_init, whose environment has the component's place
+// in the step (place_component).
 struct StepFacts {
     uid_t user = 0;
     uint32_t job_id = 0;

@@ -206,7 +206,7 @@ class Task {
     uint32_t rank_ = 0;
     const TilePlan* tiles_ = nullptr;
     Fd said_by_daemon_;
-    // Made for the first that asks, which in most tasks is nobody.
+    // Made at the first request; most tasks make none.
     std::optional<EnvironmentList> variables_;
     const GetVariable inherited_ = [this](const char* name) {
         if (!variables_) variables_ = environment_list(spank_);
@@ -243,7 +243,7 @@ void Task::fetch_descriptors() {
         if (fetched && is_first()) fetched = s_.handover.hand_over(s_.node);
         if (!fetched) s_.failure = fetched.error().message;
     }
-    // It holds the launcher's end, too, which only slurmstepd may hold.
+    // It also holds the launcher's end, which only slurmstepd may hold.
     s_.handover = FdHandover();
 }
 
@@ -313,7 +313,7 @@ void Task::take_place(const NodePlan& plan) {
             std::fprintf(stderr, "%s\n", model_parallel_line(facts.world_size, facts.sizes).c_str());
         if (!plan.table.empty()) print_table(plan, facts, dry_run);
     }
-    // Nothing is run: the task ends here, as if its program had ended well.
+    // Nothing is run: the task ends here with success.
     if (dry_run) _exit(0);
 }
 

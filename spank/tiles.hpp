@@ -22,8 +22,8 @@ extern "C" {
 
 namespace dp::plugin {
 
-// Something that one of a node's tasks is to do, whichever comes first. Made before they are forked; without
-// memory for it each of them is the first.
+// Something that only one of a node's tasks does, whichever comes first. Made before they are forked; without
+// memory for it, each task acts as the first.
 class OnceANode {
  public:
     static OnceANode shared_by_tasks();
@@ -53,7 +53,7 @@ struct NodeTiles {
     bool settled = false;
     std::vector<std::pair<std::string, std::optional<std::string>>> asked;
 
-    // In a task that had to plan its own, and whether one of the node has said why it cannot.
+    // In a task that had to plan its own; and whether one task of the node has said why it cannot.
     TilePlan own;
     OnceANode failure_told;
 };
@@ -66,8 +66,8 @@ Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 // In user_init; `shares` and `near` come later.
 Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf, const GetVariable& get);
 
-// Of one of the node's tasks. `get` reads its environment, without what slurm-dp has put there for the node.
-// In user_init any task is planned as if it might open every device.
+// The facts for one task of the node. `get` reads its environment, without what slurm-dp has set for the
+// node. In user_init, plans as if a task might open every device.
 TileFacts tile_facts(const StepFacts& step, const Settings& settings, const NodeTiles& tiles,
                      uint32_t local_rank, const GetVariable& get);
 Try<TilePlan> plan_of_task(const NodeTiles& tiles, const TileFacts& facts);

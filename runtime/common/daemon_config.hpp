@@ -16,7 +16,7 @@
 
 namespace dp {
 
-// Bumped when plugin and daemon would misunderstand each other; they refuse to work with another number.
+// Bump it when plugin and daemon would misunderstand each other; other versions are refused.
 inline constexpr uint32_t kDaemonConfigVersion = 6;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.

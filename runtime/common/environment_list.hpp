@@ -37,8 +37,8 @@ class EnvironmentList {
 
     std::optional<std::string> operator()(const char* name) const;
 
-    // Over the variable of that name, where that is as long, or where there is none into a slot. False: there
-    // is no room, or the change is to unset it; nothing was written.
+    // Overwrites the variable of that name if it is as long, or uses a slot if there is no such variable.
+    // False: no room, or the change is to unset it; nothing was written.
     bool write(const EnvironmentChange& change);
 
  private:

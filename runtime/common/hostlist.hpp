@@ -87,7 +87,8 @@ Try<std::vector<std::string>> expand_hostlist(std::string_view list);
 // another order than Slurm's.
 std::vector<std::string> in_rank_order(std::vector<std::pair<uint32_t, std::string>> lowest_rank_and_host);
 
-// A short form of the names, neighbours with equal prefixes folded: node01 node02 node03 -> "node[01-03]".
+// A compressed form of the names, folding neighbours with equal prefixes: node01 node02
+// node03 -> "node[01-03]".
 std::string compress_hostlist(std::span<const std::string> hosts);
 
 // Ascending numbers, runs folded: 0 1 2 5 -> "0-2,5".

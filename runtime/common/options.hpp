@@ -82,9 +82,9 @@ struct OptionSpec {
     std::optional<std::string> (*write)(const OptionSpec&, const Settings&) = nullptr;
     void (*merge)(Settings& out, const Settings& strong) = nullptr;
 
-    // Checks a value and puts it into the settings; the failure says what to give instead.
+    // Checks a value and stores it; the failure says what to give instead.
     Try<void> set(Settings& settings, std::string_view value) const { return read(*this, settings, value); }
-    // The same value as text; nullopt where the settings leave it open.
+    // The value as text; nullopt if it is empty.
     std::optional<std::string> get(const Settings& settings) const { return write(*this, settings); }
 };
 const std::vector<OptionSpec>& option_specs();
@@ -102,15 +102,15 @@ std::vector<std::pair<std::string, std::string>> settings_to_environment(const S
 std::string write_settings(const Settings& settings);
 Try<Settings> read_settings(std::string_view text);
 
-// Layers: what `strong` says wins over `weak`.
+// Merges two sources; `strong` wins.
 Settings merge(const Settings& strong, const Settings& weak);
 
 // With what holds where nobody says anything.
 Settings with_defaults(const Settings& settings);
 
-// What a step of so many tasks does about what was asked. `own` is what was given to this srun itself: with
-// any of it the step wants a world and is refused where it cannot have one. What was only inherited from the
-// job applies to steps that it fits, and leaves others alone (`srun mkdir`).
+// What a step of that many tasks does about its options. `own` are those given to this srun: with any of
+// them, the step wants a world, and is refused if it cannot have one. Inherited ones apply to steps that they
+// fit, and leave others alone (`srun mkdir`).
 struct StepVerdict {
     enum Decision { apply, leave_alone, refuse } decision = apply;
     std::string why;  // with refuse: the line for the user

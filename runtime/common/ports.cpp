@@ -33,7 +33,7 @@ std::vector<uint16_t> candidate_ports(const PortSeed& seed) {
     std::vector<uint16_t> ports;
     for (std::string_view part : split(seed.reserved, ',')) {
         const auto range = parse_range<uint16_t>(part);
-        // A list that Slurm did not write is no reason to fail: the computed ports are there.
+        // A malformed list is no reason to fail: there are the computed ports.
         if (!range || range->first == 0) continue;
         for (uint32_t port = range->first; port <= range->second && ports.size() < 2 * kCandidatePorts;
              ++port)

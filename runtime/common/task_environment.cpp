@@ -151,7 +151,7 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, con
     w.offer("TORCHELASTIC_RUN_ID", facts.run);
     w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
     w.offer("TORCHELASTIC_MAX_RESTARTS", text(facts.generation));
-    // Where the user named another master, nobody of ours serves there.
+    // If the user named another master, none of our servers is there.
     const bool served = facts.settings.serves_torch() && master.address == plan.master_addr &&
                         master.port == text(plan.master_port);
     w.inject("TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False");
@@ -162,10 +162,10 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, con
     w.offer("PET_MASTER_PORT", served ? text(plan.coordinator_port) : master.port);
 }
 
-// JAX and Lightning, which find the rest in Slurm's own variables.
+// For JAX and Lightning, which find the rest in Slurm's own variables.
 void write_slurm_readers(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.offer("JAX_COORDINATOR_ADDRESS", endpoint(plan.master_addr, plan.coordinator_port));
-    // Slurm sets it only where --ntasks-per-node was given; Lightning will not start without it.
+    // Slurm sets it only with --ntasks-per-node; Lightning does not start without it.
     if (facts.world_size == facts.local_world_size * facts.nodes && facts.world_size > 1)
         w.offer("SLURM_NTASKS_PER_NODE", text(facts.local_world_size));
 }
@@ -178,7 +178,7 @@ void write_node(Writer& w, const TaskFacts& facts) {
     w.offer("GLOO_SOCKET_IFNAME", facts.interface);
 }
 
-// What libdp reads.
+// The variables that libdp reads.
 void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_MASTER_ADDR", plan.master_addr);
     w.set("DP_MASTER_PORT", text(plan.master_port));

@@ -44,7 +44,7 @@ struct TaskEnvironment {
     std::vector<std::string> warnings;  // for rank 0 to print; the same in every task but for per-task values
 };
 
-// PyTorch's env://, which tell a task its world and where it stands.
+// The variables of PyTorch's env://, a task's world and its place there.
 inline constexpr std::array<const char*, 9> kNamesOfWorld = {
     "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE",      "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
     "NODE_RANK",   "GROUP_RANK",  "GROUP_WORLD_SIZE"};
@@ -58,9 +58,9 @@ inline constexpr std::array<const char*, 6> kNamesOfTiles = {
 // the user's: DP_INJECTED lists them, as NAME=VALUE separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
 
-// The CPUs that one of `local_tasks` tasks on a node has: its share of the step's CPUs there, no more than it
-// is bound to or than --cpus-per-task says. (The last alone would not do: inside sbatch -c 4 it may speak of
-// the job and not of this step.) 0 stands for unknown, here and there.
+// The CPUs of one of `local_tasks` tasks on a node: its share of the step's CPUs there, but no more than it
+// is bound to or --cpus-per-task says. (--cpus-per-task alone would not do: inside sbatch -c 4 it may be the
+// job's and not this step's.) 0 means unknown, in arguments and result.
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks);
 
 // Variables from the launcher's plugin to the nodes' plugins; no task may see them.

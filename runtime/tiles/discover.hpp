@@ -11,9 +11,8 @@
 
 namespace dp {
 
-// The inventory of the node that this runs on: what tiles.conf says of it, else what is found in /sys and
-// /proc below `root` ("" but in tests). nullopt where there is neither. Reads files, and waits for nothing
-// else.
+// The inventory of this node: what tiles.conf says, else what is detected in /sys and /proc below `root` (""
+// except in tests). nullopt if there is neither. Only reads files; never waits.
 Try<std::optional<TileInventory>> read_inventory(const std::string& tiles_conf, const std::string& node,
                                                  const std::string& root = "");
 // Its two halves.

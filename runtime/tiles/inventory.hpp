@@ -37,7 +37,7 @@ struct TileInventory {
     bool says_where() const;
 };
 
-// Where tiles.conf is unless the site says another place. It need not be there.
+// The default place of tiles.conf. It need not exist.
 inline constexpr const char* kTilesConf = "/etc/slurm/tiles.conf";
 
 }  // namespace dp
