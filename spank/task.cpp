@@ -224,10 +224,11 @@ class Task {
     void change_variables(const TaskFacts& facts, const NodePlan& plan, std::vector<std::string>& warnings);
 };
 
-// One line a node, not one a task. The task ends here and not by an error code, which Slurm ignores where
-// plugstack.conf says `optional`: the program would run outside of every world.
+// One line a node, not one a task, and none where another node says it ("") and ends the step. The task ends
+// here and not by an error code, which Slurm ignores where plugstack.conf says `optional`: the program would
+// run outside of every world.
 void Task::refuse(const std::string& why) {
-    if (is_first()) {
+    if (is_first() && !why.empty()) {
         if (!s_.failure_told) slurm_error("slurm-dp: node %s: %s", s_.facts.host.c_str(), why.c_str());
         if (!in_container(s_)) {
             announce_daemon(said_by_daemon_.get());  // so slurmstepd leaves that to this task
@@ -277,8 +278,9 @@ void Task::start_daemon_if_first() {
 
 NodePlan Task::await_plan() {
     if (s_.failure) refuse(*s_.failure);
+    // The daemon waits so long for the broker, and the broker, which may start as late, for the other nodes.
     auto plan = wait_for_plan(s_.node.plan_file.get(), s_.node.ready_read.get(),
-                              s_.settings.timeout() + kDaemonSpeaksFirst);
+                              (s_.facts.nodes > 1 ? 2 : 1) * s_.settings.timeout() + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
     return std::move(*plan);
 }

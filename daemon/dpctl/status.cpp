@@ -38,7 +38,8 @@ std::string node_state(const wire::StepStatus::Node& node) {
     if (node.lost()) return "lost";
     if (node.left()) return "has left";
     if (!node.joined()) return "not connected";
-    return node.silent_ms() > 0 ? "silent for " + words(std::chrono::milliseconds(node.silent_ms())) : "here";
+    return node.silent_ms() > 0 ? "silent for " + words(std::chrono::milliseconds(node.silent_ms()))
+                                : "connected";
 }
 
 std::string ranks_of(const wire::StepStatus::Node& node) {

@@ -15,7 +15,6 @@
 #include "common/interfaces.hpp"
 #include "common/phase_page.hpp"
 #include "common/plan_file.hpp"
-#include "common/processes.hpp"
 #include "framing.hpp"
 #include "loop/socket_owner.hpp"
 
@@ -158,23 +157,17 @@ void Daemon::start_broker(const std::string& secret) {
             if (leaves) broker_server_->close(node);
         },
         [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
-    if (config_.torch_store)
-        torch_server_.emplace(
-            base_.get(), kFdMaster, config_.world_size, rejected_,
-            [this](uint64_t connection, const SocketEnds& ends) {
-                perform(broker_->on_connection(connection, ends, now()));
-            },
-            [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
     if (config_.settings.serves_torch())
         torch_server_.emplace(
-            base_.get(), kFdMaster, config_.world_size, strangers_,
+            base_.get(), kFdMaster, config_.world_size, rejected_,
             [this](uint64_t connection, const SocketEnds& ends) {
                 perform(broker_->on_connection(connection, ends, now()));
             },
             [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
     perform(node_.on_joined(config_.master_addr, now()));
 }
-else {
+
+void Daemon::start_relay(const std::string& secret) {
     broker_link_.emplace(
         base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
         BrokerLink::Events{
@@ -188,7 +181,6 @@ else {
             [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
             [this](uint32_t protocol) { node_.on_other_version(protocol); },
         });
-}
 }
 
 Daemon::~Daemon() = default;

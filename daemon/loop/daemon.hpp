@@ -12,6 +12,7 @@
 
 #include "base/awake.hpp"
 #include "common/daemon_config.hpp"
+#include "common/processes.hpp"
 #include "engine/broker.hpp"
 #include "engine/node.hpp"
 #include "loop/broker_link.hpp"
@@ -19,7 +20,6 @@
 #include "loop/gpu_probe.hpp"
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
-#include "loop/processes.hpp"
 #include "loop/rank_server.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"

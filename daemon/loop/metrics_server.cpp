@@ -55,7 +55,7 @@ MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& 
 void MetricsServer::accept(Fd socket) {
     const auto peer = peer_of(socket.get());
     if (!peer || (peer->uid != getuid() && peer->uid != 0) || clients_.size() >= kMaxMetricsClients) return;
-    const uint64_t id = kMark | next_++;
+    const uint64_t id = next_++;
     Client& client = clients_[id];
     client.server = this;
     client.id = id;

@@ -29,9 +29,9 @@ void RankServer::accept(Fd socket) {
     const ucred peer = peer_of(socket.get()).value_or(ucred{0, static_cast<uid_t>(-1), 0});
     const bool ours = peer.uid == getuid();
     if (!ours && peer.uid != 0) {
-        strangers_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
-                               std::to_string(peer.pid) + ")",
-                           "this step belongs to user id " + std::to_string(getuid()));
+        rejected_.mention("a local connection of user id " + std::to_string(peer.uid) + " (pid " +
+                              std::to_string(peer.pid) + ")",
+                          "this step belongs to user id " + std::to_string(getuid()));
         return;
     }
     const ConnectionId id = next_++;

@@ -19,6 +19,9 @@ using Clock = std::chrono::steady_clock;
 // Fields are lines, and a table has several: its line ends travel as this character.
 constexpr char kLineEnd = '\x7f';
 
+// The only field where there is no plan.
+constexpr const char* kFailure = "failure";
+
 Try<void> publish(int plan_file, int ready_write, const Fields& fields) {
     std::string text = write_fields(fields);
     for (size_t done = 0; done < text.size();) {
@@ -59,7 +62,7 @@ Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan) {
 }
 
 Try<void> publish_failure(int plan_file, int ready_write, const std::string& why) {
-    return publish(plan_file, ready_write, {{"failure", why}});
+    return publish(plan_file, ready_write, {{kFailure, why}});
 }
 
 Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::milliseconds timeout) {

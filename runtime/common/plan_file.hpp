@@ -21,7 +21,8 @@ struct NodePlan {
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
 };
 
-// The daemon's side: publishes the plan, or the reason why there is none. To be called once.
+// The daemon's side: publishes the plan, or the reason why there is none ("": another node says it). To be
+// called once.
 Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan);
 Try<void> publish_failure(int plan_file, int ready_write, const std::string& why);
 

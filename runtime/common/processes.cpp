@@ -39,7 +39,7 @@ std::vector<pid_t> all_processes() {
 }
 
 // The word of /proc/PID/stat so many places behind the command's closing bracket (proc(5)); the command may
-// hold anything, also ')'.
+// contain anything, even ')'.
 std::string word_of_stat(pid_t pid, size_t place) {
     const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
     const size_t close = stat.rfind(") ");

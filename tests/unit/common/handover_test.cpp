@@ -237,6 +237,14 @@ TEST(PlanFile, TheReasonForNoPlanArrives) {
     EXPECT_EQ(plan.error().message, "no network");
 }
 
+TEST(PlanFile, TheReasonMayBeSaidElsewhere) {
+    PlanFile plan_file;
+    ASSERT_TRUE(publish_failure(plan_file.memory.get(), plan_file.write_end.get(), ""));
+    auto plan = wait_for_plan(plan_file.memory.get(), plan_file.read_end.get(), std::chrono::seconds(10));
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().message, "");
+}
+
 TEST(PlanFile, NobodyWhoWaitsIsNoError) {
     signal(SIGPIPE, SIG_IGN);
     PlanFile plan_file;
