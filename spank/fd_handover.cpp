@@ -29,8 +29,7 @@ Failure failure(const char* what) {
                    " (SlurmdParameters=contain_spank is set; without it nothing needs to be kept so)"};
 }
 
-// One packet: a letter for each descriptor, + where there is one and - where there is none, and the
-// descriptors.
+// One packet: a letter per descriptor (+ if there is one, - if not), and the descriptors themselves.
 Try<void> send_all(int socket, std::span<Fd* const> all) {
     std::array<char, kMost> letters{};
     std::array<int, kMost> numbers{};
@@ -78,7 +77,7 @@ Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
         std::memcpy(&number, CMSG_DATA(part) + next++ * sizeof(int), sizeof number);
         all[i]->reset(number);
     }
-    // The kernel leaves out those for which the process has no more room.
+    // The kernel drops descriptors for which the process has no room.
     if (message.msg_flags & MSG_CTRUNC) {
         errno = EMFILE;
         return tl::make_unexpected(failure("cannot fetch the node's descriptors"));
@@ -99,14 +98,14 @@ Try<void> FdHandover::build() {
 }
 
 void FdHandover::abandon() {
-    // In a process that will be gone they would only be closed there, and slurmstepd forget their numbers.
+    // In a separate process they would only be closed there, and slurmstepd would forget their numbers.
     if (getpid() == builder_) *this = FdHandover();
 }
 
 Try<void> FdHandover::put(NodeSetup& node) {
     abandon();
     if (!lent_) return {};
-    // What is sent at one end waits at the other.
+    // What is sent into one end waits at the other.
     if (auto sent = send_all(daemons_.get(), lent_of(node)); !sent) return sent;
     return send_all(lent_.get(), daemons_of(node));
 }

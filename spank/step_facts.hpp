@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What slurmstepd knows of the step that it runs on its node.
+// What slurmstepd knows about its step.
 #pragma once
 
 #include <sys/types.h>

@@ -224,9 +224,9 @@ class Task {
     void change_variables(const TaskFacts& facts, const NodePlan& plan, std::vector<std::string>& warnings);
 };
 
-// One line a node, not one a task, and none where another node says it ("") and ends the step. The task ends
-// here and not by an error code, which Slurm ignores where plugstack.conf says `optional`: the program would
-// run outside of every world.
+// One line per node, not per task, and none if another node reports it ("") and ends the step. The task exits
+// here because Slurm ignores an error code with `optional` in plugstack.conf: the program would run outside
+// of any world.
 void Task::refuse(const std::string& why) {
     if (is_first() && !why.empty()) {
         if (!s_.failure_told) slurm_error("slurm-dp: node %s: %s", s_.facts.host.c_str(), why.c_str());
@@ -248,13 +248,13 @@ void Task::fetch_descriptors() {
     s_.handover = FdHandover();
 }
 
-// In the environment Slurm counts over all components, for SPANK within one.
+// In the environment Slurm counts over all components, in SPANK within one.
 void Task::place_in_heterogeneous_step() {
     if (!s_.facts.heterogeneous) return;
     const uint32_t in_component = rank_;
     rank_ = number_of(inherited_, "SLURM_PROCID", rank_);
     s_.facts.place_component(rank_ - in_component, number_of(inherited_, "SLURM_NODEID", s_.facts.node_rank));
-    // Bound for a rank 0 that was only its component's.
+    // Bound for the rank 0 of a component only.
     if (!s_.facts.has_rank_zero())
         drop_broker_ports(s_.node);
     else if (s_.broker_failure && !s_.failure)
@@ -278,7 +278,8 @@ void Task::start_daemon_if_first() {
 
 NodePlan Task::await_plan() {
     if (s_.failure) refuse(*s_.failure);
-    // The daemon waits so long for the broker, and the broker, which may start as late, for the other nodes.
+    // The daemon waits this long for the broker, and the broker, which may start as late, for
+    // the other nodes.
     auto plan = wait_for_plan(s_.node.plan_file.get(), s_.node.ready_read.get(),
                               (s_.facts.nodes > 1 ? 2 : 1) * s_.settings.timeout() + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);

@@ -75,8 +75,8 @@ Try<TilePlan> plan_of_task(const NodeTiles& tiles, const TileFacts& facts);
 // In user_init, with `shares`: fills in `plans` if possible. In the tasks it would take 20 us each. `facts`
 // are one task's.
 void plan_tasks(NodeTiles& tiles, TileFacts facts);
-// In task_init: that of this task, or null where it has to be planned there. Fails where the task may not
-// open a device. In `tiles`, where it stays: a task that writes to what all have inherited copies the page.
+// In task_init: this task's plan, or null if it has to be computed there. Fails if the task may not open a
+// device. The plan stays in `tiles`: a task that wrote to inherited memory would copy the page.
 Try<const TilePlan*> find_plan(const NodeTiles& tiles, uint32_t local_rank, const GetVariable& get);
 
 // In task_init: 0, or the errno with which this process could not open the file.

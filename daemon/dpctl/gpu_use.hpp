@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How busy the NVIDIA GPUs of this node are, by tile: what `dpctl gpu-use` tells the node's daemon
+// How busy this node's NVIDIA GPUs are, by tile: `dpctl gpu-use` reports it to the node's daemon
 // (loop/gpu_probe.hpp), which does not load their library itself.
 #pragma once
 
@@ -23,7 +23,7 @@ struct GpuUseOptions {
 Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root = "",
                                  const std::string& library = "libnvidia-ml.so.1");
 
-// Writes that to stdout. -> exit code
+// Writes that to standard output. Returns the exit code.
 int print_gpu_use(const GpuUseOptions& options);
 
 }  // namespace dp

@@ -49,7 +49,7 @@ std::string find_daemon(const std::string& asked) {
     return DP_DEFAULT_DAEMON;
 }
 
-// How long ranks may take to end at a signal, with a checkpoint perhaps, before they are killed.
+// How long ranks may take to end after a signal, perhaps with a checkpoint, before they are killed.
 constexpr std::chrono::seconds kKillWait{10};
 
 using Clock = std::chrono::steady_clock;
@@ -83,7 +83,7 @@ class World {
 };
 
 Try<NodePlan> World::start_daemon() {
-    // The process id stands for a job: two launches on one machine get different ports and names.
+    // The process id replaces the job's: two launches on one machine get different ports and names.
     const auto job = static_cast<uint32_t>(getpid());
     PortWishes ports;
     ports.candidates = candidate_ports({job, 0, 0, ""});
@@ -107,7 +107,7 @@ Try<NodePlan> World::start_daemon() {
     c.settings = settings_;
     c.secret = *secret;
     c.broker_host = host;
-    // One machine: nothing of this world needs to leave it.
+    // One machine: nothing of this world leaves it.
     c.master_addr = "127.0.0.1";
     c.master_port = node_.master.port;
     c.coordinator_port = node_.coordinator.port;
@@ -172,7 +172,7 @@ void World::reap() {
             pids_[rank] = 0;
             --running_;
             send_control(node_.control_launcher.get(), {ControlEvent::Kind::exit, rank, status});
-            // The first bad end counts: the others follow from it.
+            // The first failure counts: the others follow from it.
             if (result_ == 0) result_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
         }
     }
@@ -225,7 +225,7 @@ void World::wait_for_ranks(int signals) {
                 continue;
             }
             tell_daemon(signal);
-            // What the terminal sends (Ctrl-C), it has sent to the ranks, too.
+            // The terminal has sent its signal (Ctrl-C) to the ranks, too.
             if (info.ssi_code != SI_KERNEL) forward(signal);
             if (signal == SIGUSR1 || signal == SIGUSR2) continue;
             if (ended_by_ == 0) {
@@ -250,14 +250,14 @@ void World::end_daemon() {
 }
 
 int World::run() {
-    // Orphans of the ranks come to us, as a step's container holds them under Slurm.
+    // Orphans of the ranks become our children, as a step's container holds them under Slurm.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     auto plan = start_daemon();
     if (!plan) {
         end_daemon();
         return complain(plan.error().message);
     }
-    // Until here they end dpctl at once, and with it its daemon.
+    // Until here these signals end dpctl at once, and with it its daemon.
     constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigset_t handled;
     sigemptyset(&handled);
@@ -275,12 +275,12 @@ int World::run() {
         complain(std::string("cannot fork rank ") + std::to_string(rank) + ": " + std::strerror(errno));
         result_ = 1;
         forward(SIGKILL);
-        // Ranks that never were started have ended as far as the daemon is concerned.
+        // Ranks that were never started have ended for the daemon.
         break;
     }
     wait_for_ranks(signals.get());
     end_daemon();
-    // What the ranks started and left behind has become ours.
+    // Processes that the ranks started and left behind are our children now.
     signal_step(SIGKILL, "", {getpid()});
     return result_;
 }

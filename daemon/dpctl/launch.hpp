@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl launch`: slurmstepd's part for one machine. It prepares the node, starts the daemon and the ranks,
+// `dpctl launch`: slurmstepd's part on one machine. It prepares the node, starts the daemon and the ranks,
 // tells the daemon what becomes of them, and leaves nothing behind.
 #pragma once
 
@@ -19,9 +19,9 @@ struct LaunchOptions {
     std::vector<std::string> command;
 };
 
-// The exit status of the whole: 0 if every rank ended well, else the first bad rank's code, or 128 + its
-// signal; 1 where nothing was started; 127 where the program is not there, 126 where it cannot be run. Ranks
-// that do not end at SIGINT, SIGTERM, SIGHUP or SIGQUIT are killed: 128 + that signal.
+// Returns 0 if every rank succeeded, else the first failed rank's code, or 128 + its signal; 1 if nothing was
+// started; 127 if the program does not exist, 126 if it cannot be run. Ranks that do not end at SIGINT,
+// SIGTERM, SIGHUP or SIGQUIT are killed: 128 + that signal.
 int launch(const LaunchOptions& options);
 
 }  // namespace dp

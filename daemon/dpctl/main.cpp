@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dpctl: slurm-dp's command line. Each subcommand is a function here that describes its options, and a file
-// of its own that does the work.
+// dpctl: slurm-dp's command line. Each subcommand has a function here that describes its options, and a file
+// that does the work.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -25,19 +25,19 @@
 namespace dp {
 namespace {
 
-// One that is closed would be given to the next socket, and what is printed would go there.
+// The number of a closed stream would go to the next socket, and output would go there.
 void keep_standard_descriptors() {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
         if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // the lowest that is free: this one
 }
 
-// A subcommand, and what it does with the options that were read for it: → exit code.
+// A subcommand, and a function that runs it with the parsed options and returns the exit code.
 struct Command {
     CLI::App* words;
     std::function<int()> run;
 };
 
-// `describe` adds the options to the command's words; `run` is called with what was given.
+// `describe` adds the command's options; `run` is called with their values.
 template <typename Options, typename Describe>
 Command add(CLI::App& app, const char* name, const char* what, int (*run)(const Options&),
             Describe describe) {
@@ -156,7 +156,7 @@ std::vector<Command> add_commands(CLI::App& app) {
     };
 }
 
-// CLI11 says of a word that is no command only that there is none.
+// For an unknown command CLI11 only says that there is none.
 std::string complaint_about(const CLI::App& app, const std::string& first) {
     std::string known;
     for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {

@@ -30,7 +30,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{5};
-// For a socket that is crowded, beside one that answers.
+// How long to wait at a crowded socket when another one answers.
 constexpr std::chrono::milliseconds kPatienceWithOthers{200};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
@@ -39,8 +39,8 @@ std::string text_of(const char* path) {
     return std::string((std::istreambuf_iterator<char>(file)), {});
 }
 
-// Connected, and its daemon this user's (or for root, whose the name says); else why not. nullopt: as many
-// wait to be taken as may.
+// A connection to a daemon of this user (for root: of the user in the name); else the reason. nullopt: its
+// backlog is full.
 std::optional<Try<Fd>> try_connect(const std::string& name, std::optional<uid_t> named_user) {
     const auto address = AbstractAddress::of(name);
     if (!address) return Try<Fd>(fail("@" + name + " is too long for a socket name"));
@@ -71,8 +71,8 @@ Try<Fd> connect_to(const std::string& name, std::optional<uid_t> named_user) {
     }
 }
 
-// Those among the sockets that are whose they say. A crowded one holds nobody up for long where there is
-// another; it may be anybody's. `crowded`: those that stayed so.
+// The sockets that belong to whom they say. A crowded one, which may be anybody's, delays little if there is
+// another. `crowded`: those that stayed so.
 std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, std::string& crowded) {
     std::vector<StepConnection> found;
     const auto begin = Clock::now();
@@ -93,7 +93,7 @@ std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, st
 
 constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
 
-// Root asks daemons of users, and anybody can pretend to be one.
+// Root asks users' daemons, and anybody can pretend to be one.
 void make_printable(wire::StepStatus& status) {
     constexpr size_t kLongest = 1000;
     status.set_ending(printable(status.ending(), kLongest));
@@ -119,7 +119,8 @@ Try<StepConnection> connect_own(const std::string& socket, const Asker& me) {
                           std::move(*connection)};
 }
 
-// Which to name where there are several. Root asks about everybody's, and anybody can pretend to have a step.
+// The choices to list if there are several. Root asks about everybody's, and anybody can pretend to
+// have a step.
 std::string which_of(const std::vector<StepConnection>& found, const std::string& verb, bool root) {
     std::string steps, same = found.front().step;
     for (const auto& one : found) {
@@ -152,7 +153,7 @@ tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& 
     return std::move(*answer);
 }
 
-// The daemon that is meant; else one line that says what to give.
+// The requested daemon; else one line that says what to give.
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb) {
     const Asker me = asker_of(text_of("/proc/self/uid_map"), getuid());
     if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty())
@@ -182,7 +183,7 @@ Try<StepConnection> connect_step(const std::string& asked, const std::string& ve
 std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
     std::vector<RanksSocketName> found;
     for (std::string_view line : split(proc_net_unix, '\n')) {
-        // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a socket that is listened on.
+        // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a listening socket.
         const size_t at = line.find(" @");
         if (at == std::string_view::npos || line.find(" 00010000 ") == std::string_view::npos) continue;
         auto name = parse_ranks_socket_name(line.substr(at + 2));

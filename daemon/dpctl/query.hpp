@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step's broker knows of its ranks, asked of the daemon of this node: for `dpctl status` and its like,
-// and `dpctl top`. A step's user may ask, and root.
+// Asks this node's daemon what the step's broker knows about its ranks: for `dpctl status` and its like, and
+// `dpctl top`. The step's user and root may ask.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +25,7 @@ struct QueriedStep {
 // `asked`: "123.0" or "123"; "": the step of DP_SOCKET, else the only one here that this user may ask about.
 Try<QueriedStep> query_step(const std::string& asked);
 
-// The same for who asks again and again; `verb` of dpctl, for messages.
+// The same for repeated queries; `verb`: dpctl's subcommand, for messages.
 struct StepConnection {
     std::string step;
     uid_t user = 0;  // whose it is
@@ -39,11 +39,11 @@ struct NoAnswer {
 };
 tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& question);
 
-// The daemons' sockets on this node that are listened on, from the text of /proc/net/unix; each once.
+// The listening daemons' sockets on this node, from the text of /proc/net/unix; each once.
 std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix);
 
 // Whose steps a process may ask about, by its user id and the text of /proc/self/uid_map. A socket's name has
-// the user id that its maker saw, who may be in another user namespace than who looks.
+// the user id that its creator saw, who may be in another user namespace.
 struct Asker {
     uid_t user = 0;
     uid_t outer = 0;            // the same user, one namespace further out
@@ -56,7 +56,7 @@ struct Asker {
 };
 Asker asker_of(std::string_view uid_map, uid_t user);
 
-// What a step can be called: "123", "123.0"; "local.4711" of dpctl launch.
+// The possible names of a step: "123", "123.0"; "local.4711" for dpctl launch.
 bool is_step_name(std::string_view text);
 
 // Whether the step is the one that was asked for: "123.0" is 123.0 and 123.
@@ -65,7 +65,7 @@ bool is_step(std::string_view step, std::string_view asked);
 // The user's name, else the number.
 std::string user_name(uid_t user);
 
-// To standard error and standard output; → exit code.
+// Prints to standard error or standard output; returns the exit code.
 int complain(const std::string& text);
 int print(const std::string& text);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl status`: what a step's ranks are doing, in words and for machines.
+// `dpctl status`: what a step's ranks are doing, as text and as JSON.
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@ struct StatusOptions {
     bool json = false;
 };
 
-// → exit code.
+// Returns the exit code.
 int show_status(const StatusOptions& options);
 
 // "hello", "exited".
 const char* name_of(wire::StepStatus::State state);
 
-// For people: a line a node, ranks of one state together, and who waits for whom.
+// As text: one line per node, ranks of one state together, and who waits for whom.
 std::string status_text(const std::string& step, const wire::StepStatus& status);
-// For machines: dpctl(1) tells the keys.
+// As JSON: dpctl(1) documents the keys.
 std::string status_json(const std::string& step, const wire::StepStatus& status);
 
 }  // namespace dp

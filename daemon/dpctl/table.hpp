@@ -8,8 +8,8 @@
 
 namespace dp {
 
-// Lines of cells, two spaces between the columns and `indent` before them, nothing behind the last. Those
-// that `to_right` marks have their cells at the right. Not every line needs all columns.
+// Lines of cells, two spaces between the columns, `indent` before them, no trailing blanks. Columns in
+// `to_right` are right-aligned. Lines may be shorter.
 std::string aligned(const std::vector<std::vector<std::string>>& lines, size_t indent = 0,
                     const std::vector<bool>& to_right = {});
 

@@ -23,7 +23,7 @@
 namespace dp {
 namespace {
 
-// What Slurm calls this node: several may run on one host, and slurmd tells each its name.
+// Slurm's name of this node: several may run on one host, and slurmd tells each its name.
 std::string this_node() {
     if (const char* name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
     const std::string whole = host_name();
@@ -41,7 +41,7 @@ Tiles tiles_of(const TileInventory& inventory, size_t device) {
     return tiles;
 }
 
-// By device; all empty where nobody tells.
+// By device; all empty if nobody tells.
 Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const TilesOptions& options) {
     std::vector<std::string> uuids(inventory.devices.size());
     if (inventory.vendor != &kNvidia) return uuids;
@@ -56,8 +56,8 @@ Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const Til
     return uuids;
 }
 
-// The CPUs that tiles.conf leaves to the NUMA nodes, as a step here looks them up. → what is to be said of
-// NUMA nodes that this machine has not: ranks there are bound to no CPUs.
+// Fills in the CPUs that tiles.conf leaves to the NUMA nodes, as a step here does. Returns a message about
+// NUMA nodes that this machine does not have: ranks there are not bound.
 std::optional<std::string> look_up_cpus(TileInventory& inventory, const std::string& root) {
     const auto there = list_numbered(folder_of_numa(root), "node");
     if (!there || there->empty()) return std::nullopt;
@@ -77,7 +77,7 @@ std::optional<std::string> look_up_cpus(TileInventory& inventory, const std::str
            "; correct it, or ranks are not bound near it";
 }
 
-// What Slurm says that the node has; nullopt where there is no Slurm to ask, or no such node.
+// The node's gres according to Slurm; nullopt if there is no Slurm to ask, or no such node.
 std::optional<std::string> gres_of_slurms_node(const std::string& scontrol, const std::string& node) {
     constexpr std::string_view kKey = " Gres=";
     if (node.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") !=

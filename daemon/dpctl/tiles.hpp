@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl tiles`: a node's accelerators and how their tiles are numbered, in words and for machines.
+// `dpctl tiles`: a node's accelerators and the numbers of their tiles, as text and as JSON.
 #pragma once
 
 #include <optional>
@@ -16,23 +16,23 @@ struct TilesOptions {
     std::string conf = kTilesConf;
     std::string node;  // "": this one
     bool json = false;
-    // But in tests these are the machine's own.
+    // Except in tests these are the machine's own.
     std::string root = {};
     std::string nvml = "libnvidia-ml.so.1";
     std::string scontrol = "scontrol";
 };
 
-// → exit code: 1 where nothing is known of the node, 2 where tiles.conf has a mistake.
+// Returns the exit code: 1 if nothing is known about the node, 2 if tiles.conf has a mistake.
 int show_tiles(const TilesOptions& options);
 
 // How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do; nullopt
 // if they agree.
 std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres);
 
-// `uuids` are those of the devices, in their order, "" where one is not known.
+// `uuids` are the devices', in order, "" if unknown.
 std::string tiles_text(const std::string& node, const TileInventory& inventory,
                        const std::vector<std::string>& uuids);
-// For machines: dpctl(1) tells the keys.
+// As JSON: dpctl(1) documents the keys.
 std::string tiles_json(const std::string& node, const TileInventory& inventory,
                        const std::vector<std::string>& uuids);
 

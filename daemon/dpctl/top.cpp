@@ -24,9 +24,9 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
 constexpr double kInterval = 1;
-// Who wants a single table does not want to wait for it.
+// The interval for a single table, so that it comes soon.
 constexpr double kIntervalOnce = 0.5;
-// ECMA-48: to the first line; what is behind the cursor on its line, and below it, goes.
+// ECMA-48: go to the first line; erase the rest of the line, and everything below.
 constexpr const char* kHome = "\x1b[H";
 constexpr const char* kClearLine = "\x1b[K";
 constexpr const char* kClearBelow = "\x1b[J";
@@ -35,7 +35,7 @@ double unix_time() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Ctrl-C and its like, as something that can be waited for.
+// Ctrl-C and the like as a descriptor that can be waited for.
 class EndSignals {
  public:
     EndSignals() {
@@ -45,7 +45,7 @@ class EndSignals {
         sigprocmask(SIG_BLOCK, &signals, nullptr);
         fd_.reset(signalfd(-1, &signals, SFD_CLOEXEC));
     }
-    // True: one came. Ends early where there is something to read.
+    // True: a signal came. Ends early if there is something to read.
     bool come_within(Milliseconds time, int socket) const {
         pollfd entries[] = {{fd_.get(), POLLIN, 0}, {socket, POLLIN, 0}};
         poll(entries, 2, static_cast<int>(std::max<Milliseconds::rep>(time.count(), 0)));
@@ -67,13 +67,13 @@ tl::expected<wire::StepUsage, NoAnswer> look(int socket) {
     return std::move(*answer->mutable_usage());
 }
 
-// No file, and no terminal that would show the control sequences (an editor's, a serial line's).
+// Not a file, and not a terminal that would print the control sequences (an editor's, a serial line's).
 bool can_redraw() {
     const char* terminal = std::getenv("TERM");
     return isatty(STDOUT_FILENO) == 1 && terminal && *terminal && std::string_view(terminal) != "dumb";
 }
 
-// In the place of the last one.
+// Replaces the last table.
 std::string redrawn(const std::string& text) {
     winsize size{};
     const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
@@ -122,7 +122,7 @@ class Top {
         return options_.interval.value_or(tables_wanted() == 1 ? kIntervalOnce : kInterval);
     }
 
-    // Beside the rows, and once: one reads them later, and would take such a node for one that has left.
+    // Not among the rows, and only once: readers of the rows would take such a node for one that has left.
     void tell_who_has_no_rows(const wire::StepUsage& usage) {
         std::set<uint32_t> now;
         for (const auto& node : usage.nodes())

@@ -19,7 +19,7 @@ struct TopOptions {
     bool skip_idle = false;
 };
 
-// → exit code: 0 at the end of the step, too, where there was a table.
+// Returns the exit code: 0 also at the end of the step, if there was a table.
 int show_top(const TopOptions& options);
 
 }  // namespace dp

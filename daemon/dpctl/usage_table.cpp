@@ -16,7 +16,7 @@
 namespace dp {
 namespace {
 
-// By dp_phase_kind: for machines, and over a column.
+// By dp_phase_kind: the JSON key, and the column's title.
 constexpr std::array<const char*, kPhases> kNames = {"idle", "compute", "load", "communication",
                                                      "checkpoint"};
 constexpr std::array<const char*, kPhases> kTitles = {"%idle", "%compute", "%load", "%comm", "%chkpt"};
@@ -68,7 +68,7 @@ std::string command_in_words(const wire::NodeUsage::Rank& rank) {
     return printable(rank.command()) + (rank.stopped() ? " (stopped)" : "");
 }
 
-// RFC 4180: in quotes where it must be.
+// RFC 4180: quoted if necessary.
 std::string csv_field(const std::string& text) {
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
     std::string out = "\"";
@@ -85,14 +85,14 @@ const Gpu* gpu_of(const UsageTable& table, const UsageRow& row, uint32_t tile) {
     return found == node->second.end() ? nullptr : &found->second;
 }
 
-// Of a line of CSV.
+// The cells of a CSV line.
 std::string gpu_fields(const Gpu* gpu) {
     if (!gpu) return ",,,";
     return "," + (gpu->has_busy_percent() ? std::to_string(gpu->busy_percent()) : "") + "," +
            std::to_string(gpu->memory_used()) + "," + std::to_string(gpu->memory_total());
 }
 
-// Of all the tiles of a rank: the mean of how busy they are, and their memory together, as far as known.
+// For all tiles of a rank: their mean utilisation and their memory together, as far as known.
 std::array<std::string, 2> gpus_in_words(const UsageTable& table, const UsageRow& row) {
     constexpr double kGiB = 1 << 30;
     uint32_t known = 0;
@@ -213,7 +213,7 @@ std::string usage_csv(const UsageTable& table) {
     for (const UsageRow& row : table.rows) {
         char time[32];
         std::snprintf(time, sizeof time, "%.3f", table.unix_time);
-        // What stands before a tile, and after it.
+        // The cells before a tile, and after it.
         std::string before = time;
         before.append(",").append(csv_field(row.host)).append(",");
         std::string after;
@@ -285,7 +285,7 @@ std::string usage_json(const UsageTable& table) {
 std::string fit_screen(std::string_view text, size_t lines, size_t columns) {
     auto all = split(text, '\n');
     if (!all.empty() && all.back().empty()) all.pop_back();
-    // The cursor stands on a line of its own below the table.
+    // The cursor is on a separate line below the table.
     const size_t room = lines > 2 ? lines - 1 : 1;
     const bool cut = all.size() > room;
     const size_t shown = cut ? room - 1 : all.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables of `dpctl top`: what became of the ranks' time between two looks at a step, for people and for
-// machines. Pure.
+// The tables of `dpctl top`: how the ranks spent the time between two looks at a step, as text, CSV
+// and JSON. Pure.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@ namespace dp {
 struct UsageRow {
     std::string host;
     wire::NodeUsage::Rank rank;
-    // Of the time between the looks, by dp_phase_kind; nothing where the rank has told no phases, or not yet
-    // at the first look.
+    // The fraction of the time between the looks, by dp_phase_kind; nothing if the rank has reported no
+    // phases, or not yet at the first look.
     std::optional<std::array<double, kPhases>> percent;
-    // Of one CPU, what all threads of its process have worked; nothing where the process is another, or was
-    // not there yet at the first look.
+    // The CPU time of all threads of its process, relative to one CPU; nothing if the process is another one,
+    // or was not there at the first look.
     std::optional<double> cpu_percent;
 };
 
@@ -35,23 +35,23 @@ struct UsageTable {
     double seconds = 0;          // between the looks
     std::vector<UsageRow> rows;  // by node, then by local rank
     wire::StepUsage usage;       // the second look, for what is no row
-    // By host, then by tile; none: nothing is said of GPUs.
+    // By host, then by tile; empty: nothing about GPUs.
     std::map<std::string, std::map<uint32_t, wire::NodeUsage::Gpu>> gpus;
 };
 
-// `skip_idle`: without the ranks that did nothing at all.
+// `skip_idle`: leave out ranks that were idle all the time.
 UsageTable usage_between(const wire::StepUsage& before, const wire::StepUsage& after, bool skip_idle);
 
-// For people: a line a rank, its tiles together; then the nodes of which nothing is known, and why.
+// As text: one line per rank, with its tiles; then the nodes about which nothing is known, and why.
 std::string usage_text(const UsageTable& table);
-// Of the nodes of which nothing is known, which and why: a line for those with the same problem.
+// The nodes about which nothing is known, and why: one line per problem.
 std::string problems_of(const wire::StepUsage& usage);
-// For machines: a line a tile; dpctl(1) tells the columns and the keys.
+// As CSV, one line per tile, and as JSON; dpctl(1) documents the columns and the keys.
 std::string usage_csv_titles();
 std::string usage_csv(const UsageTable& table);
 std::string usage_json(const UsageTable& table);  // one line
 
-// What of the text fits a terminal: the last line then says how many are left out.
+// The part of the text that fits a terminal: the last line then says how many lines are left out.
 std::string fit_screen(std::string_view text, size_t lines, size_t columns);
 
 }  // namespace dp

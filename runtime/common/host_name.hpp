@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this machine calls itself.
+// This machine's host name.
 #pragma once
 
 #include <unistd.h>

@@ -15,7 +15,7 @@ namespace {
 template <auto Field>
 using Value = typename std::remove_cvref_t<decltype(std::declval<Settings&>().*Field)>::value_type;
 
-// 0 is spelled auto where the option has that word.
+// 0 is written as auto if the option has that word.
 bool is_auto(const OptionSpec& spec, std::string_view value) {
     return value == "auto" && std::string_view(spec.argument).starts_with("auto|");
 }

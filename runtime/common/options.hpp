@@ -52,7 +52,7 @@ struct Settings {
     bool operator==(const Settings&) const = default;
     bool any() const { return *this != Settings{}; }
 
-    // Of settings that are complete (with_defaults).
+    // For complete settings (with_defaults).
     std::chrono::seconds timeout() const { return std::chrono::seconds(*timeout_seconds); }
     bool reports_failures() const { return on_failure == FailureAction::report; }
     bool serves_torch() const { return store == StoreKind::torch; }
@@ -105,7 +105,7 @@ Try<Settings> read_settings(std::string_view text);
 // Merges two sources; `strong` wins.
 Settings merge(const Settings& strong, const Settings& weak);
 
-// With what holds where nobody says anything.
+// Fills in the defaults.
 Settings with_defaults(const Settings& settings);
 
 // What a step of that many tasks does about its options. `own` are those given to this srun: with any of

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plan file: where a node's daemon leaves the plan and its tasks wait for it, without a socket or a
-// protocol. A memfd holds the text and one byte in a pipe, never read, says that it is whole. See NodeSetup.
+// The plan file: a node's daemon leaves the plan there, and its tasks wait for it, without a socket or a
+// protocol. A memfd holds the text; one byte in a pipe, never read, says that it is complete. See NodeSetup.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace dp {
 
-// What a node's tasks need to know that only the daemon can tell.
+// What only the daemon can tell a node's tasks.
 struct NodePlan {
     std::string master_addr;  // numeric
     uint16_t master_port = 0;
@@ -21,12 +21,12 @@ struct NodePlan {
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
 };
 
-// The daemon's side: publishes the plan, or the reason why there is none ("": another node says it). To be
-// called once.
+// The daemon's side: publishes the plan, or the reason why there is none ("": another node reports it).
+// Call it once.
 Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan);
 Try<void> publish_failure(int plan_file, int ready_write, const std::string& why);
 
-// A task's side: waits until the plan file is ready; fails with the daemon's reason, when the daemon died, or
+// A task's side: waits until the plan file is ready. Fails with the daemon's reason, if the daemon died, or
 // at the deadline.
 Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::milliseconds timeout);
 

@@ -12,7 +12,7 @@
 
 namespace dp {
 
-// "5" or "2-5", first and last as they stand; nullopt where the part is neither.
+// "5" or "2-5", first and last as written; nullopt if the part is neither.
 template <typename Number>
 std::optional<std::pair<Number, Number>> parse_range(std::string_view part) {
     const size_t dash = part.find('-');
@@ -22,8 +22,8 @@ std::optional<std::pair<Number, Number>> parse_range(std::string_view part) {
     return std::pair(*first, *last);
 }
 
-// All numbers of a list, as they stand; nullopt where a part is no range, runs backwards or goes beyond
-// `most`, and where they are more than that.
+// All numbers of a list, as written; nullopt if a part is not a range, runs backwards or exceeds `most`, or
+// if there are more than that.
 template <typename Number>
 std::optional<std::vector<Number>> parse_ranges(std::string_view list, Number most) {
     std::vector<Number> numbers;

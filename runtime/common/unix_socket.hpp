@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Abstract unix sockets: the address of a name, and who is at the other end.
+// Abstract unix sockets: the address of a name, and the peer's identity.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 
 namespace dp {
 
-// A name without '@'; it is as long as the address says, so it needs no terminator.
+// A name without '@'; its length is in the address, so it needs no terminator.
 class AbstractAddress {
  public:
     // nullopt: the name is empty, or too long.
@@ -34,7 +34,7 @@ class AbstractAddress {
     const sockaddr* generic() const { return reinterpret_cast<const sockaddr*>(&address_); }
 };
 
-// Whose process is at the other end, as the kernel knows it; nullopt where it does not.
+// The process at the other end, from the kernel; nullopt if unknown.
 inline std::optional<ucred> peer_of(int socket) {
     ucred peer{};
     socklen_t size = sizeof peer;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's inventory: what the site's tiles.conf says of it, else what is found in the machine.
+// Finds a node's inventory: in the site's tiles.conf, else in the machine.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What accelerators a node has and how its tiles are numbered. discover.hpp finds it, vendor.hpp has what
-// differs from one maker to the next. Devices are numbered as Slurm's gres counts them, tiles through all
-// devices.
+// A node's accelerators and the numbers of its tiles. discover.hpp finds it; vendor.hpp has what differs
+// between vendors. Devices are numbered as Slurm's gres counts them, tiles through all devices.
 #pragma once
 
 #include <cstdint>
