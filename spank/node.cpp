@@ -186,7 +186,7 @@ void take_up_step(spank_t spank, State& s) {
 }
 
 // Ends the step on all nodes, through slurmctld.
-void end_step(const StepFacts& f) {
+void end_step_on_all_nodes(const StepFacts& f) {
     std::this_thread::sleep_for(kLastLineTravels);
     kill_step(f.job_id, f.step_id, SIGKILL);
 }
@@ -199,7 +199,7 @@ void end_step_without_daemon(const State& s) {
     if (f.nodes == 1 || f.heterogeneous || s.settings.reports_failures()) return;
     slurm_error("slurm-dp: node %s: its tasks ended before their rendezvous; ending the step",
                 f.host.c_str());
-    end_step(f);
+    end_step_on_all_nodes(f);
 }
 
 }  // namespace
@@ -281,7 +281,7 @@ void node_task_exited(spank_t spank) {
     }
     const bool ranks_left = ranks_are_left(control);
     s.node.control_launcher.reset();
-    if (ranks_left) end_step(s.facts);
+    if (ranks_left) end_step_on_all_nodes(s.facts);
     if (!pid && !s.signalled) end_step_without_daemon(s);
 }
 

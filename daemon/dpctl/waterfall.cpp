@@ -24,10 +24,11 @@ struct Moment {
     const char* reached;  // in a sentence
     char mark;            // of the way to it
 };
-constexpr std::array<Moment, kMoments> kNames = {{{"started", "to be started", '.'},
-                                                  {"hello", "from its start to its hello", '-'},
-                                                  {"id", "from its hello to its unique id", '='},
-                                                  {"ready", "from its unique id to its communicator", '#'}}};
+constexpr std::array<Moment, kMoments> kMomentNames = {
+    {{"started", "to be started", '.'},
+     {"hello", "from its start to its hello", '-'},
+     {"id", "from its hello to its unique id", '='},
+     {"ready", "from its unique id to its communicator", '#'}}};
 
 struct Row {
     uint32_t rank = 0;
@@ -82,7 +83,7 @@ std::string bar(const Row& row, int64_t end) {
             end == 0
                 ? 0
                 : static_cast<size_t>(std::max<int64_t>(0, *row.at[m]) * static_cast<int64_t>(kBar) / end);
-        for (; from < std::min(to, kBar); ++from) out[from] = kNames[m].mark;
+        for (; from < std::min(to, kBar); ++from) out[from] = kMomentNames[m].mark;
     }
     while (!out.empty() && out.back() == ' ') out.pop_back();
     return out;
@@ -120,11 +121,11 @@ std::string summary(const std::vector<Row>& rows) {
         if (!phase) continue;
         const std::string who =
             "rank " + std::to_string(phase->slowest->rank) + " on " + phase->slowest->host;
-        out += std::string(kNames[m].reached) + ": median " + std::to_string(phase->median) + " ms, worst " +
-               std::to_string(phase->worst) + " ms (" + who + ")\n";
+        out += std::string(kMomentNames[m].reached) + ": median " + std::to_string(phase->median) +
+               " ms, worst " + std::to_string(phase->worst) + " ms (" + who + ")\n";
         if (phase->worst > kStandsOutFactor * phase->median && phase->worst - phase->median >= kStandsOutMs)
             look += (look.empty() ? "" : ", ") + who + " (" + std::to_string(phase->worst) + " ms " +
-                    kNames[m].reached + ")";
+                    kMomentNames[m].reached + ")";
     }
     return out + (look.empty() ? "nobody stands out\n" : "look at " + look + "\n");
 }
@@ -154,7 +155,7 @@ std::string waterfall_text(const std::string& step, const wire::StepStatus& stat
         out += "the " + std::to_string(kRanksShown) + " slowest:\n";
     }
     std::string titles = right("RANK", 6) + "  HOST" + std::string(hosts - 4, ' ');
-    for (const auto& name : kNames) titles += right(name.title, 9);
+    for (const auto& name : kMomentNames) titles += right(name.title, 9);
     out += titles + "\n";
     for (const Row* row : shown) {
         std::string line = right(std::to_string(row->rank), 6) + "  " + row->host +

@@ -2,24 +2,14 @@
 #include "trainer/base/durable.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace dp::trainer {
-namespace {
-
-// Of errno.
-tl::unexpected<Error> cannot_write(const std::filesystem::path& file) {
-    return fail(Fault::checkpoint, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
-}
-
-}  // namespace
 
 Result<DurableFile> DurableFile::create(const std::filesystem::path& file) {
     Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!fd) return cannot_write(file);
+    if (!fd) return fail_with_errno(Fault::checkpoint, file.string() + ": cannot write");
     return DurableFile(file, std::move(fd));
 }
 
@@ -28,7 +18,7 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
     while (bytes > 0) {
         const ssize_t written = ::write(fd_.get(), at, bytes);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return cannot_write(file_);
+        if (written < 0) return fail_with_errno(Fault::checkpoint, file_.string() + ": cannot write");
         at += written;
         bytes -= static_cast<std::size_t>(written);
     }
@@ -37,7 +27,8 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
 
 Result<void> DurableFile::finish() {
     // Network file systems report a full disk only now.
-    if (::fsync(fd_.get()) != 0 || ::close(fd_.release()) != 0) return cannot_write(file_);
+    if (::fsync(fd_.get()) != 0 || ::close(fd_.release()) != 0)
+        return fail_with_errno(Fault::checkpoint, file_.string() + ": cannot write");
     return {};
 }
 
@@ -51,7 +42,8 @@ Result<void> write_durably(const std::filesystem::path& file, std::string_view t
 Result<void> make_durable(const std::filesystem::path& directory) {
     const Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // EINVAL: the file system does not support it.
-    if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL)) return cannot_write(directory);
+    if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL))
+        return fail_with_errno(Fault::checkpoint, directory.string() + ": cannot write");
     return {};
 }
 

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <vector>
 
@@ -20,10 +19,6 @@
 namespace dp::trainer {
 
 namespace {
-
-tl::unexpected<Error> cannot_read(const std::filesystem::path& file) {
-    return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), std::strerror(errno)));
-}
 
 // Reads up to `room` bytes; 0 at the end, negative with errno set.
 ssize_t read_some(const Fd& in, char* to, std::size_t room) {
@@ -38,7 +33,7 @@ ssize_t read_some(const Fd& in, char* to, std::size_t room) {
 
 Result<std::string> read_file(const std::filesystem::path& file) {
     const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!in) return cannot_read(file);
+    if (!in) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
     std::string contents;
     struct stat facts {};
     if (fstat(in.get(), &facts) == 0 && facts.st_size > 0)
@@ -48,7 +43,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
     for (;;) {
         if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
         const ssize_t got = read_some(in, contents.data() + filled, contents.size() - filled);
-        if (got < 0) return cannot_read(file);
+        if (got < 0) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
         if (got == 0) break;
         filled += static_cast<std::size_t>(got);
     }
@@ -70,13 +65,13 @@ std::string sha256(std::string_view bytes) {
 
 Result<std::string> sha256_of_file(const std::filesystem::path& file) {
     const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!in) return cannot_read(file);
+    if (!in) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
     Sha256 sha;
     std::vector<char> piece(std::size_t{1}
                             << 18);  // stays in the processor's cache; a file may be larger than memory
     for (;;) {
         const ssize_t got = read_some(in, piece.data(), piece.size());
-        if (got < 0) return cannot_read(file);
+        if (got < 0) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
         if (got == 0) return hex_of(sha.digest());
         sha.update(piece.data(), static_cast<std::size_t>(got));
     }

@@ -18,11 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of errno.
-tl::unexpected<Error> cannot_write(const fs::path& file) {
-    return fail(Fault::usage, fmt::format("{}: cannot write: {}", file.string(), std::strerror(errno)));
-}
-
 // Not for pipes or devices; for links, removes their target.
 void remove_file(const fs::path& file) {
     std::error_code ignored;
@@ -76,9 +71,9 @@ Result<void> can_hold_files(std::string_view option, const std::optional<fs::pat
 
 Result<void> write_output(const fs::path& file, std::string_view contents) {
     Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!out) return cannot_write(file);
+    if (!out) return fail_with_errno(Fault::usage, file.string() + ": cannot write");
     const auto failed = [&] {
-        auto error = cannot_write(file);
+        auto error = fail_with_errno(Fault::usage, file.string() + ": cannot write");
         remove_file(file);
         return error;
     };

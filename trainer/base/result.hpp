@@ -5,9 +5,12 @@
 #ifndef TRAINER_BASE_RESULT_HPP
 #define TRAINER_BASE_RESULT_HPP
 
+#include <cerrno>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
+
+#include "base/errno_text.hpp"
 
 namespace dp::trainer {
 
@@ -33,6 +36,11 @@ using Result = tl::expected<T, Error>;
 
 inline tl::unexpected<Error> fail(Fault fault, std::string message) {
     return tl::make_unexpected(Error{fault, std::move(message)});
+}
+
+// Of errno: "WHAT: why, and the remedy where there is one".
+inline tl::unexpected<Error> fail_with_errno(Fault fault, const std::string& what) {
+    return fail(fault, what + ": " + errno_text(errno));
 }
 
 }  // namespace dp::trainer

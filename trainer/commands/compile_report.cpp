@@ -9,7 +9,7 @@
 namespace dp::trainer {
 namespace {
 
-std::string time_text(double seconds) {
+std::string compile_time_text(double seconds) {
     return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
@@ -21,8 +21,8 @@ std::string written(const std::string& why) {
 std::string data_text(const CompileResult& r) {
     if (r.data == Made::none) return "is made as fast as it would be read; nothing to keep";
     return fmt::format("{} {}: {} to load without it, {} with it", size_text(r.data_bytes),
-                       r.data == Made::kept ? "were there" : written(r.data_was), time_text(r.load_seconds),
-                       time_text(r.read_seconds));
+                       r.data == Made::kept ? "were there" : written(r.data_was),
+                       compile_time_text(r.load_seconds), compile_time_text(r.read_seconds));
 }
 
 std::string threads_text(const CompileResult& r) {
@@ -31,8 +31,8 @@ std::string threads_text(const CompileResult& r) {
                                            : fmt::format("{} instead of {}", chosen, r.threads);
     std::string tried;
     for (const ThreadTrial& trial : r.trials)
-        tried +=
-            fmt::format("{}{}: {}", tried.empty() ? "" : ", ", trial.threads, time_text(trial.step.seconds));
+        tried += fmt::format("{}{}: {}", tried.empty() ? "" : ", ", trial.threads,
+                             compile_time_text(trial.step.seconds));
     if (is_disturbed(r.trials))
         tried += "; not tuned, because other programs used the CPUs meanwhile: --force tries again";
     return tried.empty() ? text : fmt::format("{} (a step with {})", text, tried);
@@ -55,10 +55,10 @@ std::string compile_table(const CompileResult& r) {
         row("data", data_text(r)) + row("plan", r.plan == Made::kept ? "was there" : written(r.plan_was)) +
         row("memory",
             fmt::format("{} measured, {}", size_text(plan.peak), "planned " + needs_text(plan.needs))) +
-        row("step",
-            plan.step_seconds < plan.plain_seconds
-                ? fmt::format("{}, not tuned {}", time_text(plan.step_seconds), time_text(plan.plain_seconds))
-                : time_text(plan.step_seconds));
+        row("step", plan.step_seconds < plan.plain_seconds
+                        ? fmt::format("{}, not tuned {}", compile_time_text(plan.step_seconds),
+                                      compile_time_text(plan.plain_seconds))
+                        : compile_time_text(plan.step_seconds));
     if (r.device == "cpu")
         table += row("threads", threads_text(r));
     else

@@ -20,8 +20,8 @@ namespace {
 
 // No data set that this trainer knows is larger; a header that says more is damaged.
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 31;
-// The most memory to allocate before the bytes are known to exist: a damaged header may claim 2 GiB.
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 26;
+// Bytes for which memory is taken before they are known to be there: a damaged header may claim 2 GiB.
+constexpr std::uint64_t kElementsAtOnce = std::uint64_t{1} << 26;
 
 struct Close {
     void operator()(gzFile file) const { gzclose_r(file); }
@@ -81,7 +81,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) 
         if (elements == 0 || elements > kMaxElements) return damaged("the header names an impossible size");
     }
     for (std::uint64_t read = 0; read < elements; read = idx.elements.size()) {
-        idx.elements.resize(std::min(elements, read + kPiece));
+        idx.elements.resize(std::min(elements, read + kElementsAtOnce));
         if (auto reason = read_all(file.get(), idx.elements.data() + read, idx.elements.size() - read))
             return damaged(*reason);
     }

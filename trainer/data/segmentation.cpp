@@ -16,7 +16,7 @@
 namespace dp::trainer {
 namespace {
 
-constexpr std::int64_t kSide = 28;  // of a sprite, in pixels of its own
+constexpr std::int64_t kSpriteSide = 28;  // of a sprite, in pixels of its own
 constexpr int kLeastSprites = 3, kMostSprites = 8;
 constexpr float kLeastScale = 2, kMostScale = 6;  // of a sprite, at 256 x 256
 constexpr int kShoes = 40;                        // of 100 sprites
@@ -44,7 +44,7 @@ struct Wardrobe {
         }
     }
     const std::uint8_t* pixels(std::int64_t image) const {
-        return images.features.bytes.data() + image * kSide * kSide;
+        return images.features.bytes.data() + image * kSpriteSide * kSpriteSide;
     }
 };
 
@@ -108,8 +108,8 @@ class Scene {
     // Draws a sprite on top.
     void lay(Random& random, const std::uint8_t* sprite, bool shoe) {
         const float scale = random.uniform(kLeastScale, kMostScale) * static_cast<float>(size_) / 256;
-        const auto side = static_cast<std::int64_t>(scale * static_cast<float>(kSide));
-        // A fraction of the free space, in units of 2^-16, so that it is the same place at all sizes.
+        const auto side = static_cast<std::int64_t>(scale * static_cast<float>(kSpriteSide));
+        // Of the free space, in parts of 2^16, so that it is the same place in all sizes.
         const std::int64_t left = (size_ - side) * random.below(1u << 16) >> 16;
         const std::int64_t top = (size_ - side) * random.below(1u << 16) >> 16;
         const bool mirrored = random.below(2) != 0;
@@ -146,9 +146,9 @@ class Scene {
     static std::vector<Place> places(std::int64_t side) {
         std::vector<Place> all;
         for (std::int64_t i = 0; i < side; ++i) {
-            const auto at =
-                std::clamp<std::int64_t>((2 * i + 1) * kSide * 128 / side - 128, 0, (kSide - 1) * 256);
-            const std::int64_t pixel = std::min(at / 256, kSide - 2);
+            const auto at = std::clamp<std::int64_t>((2 * i + 1) * kSpriteSide * 128 / side - 128, 0,
+                                                     (kSpriteSide - 1) * 256);
+            const std::int64_t pixel = std::min(at / 256, kSpriteSide - 2);
             all.push_back({pixel, static_cast<int>(at - pixel * 256)});
         }
         return all;
@@ -156,9 +156,9 @@ class Scene {
 
     // The sprite's light there: bilinear.
     static int light_at(const std::uint8_t* sprite, Place x, Place y) {
-        const std::uint8_t* at = sprite + y.pixel * kSide + x.pixel;
+        const std::uint8_t* at = sprite + y.pixel * kSpriteSide + x.pixel;
         const int above = at[0] * (256 - x.beyond) + at[1] * x.beyond;
-        const int below = at[kSide] * (256 - x.beyond) + at[kSide + 1] * x.beyond;
+        const int below = at[kSpriteSide] * (256 - x.beyond) + at[kSpriteSide + 1] * x.beyond;
         return (above * (256 - y.beyond) + below * y.beyond) >> 16;
     }
 };

@@ -15,8 +15,6 @@
 #include <string>
 #include <utility>
 
-#include "base/errno_text.hpp"
-
 namespace dp::trainer {
 namespace {
 
@@ -24,10 +22,6 @@ namespace {
 constexpr int kSocket = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 // More than a node has ranks; the kernel cuts it to its own limit.
 constexpr int kBacklog = 4096;
-
-tl::unexpected<Error> failed(const char* what) {
-    return fail(Fault::world, fmt::format("{}: {}", what, errno_text(errno)));
-}
 
 struct Address {
     sockaddr_un name{};
@@ -99,13 +93,13 @@ class Message {
 Result<Neighbours> Neighbours::open() {
     Neighbours made;
     if (getrandom(made.door_.data(), sizeof made.door_, 0) != static_cast<ssize_t>(sizeof made.door_))
-        return failed("getrandom");
+        return fail_with_errno(Fault::world, "getrandom");
     made.listener_.reset(socket(AF_UNIX, kSocket, 0));
-    if (!made.listener_) return failed("socket");
+    if (!made.listener_) return fail_with_errno(Fault::world, "socket");
     const Address address = address_of(made.door_);
     if (bind(made.listener_.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0)
-        return failed("bind");
-    if (listen(made.listener_.get(), kBacklog) != 0) return failed("listen");
+        return fail_with_errno(Fault::world, "bind");
+    if (listen(made.listener_.get(), kBacklog) != 0) return fail_with_errno(Fault::world, "listen");
     return made;
 }
 
@@ -113,12 +107,13 @@ Result<void> Neighbours::call_on(std::span<const DoorNumber> doors, std::size_t 
     for (std::size_t i = 0; i < doors.size(); ++i) {
         if (i == me) continue;
         Fd connection(socket(AF_UNIX, kSocket, 0));
-        if (!connection) return failed("socket");
+        if (!connection) return fail_with_errno(Fault::world, "socket");
         const Address address = address_of(doors[i]);
         if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0)
-            return failed("it does not reach them (is each in a network namespace of its own?)");
+            return fail_with_errno(Fault::world,
+                                   "it does not reach them (is each in a network namespace of its own?)");
         if (!is_of_this_user(connection)) return fail(Fault::world, "one of them is of another user");
-        if (!Message().send(connection, me, file)) return failed("sendmsg");
+        if (!Message().send(connection, me, file)) return fail_with_errno(Fault::world, "sendmsg");
         called_.push_back(std::move(connection));
     }
     return {};
@@ -129,7 +124,7 @@ Result<std::vector<Fd>> Neighbours::let_in(std::size_t ranks, std::size_t me) {
     while (let_in_.size() + 1 < ranks) {
         Fd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!connection && (errno == EINTR || errno == ECONNABORTED)) continue;
-        if (!connection) return failed("accept");
+        if (!connection) return fail_with_errno(Fault::world, "accept");
         if (!is_of_this_user(connection)) continue;  // a stranger
         Message message;
         Fd file = message.receive(connection);
@@ -144,7 +139,7 @@ Result<std::vector<Fd>> Neighbours::let_in(std::size_t ranks, std::size_t me) {
 
 Result<void> Neighbours::watch(std::function<void()> on_gone) {
     stop_.reset(eventfd(0, EFD_CLOEXEC));
-    if (!stop_) return failed("eventfd");
+    if (!stop_) return fail_with_errno(Fault::world, "eventfd");
     // Nothing is sent any more: anything readable is the end.
     std::vector<pollfd> watched{{stop_.get(), POLLIN, 0}};
     for (const Fd& connection : let_in_) watched.push_back({connection.get(), POLLIN, 0});

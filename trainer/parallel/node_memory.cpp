@@ -4,7 +4,6 @@
 #include "trainer/parallel/node_memory.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,15 +11,10 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/errno_text.hpp"
 #include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 namespace {
-
-tl::unexpected<Error> failed(const char* what) {
-    return fail(Fault::world, fmt::format("{}: {}", what, errno_text(errno)));
-}
 
 std::size_t page_size() {
     static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -73,12 +67,13 @@ NodeMemory::Block::~Block() {
 
 Result<std::shared_ptr<NodeMemory>> NodeMemory::make() {
     Fd file(memfd_create("dp-trainer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!file) return failed("memfd_create");
+    if (!file) return fail_with_errno(Fault::world, "memfd_create");
     std::shared_ptr<NodeMemory> made(new NodeMemory);
     made->end_ = whole_pages(sizeof(Header));
-    if (!grow(file.get(), 0, made->end_)) return failed("fallocate");
+    if (!grow(file.get(), 0, made->end_)) return fail_with_errno(Fault::world, "fallocate");
     // Truncating the file under another rank's mapping would kill that rank.
-    if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS");
+    if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+        return fail_with_errno(Fault::world, "F_ADD_SEALS");
     made->files_.push_back(std::make_shared<Fd>(std::move(file)));
     return made;
 }
@@ -88,7 +83,7 @@ Result<void> NodeMemory::add_others(std::vector<Fd> files, std::size_t me) {
     for (Fd& file : files) {
         all.push_back(all.size() == me ? files_[0] : std::make_shared<Fd>(std::move(file)));
         auto header = Mapping::of(all.back()->get(), 0, whole_pages(sizeof(Header)));
-        if (!header) return failed("mmap");
+        if (!header) return fail_with_errno(Fault::world, "mmap");
         headers_.push_back(std::move(*header));
     }
     files_ = std::move(all);
@@ -163,7 +158,7 @@ Result<std::vector<float*>> NodeMemory::of_all(const Part& part) {
         auto& other = block.others[rank];
         if (rank != me_ && !other) {
             other = Mapping::of(files_[rank]->get(), block.offset, block.mine.bytes());
-            if (!other) return failed("cannot map a neighbour's gradients");
+            if (!other) return fail_with_errno(Fault::world, "cannot map a neighbour's gradients");
         }
         const Mapping& memory = rank == me_ ? block.mine : *other;
         found.push_back(reinterpret_cast<float*>(memory.begin() + part.first_));
