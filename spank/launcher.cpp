@@ -153,7 +153,9 @@ void launcher_post_options() {
     s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
     if (auto why = contradiction(s.command_line)) refuse(*why);
     if (s.command_line.visible && !s.settings.tiles)
-        refuse("--dp-visible says which of a node's devices a task sees under --dp-tiles; give that, too");
+        refuse(
+            "--dp-visible needs --dp-tiles: it says which of a node's devices a task sees there; give that, "
+            "too");
     if (s.secret.empty()) {
         auto secret = make_secret();
         if (!secret) refuse(secret.error().message);

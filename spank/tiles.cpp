@@ -82,9 +82,9 @@ Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf
     const std::string& gres = tiles.inventory.layout.gres;
     if (step.heterogeneous && gres != "gpu")
         return fail(
-            "--dp-tiles: in a heterogeneous step (srun A : B) nobody tells a node what it was given of "
-            "gres " +
-            gres + ", only of gpu; start the parts as steps of their own");
+            "--dp-tiles: in a heterogeneous step (srun A : B) a node knows only what it was given of "
+            "gres gpu, not of " +
+            gres + "; start the parts as steps of their own");
     auto detail = gres_of_node(get(kGresVariable).value_or(""), step.host);
     if (!detail) return tl::make_unexpected(detail.error());
     auto given = parse_gres_detail(*detail);

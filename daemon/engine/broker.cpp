@@ -242,10 +242,9 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
                 break;
             }
             if (event.exited() == 0 && silent && !abort_) {
-                out_.log.push_back(
-                    where(event.rank()) +
-                    " exited with code 0 without goodbye (its program ended in the middle, or lacks "
-                    "dp_close)");
+                out_.log.push_back(where(event.rank()) +
+                                   " exited with code 0 without a goodbye (it ended early, or does not call "
+                                   "dp_close)");
             }
             deliver(collectives_.ended(event.rank()));
             break;
@@ -306,7 +305,8 @@ void Broker::check_start(Time now) {
 void Broker::expire_vanished(Time now) {
     for (uint32_t rank : vanished_.expire(now)) {
         if (!abort_)
-            out_.log.push_back(where(rank) + " closed its connection without goodbye, and its task goes on");
+            out_.log.push_back(where(rank) +
+                               " disconnected without a goodbye, but its task is still running");
         deliver(collectives_.give_up(rank));
     }
 }

@@ -55,7 +55,7 @@ void Broker::dead(const Death& death, Time now) {
 void Broker::tell_deaths(Time now) {
     auto deaths = death_reports_.take(members_, now);
     if (!deaths) return;
-    out_.log.push_back(deaths->reason() + "; the others go on (--dp-on-failure=report)");
+    out_.log.push_back(deaths->reason() + "; the other ranks continue (--dp-on-failure=report)");
     wire::ToNode message;
     *message.mutable_deaths() = std::move(*deaths);
     to_all(std::move(message));
@@ -102,7 +102,8 @@ void Broker::say(const SilenceNotices::Notice& notice) {
     if (const auto& nodes = notice.silent; !nodes.empty())
         out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " has" : " have") +
                            " been silent for " + words(kSilent) + (nodes.size() == 1 ? "" : " or longer") +
-                           ": network, daemon or node stands still; lost after " + words(config_.dead_after));
+                           ": its network, daemon or node may be down; lost after " +
+                           words(config_.dead_after));
     if (const auto& nodes = notice.speak_again; !nodes.empty())
         out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " speaks" : " speak") +
                            " again, after " + (nodes.size() == 1 ? "" : "up to ") + words(notice.longest));
@@ -112,7 +113,7 @@ void Broker::say(const StoppedRanks::Notice& notice) {
     const auto add = [this](const std::vector<uint32_t>& ranks, const char* what) {
         if (!ranks.empty()) out_.log.push_back(name_ranks(ranks) + " on " + members_.hosts_of(ranks) + what);
     };
-    add(notice.stopped, " stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); left alone");
+    add(notice.stopped, " stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); not killed");
     add(notice.continued, " going on");
 }
 

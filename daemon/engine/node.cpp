@@ -347,7 +347,7 @@ void Node::check_heartbeats(Time now) {
             news.notice->silent.empty()
                 ? daemon_of_broker() + " speaks again, after " + words(news.notice->longest)
                 : daemon_of_broker() + " has been silent for " + words(kSilent) +
-                      ": its network, the daemon or the node itself stands still; it counts as lost after " +
+                      ": its network, the daemon or the node may be down; it counts as lost after " +
                       words(config_.dead_after));
     }
     if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), Time(0), now);

@@ -32,7 +32,7 @@ Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
         auto value = parse_number<uint32_t>(text(name));
         if (!value && complaint.empty())
             complaint = std::string(name) + "=\"" + printable(text(name), 40) +
-                        "\" in the environment is no number: start this rank with srun --dp-world=auto or "
+                        "\" in the environment is not a number: start this rank with srun --dp-world=auto or "
                         "dpctl launch "
                         "and leave the DP_ variables alone";
         return value.value_or(0);

@@ -94,7 +94,7 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
         for (size_t i = 0; i < count; ++i) {
             devices[i].numa = parse_number<uint32_t>(parts[i]);
             if (!devices[i].numa)
-                return fail("numa: \"" + printable(parts[i], 40) + "\" is no number of a NUMA node");
+                return fail("numa: \"" + printable(parts[i], 40) + "\" is not the number of a NUMA node");
         }
     }
     if (words.find("cpus")) {

@@ -75,7 +75,7 @@ Try<GresUnits> parse_units(std::string_view part) {
     auto units = parse_name(name, false, part);
     if (!units) return units;
     const auto count = parse_number<uint64_t>(inside.substr(4));
-    if (!count) return malformed(part, "the count is no number");
+    if (!count) return malformed(part, "the count is not a number");
     units->count = *count;
     return units;
 }

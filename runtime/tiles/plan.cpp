@@ -158,8 +158,9 @@ Try<Owned> owned_units(const TileFacts& facts) {
     auto units = units_of(given, layout);
     if (!units) return tl::make_unexpected(units.error());
     if (units->empty())
-        return fail("the job owns no " + layout.gres + " on this node, of which --dp-tiles shares out (" +
-                    facts.inventory->source + "); ask Slurm for some, as with --gres=" + layout.gres + ":1");
+        return fail("the job owns no " + layout.gres + " on this node for --dp-tiles to share out (" +
+                    facts.inventory->source + "); ask Slurm for some, for example --gres=" + layout.gres +
+                    ":1");
     if (is_bound_by_slurm(facts)) return owned_by_task(facts, *units);
     Owned owned{*units, pair_names(*units, facts.step_names), false};
     if (!gpus) owned.names.clear();

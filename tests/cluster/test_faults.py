@@ -235,7 +235,7 @@ def test_stopped_ranks_are_named_and_left_alone(world):
     pids = training.ranks("node02")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    training.said(r"slurm-dp: ranks 2-3 on node02 stopped by a signal \(SIGSTOP, scontrol suspend, a debugger\?\); left alone", within=5)
+    training.said(r"slurm-dp: ranks 2-3 on node02 stopped by a signal \(SIGSTOP, scontrol suspend, a debugger\?\); not killed", within=5)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     training.said(r"slurm-dp: ranks 2-3 on node02 going on", within=5)

@@ -97,7 +97,7 @@ def test_what_is_said_to_fit_fits_and_within_a_tenth(group, tokens, model):
     while code == REFUSED and refused < 9:  # a refusal says what is missing, and more of that is asked for the more there is
         code, output, peak = group.run(command, int(limit))
         if code == REFUSED:
-            refusal = re.search(rf"needs {SIZE} .* a rank, and cpu has {SIZE};", output)
+            refusal = re.search(rf"needs {SIZE} .* per rank, but cpu has {SIZE};", output)
             limit, refused = limit + size(refusal[1]) - size(refusal[2]) + MIB / 2, refused + 1
     assert refused > 0, "what is in the account alone is not enough"
     assert code == 0, f"{limit / MIB:.1f} MiB were said to be enough\n{output}"

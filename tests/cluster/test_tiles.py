@@ -208,7 +208,7 @@ def test_an_outer_steps_binding_is_not_an_inner_steps(cluster):
 def test_a_heterogeneous_step_is_told_why(cluster):
     with tiles_conf(cluster, SN30_BY_TILE):
         done = cluster.run("srun -N1 -n1 --gres=tile:4 --dp-tiles=auto echo ran : -N1 -n1 --gres=tile:4 --dp-tiles=auto echo ran")
-    assert "ran" not in done.stdout and "in a heterogeneous step (srun A : B) nobody tells a node" in done.stderr, done.stderr
+    assert "ran" not in done.stdout and "in a heterogeneous step (srun A : B) a node knows only" in done.stderr, done.stderr
     cluster.assert_idle(deadline=40)
 
 
@@ -235,7 +235,7 @@ def test_sbatch_passes_it_on(cluster):
     (GPUS, "--gres=gpu:3 --dp-tiles=auto", "the step owns 3 tiles on this node, which do not divide evenly among 2 ranks; give --dp-tiles=1"),
     (GPUS, "--dp-tiles=1", "the job owns no gpu on this node"),
     (SN10 + " gres=counted", "--gres=counted:2 --dp-tiles=1", "Slurm counts the gres counted of this node only (counted(CNT:2))"),
-    (GPUS, "--dp-visible=own", "--dp-visible says which of a node's devices a task sees under --dp-tiles; give that, too"),
+    (GPUS, "--dp-visible=own", "--dp-visible needs --dp-tiles: it says which of a node's devices a task sees there; give that, too"),
     (GPUS, "--dp-tiles=1 --dp-visible=all", "--dp-visible=all: no such view; give node"),
     ("nodes=elsewhere vendor=nvidia devices=1", "--gres=gpu:2 --dp-tiles=1", "/etc/slurm/tiles.conf does not name node node01"),
     (GPUS + " tiles=8", "--gres=gpu:2 --dp-tiles=1", "tiles.conf line 1: \"tiles=8\" is not understood; there are nodes="),

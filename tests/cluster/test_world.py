@@ -148,7 +148,7 @@ def test_a_step_takes_no_second_longer(cluster):
 
 def test_a_rank_that_leaves_without_goodbye_is_named(cluster):
     done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", RANK, "leave", "2"], check=True)
-    assert "slurm-dp: rank 2 on node02 exited with code 0 without goodbye" in done.stderr
+    assert "slurm-dp: rank 2 on node02 exited with code 0 without a goodbye" in done.stderr
 
 
 @pytest.mark.parametrize("export", ["NONE", "HOME"])
@@ -202,7 +202,7 @@ def test_report_names_the_dead_and_lets_the_others_go_on(cluster):
     done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-on-failure=report", "sh", "-c",
                         "[ $RANK != 2 ] || kill -9 $$; sleep 1; echo survived"])
     assert done.stdout == "survived\n" * 3
-    assert "slurm-dp: rank 2 on node02 was killed by signal 9 (SIGKILL); the others go on (--dp-on-failure=report)" in done.stderr
+    assert "slurm-dp: rank 2 on node02 was killed by signal 9 (SIGKILL); the other ranks continue (--dp-on-failure=report)" in done.stderr
     cluster.assert_idle()
 
 

@@ -124,8 +124,8 @@ struct AdamStep {
 
 // One line: what was asked of which device.
 inline std::string out_of_memory_message(std::string_view device, std::size_t bytes) {
-    return std::string(device) + ": out of memory, " + std::to_string(bytes >> 20) +
-           " MiB more were asked for; give a smaller --batch-size";
+    return std::string(device) + ": out of memory allocating " + std::to_string(bytes >> 20) +
+           " MiB; give a smaller --batch-size";
 }
 
 // Where memory comes from that the ranks of a node share (parallel/node_memory.hpp). Each gives so many

@@ -144,7 +144,7 @@ std::optional<std::string> memory_problem(std::string_view name, const MemoryCas
     const MemoryNeeds needs = estimate_memory(c);
     if (needs.total() <= available) return std::nullopt;
     return fmt::format(
-        "{} with a batch of {} needs {} a rank, and {} has {}; give a smaller --batch-size: {}", name,
+        "{} with a batch of {} needs {} per rank, but {} has {}; give a smaller --batch-size: {}", name,
         c.settings.batch, needs_text(needs), device, size_text(available), batch_advice(c, available));
 }
 

@@ -101,7 +101,7 @@ class GlooCommunicator final : public Communicator {
 }  // namespace
 
 tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error) {
-    return fail(Fault::world, fmt::format("{} over Gloo broke off: {}; another rank has died or its node "
+    return fail(Fault::world, fmt::format("{} over Gloo failed: {}; another rank has died or its node "
                                           "is cut off, see the lines before this one",
                                           what, error.what()));
 }

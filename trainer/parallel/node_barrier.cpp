@@ -74,7 +74,7 @@ Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience) {
             return {};
         case NodeBarrier::Outcome::broken:
             return fail(Fault::world,
-                        "a sum or an update in this node's memory broke off: another rank has died or "
+                        "an all-reduce or update in this node's memory failed: another rank has died or "
                         "its node is cut off, see the lines before this one");
         default:
             return fail(Fault::world,

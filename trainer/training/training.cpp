@@ -112,7 +112,7 @@ class Run {
         if (info_.classifies) report.test_accuracy = tested->correct;
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
             return ranks_.fail(
-                fmt::format("epoch {}: the loss is no longer a number; give a smaller --lr than {}", number,
+                fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
                             settings_.rate.rate));
         observer_.on_epoch(report, schedule_);
         return report;

@@ -67,7 +67,7 @@ TEST(Launch, ReportNamesTheDeadAndLetsTheOthersGoOn) {
         "launch -n 3 --on-failure report -- sh -c '[ $RANK != 1 ] || exit 7; sleep 0.5; echo survived'");
     EXPECT_EQ(out.code, 7);
     EXPECT_TRUE(has(out, "survived\nsurvived\n"));
-    EXPECT_TRUE(has(out, "rank 1 on ") && has(out, "exited with code 7; the others go on"));
+    EXPECT_TRUE(has(out, "rank 1 on ") && has(out, "exited with code 7; the other ranks continue"));
 }
 
 TEST(Launch, BadInputIsOneLineAndStartsNothing) {

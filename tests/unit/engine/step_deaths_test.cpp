@@ -270,13 +270,13 @@ TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
     s.exit(5, kCode3);
     s.exit(4, kTermed);
     s.pass(Time(700));
-    EXPECT_EQ(
-        s.log,
-        (std::vector<std::string>{
-            "rank 3 on gpu1 was killed by signal 9 (SIGKILL); the others go on (--dp-on-failure=report)",
-            "rank 5 on gpu2 exited with code 3; the others go on (--dp-on-failure=report)",
-            "rank 4 on gpu2 was killed by signal 15 (SIGTERM); the others go on "
-            "(--dp-on-failure=report)"}));
+    EXPECT_EQ(s.log,
+              (std::vector<std::string>{
+                  "rank 3 on gpu1 was killed by signal 9 (SIGKILL); the other ranks continue "
+                  "(--dp-on-failure=report)",
+                  "rank 5 on gpu2 exited with code 3; the other ranks continue (--dp-on-failure=report)",
+                  "rank 4 on gpu2 was killed by signal 15 (SIGTERM); the other ranks continue "
+                  "(--dp-on-failure=report)"}));
     ASSERT_TRUE(s.ranks[0].replies.contains(1));
     EXPECT_NE(s.ranks[0].replies[1].error().find("gpu1: rank 3 was killed"), std::string::npos);
     EXPECT_EQ(s.ranks[0].aborted, "");
@@ -323,7 +323,7 @@ TEST(Report, ANodeThatIsLostBeforeItsRanksSaidHelloEndsNobodyLater) {
     s.cut(1);
     s.pass(Time(30000));
     for (uint32_t rank : {0u, 1u, 4u, 5u}) EXPECT_EQ(s.ranks[rank].aborted, "");
-    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the other ranks continue"));
 }
 
 TEST(Report, WithoutABrokerWhoWaitsIsTold) {
@@ -353,7 +353,7 @@ TEST(Report, ALostNodeOrBrokerEndsNobodyEither) {
     s.hello_all();
     s.cut(1);
     s.pass(Time(40000));
-    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the others go on"));
+    EXPECT_TRUE(s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; the other ranks continue"));
     EXPECT_TRUE(s.signals[0].empty());
     s.lose_broker(1);
     s.pass(Time(40000));
@@ -368,7 +368,7 @@ TEST(Death, AnExitWithoutGoodbyeIsNamedAndEndsNobody) {
     s.vanish(1);
     s.exit(1, 0);
     s.pass(kExitBatch);
-    EXPECT_TRUE(s.logged("rank 1 on gpu0 exited with code 0 without goodbye"));
+    EXPECT_TRUE(s.logged("rank 1 on gpu0 exited with code 0 without a goodbye"));
     s.pass(Time(5000));
     EXPECT_TRUE(s.signals[0].empty());
 }
@@ -406,7 +406,7 @@ TEST(Death, OfAProcessWhoseTaskGoesOnFailsOnlyWhatWaitsForIt) {
     EXPECT_TRUE(s.ranks[0].replies.empty());
     s.pass(kExitFollows + Time(50));
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
-    EXPECT_TRUE(s.logged("rank 1 on gpu0 closed its connection without goodbye, and its task goes on"));
+    EXPECT_TRUE(s.logged("rank 1 on gpu0 disconnected without a goodbye, but its task is still running"));
     s.pass(Time(5000));
     EXPECT_TRUE(s.signals[0].empty());
 }

@@ -21,9 +21,10 @@ TEST(Silence, OfANodeIsNamedWithinASecondAndTakenBack) {
     s.frozen = {1};
     s.pass(Time(1000));
     ASSERT_EQ(s.log.size(), 1u);
-    EXPECT_EQ(s.log[0],
-              "node gpu1 (ranks 2-3) has been silent for 800 ms: network, daemon or node stands still; lost "
-              "after 30 s");
+    EXPECT_EQ(
+        s.log[0],
+        "node gpu1 (ranks 2-3) has been silent for 800 ms: its network, daemon or node may be down; lost "
+        "after 30 s");
     s.pass(Time(3000));
     s.frozen.clear();
     s.pass(Time(300));
@@ -143,7 +144,7 @@ TEST(Stopped, RanksAreNamedTogetherAndLeftAlone) {
     }
     ASSERT_EQ(s.log.size(), 1u);
     EXPECT_EQ(s.log[0],
-              "ranks 2-3 on gpu1 stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); left alone");
+              "ranks 2-3 on gpu1 stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); not killed");
     s.look(2, false);
     s.pass(Time(200));
     ASSERT_EQ(s.log.size(), 2u);

@@ -68,7 +68,7 @@ TEST(TilesConf, MistakesAreNamedWithTheirLine) {
         {"nodes=a vendor=intel devices=2 tiles-per-unit=3",
          "2 tiles do not make whole units of gres gpu with 3 tiles"},
         {"nodes=a vendor=intel devices=2 numa=0", "numa= speaks of 1 device, devices= of 2"},
-        {"nodes=a vendor=intel devices=2 numa=0,x", "\"x\" is no number of a NUMA node"},
+        {"nodes=a vendor=intel devices=2 numa=0,x", "\"x\" is not the number of a NUMA node"},
         {"nodes=a vendor=intel devices=2 cpus=0-3", "cpus= speaks of 1 device, devices= of 2"},
         {"nodes=a vendor=intel devices=1 cpus=3-0", "is no list of CPUs"},
         {"nodes=a vendor=intel devices=1 cpus=", "cpus= speaks of 0 devices"},

@@ -301,7 +301,7 @@ TEST(MemoryProblem, IsOneLineWithTheNeedsByPartAndTheAdvice) {
     ASSERT_TRUE(problem);
     EXPECT_THAT(*problem,
                 HasSubstr("cnn with a batch of 2048 needs 1.2 GiB (parameters 4.6 MiB, gradients "));
-    EXPECT_THAT(*problem, HasSubstr("a rank, and cuda has 500.0 MiB; give a smaller --batch-size: "));
+    EXPECT_THAT(*problem, HasSubstr("per rank, but cuda has 500.0 MiB; give a smaller --batch-size: "));
     EXPECT_THAT(*problem, EndsWith("keeps the global batch"));
     EXPECT_EQ(problem->find('\n'), std::string::npos);
     EXPECT_FALSE(memory_problem("cnn", {*model, settings, nullptr, 1}, "cuda", std::int64_t{2} << 30));

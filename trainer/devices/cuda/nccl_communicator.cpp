@@ -123,7 +123,7 @@ class NcclCommunicator final : public Communicator {
         if (result == ncclSuccess) return {};
         failed_ = true;
         const char* last = ncclGetLastError(comm_);
-        return fail(Fault::world, std::string(what) + " over NCCL broke off: " + ncclGetErrorString(result) +
+        return fail(Fault::world, std::string(what) + " over NCCL failed: " + ncclGetErrorString(result) +
                                       (last != nullptr && *last != '\0' ? ": " : "") +
                                       (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
     }
