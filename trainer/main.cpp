@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
         }
         const Options& options = *parsed.options;
         if (is_for_one(options.verb) && !speaks) return 0;
+        if (writes_files(options)) outlive_readers();
         auto done = options.verb == Verb::info       ? info(options)
                     : options.verb == Verb::compile  ? compile(options, started)
                     : options.verb == Verb::prepare  ? prepare(options)

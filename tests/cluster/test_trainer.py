@@ -162,6 +162,13 @@ def test_a_killed_rank_ends_the_training_of_the_others(cluster, victim):
     cluster.assert_nothing_left()
 
 
+def test_a_training_that_writes_files_outlives_the_reader_of_its_lines(cluster):
+    train = f"{TRAINER} --model=linear --steps=400 --epochs=20 --json=piped.json --no-cache"
+    done = cluster.run(["bash", "-c", f"{train} | head -1; echo ${{PIPESTATUS[0]}}; {train} >/dev/full; echo $?"], cwd="/home/alice", timeout=60, check=True)
+    assert done.stdout.splitlines()[-2:] == ["0", "2"], done
+    assert json.loads(cluster.run(["cat", "piped.json"], cwd="/home/alice", check=True).stdout)["steps"] == 400
+
+
 def test_a_single_task_needs_no_world(cluster):
     done = cluster.run(["srun", "-n1", TRAINER, "--model=linear", "--steps=5"], timeout=60, check=True)
     assert "DataParallel run: False" in done.stdout

@@ -12,13 +12,16 @@
 #include <system_error>
 #include <vector>
 
-#include "base/fd.hpp"
 #include "trainer/base/durable.hpp"
 #include "trainer/base/sha256.hpp"
 
 namespace dp::trainer {
 
 namespace {
+
+tl::unexpected<Error> cannot_read(const std::filesystem::path& file, const std::string& why) {
+    return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), why));
+}
 
 // Reads up to `room` bytes; 0 at the end, negative with errno set.
 ssize_t read_some(const Fd& in, char* to, std::size_t room) {
@@ -31,19 +34,28 @@ ssize_t read_some(const Fd& in, char* to, std::size_t room) {
 
 }  // namespace
 
+tl::expected<Fd, std::string> open_regular(const std::filesystem::path& file) {
+    Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat facts {};
+    if (!in || fstat(in.get(), &facts) != 0) return tl::make_unexpected(std::string(std::strerror(errno)));
+    if (S_ISREG(facts.st_mode)) return in;
+    return tl::make_unexpected(std::string(S_ISDIR(facts.st_mode)    ? std::strerror(EISDIR)
+                                           : S_ISFIFO(facts.st_mode) ? "it is a pipe, not a file"
+                                                                     : "it is not a regular file"));
+}
+
 Result<std::string> read_file(const std::filesystem::path& file) {
-    const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!in) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
+    const auto in = open_regular(file);
+    if (!in) return cannot_read(file, in.error());
     std::string contents;
     struct stat facts {};
-    if (fstat(in.get(), &facts) == 0 && facts.st_size > 0)
-        contents.resize(static_cast<std::size_t>(facts.st_size));
-    // Reads to the end, whatever the reported size: a pipe has none, and a file may grow meanwhile.
+    if (fstat(in->get(), &facts) == 0) contents.resize(static_cast<std::size_t>(facts.st_size));
+    // To the end, whatever the size was said to be: a file may grow meanwhile, and those of /proc have none.
     std::size_t filled = 0;
     for (;;) {
         if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
-        const ssize_t got = read_some(in, contents.data() + filled, contents.size() - filled);
-        if (got < 0) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
+        const ssize_t got = read_some(*in, contents.data() + filled, contents.size() - filled);
+        if (got < 0) return cannot_read(file, std::strerror(errno));
         if (got == 0) break;
         filled += static_cast<std::size_t>(got);
     }
@@ -64,14 +76,14 @@ std::string sha256(std::string_view bytes) {
 }
 
 Result<std::string> sha256_of_file(const std::filesystem::path& file) {
-    const Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!in) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
+    const auto in = open_regular(file);
+    if (!in) return cannot_read(file, in.error());
     Sha256 sha;
     std::vector<char> piece(std::size_t{1}
                             << 18);  // stays in the processor's cache; a file may be larger than memory
     for (;;) {
-        const ssize_t got = read_some(in, piece.data(), piece.size());
-        if (got < 0) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
+        const ssize_t got = read_some(*in, piece.data(), piece.size());
+        if (got < 0) return cannot_read(file, std::strerror(errno));
         if (got == 0) return hex_of(sha.digest());
         sha.update(piece.data(), static_cast<std::size_t>(got));
     }

@@ -2,13 +2,24 @@
 #include "trainer/base/standard_streams.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <system_error>
 
 namespace dp::trainer {
+namespace {
+
+// Of a pipe whose reader has left.
+bool has_no_reader(int stream) {
+    pollfd asked{stream, POLLOUT, 0};
+    return ::poll(&asked, 1, 0) == 1 && (asked.revents & POLLERR) != 0;
+}
+
+}  // namespace
 
 void hold_standard_streams() {
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -17,9 +28,13 @@ void hold_standard_streams() {
     }
 }
 
+void outlive_readers() {
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
 Result<void> all_is_printed() {
     const bool flushed = std::fflush(stdout) == 0;
-    if (flushed && std::ferror(stdout) == 0) return {};
+    if ((flushed && std::ferror(stdout) == 0) || has_no_reader(STDOUT_FILENO)) return {};
     return fail(Fault::usage,
                 "not all of the standard output could be written (is its disk full?); what this was started "
                 "for is done, but its last line may be missing");

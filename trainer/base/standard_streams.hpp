@@ -17,7 +17,10 @@ namespace dp::trainer {
 // number, and output ends up in a checkpoint or in --metrics.
 void hold_standard_streams();
 
-// Checks that all output has been written.
+// From now on this process survives a reader that leaves ("trainer ... | head -1"). For one that also writes files.
+void outlive_readers();
+
+// Checks that all output has been written, or that nobody reads it any more.
 Result<void> all_is_printed();
 
 // fmt's print throws if a disk is full, and a training is worth more than its output. all_is_printed()

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -118,26 +120,34 @@ Result<void> Checkpointer::prepare_directory() {
     return done;
 }
 
-// The step of the newest checkpoint, as rank 0 sees it.
-Result<std::optional<std::int64_t>> Checkpointer::newest() {
-    std::int64_t step = 0;  // none
+// What --resume says of the checkpoints that rank 0 sees.
+Result<void> Checkpointer::check_resume() {
     Result<void> allowed;
     if (is_first()) {
-        const auto steps = checkpoints_in(plan_.directory);
-        if (!steps.empty()) step = steps[0];
-        if (steps.empty() && plan_.resume == Resume::must)
+        const bool are_some = !checkpoints_in(plan_.directory).empty();
+        if (!are_some && plan_.resume == Resume::must)
             allowed = fail(Fault::usage, fmt::format("--checkpoint-dir {}: no checkpoint there, and "
                                                      "--resume=must asks for one",
                                                      plan_.directory.string()));
-        if (!steps.empty() && plan_.resume == Resume::never)
+        if (are_some && plan_.resume == Resume::never)
             allowed = fail(Fault::usage, fmt::format("--checkpoint-dir {}: there are checkpoints, and "
                                                      "--resume=never asks for none; give another directory",
                                                      plan_.directory.string()));
     }
-    if (auto done = together(allowed); !done) return tl::make_unexpected(done.error());
-    const auto steps = gather_of_all_ranks(std::array{step}, device_, communicator_);
-    if (!steps) return tl::make_unexpected(steps.error());
-    return steps->front() == 0 ? std::nullopt : std::optional(steps->front());
+    return together(allowed);
+}
+
+// Of the checkpoints that rank 0 sees.
+Result<std::optional<std::int64_t>> Checkpointer::newest_before(std::int64_t step) {
+    std::int64_t found = 0;  // none
+    if (is_first()) {
+        const auto steps = checkpoints_in(plan_.directory);
+        const auto older = std::find_if(steps.begin(), steps.end(), [&](auto one) { return one < step; });
+        if (older != steps.end()) found = *older;
+    }
+    const auto all = gather_of_all_ranks(std::array{found}, device_, communicator_);
+    if (!all) return tl::make_unexpected(all.error());
+    return all->front() == 0 ? std::nullopt : std::optional(all->front());
 }
 
 Result<Manifest> Checkpointer::open(std::int64_t step) {
@@ -150,14 +160,10 @@ Result<Manifest> Checkpointer::open(std::int64_t step) {
     return manifest;
 }
 
-Result<std::optional<Restored>> Checkpointer::restore() {
-    if (auto ready = prepare_directory(); !ready) return tl::make_unexpected(ready.error());
-    const auto step = newest();
-    if (!step) return tl::make_unexpected(step.error());
-    if (!*step) return std::nullopt;
-
-    const fs::path path = path_of(**step);
-    const auto manifest = open(**step);
+// Fault::checkpoint: it is damaged.
+Result<Restored> Checkpointer::restore_from(std::int64_t step) {
+    const fs::path path = path_of(step);
+    const auto manifest = open(step);
     if (auto fits = together(manifest ? Result<void>{} : tl::make_unexpected(manifest.error())); !fits)
         return tl::make_unexpected(fits.error());
     // The ranks divide the shards among themselves, whatever the number of ranks that wrote them.
@@ -172,9 +178,35 @@ Result<std::optional<Restored>> Checkpointer::restore() {
     if (auto all = together(sound); !all) return tl::make_unexpected(all.error());
     const auto filled = read_vectors(path, *manifest, now_.training.parameters, vectors_, device_);
     if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
-    // The new one is complete; if fewer are kept than before, this makes room on a disk that may be full.
-    if (is_first()) keep_newest(plan_.directory, plan_.keep);
     return Restored{progress, manifest->precision, manifest->samples_at_once, manifest->stopped_by};
+}
+
+Result<std::optional<Restored>> Checkpointer::restore(
+    const std::function<void(const std::string&)>& damaged) {
+    if (auto ready = prepare_directory(); !ready) return tl::make_unexpected(ready.error());
+    if (auto allowed = check_resume(); !allowed) return tl::make_unexpected(allowed.error());
+    auto step = newest_before(std::numeric_limits<std::int64_t>::max());
+    std::vector<std::int64_t> passed_over;
+    while (step && *step) {
+        auto restored = restore_from(**step);
+        if (restored) {
+            // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
+            for (const std::int64_t one : passed_over)
+                if (is_first()) set_aside(plan_.directory, one);
+            if (is_first()) keep_newest(plan_.directory, plan_.keep);
+            return std::move(*restored);
+        }
+        const Error& problem = restored.error();
+        if (problem.fault != Fault::checkpoint) return tl::make_unexpected(problem);
+        passed_over.push_back(**step);
+        step = newest_before(**step);
+        if (step && !*step) return tl::make_unexpected(none_is_whole(problem, passed_over.size() > 1));
+        if (step && !problem.message.empty())
+            damaged(
+                fmt::format("{}; going back to {}", problem.message, path_of(**step).filename().string()));
+    }
+    if (!step) return tl::make_unexpected(step.error());
+    return std::nullopt;
 }
 
 // ---- save

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,10 +42,11 @@ class Checkpointer {
     Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
                  std::vector<Vector> vectors, Device& device, Communicator& communicator);
 
-    // Looks for a checkpoint, fills the vectors from it and returns its progress; nothing if there is none.
-    // Also checks that the directory can be written, before anybody computes in vain. Faults are
-    // Fault::usage: the user gave the wrong directory, or the wrong options for it.
-    Result<std::optional<Restored>> restore();
+    // Fills the vectors from the newest checkpoint that is whole and says how far it was; nothing where there
+    // is none. What is wrong with a newer one goes to `damaged`, on the rank that saw it. Also sees whether
+    // the directory can be written, before anybody has worked for nothing. Faults are Fault::usage: the user
+    // gave the wrong directory, or the wrong options for it, or no checkpoint is whole.
+    Result<std::optional<Restored>> restore(const std::function<void(const std::string&)>& damaged);
 
     // The checkpoint is named after the optimizer's steps in `progress`. Fault::checkpoint: it could not be
     // written, and the training may continue without it. Fault::training: it is not worth keeping.
@@ -65,8 +67,10 @@ class Checkpointer {
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine);
     Result<void> prepare_directory();
-    Result<std::optional<std::int64_t>> newest();
+    Result<void> check_resume();
+    Result<std::optional<std::int64_t>> newest_before(std::int64_t step);
     Result<Manifest> open(std::int64_t step);
+    Result<Restored> restore_from(std::int64_t step);
     Result<void> write(const Progress& progress, const std::string& stopped_by);
 };
 

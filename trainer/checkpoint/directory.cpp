@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <system_error>
 
 #include "trainer/base/durable.hpp"
-#include "trainer/base/sha256.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -49,19 +47,6 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
     return entries;
 }
 
-std::optional<std::string> content_of(const fs::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (!in) return std::nullopt;
-    return text;
-}
-
-std::string sha256_of(std::string_view text) {
-    Sha256 sha;
-    sha.update(text.data(), text.size());
-    return hex_of(sha.digest());
-}
-
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
@@ -92,10 +77,9 @@ Result<void> publish(const fs::path& directory, const Manifest& manifest) {
     const fs::path unfinished = unfinished_path(directory, step), finished = checkpoint_path(directory, step);
     const std::string text = text_of(manifest);
     if (auto done = write_durably(unfinished / kManifest, text); !done) return done;
-    if (auto done = write_durably(unfinished / kDone, sha256_of(text) + "\n"); !done) return done;
+    if (auto done = write_durably(unfinished / kDone, sha256(text) + "\n"); !done) return done;
     if (auto done = make_durable(unfinished); !done) return done;
     std::error_code error;
-    if (!fs::exists(finished / kDone, error)) fs::remove_all(finished, error);  // the rest of a removed one
     fs::rename(unfinished, finished, error);
     if (error)
         return fail(Fault::checkpoint, fmt::format("{}: cannot rename it to {}: {}", unfinished.string(),
@@ -103,38 +87,63 @@ Result<void> publish(const fs::path& directory, const Manifest& manifest) {
     return make_durable(directory);
 }
 
+tl::unexpected<Error> damaged(const fs::path& checkpoint, std::string_view what) {
+    return fail(Fault::checkpoint, fmt::format("the checkpoint {} {}", checkpoint.string(), what));
+}
+
+Error none_is_whole(const Error& damage, bool others) {
+    if (damage.message.empty()) return {Fault::usage, ""};
+    return {Fault::usage, damage.message + (others ? "; none there is whole; remove them all to begin anew"
+                                                   : "; no older one is whole; remove it to begin anew")};
+}
+
 Result<Manifest> read_manifest(const fs::path& checkpoint) {
-    const auto problem = [&](std::string_view what) {
-        return fail(Fault::usage, fmt::format("the checkpoint {} {}", checkpoint.string(), what));
-    };
-    const auto broken = [&](std::string_view what) {
-        return problem(fmt::format("{}; remove it to go on from an earlier one, or to begin anew", what));
-    };
-    const auto text = content_of(checkpoint / kManifest), done = content_of(checkpoint / kDone);
-    if (!text || !done) return broken(fmt::format("has no readable {}", text ? kDone : kManifest));
-    if (*done != sha256_of(*text) + "\n")
-        return broken(fmt::format("is damaged: {} has not the SHA-256 that {} says", kManifest, kDone));
+    const auto text = read_file(checkpoint / kManifest), done = read_file(checkpoint / kDone);
+    if (!text || !done)
+        return damaged(checkpoint, fmt::format("has no readable {}", text ? kDone : kManifest));
+    if (*done != sha256(*text) + "\n")
+        return damaged(checkpoint,
+                       fmt::format("is damaged: {} has not the SHA-256 that {} says", kManifest, kDone));
     auto manifest = manifest_of(*text);
-    if (!manifest) return problem(manifest.error().message);
+    if (!manifest && manifest.error().fault == Fault::checkpoint)
+        return damaged(checkpoint, manifest.error().message);
+    if (!manifest)
+        return fail(Fault::usage,
+                    fmt::format("the checkpoint {} {}", checkpoint.string(), manifest.error().message));
+    if (const std::int64_t step = manifest->progress.step; checkpoint_path({}, step) != checkpoint.filename())
+        return damaged(checkpoint, fmt::format("is damaged: its {} is of step {}", kManifest, step));
     return manifest;
 }
 
 void keep_newest(const fs::path& directory, std::int64_t count) {
     const auto steps = checkpoints_in(directory);
     for (std::size_t i = static_cast<std::size_t>(count); i < steps.size(); ++i) {
-        const fs::path old = checkpoint_path(directory, steps[i]);
-        // Remove the marker first: half a checkpoint must not look complete.
+        // Under the name of an unfinished one first: whatever interrupts this, tidy() clears the rest away.
+        const fs::path gone = unfinished_path(directory, steps[i]);
         std::error_code error;
-        if (fs::remove(old / kDone, error)) fs::remove_all(old, error);
+        fs::remove_all(gone, error);
+        fs::rename(checkpoint_path(directory, steps[i]), gone, error);
+        if (!error && make_durable(directory)) fs::remove_all(gone, error);
     }
+}
+
+void set_aside(const fs::path& directory, std::int64_t step) {
+    const fs::path from = checkpoint_path(directory, step);
+    fs::path to = from;
+    to += ".damaged";
+    std::error_code error;
+    fs::remove_all(to, error);
+    fs::rename(from, to, error);
 }
 
 void tidy(const fs::path& directory) {
     std::error_code error;
     for (const auto& entry : entries_of(directory)) {
-        const bool unfinished =
+        const bool is_unfinished =
             has_prefix(entry, fmt::format(".{}", kPrefix)) && entry.extension() == kUnfinished;
-        if (unfinished || has_prefix(entry, kPresence)) fs::remove_all(entry, error);
+        // Older trainers removed the mark first, and then the rest.
+        const bool is_unmarked = step_of(entry) && !fs::exists(entry / kDone, error) && !error;
+        if (is_unfinished || is_unmarked || has_prefix(entry, kPresence)) fs::remove_all(entry, error);
     }
 }
 

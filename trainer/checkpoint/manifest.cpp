@@ -20,12 +20,13 @@ tl::unexpected<Error> wrong(std::string what) {
     return fail(Fault::usage, std::move(what));
 }
 
-std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMostElements) {
+std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMostElements,
+                      std::int64_t least = 0) {
     const Json& number = json.at(key);
     // A number with an exponent may not fit.
     if (number.is_number_float()) throw std::out_of_range(fmt::format("{} is {}", key, number.dump()));
     const auto value = number.get<std::int64_t>();
-    if (value < 0 || value > most) throw std::out_of_range(fmt::format("{} is {}", key, value));
+    if (value < least || value > most) throw std::out_of_range(fmt::format("{} is {}", key, value));
     return value;
 }
 
@@ -97,13 +98,31 @@ Result<void> check_batch(std::int64_t then, const Continuation& now) {
     return wrong(fmt::format("{}; give {}, or {}", what, by_size, advice(now.batch, of_a_rank / now.batch)));
 }
 
+// Where in the training a step is. "epoch" and "samples_into_epoch" say it for people.
+struct EpochPlace {
+    std::int64_t epoch, samples;
+};
+EpochPlace place_of(std::int64_t step, const TrainingIdentity& training) {
+    const std::int64_t steps_per_epoch = training.samples / training.global_batch;
+    const std::int64_t epoch = (step - 1) / steps_per_epoch + 1;
+    return {epoch, (step - (epoch - 1) * steps_per_epoch) * training.global_batch};
+}
+
+void check_place(const Json& json, std::int64_t step, const EpochPlace& place) {
+    if (const auto said = count_of(json, "epoch"); said != place.epoch)
+        throw std::out_of_range(
+            fmt::format("epoch is {}, and step {} is in epoch {}", said, step, place.epoch));
+    if (const auto said = count_of(json, "samples_into_epoch"); said != place.samples)
+        throw std::out_of_range(fmt::format("samples_into_epoch is {}, and step {} is {} into epoch {}", said,
+                                            step, place.samples, place.epoch));
+}
+
 }  // namespace
 
 std::string text_of(const Manifest& manifest) {
     const auto& training = manifest.training;
     const auto& progress = manifest.progress;
-    const std::int64_t steps_per_epoch = training.samples / training.global_batch;
-    const std::int64_t epoch = (progress.step - 1) / steps_per_epoch + 1;
+    const EpochPlace place = place_of(progress.step, training);
     Json json{
         {"format", kFormat},
         {"version", kCheckpointVersion},
@@ -118,9 +137,8 @@ std::string text_of(const Manifest& manifest) {
         {"global_batch_size", training.global_batch},
         {"world_size", manifest.world()},
         {"step", progress.step},
-        // For people: these two follow from the step.
-        {"epoch", epoch},
-        {"samples_into_epoch", (progress.step - (epoch - 1) * steps_per_epoch) * training.global_batch},
+        {"epoch", place.epoch},
+        {"samples_into_epoch", place.samples},
         {"skipped_steps", progress.skipped},
         {"skipped_in_epoch", progress.skipped_in_epoch},
         {"bad_in_a_row", progress.bad_in_a_row},
@@ -156,14 +174,16 @@ Result<Manifest> manifest_of(std::string_view text) {
         manifest.samples_at_once = json.value("samples_at_once", std::int64_t{0});
         manifest.stopped_by = json.value("stopped_by", "");
         training.seed = json.at("seed").get<std::uint64_t>();
-        training.samples = count_of(json, "samples");
+        training.samples = count_of(json, "samples", kMostElements, 1);
         training.data_fingerprint = json.at("data_fingerprint").get<std::string>();
-        training.global_batch = count_of(json, "global_batch_size");
+        training.global_batch = count_of(json, "global_batch_size", training.samples, 1);
         manifest.data_source = json.at("data_source").get<std::string>();
-        manifest.progress.step = count_of(json, "step");
-        manifest.progress.skipped = count_of(json, "skipped_steps");
-        manifest.progress.skipped_in_epoch = count_of(json, "skipped_in_epoch");
-        manifest.progress.bad_in_a_row = count_of(json, "bad_in_a_row");
+        auto& progress = manifest.progress;
+        progress.step = count_of(json, "step", kMostElements, 1);
+        check_place(json, progress.step, place_of(progress.step, training));
+        progress.skipped = count_of(json, "skipped_steps", progress.step);
+        progress.skipped_in_epoch = count_of(json, "skipped_in_epoch", progress.skipped);
+        progress.bad_in_a_row = count_of(json, "bad_in_a_row", progress.skipped);
         for (const auto& one : json.at("vectors"))
             manifest.vectors.push_back({one.at("name").get<std::string>(), count_of(one, "elements")});
         for (const auto& one : json.at("shards"))
@@ -171,13 +191,13 @@ Result<Manifest> manifest_of(std::string_view text) {
                                        one.at("epoch_loss").get<double>(),
                                        one.at("epoch_correct").get<double>()});
         if (count_of(json, "world_size", kMostRanks) != manifest.world() || manifest.shards.empty())
-            return wrong(fmt::format("is damaged: world_size is {}, and there are {} shards",
-                                     json.at("world_size").dump(), manifest.world()));
+            throw std::out_of_range(fmt::format("world_size is {}, and there are {} shards",
+                                                json.at("world_size").dump(), manifest.world()));
         training.parameters = places_of(json.at("parameters"), manifest.vectors, "values");
         training.buffers = places_of(json.at("buffers"), manifest.vectors, "buffers");
         return manifest;
     } catch (const std::exception& error) {  // the JSON library's, or count_of's
-        return wrong(fmt::format("is damaged: {}", error.what()));
+        return fail(Fault::checkpoint, fmt::format("is damaged: {}", error.what()));
     }
 }
 

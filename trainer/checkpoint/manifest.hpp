@@ -94,7 +94,8 @@ struct Manifest {
 };
 
 std::string text_of(const Manifest& manifest);
-// The error says only what is wrong with the text.
+// The error says only what is wrong with the text. Fault::checkpoint: it is damaged; Fault::usage: it is another
+// trainer's.
 Result<Manifest> manifest_of(std::string_view text);
 
 // What the ranks of the resuming training need.

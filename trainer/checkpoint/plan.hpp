@@ -12,7 +12,7 @@
 namespace dp::trainer {
 
 enum class Resume {
-    automatic,  // go on from the newest checkpoint in the directory; begin where there is none
+    automatic,  // go on from the newest whole checkpoint in the directory; begin where there is none
     must,       // refuse to begin where there is none
     never,      // refuse to begin where there is one
 };

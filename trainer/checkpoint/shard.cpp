@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/checkpoint/shard.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <system_error>
 
-#include "base/fd.hpp"
 #include "trainer/base/durable.hpp"
+#include "trainer/base/files.hpp"
 #include "trainer/base/partition.hpp"
 #include "trainer/checkpoint/directory.hpp"
 
@@ -25,10 +26,9 @@ static_assert(std::endian::native == std::endian::little, "shards are little-end
 constexpr std::int64_t kChunk = std::int64_t{1} << 20;  // numbers that the host holds at a time
 constexpr auto kNumber = static_cast<std::int64_t>(sizeof(float));
 
-tl::unexpected<Error> broken(const fs::path& checkpoint, const std::string& what) {
-    return fail(Fault::usage,
-                fmt::format("the checkpoint {} {}; remove it to go on from an earlier one, or to begin anew",
-                            checkpoint.string(), what));
+tl::unexpected<Error> unreadable(const fs::path& checkpoint, const std::string& name,
+                                 const std::string& why) {
+    return damaged(checkpoint, fmt::format("has {}, which cannot be read: {}", name, why));
 }
 
 // Reads a vector's numbers from whichever shards have them.
@@ -63,14 +63,13 @@ class Reader {
             manifest_.vectors.begin(), manifest_.vectors.begin() + static_cast<std::ptrdiff_t>(vector_));
         std::int64_t at = shard_bytes(before, rank, manifest_.world()) + skip * kNumber;
         const std::string name = shard_name(rank, manifest_.world());
-        const Fd in(::open((checkpoint_ / name).c_str(), O_RDONLY | O_CLOEXEC));
+        const auto in = open_regular(checkpoint_ / name);
+        if (!in) return unreadable(checkpoint_, name, in.error());
         auto* to = reinterpret_cast<char*>(out);
         for (std::int64_t left = count * kNumber; left > 0;) {
-            const ssize_t got = ::pread(in.get(), to, static_cast<std::size_t>(left), at);
+            const ssize_t got = ::pread(in->get(), to, static_cast<std::size_t>(left), at);
             if (got < 0 && errno == EINTR) continue;
-            if (got <= 0)
-                return broken(checkpoint_, fmt::format("has {}, which cannot be read: {}", name,
-                                                       got == 0 ? "it is cut" : std::strerror(errno)));
+            if (got <= 0) return unreadable(checkpoint_, name, got == 0 ? "it is cut" : std::strerror(errno));
             to += got;
             at += got;
             left -= got;
@@ -133,30 +132,27 @@ Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>
 
 Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, std::int64_t rank) {
     const std::string name = shard_name(rank, manifest.world());
-    const Fd in(::open((checkpoint / name).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!in)
-        return broken(checkpoint, errno == ENOENT ? fmt::format("lacks {}", name)
-                                                  : fmt::format("has {}, which cannot be read: {}", name,
-                                                                std::strerror(errno)));
+    const auto in = open_regular(checkpoint / name);
+    if (std::error_code ignored; !in && !fs::exists(checkpoint / name, ignored))
+        return damaged(checkpoint, fmt::format("lacks {}", name));
+    if (!in) return unreadable(checkpoint, name, in.error());
     Sha256 sha;
     std::vector<char> chunk(static_cast<std::size_t>(kChunk * kNumber));
     std::int64_t bytes = 0;
     for (;;) {
-        const ssize_t got = ::read(in.get(), chunk.data(), chunk.size());
+        const ssize_t got = ::read(in->get(), chunk.data(), chunk.size());
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return broken(checkpoint,
-                          fmt::format("has {}, which cannot be read: {}", name, std::strerror(errno)));
+        if (got < 0) return unreadable(checkpoint, name, std::strerror(errno));
         if (got == 0) break;
         sha.update(chunk.data(), static_cast<std::size_t>(got));
         bytes += got;
     }
     if (const auto right = shard_bytes(manifest.vectors, rank, manifest.world()); bytes != right)
-        return broken(checkpoint,
-                      fmt::format("is damaged: {} has {} bytes instead of {}", name, bytes, right));
+        return damaged(checkpoint,
+                       fmt::format("is damaged: {} has {} bytes instead of {}", name, bytes, right));
     if (hex_of(sha.digest()) != manifest.shards[static_cast<std::size_t>(rank)].sha256)
-        return broken(checkpoint,
-                      fmt::format("is damaged: {} has not the SHA-256 that the manifest says", name));
+        return damaged(checkpoint,
+                       fmt::format("is damaged: {} has not the SHA-256 that the manifest says", name));
     return {};
 }
 
@@ -165,13 +161,13 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
     for (const auto& vector : vectors) {
         const auto stored = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
                                          [&](const auto& one) { return one.name == vector.name; });
-        if (stored == manifest.vectors.end()) return broken(checkpoint, "lacks " + vector.name);
+        if (stored == manifest.vectors.end()) return damaged(checkpoint, "lacks " + vector.name);
         const Reader reader(checkpoint, manifest,
                             static_cast<std::size_t>(stored - manifest.vectors.begin()));
         if (!vector.of_parameters) {
             if (stored->elements != vector.elements())
-                return broken(checkpoint, fmt::format("has {} of {} numbers instead of {}", vector.name,
-                                                      stored->elements, vector.elements()));
+                return damaged(checkpoint, fmt::format("has {} of {} numbers instead of {}", vector.name,
+                                                       stored->elements, vector.elements()));
             if (auto done = copy(reader, 0, vector, 0, stored->elements, device); !done) return done;
             continue;
         }
@@ -179,8 +175,8 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
             const std::int64_t count = elements_of(now[i].shape),
                                then = manifest.training.parameters[i].first;
             if (count > stored->elements - then)
-                return broken(checkpoint,
-                              fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
+                return damaged(checkpoint,
+                               fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
             if (auto done = copy(reader, then, vector, now[i].first, count, device); !done) return done;
         }
     }

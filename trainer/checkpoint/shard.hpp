@@ -43,7 +43,7 @@ struct WrittenShard {
 Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::vector<Vector>& vectors,
                                  std::int64_t rank, std::int64_t world, Device& device);
 
-// Checks that a rank's shard is complete and undamaged. The error is the whole message.
+// Checks that a rank's shard is complete and undamaged. An error is damaged().
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           std::int64_t rank);
 

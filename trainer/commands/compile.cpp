@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/base/output_file.hpp"
+#include "trainer/base/standard_streams.hpp"
 #include "trainer/commands/compile_report.hpp"
 #include "trainer/compile/build.hpp"
 #include "trainer/compile/cache.hpp"
@@ -125,7 +126,7 @@ Result<void> tell(const CompileResult& result, const Options& options) {
     if (options.json) {
         if (auto done = write_output(*options.json, json + "\n"); !done) return done;
     }
-    fmt::print("{}\n{}\n", compile_table(result), json);
+    print_if_possible(stdout, fmt::format("{}\n{}\n", compile_table(result), json));
     return {};
 }
 
@@ -142,7 +143,7 @@ Result<void> compile(const Options& options, Clock::time_point started) {
     if (auto writable = speaks ? can_be_written("--json", options.json) : Result<void>(); !writable)
         return writable;
     const auto say = [&](const std::string& line) {
-        if (speaks) fmt::print("{}\n", line);
+        if (speaks) print_if_possible(stdout, line + "\n");
     };
 
     const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));

@@ -14,26 +14,19 @@
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
+#include "trainer/parallel/findings.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
 namespace {
 
-// The newest checkpoint, if it is gpt's.
 struct Found {
     std::filesystem::path path;
     Manifest manifest;
 };
 
-Result<Found> find_checkpoint(const std::filesystem::path& directory) {
-    const auto steps = checkpoints_in(directory);
-    if (steps.empty())
-        return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: no checkpoint there; train with --model=gpt "
-                                "--checkpoint-dir {} first",
-                                directory.string(), directory.string()));
-    const auto path = checkpoint_path(directory, steps[0]);
+Result<Found> read_checkpoint(const std::filesystem::path& path) {
     auto manifest = read_manifest(path);
     if (!manifest) return tl::make_unexpected(manifest.error());
     if (manifest->training.model != "gpt")
@@ -43,6 +36,23 @@ Result<Found> find_checkpoint(const std::filesystem::path& directory) {
         if (auto whole = verify_shard(path, *manifest, rank); !whole)
             return tl::make_unexpected(whole.error());
     return Found{path, std::move(*manifest)};
+}
+
+// The newest checkpoint that is whole, if it is gpt's.
+Result<Found> find_checkpoint(const std::filesystem::path& directory) {
+    const auto steps = checkpoints_in(directory);
+    if (steps.empty())
+        return fail(Fault::usage,
+                    fmt::format("--checkpoint-dir {}: no checkpoint there; train with --model=gpt "
+                                "--checkpoint-dir {} first",
+                                directory.string(), directory.string()));
+    for (std::size_t i = 0;; ++i) {
+        auto found = read_checkpoint(checkpoint_path(directory, steps[i]));
+        if (found || found.error().fault != Fault::checkpoint) return found;
+        if (i + 1 == steps.size()) return tl::make_unexpected(none_is_whole(found.error(), i > 0));
+        complain(fmt::format("{}; going back to {}", found.error().message,
+                             checkpoint_path({}, steps[i + 1]).string()));
+    }
 }
 
 Result<GptShape> shape_in(const Manifest& manifest) {

@@ -344,6 +344,11 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
                     directory, advice)};
 }
 
+bool writes_files(const Options& options) {
+    return options.verb == Verb::compile || options.json || options.dump || options.metrics ||
+           options.tensorboard || !options.checkpoints.directory.empty();
+}
+
 std::optional<std::string> not_written_by_measuring(const Options& options) {
     std::vector<std::string_view> asked;
     if (!options.checkpoints.directory.empty()) asked.emplace_back("--checkpoint-dir");

@@ -100,6 +100,9 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there);
 // Pure: the model's defaults with what the user said on top.
 Settings settings_for(const Options& options, const ModelInfo& info);
 
+// Pure: whether it writes to files what somebody wants who no longer reads its standard output.
+bool writes_files(const Options& options);
+
 // Pure: of a measurement, the sentence that says what it does not write although that was asked for.
 std::optional<std::string> not_written_by_measuring(const Options& options);
 

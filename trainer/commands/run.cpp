@@ -99,6 +99,7 @@ class Watching final : public Observer {
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         report_.on_resume(resume, schedule);
     }
+    void on_damaged(const std::string& what) override { report_.trouble(what); }
     void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
 
  private:

@@ -3,7 +3,6 @@
 // See entry.hpp.
 #include "trainer/compile/entry.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -13,8 +12,10 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "trainer/base/durable.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -89,9 +90,11 @@ Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
 
 Result<Entry> Entry::open(const std::filesystem::path& file) {
     Entry entry;
-    entry.fd_.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    auto opened = open_regular(file);
+    if (!opened) return fail(Fault::usage, opened.error());
+    entry.fd_ = std::move(*opened);
     struct stat facts {};
-    if (!entry.fd_ || ::fstat(entry.fd_.get(), &facts) != 0) return fail(Fault::usage, std::strerror(errno));
+    if (::fstat(entry.fd_.get(), &facts) != 0) return fail(Fault::usage, std::strerror(errno));
     entry.bytes_ = facts.st_size;
     Begin begin{};
     if (auto read = read_at(entry.fd_.get(), 0, &begin, sizeof begin); !read)

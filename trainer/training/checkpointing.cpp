@@ -67,7 +67,7 @@ Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optim
 
 Result<std::optional<Progress>> Saving::restore() {
     observer_.on_phase(Phase::checkpoint);
-    const auto restored = checkpointer_.restore();
+    const auto restored = checkpointer_.restore([&](const std::string& what) { observer_.on_damaged(what); });
     if (!restored) return tl::make_unexpected(restored.error());
     if (*restored) {
         const Restored& found = **restored;

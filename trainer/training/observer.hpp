@@ -69,6 +69,8 @@ class Observer {
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}
+    // A checkpoint is damaged, and an older one is taken: on the rank that found it so.
+    virtual void on_damaged(const std::string& /*what*/) {}
     virtual void on_checkpoint(const CheckpointReport& /*report*/) {}
 };
 

@@ -3,6 +3,9 @@
 // Checkpoints on the disk: which there are after a training, that nothing destroys a good one, and the one
 // line that each damaged or foreign one gets.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -125,6 +128,38 @@ TEST(Checkpoints, WhatADeadTrainingLeftUnfinishedIsPassedOverAndGoesAway) {
     EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(30, 10));
 }
 
+// The parent kills the child while that removes a checkpoint of many files.
+TEST(Checkpoints, OneThatWasBeingRemovedWhenItsTrainingWasKilledGoesAway) {
+    const Scratch directory;
+    const fs::path old = checkpoint_path(directory.path(), 1);
+    for (const std::int64_t step : {1, 2}) {
+        fs::create_directory(checkpoint_path(directory.path(), step));
+        write(checkpoint_path(directory.path(), step) / "DONE", "");
+    }
+    for (int i = 0; i < 4000; ++i) write(old / std::to_string(i), "");
+    const pid_t child = fork();
+    if (child == 0) {
+        keep_newest(directory.path(), 1);
+        std::_Exit(0);
+    }
+    while (fs::exists(old / "DONE")) continue;
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    tidy(directory.path());
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000002"));
+}
+
+TEST(Checkpoints, OneThatAnOlderTrainerHalfRemovedGoesAway) {
+    const Scratch directory;
+    const fs::path half = checkpoint_path(directory.path(), 1);
+    fs::create_directory(half);
+    write(half / "rank-00000-of-00001.f32", "");
+    fs::create_directory(directory / "step-by-step");
+    tidy(directory.path());
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-by-step"));
+}
+
 TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
@@ -241,7 +276,7 @@ void rewrite_manifest(const fs::path& checkpoint, const std::string& from, const
 
 const Damage kDamages[] = {
     {"a shard is missing", [](const fs::path& c) { fs::remove(c / "rank-00001-of-00002.f32"); },
-     "lacks rank-00001-of-00002.f32; remove it to go on from an earlier one"},
+     "lacks rank-00001-of-00002.f32; no older one is whole; remove it to begin anew"},
     {"a shard is cut", [](const fs::path& c) { fs::resize_file(c / "rank-00001-of-00002.f32", 1000); },
      "is damaged: rank-00001-of-00002.f32 has 1000 bytes instead of "},
     {"a shard is empty", [](const fs::path& c) { write(c / "rank-00000-of-00002.f32", ""); },
@@ -253,10 +288,21 @@ const Damage kDamages[] = {
          write(c / "rank-00000-of-00002.f32", bytes);
      },
      "is damaged: rank-00000-of-00002.f32 has not the SHA-256 that the manifest says"},
+    {"a shard is a pipe",
+     [](const fs::path& c) {
+         fs::remove(c / "rank-00000-of-00002.f32");
+         mkfifo((c / "rank-00000-of-00002.f32").c_str(), 0600);
+     },
+     "has rank-00000-of-00002.f32, which cannot be read: it is a pipe, not a file"},
     {"the manifest is missing", [](const fs::path& c) { fs::remove(c / "manifest.json"); },
-     "has no readable manifest.json; remove it to go on from an earlier one"},
+     "has no readable manifest.json; no older one is whole; remove it to begin anew"},
     {"the manifest is cut", [](const fs::path& c) { fs::resize_file(c / "manifest.json", 300); },
-     "is damaged: manifest.json has not the SHA-256 that DONE says; remove it to go on from an earlier one"},
+     "is damaged: manifest.json has not the SHA-256 that DONE says; no older one is whole; remove it"},
+    {"the manifest says another epoch",
+     [](const fs::path& c) { rewrite_manifest(c, "\"epoch\": 1", "\"epoch\": 2"); },
+     "is damaged: epoch is 2, and step 10 is in epoch 1"},
+    {"it is another one's copy",
+     [](const fs::path& c) { rewrite_manifest(c, "\"step\": 10", "\"step\": 9"); }, "is damaged: "},
     {"the manifest was edited",
      [](const fs::path& c) { change(c / "manifest.json", "\"seed\": 1", "\"seed\": 2"); },
      "is damaged: manifest.json has not the SHA-256 that DONE says"},
@@ -295,6 +341,63 @@ TEST(Checkpoints, DamagedOnesAreRefusedInOneLine) {
         }
         EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010")) << "nothing half-written";
     }
+}
+
+struct GoneBack : ::testing::TestWithParam<Damage> {};
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GoneBack, ::testing::ValuesIn(kDamages),
+                         [](const auto& one) { return std::to_string(one.index); });
+
+// The requeue loop goes on. On fewer ranks than wrote them, on as many, and on more.
+TEST_P(GoneBack, ToTheNextWholeOne) {
+    const Damage& damage = GetParam();
+    for (const std::int64_t world : {1, 2, 4}) {
+        const Scratch directory;
+        Settings settings = saved_settings(directory.path());
+        settings.checkpoints.every = 5;
+        settings.checkpoints.keep = 3;
+        settings.max_steps = 10;
+        train_saved(2, settings);
+        damage.act(checkpoint_path(directory.path(), 10));
+        settings.max_steps = 12;
+        const auto ranks = train_saved(world, settings);
+        const bool is_damaged = std::string_view(damage.line).find("version") == std::string_view::npos;
+        if (!is_damaged) {  // but another trainer's: whoever wrote it can still go on from it
+            EXPECT_EQ(the_error(ranks).fault, Fault::usage) << damage.what;
+            continue;
+        }
+        EXPECT_TRUE(outcome_of(ranks).end_is_saved) << damage.what;
+        std::vector<std::string> told;
+        for (const auto& rank : ranks) {
+            EXPECT_EQ(rank.seen.resumed, 5) << damage.what;
+            EXPECT_EQ(rank.seen.steps, 7) << damage.what;
+            told.insert(told.end(), rank.seen.damaged.begin(), rank.seen.damaged.end());
+        }
+        ASSERT_EQ(told.size(), 1u) << damage.what;
+        const std::string_view line = damage.line;
+        EXPECT_THAT(told[0], AllOf(HasSubstr((directory / "step-000000010").string()),
+                                   HasSubstr(std::string(line.substr(0, line.find(';')))),
+                                   HasSubstr("; going back to step-000000005")));
+        EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000005", "step-000000010",
+                                                            "step-000000010.damaged", "step-000000012"));
+        EXPECT_EQ(train_saved(world, settings)[0].seen.resumed, 12);
+    }
+}
+
+TEST(Checkpoints, ThatAreAllDamagedAreAllNamed) {
+    const Scratch directory;
+    Settings settings = saved_settings(directory.path());
+    settings.checkpoints.every = 5;
+    settings.max_steps = 10;
+    train_saved(2, settings);
+    for (const std::int64_t step : {5, 10})
+        fs::resize_file(checkpoint_path(directory.path(), step) / shard_name(1, 2), 7);
+    const auto ranks = train_saved(2, settings);
+    const Error error = the_error(ranks);
+    EXPECT_EQ(error.fault, Fault::usage);
+    EXPECT_THAT(error.message, HasSubstr("step-000000005 is damaged: rank-00001-of-00002.f32 has 7 bytes"));
+    EXPECT_THAT(error.message, HasSubstr("; none there is whole; remove them all to begin anew"));
+    EXPECT_THAT(ranks[1].seen.damaged, ElementsAre(HasSubstr("step-000000010 is damaged: ")));
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000005", "step-000000010"));
 }
 
 // ---- another training's

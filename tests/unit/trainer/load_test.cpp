@@ -4,6 +4,7 @@
 #include "trainer/data/load.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <array>
@@ -42,6 +43,23 @@ TEST(Load, BringsTheSetThatIsAskedFor) {
     // Of files --samples takes the first.
     EXPECT_EQ(count({.set = DataSet::fashion_mnist, .directory = {}, .samples = 3}), std::pair(3L, 784L));
     EXPECT_EQ(count({.set = DataSet::fashion_mnist, .directory = {}, .samples = 5}), std::pair(4L, 784L));
+}
+
+// Whoever opened one to read would wait for a writer.
+TEST(Load, APipeInAFilesPlaceIsRefused) {
+    const Scratch scratch;
+    for (const char* name : {"train.bin", "val.bin", "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                             "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"})
+        ASSERT_EQ(mkfifo((scratch / name).c_str(), 0600), 0);
+    for (const DataSet set : {DataSet::fashion_mnist, DataSet::segmentation, DataSet::tokens}) {
+        const auto data = load({.set = set, .directory = scratch.path(), .samples = 1});
+        ASSERT_FALSE(data);
+        EXPECT_EQ(data.error().fault, Fault::usage);
+        EXPECT_THAT(data.error().message, HasSubstr(": it is a pipe, not a file")) << data.error().message;
+    }
+    EXPECT_FALSE(sha256_of_file(scratch / "train.bin"));
+    EXPECT_THAT(open_regular("/dev/null").error(), HasSubstr("it is not a regular file"));
+    EXPECT_THAT(open_regular("/").error(), HasSubstr("directory"));
 }
 
 TEST(Load, PreparedDataThatIsNotAsItWasIsRefused) {

@@ -132,6 +132,15 @@ TEST(Manifest, ThatIsDamagedSaysWhere) {
         {"/parameters/0/shape", "3x4", "is damaged"},
         {"/buffers/1/first", 4, "variance is not within the buffers"},
         {"/buffers", nullptr, "is damaged"},
+        {"/epoch", 2, "epoch is 2, and step 31 is in epoch 3"},
+        {"/samples_into_epoch", 65, "samples_into_epoch is 65, and step 31 is 64 into epoch 3"},
+        {"/samples_into_epoch", nullptr, "is damaged"},
+        {"/global_batch_size", 0, "global_batch_size is 0"},
+        {"/global_batch_size", 1001, "global_batch_size is 1001"},
+        {"/step", 0, "step is 0"},
+        {"/skipped_steps", 32, "skipped_steps is 32"},
+        {"/skipped_in_epoch", 5, "skipped_in_epoch is 5"},
+        {"/bad_in_a_row", 5, "bad_in_a_row is 5"},
     };
     for (const auto& c : cases) {
         auto json = nlohmann::json::parse(text_of(manifest()));

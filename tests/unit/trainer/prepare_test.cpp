@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "scratch.hpp"
+#include "small_files.hpp"
 #include "trainer/base/files.hpp"
 #include "trainer/commands/options.hpp"
 #include "trainer/data/dataset.hpp"
@@ -202,8 +203,7 @@ class FetchTest : public PrepareTest {
     FetchTest() {
         scratch_.write("package/data/data.txt", text_);
         EXPECT_TRUE(run_program(
-            {"tar", "-czf", (scratch_ / "tale-1.tgz").string(), "-C", scratch_.path().string(), "package"},
-            scratch_ / "log"));
+            {"tar", "-czf", (scratch_ / "tale-1.tgz").string(), "-C", scratch_.path().string(), "package"}));
         hash_ = sha256(contents_of(scratch_ / "tale-1.tgz"));
         // Slow, so that the others come meanwhile.
         write_npm("for last; do :; done\necho called >>" + (scratch_ / "calls").string() +
@@ -347,13 +347,25 @@ TEST(TextFiles, ComeInTheOrderInWhichTheyAreNamed) {
 TEST(Fetch, UnpacksAFileWithTheRightHash) {
     const Scratch scratch;
     scratch.write("package/data/x", "contents");
-    ASSERT_TRUE(
-        run_program({"tar", "-czf", (scratch / "a-1.tgz").string(), "-C", scratch.path().string(), "package"},
-                    scratch / "log"));
+    ASSERT_TRUE(run_program(
+        {"tar", "-czf", (scratch / "a-1.tgz").string(), "-C", scratch.path().string(), "package"}));
     const std::string hash = sha256(contents_of(scratch / "a-1.tgz"));
     const auto unpacked = fetch({"a@1", "a-1.tgz", hash}, scratch.path(), scratch.path());
     ASSERT_TRUE(unpacked) << unpacked.error().message;
     EXPECT_EQ(contents_of(*unpacked / "data/x"), "contents");
+}
+
+TEST(Fetch, OnAFullDiskGivesTheReason) {
+    const Scratch scratch;
+    scratch.write("package/data/x", std::string(5000, 'x'));
+    ASSERT_TRUE(run_program(
+        {"tar", "-czf", (scratch / "a-1.tgz").string(), "-C", scratch.path().string(), "package"}));
+    const std::string hash = sha256(contents_of(scratch / "a-1.tgz"));
+    const SmallFiles full(100);
+    const auto unpacked = fetch({"a@1", "a-1.tgz", hash}, scratch.path(), scratch.path());
+    ASSERT_FALSE(unpacked);
+    EXPECT_EQ(unpacked.error().fault, Fault::prepare);
+    EXPECT_THAT(unpacked.error().message, HasSubstr("cannot write: File too large"));
 }
 
 TEST(Prepared, AChangedCutOrLostFileIsNoticed) {

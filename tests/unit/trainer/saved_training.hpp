@@ -34,6 +34,7 @@ struct Seen final : Observer {
     std::vector<CheckpointReport> checkpoints;
     std::optional<std::int64_t> resumed;
     std::optional<ResumeReport> resumed_from;
+    std::vector<std::string> damaged;
     std::vector<Phase> phases;
     std::function<void(std::int64_t)> at_step;
     std::function<void(Phase)> at_phase;
@@ -57,6 +58,7 @@ struct Seen final : Observer {
         resumed = report.step;
         resumed_from = report;
     }
+    void on_damaged(const std::string& what) override { damaged.push_back(what); }
     void on_checkpoint(const CheckpointReport& report) override { checkpoints.push_back(report); }
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -70,6 +71,22 @@ TEST(StandardStreams, OutputThatHasNoRoomIsAnError) {
             std::_Exit(all_is_printed() ? 2 : 3);
         },
         testing::ExitedWithCode(3), "");
+}
+
+// "trainer ... | head -1" of a training that writes files.
+TEST(StandardStreams, WhereTheReaderHasLeftTheRestIsDone) {
+    const auto print_to_nobody = [](bool outlives) {
+        std::array<int, 2> ends{};
+        if (::pipe(ends.data()) != 0) std::_Exit(1);
+        ::dup2(ends[1], STDOUT_FILENO);
+        ::close(ends[0]);
+        if (outlives) outlive_readers();
+        Report(true, false).line("an epoch");
+        print_if_possible(stdout, "the summary");
+        std::_Exit(all_is_printed() ? 2 : 3);
+    };
+    EXPECT_EXIT(print_to_nobody(true), testing::ExitedWithCode(2), "");
+    EXPECT_EXIT(print_to_nobody(false), testing::KilledBySignal(SIGPIPE), "");
 }
 
 // More than the stream's buffer: fmt throws then. Whatever else a library throws is said in its words.
