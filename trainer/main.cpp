@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bundled trainer's entry: command line in, verb, exit code out (result.hpp has the codes).
+// The bundled trainer's entry: command line in, subcommand, exit code out (result.hpp has the codes).
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <string>
-#include <string_view>
 
 #include "trainer/base/standard_streams.hpp"
 #include "trainer/commands/compile.hpp"
@@ -24,14 +23,6 @@ int end_with(const dp::trainer::Error& error) {
     return static_cast<int>(error.fault);
 }
 
-// "trainer: ...\n" without what complain() puts there.
-std::string_view line_in(std::string_view text) {
-    constexpr std::string_view kName = "trainer: ";
-    if (text.starts_with(kName)) text.remove_prefix(kName.size());
-    if (text.ends_with('\n')) text.remove_suffix(1);
-    return text;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,20 +35,20 @@ int main(int argc, char** argv) {
         const bool speaks = speaks_for_all(here);
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options && parsed.code != 0)
-            return end_with(refused_by_all(here, {Fault::usage, std::string(line_in(parsed.text))}));
+            return end_with(refused_by_all(here, {Fault::usage, parsed.text}));
         if (!parsed.options) {  // --help
             if (speaks) print_if_possible(stdout, parsed.text);
             return all_is_printed() ? 0 : static_cast<int>(Fault::usage);
         }
         const Options& options = *parsed.options;
-        if (is_for_one(options.verb) && !speaks) return 0;
+        if (is_for_one(options.command) && !speaks) return 0;
         if (writes_files(options)) outlive_readers();
-        auto done = options.verb == Verb::info       ? info(options)
-                    : options.verb == Verb::compile  ? compile(options, started)
-                    : options.verb == Verb::prepare  ? prepare(options)
-                    : options.verb == Verb::report   ? report_runs(options.report)
-                    : options.verb == Verb::generate ? generate(options.generate)
-                                                     : run(options, started);
+        auto done = options.command == Command::info       ? info(options)
+                    : options.command == Command::compile  ? compile(options, started)
+                    : options.command == Command::prepare  ? prepare(options)
+                    : options.command == Command::report   ? report_runs(options.report)
+                    : options.command == Command::generate ? generate(options.generate)
+                                                           : run(options, started);
         if (done) done = all_is_printed();
         if (done) return 0;
         return end_with(done.error());

@@ -209,7 +209,7 @@ BAD_INPUT = {
                                        "--min-throughput: 10 is more than --max-throughput, which is 5: no run keeps both; "),
     "no number": ("--model=linear", "--lr=nan", "--lr: 'nan' is not a number above 0, such as 0.001; "),
     "no whole number": ("--model=linear", "--epochs=many", "--epochs: 'many' is not a whole number from 1 to "),
-    "an unknown option": ("--model=linear", "--epoch-count=3", "no such option or verb: --epoch-count=3; "),
+    "an unknown option": ("--model=linear", "--epoch-count=3", "no such option: --epoch-count; "),
     "a path longer than what ranks compare": ("--model=ffn", f"--data-dir=/{'ü' * 200}", "/ü*: no Fashion-MNIST there, which ffn trains on; give "),
     "a path that is no text": ("--model=ffn", "--data-dir=/\udcfcnix", "/.nix: no Fashion-MNIST there, which ffn trains on; give "),
 }

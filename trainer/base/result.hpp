@@ -16,7 +16,7 @@ namespace dp::trainer {
 
 // The numbers are exit codes, documented in --help: do not renumber.
 enum class Fault : int {
-    training = 1,  // the training itself: ranks that differ, a loss that is no number
+    training = 1,  // the training itself: ranks that differ, a loss that is NaN or infinite
     usage = 2,     // what the user gave: options, data, a checkpoint to go on from
     prepare = 3,   // no mistake: `trainer prepare` could not fetch or write, for want of npm, network or room
     world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost

@@ -254,7 +254,7 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
     if (!all_finite)
         return fail(Fault::training,
                     is_first()
-                        ? fmt::format("step {}: the loss or the model is no longer a number; give a smaller "
+                        ? fmt::format("step {}: the loss or the model is NaN or infinite; give a smaller "
                                       "--lr and go on from the checkpoint before this one",
                                       progress.step)
                         : "");

@@ -36,7 +36,7 @@ std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t 
 
 struct WrittenShard {
     Sha256::Digest digest;
-    bool is_finite;  // nothing in it is infinite or no number
+    bool is_finite;  // nothing in it is NaN or infinite
 };
 
 // Writes a rank's shard durably.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// See compile.hpp. It refuses what a run would refuse, in the same words and the same order.
+// See compile.hpp. It refuses what a run would refuse, because it prepares as a run does.
 #include "trainer/commands/compile.hpp"
 
 #include <fmt/format.h>
@@ -14,16 +14,15 @@
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/standard_streams.hpp"
 #include "trainer/commands/compile_report.hpp"
+#include "trainer/commands/preparation.hpp"
 #include "trainer/compile/build.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/compile/plan.hpp"
 #include "trainer/compile/steps.hpp"
 #include "trainer/compile/stored_data.hpp"
 #include "trainer/compile/threads.hpp"
-#include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/left.hpp"
-#include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -47,19 +46,19 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
     const auto read = [&]() -> Result<Dataset> {
         const auto start = Clock::now();
         auto data = read_data(*found.entry, request);
-        result.read_seconds = seconds_since(start);
-        result.load_seconds = seconds_to_load(*found.entry);
-        result.data_bytes = found.entry->bytes();
+        result.data.read_seconds = seconds_since(start);
+        result.data.load_seconds = seconds_to_load(*found.entry);
+        result.data.bytes = found.entry->bytes();
         return data;
     };
-    result.data_was = found.why_not;
+    result.data.was = found.why_not;
     if (found.entry && !force) {
-        result.data = Made::kept;
+        result.data.made = Made::kept;
         auto data = read();
         if (data) return data;
-        result.data_was = data.error().message;
+        result.data.was = data.error().message;
     }
-    result.data = Made::now;
+    result.data.made = Made::now;
     const auto start = Clock::now();
     {
         const auto loaded = load_all(request);
@@ -120,11 +119,37 @@ Result<Plan> make_plan(const Trial& trial, Device& device, const Open& open, con
     return plan;
 }
 
+// Where it was found, or made and kept.
+Result<void> find_or_make_plan(const Prepared& prepared, const Cache& cache, const CacheKey& key,
+                               const Surroundings& here, const std::function<void(const std::string&)>& say,
+                               CompileResult& result) {
+    const Options& options = prepared.options;
+    const auto found = cache.find(key);
+    result.plan.was = found.why_not;
+    if (found.entry && !options.cache.force) {
+        if (const auto kept = plan_of(found.entry->content())) {
+            result.plan.made = Made::kept;
+            result.plan.plan = *kept;
+            return {};
+        }
+        result.plan.was = "damaged";
+    }
+    say(fmt::format("compiling {} with a batch of {} for {}", result.model, result.batch,
+                    result.device_name));
+    auto plan = make_plan(
+        {*prepared.info, options.shape, prepared.data, options.training}, prepared.device(),
+        [&] { return open_device_of(options, here); }, here, prepared.memory_case(1, 1), result.plan.trials);
+    if (!plan) return tl::make_unexpected(plan.error());
+    if (auto done = cache.put(key, json_of(*plan), {}); !done) return done;
+    result.plan.plan = std::move(*plan);
+    return {};
+}
+
 Result<void> tell(const CompileResult& result, const Options& options) {
     const std::string json =
         compile_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    if (options.json) {
-        if (auto done = write_output(*options.json, json + "\n"); !done) return done;
+    if (options.output.json) {
+        if (auto done = write_output(*options.output.json, json + "\n"); !done) return done;
     }
     print_if_possible(stdout, fmt::format("{}\n{}\n", compile_table(result), json));
     return {};
@@ -132,86 +157,55 @@ Result<void> tell(const CompileResult& result, const Options& options) {
 
 }  // namespace
 
-Result<void> compile(const Options& options, Clock::time_point started) {
+Result<void> compile(const Options& given, Clock::time_point started) {
     const Surroundings here = gather_surroundings();
     if (here.local_rank != 0) return {};
-    const auto directory = cache_directory(options.cache);
+    const auto directory = cache_directory(given.cache);
     if (!directory)
         return fail(Fault::usage,
                     "`trainer compile` has nowhere to keep what it makes; give --cache-dir DIR");
     const bool speaks = speaks_for_all(here);
-    if (auto writable = speaks ? can_be_written("--json", options.json) : Result<void>(); !writable)
+    if (auto writable = speaks ? can_be_written("--json", given.output.json) : Result<void>(); !writable)
         return writable;
     const auto say = [&](const std::string& line) {
         if (speaks) print_if_possible(stdout, line + "\n");
     };
-
-    const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
+    const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
     if (!choice) return tl::make_unexpected(choice.error());
     if (choice->reason) say(*choice->reason);
-    const ModelInfo& info = *choice->info;
-    const Settings settings = settings_for(options, info);
-    const auto vocabulary =
-        info.data == DataSet::tokens ? vocabulary_of(options.data_directory) : std::nullopt;
-    const auto shape = shape_of(options.shape, info.name, vocabulary);
-    if (!shape) return tl::make_unexpected(shape.error());
+
     const Cache cache(*directory);
-    const auto opened_cache = cache.open_for_writing();
-    if (!opened_cache) return tl::make_unexpected(opened_cache.error());
     const std::string build = build_of_this_program();
-    const DataRequest request = data_request(options, info, *shape);
-    const CacheKey from_data = data_key(request, build);
     CompileResult result;
-    const auto data = compile_data(cache, from_data, request, options.cache.force, result);
-    if (!data) return tl::make_unexpected(data.error());
-    if (auto schedule = make_schedule(settings, data->train.count, 1); !schedule)
-        return tl::make_unexpected(schedule.error());
-
-    const Open open = [&] {
-        auto one = open_device(options.device, here.gpu, threads_for(here));
-        if (one) one->device->set_deterministic(options.deterministic);
-        return one;
-    };
-    const auto opened = open();
-    if (!opened) return tl::make_unexpected(opened.error());
-    if (opened->note) say(*opened->note);
-    Device& device = *opened->device;
-    if (options.memory_limit) device.memory().set_limit(*options.memory_limit);
-
-    const auto model = info.make(*shape);
-    const auto recomputing = recomputing_model(info, *shape);
-    const MemoryCase memory_case{*model, settings, &*data, 1, recomputing.get(), &device};
-    if (auto problem = memory_problem(info.name, memory_case, device.name(), available_here(device, here)))
+    CacheKey from_data;
+    std::optional<MadeDirectories> opened_cache;
+    const auto prepared =
+        prepare_training(completed(given, *choice->info), *choice->info, here, 1,
+                         [&](const Options& options) -> Result<Dataset> {
+                             auto writable = cache.open_for_writing();
+                             if (!writable) return tl::make_unexpected(writable.error());
+                             opened_cache.emplace(std::move(*writable));
+                             from_data = data_key(options.data, build);
+                             return compile_data(cache, from_data, options.data, options.cache.force, result);
+                         });
+    if (!prepared) return tl::make_unexpected(prepared.error());
+    const Options& options = prepared->options;
+    Device& device = prepared->device();
+    if (prepared->opened.note) say(*prepared->opened.note);
+    for (const auto& line : options_without_effect(options)) say(line);
+    if (auto problem = memory_problem(prepared->info->name, prepared->memory_case(1, 1), device.name(),
+                                      available_here(device, here)))
         return fail(Fault::device, *problem);
-    result.model = info.name;
+    result.model = prepared->info->name;
     result.device = device.name();
     result.device_name = device.facts().model;
-    result.batch = settings.batch;
-    result.accumulate = settings.accumulate;
+    result.batch = options.training.batch;
+    result.accumulate = options.training.accumulate;
     result.directory = directory->string();
     result.threads = threads_for(here);
-    const CacheKey key = plan_key({info.name, *model, *shape, settings, device, here.omp_threads.has_value(),
-                                   options.samples, from_data},
-                                  build);
-    std::optional<Plan> kept;
-    const auto found = cache.find(key);
-    result.plan_was = found.why_not;
-    if (found.entry && !options.cache.force) {
-        kept = plan_of(found.entry->content());
-        if (!kept) result.plan_was = "damaged";
-    }
-    if (kept) {
-        result.plan = Made::kept;
-        result.planned = *kept;
-    } else {
-        say(fmt::format("compiling {} with a batch of {} for {}", info.name, settings.batch,
-                        result.device_name));
-        auto plan =
-            make_plan({info, *shape, *data, settings}, device, open, here, memory_case, result.trials);
-        if (!plan) return tl::make_unexpected(plan.error());
-        if (auto done = cache.put(key, json_of(*plan), {}); !done) return done;
-        result.planned = std::move(*plan);
-    }
+    const CacheKey key =
+        plan_key({values_of_plan(options), device, here.omp_threads.has_value(), from_data}, build);
+    if (auto done = find_or_make_plan(*prepared, cache, key, here, say, result); !done) return done;
     result.removed = cache.prune(options.cache.limit);
     result.cache_bytes = cache.bytes();
     result.seconds = seconds_since(started);

@@ -18,21 +18,27 @@ namespace dp::trainer {
 // none: not kept, because a run makes it as fast; kept: the existing entry is good; now: just made.
 enum class Made { none, kept, now };
 
+// `was`: why what was there was not kept, "stale (build)" say; "": nothing was.
+struct CompiledData {
+    std::string was;
+    Made made = Made::none;
+    std::int64_t bytes = 0;                     // of its entry
+    double load_seconds = 0, read_seconds = 0;  // without the cache, and from it
+};
+struct CompiledPlan {
+    std::string was;
+    Made made = Made::now;
+    Plan plan;
+    std::vector<ThreadTrial> trials;
+};
+
 struct CompileResult {
     std::string model, device, device_name;
     std::int64_t batch = 0, accumulate = 1;
-    std::string directory;
-
-    std::string data_was, plan_was;  // why what was there was not kept, "stale (build)" say; "": nothing was
-    Made data = Made::none;
-    std::int64_t data_bytes = 0;                // of its entry
-    double load_seconds = 0, read_seconds = 0;  // without the cache, and from it
-
-    Made plan = Made::now;
-    Plan planned;
     int threads = 1;  // of the CPU device, without a choice
-    std::vector<ThreadTrial> trials;
-
+    std::string directory;
+    CompiledData data;
+    CompiledPlan plan;
     std::int64_t cache_bytes = 0;  // of all entries there
     std::int64_t removed = 0;      // entries, to keep --cache-limit
     double seconds = 0;

@@ -3,21 +3,31 @@
 // `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. No memory of a
 // training is allocated, and a device is opened only where it must be asked what it copies.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
+#include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/estimate.hpp"
 #include "trainer/parallel/surroundings.hpp"
 
 namespace dp::trainer {
 namespace {
 
+// More parameters are shown by the layer, of which deep models have many of a kind.
+constexpr std::size_t kShownEach = 16;
+
 // The device whose copies count; null where it makes none. Memory of another machine's GPU is asked for by
 // name, with --device=cuda.
 Result<std::unique_ptr<Device>> copying_device(const Options& options, const Model& model) {
-    const bool plain = options.precision == Precision::fp32 && model.convolutions().empty();
-    if (plain || options.device == DeviceChoice::cuda) return nullptr;
-    const Surroundings here = gather_surroundings();
-    auto opened = open_device(options.device, here.gpu, threads_for(here));
+    const bool plain = options.training.precision == Precision::fp32 && model.convolutions().empty();
+    if (plain || options.device.choice == DeviceChoice::cuda) return nullptr;
+    auto opened = open_device_of(options, gather_surroundings());
     if (!opened) return tl::make_unexpected(opened.error());
     if (opened->note) fmt::print("{}; --device=cuda shows what a GPU needs\n", *opened->note);
     return std::move(opened->device);
@@ -27,61 +37,128 @@ Result<std::unique_ptr<Device>> copying_device(const Options& options, const Mod
 // can be. A training has refused such a batch before, for want of samples.
 constexpr double kCountable = 0x1p60;
 
-}  // namespace
+Result<void> check_countable(const ModelInfo& info, const Model& model, std::int64_t batch) {
+    const double activations =
+        4.0 * static_cast<double>(batch) * static_cast<double>(model.activations_per_sample());
+    if (activations <= kCountable) return {};
+    return fail(
+        Fault::usage,
+        fmt::format("{} with a batch of {} has {:.1e} bytes of activations; give a smaller --batch-size",
+                    info.name, batch, activations));
+}
 
-Result<void> info(const Options& options) {
-    if (options.info_ranks_per_node > 1 && options.device == DeviceChoice::cuda)
-        return fail(Fault::usage,
-                    "--ranks-per-node with --device=cuda: ranks on GPUs have parameters each; leave it out");
-    const auto choice = choose_model(options, has_fashion_mnist(options.data_directory));
-    if (!choice) return tl::make_unexpected(choice.error());
-    if (choice->reason) fmt::print("{}\n", *choice->reason);
-    const auto& chosen = *choice->info;
-    const Settings settings = settings_for(options, chosen);
-    const auto shape = shape_of(options.shape, chosen.name, std::nullopt);
-    if (!shape) return tl::make_unexpected(shape.error());
-    const auto model = chosen.make(*shape);
-    if (const double activations =
-            4.0 * static_cast<double>(settings.batch) * static_cast<double>(model->activations_per_sample());
-        activations > kCountable)
-        return fail(Fault::usage,
-                    fmt::format("{} with a batch of {} has {:.1e} bytes of activations; give a smaller "
-                                "--batch-size",
-                                chosen.name, settings.batch, activations));
-
-    fmt::print("{}: {}\n\n", chosen.name, chosen.summary);
-    for (const auto& parameter : model->parameters().all()) {
-        fmt::print("  {:<28} {:>12} {:>10}\n", parameter.name,
-                   fmt::format("{}", fmt::join(parameter.shape, " x ")), elements_of(parameter.shape));
+// "h.*.attn.c_proj" of "h.11.attn.c_proj.weight".
+std::string layer_of(const std::string& parameter) {
+    std::string layer;
+    for (const char c : parameter.substr(0, parameter.rfind('.'))) {
+        const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+        if (!is_digit)
+            layer += c;
+        else if (!layer.ends_with('*'))
+            layer += '*';
     }
-    const std::int64_t count = model->parameters().count();
-    // The data set is not opened for this.
-    const auto device = copying_device(options, *model);
-    if (!device) return tl::make_unexpected(device.error());
-    const MemoryNeeds needs = estimate_memory(*model, settings, nullptr, options.info_ranks, device->get(),
-                                              options.info_ranks_per_node);
-    // The backward pass costs twice the forward pass: gradients of inputs and of weights.
-    const double flops = 3 * model->forward_flops_per_sample();
-    fmt::print("\n  {:<28} {:>23}\n", "parameters", count);
-    const auto row = [](const std::string& name, std::int64_t bytes) {
-        fmt::print("  {:<28} {:>23}\n", name, size_text(bytes));
+    return layer;
+}
+
+void print_row(std::string_view name, const std::string& what, const std::string& number) {
+    fmt::print("  {:<28} {:>17} {:>16}\n", name, what, number);
+}
+
+void print_parameters(const ParameterSet& parameters) {
+    const auto& all = parameters.all();
+    if (all.size() <= kShownEach) {
+        for (const auto& one : all)
+            print_row(one.name, fmt::format("{}", fmt::join(one.shape, " x ")),
+                      std::to_string(elements_of(one.shape)));
+        return;
+    }
+    struct Kind {
+        std::string layer;
+        std::int64_t tensors, elements;
     };
-    const std::string precision(name_of(settings.precision));
+    std::vector<Kind> kinds;
+    for (const auto& one : all) {
+        const std::string layer = layer_of(one.name);
+        auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.layer == layer; });
+        if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {layer, 0, 0});
+        ++kind->tensors;
+        kind->elements += elements_of(one.shape);
+    }
+    for (const Kind& kind : kinds)
+        print_row(kind.layer, fmt::format("{} tensor{}", kind.tensors, kind.tensors == 1 ? "" : "s"),
+                  std::to_string(kind.elements));
+}
+
+void print_needs(const Options& options, const MemoryNeeds& needs) {
+    const Settings& training = options.training;
+    const auto row = [](const std::string& name, std::int64_t bytes) {
+        print_row(name, "", size_text(bytes));
+    };
+    const std::string precision(name_of(training.precision));
     const std::string of_a_node =
-        options.info_ranks_per_node > 1 ? fmt::format(", 1/{} of a node", options.info_ranks_per_node) : "";
+        options.info.ranks_per_node > 1 ? fmt::format(", 1/{} of a node", options.info.ranks_per_node) : "";
     const std::string values =
-        settings.precision == Precision::fp32 ? "values" : fmt::format("values in fp32 and {}", precision);
+        training.precision == Precision::fp32 ? "values" : fmt::format("values in fp32 and {}", precision);
+    const std::string shared =
+        training.shard_optimizer ? fmt::format(", a rank of {}", options.info.ranks) : of_a_node;
     row(values + of_a_node, needs.parameters);
     row("gradients", needs.gradients);
-    const std::string shared =
-        settings.shard_optimizer ? fmt::format(", a rank of {}", options.info_ranks) : of_a_node;
-    row(fmt::format("state of {}{}", name_of(settings.optimizer), shared), needs.optimizer);
-    row(fmt::format("activations, batch {}, {}", settings.batch, precision), needs.activations);
+    row(fmt::format("state of {}{}", name_of(training.optimizer), shared), needs.optimizer);
+    row(fmt::format("activations, batch {}, {}", training.batch, precision), needs.activations);
     if (needs.copies > 0) row("copies for an operation", needs.copies);
     row("memory, without the data set", needs.total());
-    fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a sample, both passes", flops / 1e6);
-    fmt::print("  {:<28} {:>16.3f} MFLOP\n", "a step of a rank",
-               flops * static_cast<double>(settings.batch) / 1e6);
+}
+
+nlohmann::ordered_json info_json(const Options& options, std::int64_t parameters, const MemoryNeeds& needs,
+                                 double flops) {
+    const Settings& training = options.training;
+    return {{"info", options.model},
+            {"parameters", parameters},
+            {"batch_size", training.batch},
+            {"precision", name_of(training.precision)},
+            {"optimizer", name_of(training.optimizer)},
+            {"parameters_bytes", needs.parameters},
+            {"gradients_bytes", needs.gradients},
+            {"optimizer_bytes", needs.optimizer},
+            {"activations_bytes", needs.activations},
+            {"copies_bytes", needs.copies},
+            {"memory_bytes", needs.total()},
+            {"flops_per_sample", flops}};
+}
+
+}  // namespace
+
+Result<void> info(const Options& given) {
+    if (given.info.ranks_per_node > 1 && given.device.choice == DeviceChoice::cuda)
+        return fail(Fault::usage,
+                    "--ranks-per-node with --device=cuda: ranks on GPUs have parameters each; leave it out");
+    const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
+    if (!choice) return tl::make_unexpected(choice.error());
+    if (choice->reason) fmt::print("{}\n", *choice->reason);
+    const ModelInfo& chosen = *choice->info;
+    Options options = completed(given, chosen);
+    if (auto fits = fit(options, vocabulary_for(options)); !fits) return fits;
+    const auto model = chosen.make(options.shape);
+    if (auto countable = check_countable(chosen, *model, options.training.batch); !countable)
+        return countable;
+    const auto device = copying_device(options, *model);
+    if (!device) return tl::make_unexpected(device.error());
+
+    // The data set is not opened for this.
+    const MemoryNeeds needs = estimate_memory(*model, options.training, nullptr, options.info.ranks,
+                                              device->get(), options.info.ranks_per_node);
+    const std::int64_t count = model->parameters().count();
+    // The backward pass costs twice the forward pass: gradients of inputs and of weights.
+    const double flops = 3 * model->forward_flops_per_sample();
+    fmt::print("{}: {}\n\n", chosen.name, chosen.summary);
+    print_parameters(model->parameters());
+    fmt::print("\n");
+    print_row("parameters", "", std::to_string(count));
+    print_needs(options, needs);
+    print_row("a sample, both passes", "", fmt::format("{:.3f} MFLOP", flops / 1e6));
+    print_row("a step of a rank", "",
+              fmt::format("{:.3f} MFLOP", flops * static_cast<double>(options.training.batch) / 1e6));
+    fmt::print("{}\n", info_json(options, count, needs, flops).dump());
     return {};
 }
 

@@ -88,16 +88,15 @@ Result<double> sum_of_all_ranks(double number, Device& device, Communicator& com
     return device.values_of<double>(tensor)[0];
 }
 
-// "1.23 ms"
-std::string time_text(double seconds) {
-    return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
-}
-
 double samples_of(const Measurement& measured) {
     return static_cast<double>(measured.iterations * measured.global_batch);
 }
 
 }  // namespace
+
+std::string time_text(double seconds) {
+    return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
 
 Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
                             const Settings& settings, const MeasureOptions& options, Device& device,
@@ -160,30 +159,23 @@ std::string measurement_table(const Measurement& measured) {
 
 nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured) {
     const double rate = samples_per_second(measured);
-    nlohmann::ordered_json json{{"measured", facts.model},
-                                {"device", facts.device},
-                                {"device_name", facts.device_name},
-                                {"threads", facts.threads},
-                                {"communicator", facts.communicator},
-                                {"world_size", facts.world_size},
-                                {"nodes", facts.nodes},
-                                {"precision", name_of(facts.precision)},
-                                {"batch_size", measured.batch},
-                                {"accumulate", measured.accumulate},
-                                {"global_batch_size", measured.global_batch},
-                                {"warmup", measured.warmup},
-                                {"iterations", measured.iterations},
-                                {"samples_per_second", rate},
-                                {"cpu_seconds_per_sample", measured.cpu_seconds / samples_of(measured)},
-                                {"step_ms_least", measured.step.min * 1e3},
-                                {"step_ms_p05", measured.step.p5 * 1e3},
-                                {"step_ms_median", measured.step.median * 1e3},
-                                {"step_ms_p95", measured.step.p95 * 1e3},
-                                {"step_ms_most", measured.step.max * 1e3},
-                                {"flops_per_second", rate * measured.flops_per_sample},
-                                {"communication_share_least", measured.communication_least},
-                                {"communication_share_most", measured.communication_most},
-                                {"memory_peak_bytes", facts.memory_peak}};
+    nlohmann::ordered_json json = json_of(facts, "measured");
+    json.update({{"batch_size", measured.batch},
+                 {"accumulate", measured.accumulate},
+                 {"global_batch_size", measured.global_batch},
+                 {"warmup", measured.warmup},
+                 {"iterations", measured.iterations},
+                 {"samples_per_second", rate},
+                 {"cpu_seconds_per_sample", measured.cpu_seconds / samples_of(measured)},
+                 {"step_ms_least", measured.step.min * 1e3},
+                 {"step_ms_p05", measured.step.p5 * 1e3},
+                 {"step_ms_median", measured.step.median * 1e3},
+                 {"step_ms_p95", measured.step.p95 * 1e3},
+                 {"step_ms_most", measured.step.max * 1e3},
+                 {"flops_per_second", rate * measured.flops_per_sample},
+                 {"communication_share_least", measured.communication_least},
+                 {"communication_share_most", measured.communication_most},
+                 {"memory_peak_bytes", facts.memory_peak}});
     if (facts.tokens_per_sample > 0)
         json["tokens_per_second"] = throughput_of(rate, facts.tokens_per_sample).rate;
     return json;

@@ -39,6 +39,9 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
                             const Settings& settings, const MeasureOptions& options, Device& device,
                             Communicator& communicator);
 
+// Pure: "1.234 ms".
+std::string time_text(double seconds);
+
 // Pure: of all ranks together.
 double samples_per_second(const Measurement& measured);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verbs of the trainer. main.cpp calls them.
+// The subcommands of the trainer. main.cpp calls them.
 #ifndef TRAINER_COMMANDS_RUN_HPP
 #define TRAINER_COMMANDS_RUN_HPP
 

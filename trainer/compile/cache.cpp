@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <system_error>
@@ -148,6 +150,12 @@ std::int64_t Cache::prune(std::int64_t bytes) const {
         ++removed;
     }
     return removed;
+}
+
+std::optional<fs::path> cache_directory(const CacheOptions& options) {
+    if (options.off || options.directory == "none") return std::nullopt;
+    if (options.directory) return options.directory;
+    return default_cache_directory(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
 }
 
 std::optional<fs::path> default_cache_directory(const char* xdg_cache_home, const char* home) {

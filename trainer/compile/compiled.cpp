@@ -26,13 +26,9 @@ std::optional<Entry> Compiled::find(const CacheKey& key, Part& part) const {
     return std::move(found.entry);
 }
 
-const Plan* Compiled::plan(const ModelInfo& info, const Model& declared, const ModelShape& shape,
-                           const Settings& settings, bool threads_given, Device& device) {
+const Plan* Compiled::plan(const Facts& options, bool threads_given, Device& device) {
     if (!cache_) return nullptr;
-    const auto entry = find(
-        plan_key({info.name, declared, shape, settings, device, threads_given, request_.samples, data_key_},
-                 build_),
-        plan_part_);
+    const auto entry = find(plan_key({options, device, threads_given, data_key_}, build_), plan_part_);
     if (!entry) return nullptr;
     plan_ = plan_of(entry->content());
     if (!plan_) {

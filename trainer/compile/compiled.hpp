@@ -19,10 +19,10 @@ class Compiled {
     // Without a directory, finds nothing.
     Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data);
 
-    // The cached plan of the model's training, or null. Gives the device its tuned choices, so the device
-    // must not have computed yet.
-    const Plan* plan(const ModelInfo& info, const Model& declared, const ModelShape& shape,
-                     const Settings& settings, bool threads_given, Device& device);
+    // What the model's training is known to need and what was fastest; the device is given its choices, so it
+    // must not have worked yet. Null where nothing is known.
+    // `options`: what of a training's options a plan depends on.
+    const Plan* plan(const Facts& options, bool threads_given, Device& device);
     // As load().
     Result<Dataset> load();
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "trainer/base/durable.hpp"
@@ -57,7 +58,20 @@ Result<void> read_at(int fd, std::int64_t at, void* to, std::size_t count) {
     return {};
 }
 
+// Older ones have numbers and lists among them.
+Facts facts_of(const Json& json) {
+    Facts facts;
+    for (const auto& [name, value] : json.items())
+        facts[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    return facts;
+}
+
 }  // namespace
+
+Entry::Entry() : content_(std::make_unique<Json>()) {}
+Entry::~Entry() = default;
+Entry::Entry(Entry&&) noexcept = default;
+Entry& Entry::operator=(Entry&&) noexcept = default;
 
 Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key, const Json& content,
                          std::span<const Block> blocks) {
@@ -107,9 +121,9 @@ Result<Entry> Entry::open(const std::filesystem::path& file) {
     if (checksum_of(text.data(), text.size()) != begin.text_checksum) return fail(Fault::usage, "damaged");
     try {
         const Json json = Json::parse(text);
-        entry.key_ = {json.at("kind"), json.at("what"), json.at("from")};
+        entry.key_ = {json.at("kind"), facts_of(json.at("what")), facts_of(json.at("from"))};
         entry.written_ = json.at("written");
-        entry.content_ = json.at("content");
+        *entry.content_ = json.at("content");
         auto at = static_cast<std::int64_t>(sizeof begin + text.size());
         for (const Json& block : json.at("blocks")) {
             const Place place{next_page(at), block.at("bytes"), block.at("checksum")};

@@ -11,7 +11,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <vector>
 
@@ -29,11 +30,14 @@ Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
 
 class Entry {
  public:
+    ~Entry();
+    Entry(Entry&&) noexcept;
+    Entry& operator=(Entry&&) noexcept;
     // Reads the description.
     static Result<Entry> open(const std::filesystem::path& file);
 
     const CacheKey& key() const { return key_; }
-    const nlohmann::json& content() const { return content_; }
+    const nlohmann::json& content() const { return *content_; }
     std::size_t block_count() const { return blocks_.size(); }
     std::int64_t bytes() const { return bytes_; }      // of the file
     std::int64_t written() const { return written_; }  // seconds since 1970
@@ -49,9 +53,11 @@ class Entry {
     };
     Fd fd_;
     CacheKey key_;
-    nlohmann::json content_;
+    std::unique_ptr<nlohmann::json> content_;
     std::vector<Place> blocks_;
     std::int64_t bytes_ = 0, written_ = 0;
+
+    Entry();
 };
 
 }  // namespace dp::trainer

@@ -5,24 +5,29 @@
 #ifndef TRAINER_COMPILE_KEY_HPP
 #define TRAINER_COMPILE_KEY_HPP
 
-#include <nlohmann/json.hpp>
+#include <map>
 #include <optional>
 #include <string>
 
 namespace dp::trainer {
 
-// Everything that an entry depends on. nlohmann's objects sort their keys, so equal facts make equal text.
+using Facts = std::map<std::string, std::string>;
+
+// Everything that an entry depends on.
 struct CacheKey {
-    std::string kind;     // "data" or "plan"
-    nlohmann::json what;  // what was asked for, and on which device: names the entry
-    nlohmann::json from;  // of what it was made: build, libraries, files. With others it is made again.
+    std::string kind;  // "data" or "plan"
+    Facts what;        // what was asked for, and on which device: names the entry
+    Facts from;        // of what it was made: build, libraries, files. With others it is made again.
 };
 
 // "plan-<SHA-256 of what was asked for>.cache", so that a newer build's entry replaces the older one's.
 std::string file_name(const CacheKey& key);
 
-// The parts of `from` that differ, "build, files" say; nothing if they are equal.
-std::optional<std::string> difference(const nlohmann::json& from, const nlohmann::json& other);
+// All of them in one line.
+std::string text_of(const Facts& facts);
+
+// The facts that differ, "build, files" say; nothing if they are equal.
+std::optional<std::string> difference(const Facts& from, const Facts& other);
 
 }  // namespace dp::trainer
 

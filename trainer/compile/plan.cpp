@@ -20,23 +20,13 @@ constexpr std::int64_t kSmallThings = 64 << 10;
 
 CacheKey plan_key(const PlanCase& c, const std::string& build) {
     const DeviceFacts device = c.device.facts();
-    Json what{{"model", c.model},
-              {"shape", c.declared.shape()},
-              {"recompute", c.shape.gpt.recompute},
-              {"dropout", c.shape.gpt.hidden_dropout > 0},
-              {"attention_dropout", c.shape.gpt.attention_dropout > 0},
-              {"batch", c.settings.batch},
-              {"accumulate", c.settings.accumulate},
-              {"optimizer", name_of(c.settings.optimizer)},
-              {"precision", name_of(c.settings.precision)},
-              {"deterministic", c.device.is_deterministic()},
-              {"guarded", c.settings.clip.has_value() || c.settings.skip_bad_steps},
-              {"device", device.model},
-              {"threads_given", c.threads_given},
-              {"samples", c.samples.value_or(0)},
-              {"data", c.data.what}};
-    return {
-        "plan", std::move(what), {{"build", build}, {"libraries", device.software}, {"data", c.data.from}}};
+    Facts what = c.options;
+    what["device"] = device.model;
+    what["threads"] = c.threads_given ? "given" : "free";
+    what["data"] = text_of(c.data.what);
+    return {"plan",
+            std::move(what),
+            {{"build", build}, {"libraries", device.software}, {"data", text_of(c.data.from)}}};
 }
 
 Json json_of(const Plan& plan) {

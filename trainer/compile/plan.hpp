@@ -30,13 +30,9 @@ struct Plan {
 
 // What the plan of a training depends on.
 struct PlanCase {
-    std::string_view model;
-    const Model& declared;  // need not be placed
-    const ModelShape& shape;
-    const Settings& settings;
+    const Facts& options;  // of its options, those that change what a step takes
     const Device& device;
-    bool threads_given;  // by OMP_NUM_THREADS: then they are no choice
-    std::optional<std::int64_t> samples;
+    bool threads_given;    // by OMP_NUM_THREADS: then they are no choice
     const CacheKey& data;  // data_key()
 };
 CacheKey plan_key(const PlanCase& the_case, const std::string& build);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -95,16 +96,16 @@ Result<Samples> read_samples(const Entry& entry, std::size_t block, const Json& 
 
 CacheKey data_key(const DataRequest& request, const std::string& build) {
     std::error_code ignored;
-    Json what{{"set", name_of(request.set)},
-              {"directory", utf8(fs::weakly_canonical(request.directory, ignored).string())}};
+    Facts what{{"set", name_of(request.set)},
+               {"directory", utf8(fs::weakly_canonical(request.directory, ignored).string())}};
     if (request.set == DataSet::segmentation) {
-        what["image_size"] = request.image_size;
-        what["samples"] = request.samples.value_or(default_image_count(request.image_size));
-        what["seed"] = request.seed;
+        what["image_size"] = std::to_string(request.image_size);
+        what["samples"] = std::to_string(request.samples.value_or(default_image_count(request.image_size)));
+        what["seed"] = std::to_string(request.seed);
     }
     Json files = Json::array();
     for (const fs::path& file : files_of(request)) files.push_back(stamp_of(file));
-    return {"data", std::move(what), {{"build", build}, {"files", std::move(files)}}};
+    return {"data", std::move(what), {{"build", build}, {"files", files.dump()}}};
 }
 
 bool is_worth_storing(const DataRequest& request) {

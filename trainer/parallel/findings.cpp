@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "trainer/base/files.hpp"
 #include "trainer/base/standard_streams.hpp"
 
 namespace dp::trainer {
@@ -58,6 +59,19 @@ Result<void> found_by_all(World& world, const std::string& what, const Result<st
         return mine ? Result<void>() : tl::make_unexpected(mine.error());
     if (!mine && is_rank_0(world)) complain(mine.error().message);
     return compare(world, what, mine, remedy);
+}
+
+Result<void> found_alike(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
+                         const std::string& remedy) {
+    if (world.facts() == nullptr) return {};
+    std::string all;
+    for (const auto& [what, found] : mine) all += fmt::format("{}={}\n", what, found);
+    // As a rule they are alike, and this is all.
+    auto same = world.agree("all options", sha256(all), remedy);
+    if (same || same.error().fault == Fault::world) return same;
+    for (const auto& [what, found] : mine)
+        if (auto alike = found_by_all(world, what, found, remedy); !alike) return alike;
+    return same;
 }
 
 Error refused_by_all(const Surroundings& here, const Error& why) {

@@ -8,6 +8,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "trainer/base/result.hpp"
 #include "trainer/parallel/surroundings.hpp"
@@ -25,6 +27,11 @@ void complain(std::string_view message);
 // rank calls, in the same order.
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy);
+
+// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls with the
+// same names.
+Result<void> found_alike(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
+                         const std::string& remedy);
 
 // The same for a rank whose options are wrong and which has not joined the world. Returns the error, without
 // a message if it has been printed or another rank prints it.

@@ -121,24 +121,26 @@ std::optional<std::string> throughput_problem(const Throughput& throughput, std:
     return std::nullopt;
 }
 
+nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key) {
+    return {{key, facts.model},
+            {"device", facts.device},
+            {"device_name", facts.device_name},
+            {"threads", facts.threads},
+            {"communicator", facts.communicator},
+            {"world_size", facts.world_size},
+            {"nodes", facts.nodes},
+            {"seed", facts.seed},
+            {"precision", name_of(facts.precision)},
+            {"deterministic", facts.deterministic}};
+}
+
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome) {
-    nlohmann::ordered_json json{
-        {"model", facts.model},
-        {"device", facts.device},
-        {"device_name", facts.device_name},
-        {"threads", facts.threads},
-        {"communicator", facts.communicator},
-        {"world_size", facts.world_size},
-        {"nodes", facts.nodes},
-        {"seed", facts.seed},
-        {"precision", name_of(facts.precision)},
-        {"deterministic", facts.deterministic},
-        {"epochs", outcome.schedule.epochs},
-        {"steps", outcome.schedule.total_steps},
-        {"global_batch_size", outcome.schedule.global_batch},
-        {"final_loss", outcome.last.loss},
-        {"test_loss", outcome.last.test_loss},
-    };
+    nlohmann::ordered_json json = json_of(facts);
+    json["epochs"] = outcome.schedule.epochs;
+    json["steps"] = outcome.schedule.total_steps;
+    json["global_batch_size"] = outcome.schedule.global_batch;
+    json["final_loss"] = outcome.last.loss;
+    json["test_loss"] = outcome.last.test_loss;
     if (outcome.last.test_accuracy) json["test_accuracy"] = *outcome.last.test_accuracy;
     json["samples_per_second"] = outcome.samples_per_second;
     if (facts.tokens_per_sample > 0)

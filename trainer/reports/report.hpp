@@ -86,6 +86,9 @@ struct RunFacts {
     std::int64_t tokens_per_sample = 0;  // of models of text
 };
 
+// Pure: what every JSON line begins with; the model is under `key`.
+nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key = "model");
+
 // Pure: the summary. Its keys never change; dp-trainer(1) documents them.
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome);
 

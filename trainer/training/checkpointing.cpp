@@ -20,21 +20,6 @@ std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
     return places;
 }
 
-Continuation continuation_of(const ModelInfo& info, const Model& model, const Dataset& data,
-                             const Settings& settings, const Schedule& schedule, std::int64_t world) {
-    const ParameterSet& parameters = model.parameters();
-    return {{std::string(info.name), places_of(parameters), places_of(parameters.all_buffers()),
-             std::string(name_of(settings.optimizer)), settings.seed, data.train.count,
-             fingerprint_of(data.train), schedule.global_batch, model.shape()},
-            {},
-            schedule.total_steps,
-            world,
-            settings.batch,
-            settings.accumulate,
-            std::string(name_of(settings.precision)),
-            model.looks_at_whole_batch() ? settings.batch * world : 0};
-}
-
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
     std::vector<Vector> vectors{{"values", parameters.values(), true}};
     for (auto& state : optimizer.state())
@@ -49,6 +34,21 @@ std::vector<Place> places_of(const ParameterSet& parameters) {
     std::vector<Place> places;
     for (const auto& one : parameters.all()) places.push_back({one.name, one.shape, one.first});
     return places;
+}
+
+Continuation continuation_of(const ModelInfo& info, const Model& model, const Dataset& data,
+                             const Settings& settings, const Schedule& schedule, std::int64_t world) {
+    const ParameterSet& parameters = model.parameters();
+    return {{std::string(info.name), places_of(parameters), places_of(parameters.all_buffers()),
+             std::string(name_of(settings.optimizer)), settings.seed, data.train.count,
+             fingerprint_of(data.train), schedule.global_batch, model.shape()},
+            {},
+            schedule.total_steps,
+            world,
+            settings.batch,
+            settings.accumulate,
+            std::string(name_of(settings.precision)),
+            model.looks_at_whole_batch() ? settings.batch * world : 0};
 }
 
 Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,

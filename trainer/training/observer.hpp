@@ -23,7 +23,7 @@ struct EpochReport {
     std::optional<double> test_accuracy;  // 0..1, of models that classify
     double seconds;                       // of training, without the test
     double samples_per_second;            // of all ranks together
-    std::int64_t skipped = 0;             // steps whose gradients were no numbers; not in `loss`
+    std::int64_t skipped = 0;             // steps with NaN or infinite gradients; not in `loss`
 };
 
 // How some steps went, all ranks together.

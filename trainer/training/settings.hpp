@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration of a training, independent of model and data. commands/options.cpp fills it,
-// tests by hand.
+// The configuration of a training, independent of model and data; one field for each of the user's decisions, hence
+// so many. commands/option_rows.cpp fills it, tests by hand.
 #ifndef TRAINER_TRAINING_SETTINGS_HPP
 #define TRAINER_TRAINING_SETTINGS_HPP
 
@@ -25,7 +25,7 @@ struct Settings {
     bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)
     std::int64_t accumulate = 1;   // batches of a rank that make a step, whose gradients are added up
     std::optional<double> clip;    // the largest norm of all gradients together; larger ones are scaled down
-    bool skip_bad_steps = false;   // those whose gradients are no numbers; so is it with `clip`
+    bool skip_bad_steps = false;   // those with NaN or infinite gradients; so is it with `clip`
     Optimization optimizer = Optimization::adam;
     Precision precision = Precision::fp32;
     std::uint64_t seed = 1;

@@ -57,8 +57,8 @@ Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const All
         if (!verdict) return tl::make_unexpected(verdict.error());
         if (*verdict == GradientGuard::Verdict::one_too_many)
             return ranks.fail(
-                fmt::format("step {}: the gradients were NaN or infinite for {} steps in a row; give "
-                            "a smaller --lr than {}",
+                fmt::format("step {}: for {} steps in a row the gradients were NaN or infinite; give a "
+                            "smaller --lr than {}",
                             number, kMostBadSteps, settings_.rate.rate));
         if (*verdict == GradientGuard::Verdict::bad) {
             ++skipped_;

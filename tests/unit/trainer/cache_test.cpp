@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <zlib.h>
+#include <nlohmann/json.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -27,7 +29,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-CacheKey key(const Json& what = {{"model", "ffn"}, {"batch", 64}}, const Json& from = {{"build", "b1"}}) {
+CacheKey key(const Facts& what = {{"model", "ffn"}, {"batch", "64"}}, const Facts& from = {{"build", "b1"}}) {
     return {"plan", what, from};
 }
 
@@ -40,25 +42,44 @@ std::vector<std::uint8_t> numbers(std::size_t count, std::uint8_t first) {
 TEST(CacheKey, NamesAnEntryByWhatWasAskedForAlone) {
     const std::string name = file_name(key());
     EXPECT_EQ(name.size(), std::string("plan-").size() + 64 + std::string(".cache").size());
-    EXPECT_EQ(file_name(key({{"batch", 64}, {"model", "ffn"}})), name) << "the order is no matter";
-    EXPECT_EQ(file_name(key({{"model", "ffn"}, {"batch", 64}}, {{"build", "b2"}})), name)
+    EXPECT_EQ(file_name(key({{"batch", "64"}, {"model", "ffn"}})), name) << "the order is no matter";
+    EXPECT_EQ(file_name(key({{"model", "ffn"}, {"batch", "64"}}, {{"build", "b2"}})), name)
         << "a newer build's takes its place";
     std::set<std::string> names{name};
-    for (const Json& other : {Json{{"model", "cnn"}, {"batch", 64}}, Json{{"model", "ffn"}, {"batch", 65}},
-                              Json{{"model", "ffn"}}})
+    for (const Facts& other :
+         {Facts{{"model", "cnn"}, {"batch", "64"}}, Facts{{"model", "ffn"}, {"batch", "65"}},
+          Facts{{"model", "ffn"}}, Facts{{"batch", "64;model=3:ffn"}}})
         names.insert(file_name(key(other)));
     names.insert(file_name({"data", key().what, key().from}));
-    EXPECT_EQ(names.size(), 5u);
+    EXPECT_EQ(names.size(), 6u);
 }
 
 TEST(CacheKey, SaysWhichFactsAreOthers) {
-    const Json from{{"build", "b1"}, {"files", {1, 2}}, {"libraries", "x"}};
+    const Facts from{{"build", "b1"}, {"files", "1, 2"}, {"libraries", "x"}};
     EXPECT_FALSE(difference(from, from));
-    EXPECT_EQ(difference(from, {{"build", "b2"}, {"files", {1, 2}}, {"libraries", "x"}}), "build");
-    EXPECT_EQ(difference(from, {{"build", "b1"}, {"files", {1, 3}}}), "files, libraries");
-    EXPECT_EQ(difference(from, {{"build", "b1"}, {"files", {1, 2}}, {"libraries", "x"}, {"more", 1}}),
+    EXPECT_EQ(difference(from, {{"build", "b2"}, {"files", "1, 2"}, {"libraries", "x"}}), "build");
+    EXPECT_EQ(difference(from, {{"build", "b1"}, {"files", "1, 3"}}), "files, libraries");
+    EXPECT_EQ(difference(from, {{"build", "b1"}, {"files", "1, 2"}, {"libraries", "x"}, {"more", "1"}}),
               "more");
-    EXPECT_TRUE(difference(from, Json::array()));
+    EXPECT_EQ(difference(from, {}), "build, files, libraries");
+}
+
+// Facts were any JSON.
+TEST(Entry, OfAnOlderTrainerIsRead) {
+    const Scratch scratch;
+    const std::string text =
+        R"({"blocks":[],"content":{"n":1},"from":{"build":"b0","files":[{"bytes":3}]},"kind":"data",)"
+        R"("what":{"directory":"/d","samples":7},"written":5})";
+    const std::uint64_t bytes = text.size(),
+                        checksum = crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), bytes);
+    std::string file = "dpcache2";
+    for (const std::uint64_t* number : {&bytes, &checksum})
+        file.append(reinterpret_cast<const char*>(number), sizeof *number);
+    const auto entry = Entry::open(scratch.write("e", file + text));
+    ASSERT_TRUE(entry) << entry.error().message;
+    EXPECT_EQ(entry->key().what, (Facts{{"directory", "/d"}, {"samples", "7"}}));
+    EXPECT_EQ(difference(entry->key().from, {{"build", "b1"}, {"files", "[]"}}), "build, files");
+    EXPECT_EQ(entry->content(), (Json{{"n", 1}}));
 }
 
 TEST(Entry, ComesBackAsItWasWritten) {

@@ -230,7 +230,7 @@ TEST(Checkpoints, AModelThatIsNoNumberIsNotSaved) {
     settings.checkpoints.every = 5;
     const Error error = the_error(train_saved(2, settings));
     EXPECT_EQ(error.fault, Fault::training);
-    EXPECT_THAT(error.message, HasSubstr("step 5: the loss or the model is no longer a number"));
+    EXPECT_THAT(error.message, HasSubstr("step 5: the loss or the model is NaN or infinite"));
     EXPECT_THAT(names_in(directory.path()), IsEmpty());
 }
 

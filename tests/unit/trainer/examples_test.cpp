@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "scratch.hpp"
-#include "trainer/commands/options.hpp"
+#include "trainer/commands/preparation.hpp"
 #include "trainer/reports/report.hpp"
 
 namespace dp::trainer {
@@ -97,7 +97,8 @@ TEST_P(Example, GivesTheTrainerWordsThatItTakes) {
     EXPECT_EQ(slurm.run(GetParam()), 0) << slurm.output();
     const Parsed parsed = parse_options(trainers_words(slurm));
     ASSERT_TRUE(parsed.options) << parsed.text;
-    EXPECT_TRUE(shape_of(parsed.options->shape, parsed.options->model.value_or(""), 50257));
+    Options options = completed(*parsed.options, *find_model(parsed.options->model));
+    EXPECT_TRUE(fit(options, 50257));
     // Slurm 22.05 and later do not tell srun of sbatch's --cpus-per-task by themselves.
     EXPECT_EQ(slurm.calls("srun").back().front(), "--cpus-per-task=3");
 }
@@ -107,9 +108,9 @@ TEST_P(Example, TakesMoreOptionsBehindItsNameAndTheyWin) {
     EXPECT_EQ(slurm.run(GetParam(), "--epochs=77 --batch-size=3 --json='a b'"), 0) << slurm.output();
     const Parsed parsed = parse_options(trainers_words(slurm));
     ASSERT_TRUE(parsed.options) << parsed.text;
-    EXPECT_EQ(parsed.options->epochs, 77);
-    EXPECT_EQ(parsed.options->batch, 3);
-    EXPECT_EQ(parsed.options->json, "a b");
+    EXPECT_EQ(parsed.options->training.epochs, 77);
+    EXPECT_EQ(parsed.options->training.batch, 3);
+    EXPECT_EQ(parsed.options->output.json, "a b");
 }
 
 TEST_P(Example, EndsAsTheTrainingDoes) {
@@ -164,7 +165,7 @@ TEST(Examples, TheGptOfTheDliTutorialHasItsLearningRate) {
     ASSERT_EQ(slurm.run("dli-gpt.sbatch"), 0);
     const Parsed parsed = parse_options(trainers_words(slurm));
     ASSERT_TRUE(parsed.options);
-    const Settings settings = settings_for(*parsed.options, *find_model("gpt"));
+    const Settings settings = completed(*parsed.options, *find_model("gpt")).training;
     const auto schedule = make_schedule(settings, 2270, 4);
     ASSERT_TRUE(schedule);
     EXPECT_EQ(schedule->global_batch, 8);
@@ -180,26 +181,26 @@ TEST(Examples, ThoseOfTheSn30TutorialAreOfItsSize) {
     ASSERT_EQ(slurm.run("sn30-gpt.sbatch"), 0);
     const Parsed gpt = parse_options(trainers_words(slurm));
     ASSERT_TRUE(gpt.options);
-    const auto shape = shape_of(gpt.options->shape, "gpt", 50257);
-    ASSERT_TRUE(shape);
-    EXPECT_EQ(shape->gpt.layers, 48);
-    EXPECT_EQ(shape->gpt.vocabulary, 50260);
-    const auto steps = make_schedule(settings_for(*gpt.options, *find_model("gpt")), 2270, 32);
+    Options large = completed(*gpt.options, *find_model("gpt"));
+    ASSERT_TRUE(fit(large, 50257));
+    EXPECT_EQ(large.shape.gpt.layers, 48);
+    EXPECT_EQ(large.shape.gpt.vocabulary, 50260);
+    const auto steps = make_schedule(large.training, 2270, 32);
     ASSERT_TRUE(steps);
-    EXPECT_NEAR(static_cast<double>(steps->total_steps * steps->global_batch * shape->gpt.sequence),
+    EXPECT_NEAR(static_cast<double>(steps->total_steps * steps->global_batch * large.shape.gpt.sequence),
                 192467.31088004305 * 2179.2292835712433, 1);
     // Its own run is below its own limit, and all of them are of tokens.
-    EXPECT_THAT(throughput_problem(throughput_of(192467.31088004305 / 1024, shape->gpt.sequence),
-                                   gpt.options->min_throughput, gpt.options->max_throughput)
+    EXPECT_THAT(throughput_problem(throughput_of(192467.31088004305 / 1024, large.shape.gpt.sequence),
+                                   large.output.min_throughput, large.output.max_throughput)
                     .value_or("within"),
                 HasSubstr("tokens/s is less than --min-throughput 299000"));
-    EXPECT_EQ(gpt.options->max_throughput, 600000);
+    EXPECT_EQ(large.output.max_throughput, 600000);
 
     ASSERT_EQ(slurm.run("sn30-unet2d.sbatch"), 0);
     const Parsed unet = parse_options(trainers_words(slurm));
     ASSERT_TRUE(unet.options);
-    const auto epochs =
-        make_schedule(settings_for(*unet.options, *find_model("unet2d")), *unet.options->samples, 8);
+    const auto epochs = make_schedule(completed(*unet.options, *find_model("unet2d")).training,
+                                      *unet.options->data.samples, 8);
     ASSERT_TRUE(epochs);
     EXPECT_EQ(epochs->total_steps, 10);
     EXPECT_NEAR(static_cast<double>(epochs->total_steps * epochs->global_batch),
@@ -212,8 +213,8 @@ TEST(Examples, TheFfnOfTheSn10TutorialTakesItsVerbs) {
     EXPECT_THAT(slurm.output(), HasSubstr("Duration: "));
     const Parsed parsed = parse_options(trainers_words(slurm));
     ASSERT_TRUE(parsed.options) << parsed.text;
-    EXPECT_EQ(parsed.options->verb, Verb::measure);
-    EXPECT_EQ(parsed.options->data_parallel, DataParallel::on);
+    EXPECT_EQ(parsed.options->command, Command::measure);
+    EXPECT_EQ(parsed.options->device.data_parallel, DataParallel::on);
 }
 
 }  // namespace

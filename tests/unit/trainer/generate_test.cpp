@@ -102,6 +102,26 @@ TEST_F(Generate, InEitherPrecisionSaysWhatWasLearnt) {
     EXPECT_NE(generated(Precision::fp32, 100), generated(Precision::bf16, 100));
 }
 
+TEST_F(Generate, GoesBackToTheNewestWholeCheckpoint) {
+    const std::string before = generated(Precision::fp32, 0);
+    namespace fs = std::filesystem;
+    const auto saved = scratch_ / "saved";
+    const auto whole = checkpoint_path(saved, checkpoints_in(saved)[0]),
+               newer = checkpoint_path(saved, 999'999);
+    fs::copy(whole, newer, fs::copy_options::recursive);  // its manifest is of another step
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(generated(Precision::fp32, 0), before);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("step-000999999 is damaged: its manifest.json is of step "));
+    fs::remove_all(newer);
+    fs::resize_file(whole / shard_name(0, 1), 7);
+    GenerateOptions options;
+    options.checkpoint_directory = saved;
+    options.data_directory = scratch_ / "data";
+    EXPECT_THAT(generate(options).error().message,
+                HasSubstr("; no older one is whole; remove it to begin anew"));
+}
+
 TEST(GenerateOptionsTest, PrecisionIsAnOptionOfItsOwnBehindTheVerb) {
     const auto parsed = parse_options({"generate", "--checkpoint-dir=c", "--data-dir=d", "--precision=bf16"});
     ASSERT_TRUE(parsed.options) << parsed.text;
@@ -115,7 +135,7 @@ TEST(GenerateOptionsTest, PrecisionIsAnOptionOfItsOwnBehindTheVerb) {
         const Parsed refused = parse_options(words);
         EXPECT_FALSE(refused.options);
         EXPECT_EQ(refused.code, 2);
-        EXPECT_THAT(refused.text, HasSubstr("--precision: is an option of trainings; those of `trainer " +
+        EXPECT_THAT(refused.text, HasSubstr("--precision is an option of trainings; those of `trainer " +
                                             words[1] + "` stand behind " + words[1]));
     }
 }

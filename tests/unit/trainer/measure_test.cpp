@@ -155,7 +155,7 @@ TEST(Measure, TheLineIsForPrograms) {
     EXPECT_EQ(
         measurement_json(facts, kMeasured).dump(),
         R"({"measured":"cnn","device":"cpu","device_name":"cpu, 1 thread","threads":1,"communicator":"gloo",)"
-        R"("world_size":2,"nodes":1,"precision":"fp32","batch_size":16,"accumulate":1,"global_batch_size":32,"warmup":10,)"
+        R"("world_size":2,"nodes":1,"seed":1,"precision":"fp32","deterministic":false,"batch_size":16,"accumulate":1,"global_batch_size":32,"warmup":10,)"
         R"("iterations":50,"samples_per_second":10000.0,"cpu_seconds_per_sample":0.00015,"step_ms_least":1.0,"step_ms_p05":1.5,"step_ms_median":2.0,)"
         R"("step_ms_p95":3.0,"step_ms_most":1250.0,"flops_per_second":30000000000000.0,)"
         R"("communication_share_least":0.05,"communication_share_most":0.10009,"memory_peak_bytes":1000})");

@@ -393,7 +393,7 @@ TEST(PrepareOptionsTest, EverythingSaidArrives) {
     const auto parsed =
         parse_options({"prepare", "--data=mnist", "--output=o", "--from", "/tmp", "--validation=0.1"});
     ASSERT_TRUE(parsed.options) << parsed.text;
-    EXPECT_EQ(parsed.options->verb, Verb::prepare);
+    EXPECT_EQ(parsed.options->command, Command::prepare);
     EXPECT_EQ(parsed.options->prepare.data, "mnist");
     EXPECT_EQ(parsed.options->prepare.output, "o");
     EXPECT_EQ(parsed.options->prepare.from, "/tmp");
@@ -411,19 +411,20 @@ TEST(PrepareOptionsTest, MistakesGetOneLine) {
         {{"prepare", "--output=o", "--data=cifar"},
          "--data: 'cifar' is not one of sotu, moby-dick, mnist, fashion-mnist"},
         {{"prepare", "--output=o", "--data=sotu", "--text=/tmp"}, "--data excludes --text"},
-        {{"prepare", "--output=o", "--text=/nowhere"}, "--text: Path does not exist: /nowhere"},
-        {{"prepare", "--output=o", "--from=/nowhere"}, "--from: Directory does not exist: /nowhere"},
+        {{"prepare", "--output=o", "--text=/nowhere"}, "--text: /nowhere: not there"},
+        {{"prepare", "--output=o", "--from=/nowhere"}, "--from: /nowhere: no such directory"},
         {{"prepare", "--output=o", "--tokenizer=words"}, "--tokenizer: 'words' is not one of gpt2, bytes"},
         {{"prepare", "--output=o", "--validation=1"},
          "--validation: '1' is not a number from 0.0001 to below 1"},
-        {{"prepare", "--output=o", "--epochs=1"}, "no such option or verb: --epochs"},
+        {{"prepare", "--output=o", "--epochs=1"},
+         "--epochs is an option of trainings, and `trainer prepare` is none"},
     };
     for (const auto& [words, says] : cases) {
         const Parsed parsed = parse_options(words);
         EXPECT_FALSE(parsed.options) << says;
         EXPECT_EQ(parsed.code, 2);
         EXPECT_THAT(parsed.text, HasSubstr(says));
-        EXPECT_EQ(parsed.text.find('\n'), parsed.text.size() - 1) << parsed.text;
+        EXPECT_EQ(parsed.text.find('\n'), std::string::npos) << parsed.text;
     }
 }
 

@@ -27,7 +27,7 @@ using ::testing::Not;
 using Json = nlohmann::json;
 
 // The verbs, with one thread that is told: no choice of threads, so that all runs have the same bits.
-class CompileVerb : public ::testing::Test {
+class CompileCommand : public ::testing::Test {
  protected:
     const Scratch scratch_;
 
@@ -48,12 +48,12 @@ class CompileVerb : public ::testing::Test {
         EXPECT_TRUE(parsed.options) << parsed.text;
         return parsed.options.value_or(Options{});
     }
-    // What the verb says at its end; what it prints is in `output`.
+    // What the subcommand says at its end; what it prints is in `output`.
     Json outcome(const std::vector<std::string>& words, std::string* output = nullptr) const {
         const Options said = options(words);
         ::testing::internal::CaptureStdout();
         const auto now = std::chrono::steady_clock::now();
-        const auto done = said.verb == Verb::compile ? compile(said, now) : run(said, now);
+        const auto done = said.command == Command::compile ? compile(said, now) : run(said, now);
         const std::string printed = ::testing::internal::GetCapturedStdout();
         if (output != nullptr) *output = printed;
         EXPECT_TRUE(done) << done.error().message;
@@ -61,7 +61,7 @@ class CompileVerb : public ::testing::Test {
     }
 };
 
-TEST_F(CompileVerb, ARunAfterItLearnsWhatItWouldHaveLearntWithoutIt) {
+TEST_F(CompileCommand, ARunAfterItLearnsWhatItWouldHaveLearntWithoutIt) {
     const std::vector<std::vector<std::string>> models{
         {"--model=ffn", "--batch-size=2"},
         {"--model=cnn", "--batch-size=2"},
@@ -94,7 +94,7 @@ TEST_F(CompileVerb, ARunAfterItLearnsWhatItWouldHaveLearntWithoutIt) {
     }
 }
 
-TEST_F(CompileVerb, KeepsWhatFitsUnlessItIsForced) {
+TEST_F(CompileCommand, KeepsWhatFitsUnlessItIsForced) {
     const std::vector<std::string> words{"compile", "--model=ffn", "--batch-size=2"};
     outcome(words);
     Json again = outcome(words);
@@ -115,7 +115,7 @@ TEST_F(CompileVerb, KeepsWhatFitsUnlessItIsForced) {
     EXPECT_EQ(again.at("plan"), "made");
 }
 
-TEST_F(CompileVerb, WhatWasUsedLongestAgoMakesRoom) {
+TEST_F(CompileCommand, WhatWasUsedLongestAgoMakesRoom) {
     outcome({"compile", "--model=ffn", "--batch-size=2"});
     const timespec two_days_ago{std::time(nullptr) - 172'800, 0}, times[2] = {two_days_ago, two_days_ago};
     for (const auto& file : std::filesystem::directory_iterator(scratch_ / "cache"))
@@ -128,7 +128,7 @@ TEST_F(CompileVerb, WhatWasUsedLongestAgoMakesRoom) {
     EXPECT_EQ(outcome({"compile", "--model=ffn", "--batch-size=2"}).at("plan"), "made");
 }
 
-TEST_F(CompileVerb, ARunKnowsWhatItTakes) {
+TEST_F(CompileCommand, ARunKnowsWhatItTakes) {
     outcome({"compile", "--model=ffn", "--batch-size=2"});
     const Options too_small = options({"--model=ffn", "--batch-size=2", "--memory-limit=1MiB"});
     const auto refused = run(too_small, std::chrono::steady_clock::now());
@@ -136,7 +136,7 @@ TEST_F(CompileVerb, ARunKnowsWhatItTakes) {
     EXPECT_EQ(refused.error().fault, Fault::device);
 }
 
-TEST_F(CompileVerb, RefusesWhatARunRefusesInTheSameWords) {
+TEST_F(CompileCommand, RefusesWhatARunRefusesInTheSameWords) {
     for (const std::vector<std::string>& words :
          {std::vector<std::string>{"--model=ffn", "--batch-size=1000"},
           {"--model=ffn", "--batch-size=2", "--image-size=512"},
@@ -155,7 +155,7 @@ TEST_F(CompileVerb, RefusesWhatARunRefusesInTheSameWords) {
     }
 }
 
-TEST_F(CompileVerb, WithoutAPlaceToWriteItIsRefusedAndARunDoesWithout) {
+TEST_F(CompileCommand, WithoutAPlaceToWriteItIsRefusedAndARunDoesWithout) {
     const std::string below_a_file = "--cache-dir=" + (scratch_ / "train-labels-idx1-ubyte/x").string();
     const auto refusal = [&](const std::string& word) {
         return refusal_of(compile(options({"compile", "--model=ffn", "--batch-size=2", word}),
@@ -172,7 +172,7 @@ TEST_F(CompileVerb, WithoutAPlaceToWriteItIsRefusedAndARunDoesWithout) {
     EXPECT_TRUE(another);
 }
 
-TEST_F(CompileVerb, LeavesNoDirectoryWhereItIsRefused) {
+TEST_F(CompileCommand, LeavesNoDirectoryWhereItIsRefused) {
     std::filesystem::resize_file(scratch_ / "train-images-idx3-ubyte", 100);
     EXPECT_FALSE(
         compile(options({"compile", "--model=ffn", "--cache-dir=" + (scratch_ / "new/cache").string()}),
@@ -181,7 +181,7 @@ TEST_F(CompileVerb, LeavesNoDirectoryWhereItIsRefused) {
 }
 
 // Names are bytes, and JSON is UTF-8.
-TEST_F(CompileVerb, ADirectoryOfAnyNameIsTrainedFrom) {
+TEST_F(CompileCommand, ADirectoryOfAnyNameIsTrainedFrom) {
     const std::filesystem::path data = scratch_ /
                                        "donn\xe9"
                                        "es";

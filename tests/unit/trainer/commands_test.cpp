@@ -7,10 +7,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
+#include "trainer/commands/compile.hpp"
+#include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
 #include "trainer/devices/open.hpp"
 
@@ -24,7 +27,7 @@ std::string printed_by(std::vector<std::string> words) {
     const Parsed parsed = parse_options(words);
     EXPECT_TRUE(parsed.options) << parsed.text;
     ::testing::internal::CaptureStdout();
-    const auto done = parsed.options->verb == Verb::info
+    const auto done = parsed.options->command == Command::info
                           ? info(*parsed.options)
                           : run(*parsed.options, std::chrono::steady_clock::now());
     std::string printed = ::testing::internal::GetCapturedStdout();
@@ -33,7 +36,7 @@ std::string printed_by(std::vector<std::string> words) {
 }
 
 // Eight images, and so many make a step: a step is an epoch.
-TEST(RunVerb, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
+TEST(RunCommand, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
     const Scratch directory;
     write_sprites(directory, {0, 5, 1, 7, 9, 2, 3, 4},
                   {'\x50', '\x60', '\x70', '\x7f', '\x11', '\x22', '\x33', '\x44'});
@@ -53,34 +56,44 @@ TEST(RunVerb, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
     EXPECT_LT(told, both.find("epoch 1/2"));
 }
 
-TEST(RunVerb, RefusesWhatTheModelCannotBe) {
-    struct Case {
-        std::vector<std::string> words;
-        std::string says;
-    };
-    const Case cases[] = {
+// And so do the others, which prepare in the same way.
+TEST(RunCommand, RefusesWhatTheModelCannotBe) {
+    const std::pair<std::vector<std::string>, std::string> cases[] = {
         {{"--model=gpt", "--hidden-size=100", "--num-attention-heads=3"},
-         "--hidden-size 100 is not a multiple of --num-attention-heads 3; give one that is, 102 say"},
-        {{"--model=unet2d", "--num-layers=2"}, "are gpt's, not unet2d's; leave them out"},
-        {{"--model=gpt", "--image-size=256"}, "--image-size and --init-features are unet2d's, not gpt's"},
+         "--hidden-size 100 is not a multiple of --num-attention-heads 3; give one that is, such as 102"},
+        {{"--model=unet2d", "--num-layers=2"},
+         "--num-layers is gpt's, and this run has unet2d; leave it out, or give --model=gpt"},
+        {{"--model=gpt", "--image-size=256"},
+         "--image-size is unet2d's, and this run has gpt; leave it out, or give --model=unet2d"},
+        {{"--model=linear", "--sgd-momentum=0.5"},
+         "--sgd-momentum is sgd's, and this run has adam; leave it out, or give --optimizer=sgd"},
     };
-    for (const auto& one : cases) {
-        const Parsed parsed = parse_options(one.words);
-        ASSERT_TRUE(parsed.options) << parsed.text;
-        const auto shape = shape_of(parsed.options->shape, one.words[0].substr(8), std::nullopt);
-        ASSERT_FALSE(shape) << one.says;
-        EXPECT_EQ(shape.error().fault, Fault::usage);
-        EXPECT_THAT(shape.error().message, HasSubstr(one.says));
+    const Scratch cache;
+    for (const auto& [words, says] : cases) {
+        for (const char* command : {"run", "measure-performance", "compile", "info"}) {
+            std::vector<std::string> all{command, "--device=cpu", "--cache-dir=" + cache.path().string()};
+            all.insert(all.end(), words.begin(), words.end());
+            const Parsed parsed = parse_options(all);
+            ASSERT_TRUE(parsed.options) << parsed.text;
+            ::testing::internal::CaptureStdout();
+            const auto now = std::chrono::steady_clock::now();
+            const auto done = parsed.options->command == Command::info      ? info(*parsed.options)
+                              : parsed.options->command == Command::compile ? compile(*parsed.options, now)
+                                                                            : run(*parsed.options, now);
+            ::testing::internal::GetCapturedStdout();
+            ASSERT_FALSE(done) << command << ": " << says;
+            EXPECT_EQ(done.error().fault, Fault::usage) << command;
+            EXPECT_EQ(done.error().message, says) << command;
+        }
     }
-    const Parsed small = parse_options({"--model=gpt", "--vocab-size=200"});
-    ASSERT_TRUE(small.options) << small.text;
-    const auto shape = shape_of(small.options->shape, "gpt", 256);
-    ASSERT_FALSE(shape);
-    EXPECT_THAT(shape.error().message, HasSubstr("--vocab-size 200 is smaller than the data's, 256"));
-    EXPECT_TRUE(shape_of(small.options->shape, "gpt", 200));
+    Options small =
+        completed(*parse_options({"--model=gpt", "--vocab-size=200"}).options, *find_model("gpt"));
+    EXPECT_THAT(fit(small, 256).error().message,
+                HasSubstr("--vocab-size 200 is smaller than the data's, 256"));
+    EXPECT_TRUE(fit(small, 200));
 }
 
-TEST(RunVerb, PrintsTheSummaryAlsoWhereAFileHasNoRoom) {
+TEST(RunCommand, PrintsTheSummaryAlsoWhereAFileHasNoRoom) {
     for (const char* file : {"--json=/dev/full", "--dump-parameters=/dev/full"}) {
         const Parsed parsed =
             parse_options({"--model=linear", "--steps=1", "--device=cpu", "--no-cache", file});
@@ -103,7 +116,7 @@ std::vector<std::string> listing_of(const Scratch& directory) {
     return names;
 }
 
-TEST(RunVerb, LeavesNothingWhereItIsRefused) {
+TEST(RunCommand, LeavesNothingWhereItIsRefused) {
     const Scratch directory;
     const auto at = [&](const char* option, const char* name) {
         return option + (directory / name).string();
@@ -152,14 +165,29 @@ TEST(RunVerb, LeavesNothingWhereItIsRefused) {
     EXPECT_TRUE(std::filesystem::exists(directory / "d1/d2/step-000000001/DONE"));
 }
 
-TEST(InfoVerb, HasTheNumbersOfTheModel) {
+TEST(InfoCommand, HasTheNumbersOfTheModel) {
     const std::string printed = printed_by({"info", "--model=unet2d", "--device=cpu"});
     EXPECT_THAT(printed, HasSubstr("7763041"));
     EXPECT_THAT(printed, HasSubstr("72427."));  // MFLOP, three times the forward pass
 }
 
+TEST(InfoCommand, FitsAScreenAndEndsWithALineForPrograms) {
+    for (const char* model : {"--model=cnn", "--model=unet2d", "--model=gpt"}) {
+        const std::string printed = printed_by({"info", model, "--device=cpu"});
+        EXPECT_LE(std::count(printed.begin(), printed.end(), '\n'), 24) << printed;
+    }
+    const std::string printed = printed_by({"info", "--model=gpt", "--gpt-size=1.5B", "--batch-size=2"});
+    EXPECT_LE(std::count(printed.begin(), printed.end(), '\n'), 24) << printed;
+    EXPECT_THAT(printed, HasSubstr("h.*.attn.c_attn"));
+    const auto json = nlohmann::json::parse(printed.substr(printed.rfind("\n{") + 1));
+    EXPECT_EQ(json.at("info"), "gpt");
+    EXPECT_EQ(json.at("parameters"), 1'557'611'200);
+    EXPECT_EQ(json.at("batch_size"), 2);
+    EXPECT_EQ(json.at("parameters_bytes"), 4 * std::int64_t{1'557'611'200});
+}
+
 // What `auto` takes here is asked of the device that it opens.
-TEST(InfoVerb, CountsTheCopiesOfBf16ThatARunWouldHave) {
+TEST(InfoCommand, CountsTheCopiesOfBf16ThatARunWouldHave) {
     const auto cuda = open_cuda({});
     const auto memory = [](const std::string& device) {
         const std::string printed = printed_by({"info", "--model=cnn", "--precision=bf16", device});
@@ -171,7 +199,7 @@ TEST(InfoVerb, CountsTheCopiesOfBf16ThatARunWouldHave) {
 }
 
 // The largest model of the options' limits, with their largest batch.
-TEST(InfoVerb, RefusesWhatTakesMoreMemoryThanCanBeCounted) {
+TEST(InfoCommand, RefusesWhatTakesMoreMemoryThanCanBeCounted) {
     const auto ask = [](const std::string& batch) {
         const Parsed parsed = parse_options(
             {"info", "--model=gpt", "--num-layers=1024", "--hidden-size=65536", "--num-attention-heads=1024",

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/commands/preparation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "trainer/commands/option_rows.hpp"
+#include "trainer/data/tokenizer.hpp"
+#include "trainer/memory/left.hpp"
+#include "trainer/models/gpt_size.hpp"
+#include "trainer/training/schedule.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// The options that were given, and that alone another model or optimizer looks at.
+struct Foreign {
+    std::vector<std::string> names;
+    std::string of;
+};
+Foreign foreign_options(Options& options) {
+    Foreign foreign;
+    const std::string_view optimizer = name_of(options.training.optimizer);
+    const OptionList list = training_options(options);
+    for (const OptionRow& row : list.rows()) {
+        const bool is_known = row.only_of.empty() || row.only_of == options.model || row.only_of == optimizer;
+        if (is_known || !options.gave(row.name())) continue;
+        if (foreign.names.empty()) foreign.of = row.only_of;
+        if (row.only_of == foreign.of) foreign.names.push_back(row.name());
+    }
+    return foreign;
+}
+
+Result<void> refuse_foreign(Options& options) {
+    const Foreign foreign = foreign_options(options);
+    if (foreign.names.empty()) return {};
+    const bool is_model = find_model(foreign.of) != nullptr, is_one = foreign.names.size() == 1;
+    return fail(Fault::usage,
+                fmt::format("{} {} {}'s, and this run has {}; leave {} out, or give --{}={}",
+                            fmt::join(foreign.names, ", "), is_one ? "is" : "are", foreign.of,
+                            is_model ? options.model : name_of(options.training.optimizer),
+                            is_one ? "it" : "them", is_model ? "model" : "optimizer", foreign.of));
+}
+
+}  // namespace
+
+Result<ModelChoice> choose_model(const Options& options, bool data_there) {
+    const std::string directory = options.data.directory.string();
+    const bool is_given = options.gave("--data-dir");
+    const std::string advice = is_given
+                                   ? "give the directory of its idx files as --data-dir"
+                                   : "install Debian's package dataset-fashion-mnist, or give --data-dir";
+    if (!options.model.empty()) {
+        const ModelInfo* info = find_model(options.model);
+        if (info->data == DataSet::fashion_mnist && !data_there && options.command != Command::info)
+            return fail(Fault::usage, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}",
+                                                  directory, info->name, advice));
+        return ModelChoice{info, std::nullopt};
+    }
+    if (data_there)
+        return ModelChoice{find_model("ffn"),
+                           fmt::format("no --model given: ffn, because {} in {}",
+                                       is_given ? "images of 28x28 are" : "Fashion-MNIST is", directory)};
+    if (is_given) return fail(Fault::usage, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));
+    return ModelChoice{find_model("linear"),
+                       fmt::format("no --model given: linear on generated points, because there is no "
+                                   "Fashion-MNIST in {} ({})",
+                                   directory, advice)};
+}
+
+Options completed(Options options, const ModelInfo& info) {
+    options.model = info.name;
+    Settings& training = options.training;
+    // Who gives --steps alone means just these.
+    if (!options.gave("--epochs"))
+        training.epochs = training.max_steps ? std::nullopt : std::optional(info.defaults.epochs);
+    if (!options.gave("--batch-size")) training.batch = info.defaults.batch;
+    if (!options.gave("--lr")) training.rate.rate = info.defaults.rate;
+    if (!options.gave("--optimizer")) training.optimizer = info.defaults.optimizer;
+
+    GptShape& gpt = options.shape.gpt;
+    if (const GptSize* size = find_gpt_size(options.gpt_size)) {
+        if (!options.gave("--num-layers")) gpt.layers = size->layers;
+        if (!options.gave("--hidden-size")) gpt.hidden = size->hidden;
+        if (!options.gave("--num-attention-heads")) gpt.heads = size->heads;
+        if (!options.gave("--seq-length")) gpt.sequence = size->sequence;
+    }
+    options.gpt_size.clear();
+
+    OutputOptions& output = options.output;
+    if (!tells_steps(output.style) && !output.metrics && !output.tensorboard) output.log_interval = 0;
+    training.log_every = output.log_interval;
+    training.log_single = output.style == LogStyle::pytorch;
+    // Megatron's line has the norm of the gradients.
+    if (output.style == LogStyle::megatron) training.skip_bad_steps = true;
+
+    options.data.set = info.data;
+    options.data.seed = training.seed;
+    options.data.image_size = options.shape.image_size;
+    return options;
+}
+
+Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
+    if (auto known = refuse_foreign(options); !known) return known;
+    GptShape& gpt = options.shape.gpt;
+    if (!options.gave("--vocab-size")) gpt.vocabulary = vocabulary.value_or(gpt.vocabulary);
+    if (gpt.hidden % gpt.heads != 0)
+        return fail(
+            Fault::usage,
+            fmt::format("--hidden-size {} is not a multiple of --num-attention-heads {}; give one that is, "
+                        "such as {}",
+                        gpt.hidden, gpt.heads, (gpt.hidden / gpt.heads + 1) * gpt.heads));
+    if (vocabulary && gpt.vocabulary < *vocabulary)
+        return fail(
+            Fault::usage,
+            fmt::format("--vocab-size {} is smaller than the data's, {}; give at least that, or leave it out",
+                        gpt.vocabulary, *vocabulary));
+    options.data.sequence = gpt.sequence;
+    options.data.vocabulary = gpt.vocabulary;
+    return {};
+}
+
+std::optional<std::int64_t> vocabulary_for(const Options& options) {
+    return options.data.set == DataSet::tokens ? vocabulary_of(options.data.directory) : std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> values_alike(Options options) {
+    std::vector<std::pair<std::string, std::string>> values{
+        {"the subcommand", std::string(name_of(options.command))}};
+    const OptionList training = training_options(options), measuring = measure_options(options.measure);
+    for (const OptionList* list : {&training, &measuring})
+        for (const OptionRow& row : list->rows())
+            if (row.uses.may_differ == nullptr) values.emplace_back(row.name(), row.text());
+    return values;
+}
+
+std::map<std::string, std::string> values_of_plan(Options options) {
+    std::map<std::string, std::string> values;
+    const OptionList list = training_options(options);
+    for (const OptionRow& row : list.rows()) {
+        const std::string text = row.text();
+        if (row.uses.plan == PlanUse::every_value) values[row.name()] = text;
+        if (row.uses.plan == PlanUse::given)
+            values[row.name()] = text == "none" || text == "0" ? "none" : "given";
+    }
+    return values;
+}
+
+MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {
+    return {*model, options.training, &data, ranks, recomputing.get(), &device(), sharing};
+}
+
+Result<OpenedDevice> open_device_of(const Options& options, const Surroundings& here) {
+    auto opened = open_device(options.device.choice, here.gpu, threads_for(here));
+    if (!opened) return opened;
+    if (options.device.memory_limit) opened->device->memory().set_limit(*options.device.memory_limit);
+    opened->device->set_deterministic(options.device.deterministic);
+    return opened;
+}
+
+Result<Prepared> prepare_training(Options options, const ModelInfo& info, const Surroundings& here,
+                                  std::int64_t ranks, const Load& load) {
+    if (auto fits = fit(options, vocabulary_for(options)); !fits) return tl::make_unexpected(fits.error());
+    auto data = load(options);
+    if (!data) return tl::make_unexpected(data.error());
+    if (auto schedule = make_schedule(options.training, data->train.count, ranks); !schedule)
+        return tl::make_unexpected(schedule.error());
+    auto opened = open_device_of(options, here);
+    if (!opened) return tl::make_unexpected(opened.error());
+    auto model = info.make(options.shape);
+    auto recomputing = recomputing_model(info, options.shape);
+    return Prepared{&info,
+                    std::move(options),
+                    std::move(*data),
+                    std::move(*opened),
+                    std::move(model),
+                    std::move(recomputing)};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What run, measure-performance, compile and info do before they differ: from the options to a model, its
+// data and a device. So they refuse the same in the same words.
+#ifndef TRAINER_COMMANDS_PREPARATION_HPP
+#define TRAINER_COMMANDS_PREPARATION_HPP
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/base/result.hpp"
+#include "trainer/commands/options.hpp"
+#include "trainer/memory/estimate.hpp"
+
+namespace dp::trainer {
+
+// Pure: which model, and the sentence that says why where the user did not choose. `data_there`:
+// has_fashion_mnist().
+struct ModelChoice {
+    const ModelInfo* info;
+    std::optional<std::string> reason;
+};
+Result<ModelChoice> choose_model(const Options& options, bool data_there);
+
+// Pure: with the defaults of the model where nothing was given. Its groups are what the training goes by.
+Options completed(Options options, const ModelInfo& info);
+
+// Pure, of completed(): refuses an option that this model or optimizer does not look at, and a shape that
+// cannot be. `vocabulary`: of the data, where it is known.
+Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary);
+// Of the tokens in --data-dir, if the model is trained on tokens and they are there.
+std::optional<std::int64_t> vocabulary_for(const Options& options);
+
+// Pure, of completed(): the values that all ranks must have alike, in the order of --help.
+std::vector<std::pair<std::string, std::string>> values_alike(Options options);
+// Pure, of fit(): what a plan that `compile` makes depends on.
+std::map<std::string, std::string> values_of_plan(Options options);
+
+// A training before its ranks are connected.
+struct Prepared {
+    const ModelInfo* info;
+    Options options;  // completed and fit
+    Dataset data;
+    OpenedDevice opened;
+    std::unique_ptr<Model> model,
+        recomputing;  // declared; the latter with --recompute, null where it is no choice
+
+    Device& device() const { return *opened.device; }
+    MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;
+};
+
+Result<OpenedDevice> open_device_of(const Options& options, const Surroundings& here);
+
+// `options`: completed(). `load` brings the data set that they ask for.
+using Load = std::function<Result<Dataset>(const Options& options)>;
+Result<Prepared> prepare_training(Options options, const ModelInfo& info, const Surroundings& here,
+                                  std::int64_t ranks, const Load& load);
+
+}  // namespace dp::trainer
+
+#endif
