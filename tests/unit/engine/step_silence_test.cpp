@@ -110,7 +110,7 @@ TEST(Silence, OfTheBrokerIsSaidByOneNodeAndEndsTheOthersRanks) {
     ASSERT_EQ(s.log.size(), 1u);
     EXPECT_EQ(s.log[0].find("the rendezvous daemon on gpu0 has been silent for 800 ms"), 0u);
     s.frozen.clear();
-    s.pass(Time(300));
+    s.pass(kFirstNoticePause);
     EXPECT_TRUE(s.logged("the rendezvous daemon on gpu0 speaks again, after "));
     s.frozen = {0};
     s.pass(Time(31000));
