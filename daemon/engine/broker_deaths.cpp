@@ -100,10 +100,11 @@ void Broker::check_heartbeats(Time now) {
 
 void Broker::say(const SilenceNotices::Notice& notice) {
     if (const auto& nodes = notice.silent; !nodes.empty())
-        out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " has" : " have") +
-                           " been silent for " + words(kSilent) + (nodes.size() == 1 ? "" : " or longer") +
-                           ": its network, daemon or node may be down; lost after " +
-                           words(config_.dead_after));
+        out_.log.push_back(
+            members_.name_nodes(nodes) + (nodes.size() == 1 ? " has" : " have") + " been silent for " +
+            words(kSilent) + (nodes.size() == 1 ? "" : " or longer") +
+            (nodes.size() == 1 ? ": its network, daemon or node" : ": their network, daemons or nodes") +
+            " may be down; lost after " + words(config_.dead_after));
     if (const auto& nodes = notice.speak_again; !nodes.empty())
         out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " speaks" : " speak") +
                            " again, after " + (nodes.size() == 1 ? "" : "up to ") + words(notice.longest));

@@ -298,8 +298,7 @@ TEST(Report, ThoseWhoFollowAreNamedTogether) {
     ASSERT_EQ(s.log.size(), 2u);
     EXPECT_EQ(s.log[1],
               "ranks 4-127 (gpu[2-9],gpu[10-63]) died, too; first rank 4 on gpu2 exited with code 3; the "
-              "others go on "
-              "(--dp-on-failure=report)");
+              "other ranks continue (--dp-on-failure=report)");
     EXPECT_EQ(s.ranks[0].dead.size(), 125u);
 }
 

@@ -48,9 +48,8 @@ TEST(Silence, OfManyNodesIsOneLineWithTheirNumber) {
     s.pass(Time(1000), Time(10));
     ASSERT_EQ(s.log.size(), 1u) << s.log[1];
     EXPECT_EQ(s.log[0],
-              "5 nodes (gpu[3-7], ranks 6-15) have been silent for 800 ms or longer: network, daemon or node "
-              "stands "
-              "still; lost after 30 s");
+              "5 nodes (gpu[3-7], ranks 6-15) have been silent for 800 ms or longer: their network, daemons "
+              "or nodes may be down; lost after 30 s");
     s.pass(Time(2000), Time(10));
     s.frozen.clear();
     s.pass(Time(400), Time(10));
