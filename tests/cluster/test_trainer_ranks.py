@@ -61,7 +61,7 @@ ALIKE = {
     "--log-style": (LINEAR, "--log-style=samba", "plain samba"),
     "--log-interval": (LOGGED, "--log-interval=1", "100 1"),
     "--min-throughput": (LINEAR, "--min-throughput=0.5", "none 0.5"),
-    "--max-throughput": (LINEAR, "--max-throughput=1e+12", "none 1e+12"),
+    "--max-throughput": (LINEAR, "--max-throughput=1e+30", "none 1e+30"),
 }
 # What ranks may be given differently, and train all the same: dp-trainer(1) has the reasons.
 MAY_DIFFER = {

@@ -53,10 +53,10 @@ std::string compile_table(const CompileResult& r) {
         row("plan", r.plan.made == Made::kept ? "was there" : written(r.plan.was)) +
         row("memory",
             fmt::format("{} measured, {}", size_text(plan.peak), "planned " + needs_text(plan.needs))) +
-        row("step", plan.step_seconds < plan.plain_seconds
-                        ? fmt::format("{}, not tuned {}", compile_time_text(plan.step_seconds),
-                                      compile_time_text(plan.plain_seconds))
-                        : compile_time_text(plan.step_seconds));
+        row("step",
+            plan.step_seconds < plan.plain_seconds
+                ? fmt::format("{}, not tuned {}", time_text(plan.step_seconds), time_text(plan.plain_seconds))
+                : time_text(plan.step_seconds));
     if (r.device == "cpu")
         table += row("threads", threads_text(r));
     else

@@ -139,7 +139,7 @@ TEST_P(Shards, OfAnotherLengthAreRefused) {
          {Vector{"running", numbers(6, 0), false}, {"m", numbers(8, 0), true}, {"v", numbers(8, 0), true}}) {
         const auto read = read_vectors(directory.path(), manifest, {{"a", {8}, 0}}, {vector}, device());
         ASSERT_FALSE(read) << vector.name;
-        EXPECT_EQ(read.error().fault, Fault::usage);
+        EXPECT_EQ(read.error().fault, Fault::checkpoint);
         EXPECT_THAT(read.error().message, ::testing::HasSubstr(vector.name));
     }
 }
