@@ -2,8 +2,7 @@
 /*
  * What libdp offers only to its own parts (libdp-nccl, libdp-gloo): symbol version DP_PRIVATE_0.1.
  */
-#ifndef DP_INTERNAL_H
-#define DP_INTERNAL_H
+#pragma once
 
 #include "dp/dp.h"
 
@@ -19,6 +18,4 @@ void dp_internal_ready(dp_context* context);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

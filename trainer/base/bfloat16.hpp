@@ -2,8 +2,7 @@
 //
 // bfloat16 on the host: the upper half of a float32, with its range and 8 bits of its precision. Tensors of
 // Type::bf16 hold it; the CPU device and the tests convert. CUDA code reads the same bits as __nv_bfloat16.
-#ifndef TRAINER_BASE_BFLOAT16_HPP
-#define TRAINER_BASE_BFLOAT16_HPP
+#pragma once
 
 #include <bit>
 #include <cstdint>
@@ -33,5 +32,3 @@ constexpr Bfloat16 to_bfloat16(float value) {
 }
 
 }  // namespace dp::trainer
-
-#endif

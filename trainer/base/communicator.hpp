@@ -3,8 +3,7 @@
 // The collectives of the training loop. Implementations: a single rank (below), Gloo between CPUs (gloo.cpp),
 // shared memory within a node with Gloo between nodes (node_communicator.cpp), NCCL between GPUs
 // (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
-#ifndef TRAINER_BASE_COMMUNICATOR_HPP
-#define TRAINER_BASE_COMMUNICATOR_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -69,5 +68,3 @@ class SingleCommunicator final : public Communicator {
 };
 
 }  // namespace dp::trainer
-
-#endif

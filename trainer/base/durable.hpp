@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files that survive a crash of the machine, whole. They report a full disk.
-#ifndef TRAINER_BASE_DURABLE_HPP
-#define TRAINER_BASE_DURABLE_HPP
+#pragma once
 
 #include <cstddef>
 #include <filesystem>
@@ -36,5 +35,3 @@ Result<void> write_durably(const std::filesystem::path& file, std::string_view t
 Result<void> make_durable(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reads, writes and hashes whole files, with errors for users. For code that reads and writes data sets.
-#ifndef TRAINER_BASE_FILES_HPP
-#define TRAINER_BASE_FILES_HPP
+#pragma once
 
 #include <filesystem>
 #include <string>
@@ -29,5 +28,3 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file);
 Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how);
 
 }  // namespace dp::trainer
-
-#endif

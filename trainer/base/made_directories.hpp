@@ -2,8 +2,7 @@
 //
 // Directories that are created before it is certain that anything will be written there; if nothing is, they
 // are removed again. For every option that names a directory.
-#ifndef TRAINER_BASE_MADE_DIRECTORIES_HPP
-#define TRAINER_BASE_MADE_DIRECTORIES_HPP
+#pragma once
 
 #include <filesystem>
 #include <system_error>
@@ -29,5 +28,3 @@ class MadeDirectories {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Which ranks are on which node, and each local rank's slice of a sum and of what the node has once: pure.
 // Used by node_communicator.cpp and the training loop.
-#ifndef TRAINER_BASE_NODE_PLACE_HPP
-#define TRAINER_BASE_NODE_PLACE_HPP
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -59,5 +58,3 @@ struct NodeShare {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // A run's output file (--json, --dump-parameters and others). Whether it can be written is checked before the
 // run, which may take days. Called by run.cpp, and by `trainer compile` for its summary.
-#ifndef TRAINER_BASE_OUTPUT_FILE_HPP
-#define TRAINER_BASE_OUTPUT_FILE_HPP
+#pragma once
 
 #include <filesystem>
 #include <optional>
@@ -23,5 +22,3 @@ Result<void> can_hold_files(std::string_view option, const std::optional<std::fi
 Result<void> write_output(const std::filesystem::path& file, std::string_view contents);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // How things are divided among ranks: contiguous parts, in rank order, as even as possible. The test set,
 // checkpoints, the sharded optimizer and its all-gather all use the same parts.
-#ifndef TRAINER_BASE_PARTITION_HPP
-#define TRAINER_BASE_PARTITION_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -26,5 +25,3 @@ constexpr std::int64_t largest_shard(std::int64_t things, std::int64_t world) {
 }
 
 }  // namespace dp::trainer
-
-#endif

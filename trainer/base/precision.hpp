@@ -2,8 +2,7 @@
 //
 // --precision: the type of a model's activations. The parameters are always learnt in fp32
 // (see ParameterSet).
-#ifndef TRAINER_BASE_PRECISION_HPP
-#define TRAINER_BASE_PRECISION_HPP
+#pragma once
 
 #include <string_view>
 
@@ -22,5 +21,3 @@ constexpr Type type_of(Precision precision) {
 }
 
 }  // namespace dp::trainer
-
-#endif

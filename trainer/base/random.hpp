@@ -3,8 +3,7 @@
 // Random numbers that are equal on every machine and for every world size: a counter through splitmix64's
 // mixer (Steele, Lea, Flood 2014). The standard library's distributions differ between implementations, so
 // none is used. Parameters (initial values) and the sampler (permutations) draw from it.
-#ifndef TRAINER_BASE_RANDOM_HPP
-#define TRAINER_BASE_RANDOM_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -57,5 +56,3 @@ class Random {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The trainer's errors: one line for the user and the exit code that a job script sees. Everything in
 // trainer/ that can fail returns Result.
-#ifndef TRAINER_BASE_RESULT_HPP
-#define TRAINER_BASE_RESULT_HPP
+#pragma once
 
 #include <cerrno>
 #include <string>
@@ -44,5 +43,3 @@ inline tl::unexpected<Error> fail_with_errno(Fault fault, const std::string& wha
 }
 
 }  // namespace dp::trainer
-
-#endif

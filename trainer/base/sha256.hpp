@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SHA-256 of bytes that arrive in pieces, as sha256sum prints it. Nettle's implementation.
-#ifndef TRAINER_BASE_SHA256_HPP
-#define TRAINER_BASE_SHA256_HPP
+#pragma once
 
 #include <nettle/sha2.h>
 
@@ -35,5 +34,3 @@ class Sha256 {
 std::string hex_of(const Sha256::Digest& digest);
 
 }  // namespace dp::trainer
-
-#endif

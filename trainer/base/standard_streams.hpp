@@ -2,8 +2,7 @@
 //
 // Standard input, output and error in bad conditions: closed, or on a full disk. main.cpp calls it first and
 // last; code that prints during training uses print_if_possible().
-#ifndef TRAINER_BASE_STANDARD_STREAMS_HPP
-#define TRAINER_BASE_STANDARD_STREAMS_HPP
+#pragma once
 
 #include <cstdio>
 #include <exception>
@@ -31,5 +30,3 @@ void print_if_possible(std::FILE* stream, std::string_view text);
 Error error_of(const std::exception& thrown);
 
 }  // namespace dp::trainer
-
-#endif

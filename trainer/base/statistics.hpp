@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Statistics of repeated measurements. Used by `trainer measure-performance` and `trainer compile`.
-#ifndef TRAINER_BASE_STATISTICS_HPP
-#define TRAINER_BASE_STATISTICS_HPP
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ struct Spread {
 Spread spread_of(std::vector<double> numbers);
 
 }  // namespace dp::trainer
-
-#endif

@@ -3,8 +3,7 @@
 // A tensor: a typed view of memory that a device owns. Models, optimizers and communicators pass tensors
 // around; only devices look inside. A Tensor is a handle (copies share the memory), so operations take
 // outputs by const reference.
-#ifndef TRAINER_BASE_TENSOR_HPP
-#define TRAINER_BASE_TENSOR_HPP
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -86,5 +85,3 @@ class Tensor {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -7,8 +7,7 @@
 // manifest and the marker DONE and renames the directory. A failure before that leaves the earlier
 // checkpoints as they are. Before and after the shards, rank 0 checks that the directory still belongs to
 // this training (claim.hpp).
-#ifndef TRAINER_CHECKPOINT_CHECKPOINTER_HPP
-#define TRAINER_CHECKPOINT_CHECKPOINTER_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -75,5 +74,3 @@ class Checkpointer {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -7,8 +7,7 @@
 // lock that reached all nodes could outlive its node and keep out the very training that is to resume. So the
 // directory also holds a file that names its training: a later training replaces it, and the earlier one,
 // which finds it changed before its next save, ends. What a crash leaves behind blocks nobody.
-#ifndef TRAINER_CHECKPOINT_CLAIM_HPP
-#define TRAINER_CHECKPOINT_CLAIM_HPP
+#pragma once
 
 #include <filesystem>
 #include <memory>
@@ -44,5 +43,3 @@ class Claim {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // A training's checkpoint directory: what is there, and how to add something so that a crash at any moment
 // leaves it whole or absent. Called by checkpointer.cpp.
-#ifndef TRAINER_CHECKPOINT_DIRECTORY_HPP
-#define TRAINER_CHECKPOINT_DIRECTORY_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -50,5 +49,3 @@ std::filesystem::path presence_file(const std::filesystem::path& directory, std:
 Result<void> check_presence(const std::filesystem::path& directory, std::int64_t world);
 
 }  // namespace dp::trainer
-
-#endif

@@ -15,8 +15,7 @@
 // numbers, the shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after
 // vector. "parameters" says where each parameter begins in "values" and in the optimizer's vectors; for
 // "buffers" the list of that name does. "version" rises when a reader of the older format would go wrong.
-#ifndef TRAINER_CHECKPOINT_MANIFEST_HPP
-#define TRAINER_CHECKPOINT_MANIFEST_HPP
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -112,5 +111,3 @@ struct Continuation {
 Result<void> check_fits(const Manifest& manifest, const Continuation& now);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Whether and when a training writes checkpoints: a part of Settings (training.hpp). options.cpp fills it,
 // and run.cpp adds the signals.
-#ifndef TRAINER_CHECKPOINT_PLAN_HPP
-#define TRAINER_CHECKPOINT_PLAN_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -27,5 +26,3 @@ struct CheckpointPlan {
 };
 
 }  // namespace dp::trainer
-
-#endif

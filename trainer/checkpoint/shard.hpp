@@ -2,8 +2,7 @@
 //
 // A checkpoint's numbers: a rank's part of all vectors in one file (manifest.hpp has the format), and reading
 // any range back, whatever the number of ranks that wrote them. Called by checkpointer.cpp.
-#ifndef TRAINER_CHECKPOINT_SHARD_HPP
-#define TRAINER_CHECKPOINT_SHARD_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -53,5 +52,3 @@ Result<void> read_vectors(const std::filesystem::path& checkpoint, const Manifes
                           const std::vector<Place>& now, const std::vector<Vector>& vectors, Device& device);
 
 }  // namespace dp::trainer
-
-#endif

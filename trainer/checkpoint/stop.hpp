@@ -3,8 +3,7 @@
 // Requests to stop: SIGUSR1 and SIGTERM, which Slurm sends before a time limit, a preemption or a requeue,
 // reach each rank at another moment. The ranks agree on the step after which they stop. The training loop
 // asks after each step.
-#ifndef TRAINER_CHECKPOINT_STOP_HPP
-#define TRAINER_CHECKPOINT_STOP_HPP
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -57,5 +56,3 @@ class StopAgreement {
 std::int64_t steps_to_next(std::int64_t interval, double seconds_per_step);
 
 }  // namespace dp::trainer
-
-#endif

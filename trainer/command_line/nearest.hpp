@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a word that is no option or subcommand may have meant. Pure; parse.cpp asks.
-#ifndef TRAINER_COMMAND_LINE_NEAREST_HPP
-#define TRAINER_COMMAND_LINE_NEAREST_HPP
+#pragma once
 
 #include <optional>
 #include <span>
@@ -18,5 +17,3 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
 std::optional<std::string_view> ours_for(std::string_view name);
 
 }  // namespace dp::trainer
-
-#endif

@@ -3,8 +3,7 @@
 // The one description of an option: its names, where its value goes, what it may be, what it means, and what
 // depends on it. From it follow the command line and its help (parse.hpp), what ranks compare before they
 // train together, what a compiled plan depends on, and what a checkpoint has to agree with.
-#ifndef TRAINER_COMMAND_LINE_OPTION_LIST_HPP
-#define TRAINER_COMMAND_LINE_OPTION_LIST_HPP
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -127,5 +126,3 @@ class OptionList {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // From the words of a command line into the fields of its options (option_list.hpp), and its help. Whoever
 // includes this pays nothing for CLI11, which parse.cpp alone does.
-#ifndef TRAINER_COMMAND_LINE_PARSE_HPP
-#define TRAINER_COMMAND_LINE_PARSE_HPP
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -44,5 +43,3 @@ ParsedWords parse_words(const std::vector<std::string>& words, const CommandLine
 std::string refused(const std::string& what);
 
 }  // namespace dp::trainer
-
-#endif

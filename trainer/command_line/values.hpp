@@ -3,8 +3,7 @@
 // What the values of options may be: how each is read, and how it is written where ranks compare them. A
 // complaint says what was given and what is allowed. The options are declared with these, see
 // option_list.hpp.
-#ifndef TRAINER_COMMAND_LINE_VALUES_HPP
-#define TRAINER_COMMAND_LINE_VALUES_HPP
+#pragma once
 
 #include <fmt/format.h>
 
@@ -69,5 +68,3 @@ Format<std::string> one_of(const std::vector<std::string>& words);
 Format<std::int64_t> one_of(const std::vector<std::int64_t>& numbers);
 
 }  // namespace dp::trainer
-
-#endif

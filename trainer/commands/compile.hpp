@@ -2,8 +2,7 @@
 //
 // `trainer compile`: does, for a model, a batch and a device, what a run would do before its first step,
 // finds the fastest choices, and keeps the results for runs with the same options. Called by main.cpp.
-#ifndef TRAINER_COMMANDS_COMPILE_HPP
-#define TRAINER_COMMANDS_COMPILE_HPP
+#pragma once
 
 #include <chrono>
 
@@ -16,5 +15,3 @@ namespace dp::trainer {
 Result<void> compile(const Options& options, std::chrono::steady_clock::time_point started);
 
 }  // namespace dp::trainer
-
-#endif

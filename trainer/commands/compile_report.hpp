@@ -2,8 +2,7 @@
 //
 // What `trainer compile` prints at its end: a table for people, and a line of JSON. Pure;
 // compile.cpp prints them.
-#ifndef TRAINER_COMMANDS_COMPILE_REPORT_HPP
-#define TRAINER_COMMANDS_COMPILE_REPORT_HPP
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -48,5 +47,3 @@ std::string compile_table(const CompileResult& result);
 nlohmann::ordered_json compile_json(const CompileResult& result);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `trainer generate`: text from a checkpoint of gpt. main.cpp calls it.
-#ifndef TRAINER_COMMANDS_GENERATE_HPP
-#define TRAINER_COMMANDS_GENERATE_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -34,5 +33,3 @@ std::size_t pick_token(std::span<const float> logits, double temperature, std::i
 Result<void> generate(const GenerateOptions& options);
 
 }  // namespace dp::trainer
-
-#endif

@@ -3,8 +3,7 @@
 // `trainer measure-performance`: how fast a model trains here, on one batch again and again, so that neither
 // the data set nor the tests of a training count. run.cpp prepares everything as for a training and calls it;
 // every rank takes part.
-#ifndef TRAINER_COMMANDS_MEASURE_HPP
-#define TRAINER_COMMANDS_MEASURE_HPP
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -50,5 +49,3 @@ std::string measurement_table(const Measurement& measured);
 nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The rows of all options: what the command line is made of, and what ranks and `trainer compile` go by.
-#ifndef TRAINER_COMMANDS_OPTION_ROWS_HPP
-#define TRAINER_COMMANDS_OPTION_ROWS_HPP
+#pragma once
 
 #include <string>
 
@@ -24,5 +23,3 @@ OptionList generate_options(GenerateOptions& options);
 std::string prepare_footer();
 
 }  // namespace dp::trainer
-
-#endif

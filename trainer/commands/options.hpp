@@ -3,8 +3,7 @@
 // The trainer's options: words in, groups of options out, no other effect. Each group is one struct that the
 // command line fills (option_rows.cpp) and that is passed on as it is. main.cpp parses;
 // tests/unit/trainer/options_test.cpp has the table of what is refused and how.
-#ifndef TRAINER_COMMANDS_OPTIONS_HPP
-#define TRAINER_COMMANDS_OPTIONS_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -93,5 +92,3 @@ bool writes_files(const Options& options);
 std::vector<std::string> options_without_effect(const Options& options);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // What run, measure-performance, compile and info do before they differ: from the options to a model, its
 // data and a device. So they refuse the same in the same words.
-#ifndef TRAINER_COMMANDS_PREPARATION_HPP
-#define TRAINER_COMMANDS_PREPARATION_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -63,5 +62,3 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
                                   std::int64_t ranks, const Load& load);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // `trainer report`: a table of runs from the files that they left. Called by main.cpp;
 // run_table.cpp calculates.
-#ifndef TRAINER_COMMANDS_REPORT_RUNS_HPP
-#define TRAINER_COMMANDS_REPORT_RUNS_HPP
+#pragma once
 
 #include <filesystem>
 #include <vector>
@@ -21,5 +20,3 @@ struct ReportOptions {
 Result<void> report_runs(const ReportOptions& options);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The subcommands of the trainer. main.cpp calls them.
-#ifndef TRAINER_COMMANDS_RUN_HPP
-#define TRAINER_COMMANDS_RUN_HPP
+#pragma once
 
 #include <chrono>
 
@@ -22,5 +21,3 @@ Result<void> prepare(const Options& options);
 Result<void> info(const Options& options);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The trainer's build id, part of the cache's keys: entries of another build, whose code may compose other
 // images, are not used.
-#ifndef TRAINER_COMPILE_BUILD_HPP
-#define TRAINER_COMPILE_BUILD_HPP
+#pragma once
 
 #include <string>
 
@@ -14,5 +13,3 @@ namespace dp::trainer {
 std::string build_of_this_program();
 
 }  // namespace dp::trainer
-
-#endif

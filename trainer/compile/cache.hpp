@@ -3,8 +3,7 @@
 // The cache directory of `trainer compile`: one file per entry, whose modification time is its last use. Many
 // ranks and nodes may read and write it concurrently: files appear whole or not at all. compile.cpp fills it,
 // compiled.cpp looks into it for a run.
-#ifndef TRAINER_COMPILE_CACHE_HPP
-#define TRAINER_COMPILE_CACHE_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -66,5 +65,3 @@ std::optional<std::filesystem::path> default_cache_directory(const char* xdg_cac
 std::string age_text(std::int64_t seconds);
 
 }  // namespace dp::trainer
-
-#endif

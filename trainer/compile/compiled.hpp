@@ -2,8 +2,7 @@
 //
 // Looks up the entries that `trainer compile` cached. Never fails because of the cache: what is missing,
 // stale or damaged is computed again, and one line says so. run.cpp calls it on each rank.
-#ifndef TRAINER_COMPILE_COMPILED_HPP
-#define TRAINER_COMPILE_COMPILED_HPP
+#pragma once
 
 #include <filesystem>
 #include <optional>
@@ -47,5 +46,3 @@ class Compiled {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -6,8 +6,7 @@
 //
 // Layout: "dpcache2", the length of the description and its CRC-32 (8 bytes each, little-endian), the
 // description, and each block at the next multiple of 4096 bytes.
-#ifndef TRAINER_COMPILE_ENTRY_HPP
-#define TRAINER_COMPILE_ENTRY_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -61,5 +60,3 @@ class Entry {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The key of a cache entry: how it is found, and how it is known to be stale. Pure; stored_data.cpp and
 // plan.cpp make keys, cache.cpp looks them up.
-#ifndef TRAINER_COMPILE_KEY_HPP
-#define TRAINER_COMPILE_KEY_HPP
+#pragma once
 
 #include <map>
 #include <optional>
@@ -30,5 +29,3 @@ std::string text_of(const Facts& facts);
 std::optional<std::string> difference(const Facts& from, const Facts& other);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // What `trainer compile` measured for a model, a batch and a device, as a cache entry: the memory it needs,
 // the time of a step, and the fastest choices. compile.cpp makes it, compiled.cpp hands it to a run.
-#ifndef TRAINER_COMPILE_PLAN_HPP
-#define TRAINER_COMPILE_PLAN_HPP
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -47,5 +46,3 @@ std::optional<std::string> planned_problem(std::string_view model, const MemoryC
                                            std::int64_t available);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs a few training steps to measure their time and memory. Called by compile.cpp and threads.cpp.
-#ifndef TRAINER_COMPILE_STEPS_HPP
-#define TRAINER_COMPILE_STEPS_HPP
+#pragma once
 
 #include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
@@ -31,5 +30,3 @@ struct StepTime {
 Result<StepTime> time_steps(const Trial& trial, Device& device, double seconds);
 
 }  // namespace dp::trainer
-
-#endif

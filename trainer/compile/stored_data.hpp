@@ -3,8 +3,7 @@
 // A data set as a cache entry: unpacked or composed data as raw numbers, to be read in one go. For text it
 // records only that the files were checked: they are raw numbers already, and may be large. compile.cpp
 // stores, compiled.cpp reads.
-#ifndef TRAINER_COMPILE_STORED_DATA_HPP
-#define TRAINER_COMPILE_STORED_DATA_HPP
+#pragma once
 
 #include <string>
 
@@ -32,5 +31,3 @@ Result<Dataset> read_data(const Entry& entry, DataRequest request);
 double seconds_to_load(const Entry& entry);
 
 }  // namespace dp::trainer
-
-#endif

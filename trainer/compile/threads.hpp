@@ -2,8 +2,7 @@
 //
 // Finds the fastest number of threads for the CPU device: a small batch is not worth waking all of them.
 // compile.cpp calls it; a run gets the number as a tuned choice.
-#ifndef TRAINER_COMPILE_THREADS_HPP
-#define TRAINER_COMPILE_THREADS_HPP
+#pragma once
 
 #include <span>
 #include <vector>
@@ -33,5 +32,3 @@ ThreadTrial best_of(std::span<const ThreadTrial> trials);
 Result<std::vector<ThreadTrial>> try_threads(const Trial& trial, int threads, double seconds);
 
 }  // namespace dp::trainer
-
-#endif

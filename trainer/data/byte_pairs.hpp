@@ -3,8 +3,7 @@
 // Byte-pair merges (Sennrich, Haddow, Birch 2016) over bytes, with GPT-2's token numbers: as long as two
 // neighbours have a merge, the pair whose merge comes first in the table becomes one token, the leftmost one
 // first. gpt2_tokenizer.cpp calls it for each word.
-#ifndef TRAINER_DATA_BYTE_PAIRS_HPP
-#define TRAINER_DATA_BYTE_PAIRS_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -40,5 +39,3 @@ class BytePairs {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Data sets in host memory: samples of equal length, each with a target. load.cpp chooses one; the sources
 // are fashion_mnist.cpp (through idx.cpp), line.cpp, tokens.cpp and segmentation.cpp.
-#ifndef TRAINER_DATA_DATASET_HPP
-#define TRAINER_DATA_DATASET_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -64,5 +63,3 @@ std::vector<std::filesystem::path> fashion_mnist_files(const std::filesystem::pa
 Dataset make_line();
 
 }  // namespace dp::trainer
-
-#endif

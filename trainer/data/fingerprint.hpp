@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tells whether a data set is another run's, without reading all of it. Kept in checkpoints.
-#ifndef TRAINER_DATA_FINGERPRINT_HPP
-#define TRAINER_DATA_FINGERPRINT_HPP
+#pragma once
 
 #include <string>
 
@@ -15,5 +14,3 @@ namespace dp::trainer {
 std::string fingerprint_of(const Samples& samples);
 
 }  // namespace dp::trainer
-
-#endif

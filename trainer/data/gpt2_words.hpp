@@ -3,8 +3,7 @@
 // Splits a text into words as GPT-2 does before its byte-pair merges: words, numbers and other signs, each
 // with the blank before it; the blanks between them; and English suffixes ('s, 't, ...). Nothing is lost: the
 // concatenated words are the text. Called by gpt2_tokenizer.cpp.
-#ifndef TRAINER_DATA_GPT2_WORDS_HPP
-#define TRAINER_DATA_GPT2_WORDS_HPP
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -28,5 +27,3 @@ class Gpt2Words {
 };
 
 }  // namespace dp::trainer
-
-#endif

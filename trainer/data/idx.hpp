@@ -3,8 +3,7 @@
 // Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist): a big-endian magic number whose last
 // byte is the number of dimensions, a big-endian u32 for each dimension, then one byte per element.
 // Called by fashion_mnist.cpp.
-#ifndef TRAINER_DATA_IDX_HPP
-#define TRAINER_DATA_IDX_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -24,5 +23,3 @@ struct Idx {
 Result<Idx> read_idx(const std::filesystem::path& file, std::size_t dimensions);
 
 }  // namespace dp::trainer
-
-#endif

@@ -7,8 +7,7 @@
 // rank's work with the others was measured and left out: Fashion-MNIST is unpacked in 0.3 s, the default
 // images are composed in 0.6 s, and 10 MB of tokens are read in 0.01 s; the others would wait just as long
 // before they could map a copy.
-#ifndef TRAINER_DATA_LOAD_HPP
-#define TRAINER_DATA_LOAD_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -47,5 +46,3 @@ void take_samples(Dataset& data, const DataRequest& request);
 std::vector<std::filesystem::path> files_of(const DataRequest& request);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Debian's package dataset-fashion-mnist: its files, and whether they are unchanged. load.cpp checks before
 // it reads them, `trainer prepare` before it copies them.
-#ifndef TRAINER_DATA_PACKAGED_HPP
-#define TRAINER_DATA_PACKAGED_HPP
+#pragma once
 
 #include <array>
 #include <filesystem>
@@ -41,5 +40,3 @@ struct KnownDirectory {
 Result<void> check_packaged(std::span<const std::filesystem::path> files, const KnownDirectory& known);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // prepared.json, which `trainer prepare` leaves in a directory: what it was made from, and the SHA-256 of
 // each file. From it `prepare` knows that its work is done, and a training that the data is unchanged.
-#ifndef TRAINER_DATA_PREPARED_HPP
-#define TRAINER_DATA_PREPARED_HPP
+#pragma once
 
 #include <filesystem>
 #include <map>
@@ -31,5 +30,3 @@ Result<Prepared> write_prepared(const std::filesystem::path& directory, std::str
 Result<void> check_prepared(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer
-
-#endif

@@ -4,8 +4,7 @@
 // its k-th piece of batch * world samples, and rank r takes the r-th part of that. So worlds of any
 // size with the same global batch train on the same samples in the same steps. An incomplete last piece
 // is dropped (drop_last).
-#ifndef TRAINER_DATA_SAMPLER_HPP
-#define TRAINER_DATA_SAMPLER_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -30,5 +29,3 @@ class DistributedSampler {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -4,8 +4,7 @@
 // Clothes of all classes lie on a patterned ground, in any size and colour, partly over each other; the mask
 // shows where shoes (sandals, sneakers, ankle boots) are visible. Colour, size and brightness give no hint: a
 // model must learn shapes and find edges. run.cpp calls it for unet2d.
-#ifndef TRAINER_DATA_SEGMENTATION_HPP
-#define TRAINER_DATA_SEGMENTATION_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -35,5 +34,3 @@ constexpr std::int64_t default_image_count(std::int64_t size) {
 }
 
 }  // namespace dp::trainer
-
-#endif

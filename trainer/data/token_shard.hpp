@@ -3,8 +3,7 @@
 // Token files in the format of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py): a header of 256
 // int32 (20240520, version 1, the number of tokens, zeros), then each token as uint16; little-endian. Data
 // prepared for one trains with the other. prepare/text.cpp writes them, tokens.cpp reads them.
-#ifndef TRAINER_DATA_TOKEN_SHARD_HPP
-#define TRAINER_DATA_TOKEN_SHARD_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -26,5 +25,3 @@ Result<void> write_shard(const std::filesystem::path& file, std::span<const Toke
 Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& tokens);
 
 }  // namespace dp::trainer
-
-#endif

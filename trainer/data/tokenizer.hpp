@@ -3,8 +3,7 @@
 // Converts text to tokens and back. Two kinds: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and plain
 // bytes. `trainer prepare` encodes with one and stores with the tokens what open_tokenizer() needs, so that
 // generating text needs nothing else.
-#ifndef TRAINER_DATA_TOKENIZER_HPP
-#define TRAINER_DATA_TOKENIZER_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -62,5 +61,3 @@ std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Text as a data set: the tokens of `trainer prepare` (or of llm.c's scripts) in sequences of equal length.
 // run.cpp calls it for language models.
-#ifndef TRAINER_DATA_TOKENS_HPP
-#define TRAINER_DATA_TOKENS_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -23,5 +22,3 @@ Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t
 std::vector<std::filesystem::path> token_files(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer
-
-#endif

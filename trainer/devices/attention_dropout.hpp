@@ -7,8 +7,7 @@
 // There are as many weights as scores, far more than other numbers, so one hash serves four of them with 16
 // bits each: those of two queries that are eight apart and two keys that are eight apart. On tensor cores one
 // lane has all four, whether the rows of its matrix are queries or keys (cuda/tensor_core.cuh).
-#ifndef TRAINER_DEVICES_ATTENTION_DROPOUT_HPP
-#define TRAINER_DEVICES_ATTENTION_DROPOUT_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -60,5 +59,3 @@ class AttentionDropout {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Finding CUDA's libraries where ldconfig does not know them. Used by the trainer before it loads the CUDA
 // module, and by the module itself.
-#ifndef TRAINER_DEVICES_CUDA_LIBRARIES_HPP
-#define TRAINER_DEVICES_CUDA_LIBRARIES_HPP
+#pragma once
 
 #include <dlfcn.h>
 
@@ -36,5 +35,3 @@ inline void* open_cuda_library(const std::string& name) {
 }
 
 }  // namespace dp::trainer
-
-#endif

@@ -17,8 +17,7 @@
 // weights; weights of attention are rounded for matrix units. A device that does linear_add(), linear_gelu()
 // or linear_gelu_backward_input() in two operations rounds in between, and one that does the latter two in
 // one may take a tanh that is as good as bf16.)
-#ifndef TRAINER_DEVICES_DEVICE_HPP
-#define TRAINER_DEVICES_DEVICE_HPP
+#pragma once
 
 #include <compare>
 #include <cstdint>
@@ -390,5 +389,3 @@ class Device {
 };
 
 }  // namespace dp::trainer
-
-#endif

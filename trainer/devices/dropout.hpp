@@ -3,8 +3,7 @@
 // Which numbers dropout keeps: a hash of a key and of the number's place in the global batch, so that every
 // device, and worlds of any size with the same global batch, keep the same ones. The backward pass needs no
 // saved mask. (For attention weights: attention_dropout.hpp.)
-#ifndef TRAINER_DEVICES_DROPOUT_HPP
-#define TRAINER_DEVICES_DROPOUT_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -36,5 +35,3 @@ DP_ON_BOTH_DEVICES inline bool is_kept(const Dropout& dropout, std::int64_t colu
 }
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Which GPUs the CUDA module has kernels for. Pure; devices/cuda/cuda_device.cpp refuses the others when it
 // opens one, before anything else has started.
-#ifndef TRAINER_DEVICES_GPU_KERNELS_HPP
-#define TRAINER_DEVICES_GPU_KERNELS_HPP
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -20,5 +19,3 @@ bool has_kernels_for(std::string_view built, int capability);
 std::string no_kernels_text(std::string_view gpu, std::string_view built, int capability);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Which GPU a rank trains on, and which part of it if ranks share one as tiles. Pure;
 // parallel/surroundings.cpp reads it from the environment, devices/cuda/sm_partition.cpp applies it.
-#ifndef TRAINER_DEVICES_GPU_SHARE_HPP
-#define TRAINER_DEVICES_GPU_SHARE_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -33,5 +32,3 @@ std::optional<std::uint32_t> sms_of_a_part(std::uint32_t all, std::uint32_t part
                                            std::uint32_t alignment);
 
 }  // namespace dp::trainer
-
-#endif

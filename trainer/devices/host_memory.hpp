@@ -2,8 +2,7 @@
 //
 // The memory that this process may still use: what the machine has left, and what its cgroups (a Slurm job's,
 // a container's) leave it. Called by the CPU device.
-#ifndef TRAINER_DEVICES_HOST_MEMORY_HPP
-#define TRAINER_DEVICES_HOST_MEMORY_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -16,5 +15,3 @@ std::optional<std::int64_t> available_host_memory(const std::filesystem::path& p
                                                   const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 
 }  // namespace dp::trainer
-
-#endif

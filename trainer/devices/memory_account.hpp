@@ -2,8 +2,7 @@
 //
 // How much memory a device has given out, and its limit (--memory-limit), which lets users try a smaller
 // device. Used by Device::make().
-#ifndef TRAINER_DEVICES_MEMORY_ACCOUNT_HPP
-#define TRAINER_DEVICES_MEMORY_ACCOUNT_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -41,5 +40,3 @@ class MemoryAccount {
 };
 
 }  // namespace dp::trainer
-
-#endif

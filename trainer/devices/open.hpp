@@ -2,8 +2,7 @@
 //
 // Opens the device of --device. The CUDA device is in a shared module (libdp-trainer-cuda.so) that only this
 // loads, so that the trainer starts on machines without the CUDA libraries.
-#ifndef TRAINER_DEVICES_OPEN_HPP
-#define TRAINER_DEVICES_OPEN_HPP
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -33,5 +32,3 @@ Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu);
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device);
 
 }  // namespace dp::trainer
-
-#endif

@@ -3,8 +3,7 @@
 // What has been found to be fastest on a device: choices between ways to the same result, as bytes that only
 // the device understands. `trainer compile` lets a device fill it, and keeps it; a run gives it back
 // (Device::adopt). A choice may change the order in which numbers are added, and so the last bits.
-#ifndef TRAINER_DEVICES_TUNED_CHOICES_HPP
-#define TRAINER_DEVICES_TUNED_CHOICES_HPP
+#pragma once
 
 #include <map>
 #include <optional>
@@ -35,5 +34,3 @@ class TunedChoices {
 };
 
 }  // namespace dp::trainer
-
-#endif

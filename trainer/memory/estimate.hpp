@@ -3,8 +3,7 @@
 // Estimates the memory that a rank needs on its device, by part, before anything is allocated, and gives
 // advice if it is too much. `trainer info` shows it, run.cpp refuses by it. Pure; memory_test.cpp compares it
 // with what a training allocates.
-#ifndef TRAINER_MEMORY_ESTIMATE_HPP
-#define TRAINER_MEMORY_ESTIMATE_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -68,5 +67,3 @@ std::optional<std::string> memory_problem(std::string_view name, const MemoryCas
                                           std::string_view device, std::int64_t available);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The memory that a rank's device has left before anything is allocated, and the message if that is not
 // enough. run.cpp and compile.cpp refuse by it; estimate.hpp says what is needed.
-#ifndef TRAINER_MEMORY_LEFT_HPP
-#define TRAINER_MEMORY_LEFT_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -37,5 +36,3 @@ std::unique_ptr<Model> recomputing_model(const ModelInfo& info, const ModelShape
 Error with_advice(Error error, Device& device, const MemoryCase& memory_case);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gpt as a language model: what generate.cpp needs beyond Model.
-#ifndef TRAINER_MODELS_GPT_HPP
-#define TRAINER_MODELS_GPT_HPP
+#pragma once
 
 #include <memory>
 
@@ -20,5 +19,3 @@ class LanguageModel : public Model {
 std::unique_ptr<LanguageModel> make_language_model(const GptShape& shape);
 
 }  // namespace dp::trainer
-
-#endif

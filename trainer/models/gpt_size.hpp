@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sizes of gpt that have a name: --gpt-size.
-#ifndef TRAINER_MODELS_GPT_SIZE_HPP
-#define TRAINER_MODELS_GPT_SIZE_HPP
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -38,5 +37,3 @@ inline const GptSize* find_gpt_size(std::string_view name) {
 }
 
 }  // namespace dp::trainer
-
-#endif

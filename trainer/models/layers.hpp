@@ -3,8 +3,7 @@
 // The layers of models. A layer declares its parameters when it is made, allocates in place() for
 // activations of the given type, owns the activations that its backward pass needs, and says when its
 // gradients are final.
-#ifndef TRAINER_MODELS_LAYERS_HPP
-#define TRAINER_MODELS_LAYERS_HPP
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -210,5 +209,3 @@ class DropoutLayer {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The interface between the training loop and a model. A model is one file (cnn.cpp, ffn.cpp, ...), written
 // against devices/device.hpp; kModels lists them.
-#ifndef TRAINER_MODELS_MODEL_HPP
-#define TRAINER_MODELS_MODEL_HPP
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -178,5 +177,3 @@ inline const ModelInfo* find_model(std::string_view name) {
 }
 
 }  // namespace dp::trainer
-
-#endif

@@ -5,8 +5,7 @@
 // them. If the ranks of a node share memory, they have one copy of the values. The values are f32 also if a
 // model computes in bf16 (master weights, Micikevicius et al. 2018), because a step is often too small for
 // bf16's 8 bits; the model then uses a bf16 copy of all of them.
-#ifndef TRAINER_MODELS_PARAMETERS_HPP
-#define TRAINER_MODELS_PARAMETERS_HPP
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -105,5 +104,3 @@ class ParameterSet {
 std::uint64_t hash_of(const std::vector<float>& values);
 
 }  // namespace dp::trainer
-
-#endif

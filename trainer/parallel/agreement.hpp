@@ -2,8 +2,7 @@
 //
 // What ranks agree on before they continue: each looks at what all of them brought, and they fail together.
 // Built on the all-reduce, so that it works with every communicator. For rare moments, not for each step.
-#ifndef TRAINER_PARALLEL_AGREEMENT_HPP
-#define TRAINER_PARALLEL_AGREEMENT_HPP
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -30,5 +29,3 @@ Result<double> largest_of_all_ranks(double number, Device& device, Communicator&
 Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator);
 
 }  // namespace dp::trainer
-
-#endif

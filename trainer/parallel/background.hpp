@@ -2,8 +2,7 @@
 //
 // A worker thread with a queue: a communicator between CPUs uses it to all-reduce a bucket of gradients
 // during the backward pass.
-#ifndef TRAINER_PARALLEL_BACKGROUND_HPP
-#define TRAINER_PARALLEL_BACKGROUND_HPP
+#pragma once
 
 #include <condition_variable>
 #include <deque>
@@ -42,5 +41,3 @@ class Background {
 };
 
 }  // namespace dp::trainer
-
-#endif

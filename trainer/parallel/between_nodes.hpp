@@ -2,8 +2,7 @@
 //
 // The all-reduce between nodes, over Gloo, among ranks with the same local rank. Called by
 // node_communicator.cpp; parallel/world.cpp makes the meshes.
-#ifndef TRAINER_PARALLEL_BETWEEN_NODES_HPP
-#define TRAINER_PARALLEL_BETWEEN_NODES_HPP
+#pragma once
 
 #include <gloo/context.h>
 
@@ -27,5 +26,3 @@ Result<SumBetween> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std:
 Result<SumBetween> sum_few_between_nodes(std::shared_ptr<::gloo::Context> mesh);
 
 }  // namespace dp::trainer
-
-#endif

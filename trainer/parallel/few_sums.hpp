@@ -3,8 +3,7 @@
 // Small all-reduces, frequent and concurrent with the gradients': batch norm's. Each rank adds up its node's
 // numbers itself and exchanges the result with the same local rank on the other nodes: one wait and one
 // message, because on shared CPUs each wake-up costs more than the sum. Used by node_communicator.cpp.
-#ifndef TRAINER_PARALLEL_FEW_SUMS_HPP
-#define TRAINER_PARALLEL_FEW_SUMS_HPP
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -48,5 +47,3 @@ class FewSums {
 };
 
 }  // namespace dp::trainer
-
-#endif

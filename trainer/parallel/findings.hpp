@@ -3,8 +3,7 @@
 // Consistency checks before training (options, model, data): all ranks continue or all exit, and exactly one
 // prints the reason. No rank leaves before the line is out, because the first rank that ends has the others
 // ended. Called by main.cpp and run.cpp.
-#ifndef TRAINER_PARALLEL_FINDINGS_HPP
-#define TRAINER_PARALLEL_FINDINGS_HPP
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -41,5 +40,3 @@ Error refused_by_all(const Surroundings& here, const Error& why);
 inline constexpr const char* kFirstFinding = "the model";
 
 }  // namespace dp::trainer
-
-#endif

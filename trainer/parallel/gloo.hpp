@@ -2,8 +2,7 @@
 //
 // The communicator between CPUs. parallel/world.cpp opens it in libdp's world; the tests make one
 // over Gloo alone.
-#ifndef TRAINER_PARALLEL_GLOO_HPP
-#define TRAINER_PARALLEL_GLOO_HPP
+#pragma once
 
 #include <exception>
 #include <memory>
@@ -28,5 +27,3 @@ void survive_lost_ranks();
 tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error);
 
 }  // namespace dp::trainer
-
-#endif

@@ -6,8 +6,7 @@
 //
 // All ranks of a node take the same two steps, with a barrier between them that also reports failures: so no
 // step waits for a rank that does not come.
-#ifndef TRAINER_PARALLEL_NEIGHBOURS_HPP
-#define TRAINER_PARALLEL_NEIGHBOURS_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -55,5 +54,3 @@ class Neighbours {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // A barrier of the ranks of a node: a few words in memory that all of them map, and a futex, so that a
 // waiting rank leaves the CPU to the others. Used by node_communicator.cpp.
-#ifndef TRAINER_PARALLEL_NODE_BARRIER_HPP
-#define TRAINER_PARALLEL_NODE_BARRIER_HPP
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -45,5 +44,3 @@ class NodeBarrier {
 Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience);
 
 }  // namespace dp::trainer
-
-#endif

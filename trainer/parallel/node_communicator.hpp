@@ -4,8 +4,7 @@
 // share. Reduce-scatter within the node, then all-reduce each slice with the same local rank on the other
 // nodes. What is equal on all ranks (sums, parameters, optimizer state) exists once per node.
 // parallel/world.cpp opens it.
-#ifndef TRAINER_PARALLEL_NODE_COMMUNICATOR_HPP
-#define TRAINER_PARALLEL_NODE_COMMUNICATOR_HPP
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -49,5 +48,3 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
                                 const NodeSetting& setting);
 
 }  // namespace dp::trainer
-
-#endif

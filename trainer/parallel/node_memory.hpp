@@ -3,8 +3,7 @@
 // Memory that the ranks of a node share. Each rank has an unnamed file (memfd) that grows as it allocates,
 // and maps the others' files to reach what they have at the same place. What the node has only once is in the
 // first rank's file. The kernel frees all of it with the last process. Used by node_communicator.cpp.
-#ifndef TRAINER_PARALLEL_NODE_MEMORY_HPP
-#define TRAINER_PARALLEL_NODE_MEMORY_HPP
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -127,5 +126,3 @@ class NodeMemory::Part {
 };
 
 }  // namespace dp::trainer
-
-#endif

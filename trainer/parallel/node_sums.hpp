@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Adds up vectors of the ranks of a node. Called by node_communicator.cpp.
-#ifndef TRAINER_PARALLEL_NODE_SUMS_HPP
-#define TRAINER_PARALLEL_NODE_SUMS_HPP
+#pragma once
 
 #include <span>
 
@@ -14,5 +13,3 @@ namespace dp::trainer {
 void add_up(std::span<float* const> numbers, Slice slice);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // How this process was launched, and what follows for data parallelism. gather() reads the environment once;
 // the rest are pure functions of it.
-#ifndef TRAINER_PARALLEL_SURROUNDINGS_HPP
-#define TRAINER_PARALLEL_SURROUNDINGS_HPP
+#pragma once
 
 #include <optional>
 #include <string>
@@ -48,5 +47,3 @@ Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings
 int threads_for(const Surroundings& here);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // All-reduce and all-gather of GPU tensors through host memory, for ranks that share a GPU,
 // which NCCL refuses.
-#ifndef TRAINER_PARALLEL_THROUGH_HOST_HPP
-#define TRAINER_PARALLEL_THROUGH_HOST_HPP
+#pragma once
 
 #include <memory>
 
@@ -16,5 +15,3 @@ namespace dp::trainer {
 std::unique_ptr<Communicator> make_through_host(std::unique_ptr<Communicator> between_hosts, Device& device);
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // This process's place among the ranks: alone, or a rank of libdp's world. run.cpp joins and connects it.
-#ifndef TRAINER_PARALLEL_WORLD_HPP
-#define TRAINER_PARALLEL_WORLD_HPP
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -66,5 +65,3 @@ class World {
 };
 
 }  // namespace dp::trainer
-
-#endif

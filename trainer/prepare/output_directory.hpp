@@ -2,8 +2,7 @@
 //
 // The directory that `trainer prepare` fills: of all processes that would fill it one has it at a time, and
 // where nothing comes of it, it is not there afterwards unless it was before. prepare.cpp opens it.
-#ifndef TRAINER_PREPARE_OUTPUT_DIRECTORY_HPP
-#define TRAINER_PREPARE_OUTPUT_DIRECTORY_HPP
+#pragma once
 
 #include <filesystem>
 
@@ -32,5 +31,3 @@ class OutputDirectory {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `trainer prepare`: makes a data set ready in a directory, for --data-dir. main.cpp calls it.
-#ifndef TRAINER_PREPARE_PREPARE_HPP
-#define TRAINER_PREPARE_PREPARE_HPP
+#pragma once
 
 #include <filesystem>
 #include <optional>
@@ -31,5 +30,3 @@ struct PrepareOptions {
 Result<std::string> prepare_data(const PrepareOptions& options, std::span<const Source> sources = kSources);
 
 }  // namespace dp::trainer
-
-#endif

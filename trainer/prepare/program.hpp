@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs another program to its end: npm and tar, for fetch.cpp.
-#ifndef TRAINER_PREPARE_PROGRAM_HPP
-#define TRAINER_PREPARE_PROGRAM_HPP
+#pragma once
 
 #include <string>
 #include <vector>
@@ -16,5 +15,3 @@ namespace dp::trainer {
 Result<void> run_program(const std::vector<std::string>& words);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The data sets that `trainer prepare` knows, where each can be had, and the SHA-256 that says it is that
 // one (of Debian's package: data/packaged.hpp). None is part of this repository.
-#ifndef TRAINER_PREPARE_SOURCES_HPP
-#define TRAINER_PREPARE_SOURCES_HPP
+#pragma once
 
 #include <array>
 #include <string>
@@ -64,5 +63,3 @@ inline std::string how_to_fetch(const Source& source) {
 }
 
 }  // namespace dp::trainer
-
-#endif

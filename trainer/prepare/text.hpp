@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Texts into shards of tokens. prepare.cpp calls it.
-#ifndef TRAINER_PREPARE_TEXT_HPP
-#define TRAINER_PREPARE_TEXT_HPP
+#pragma once
 
 #include <filesystem>
 #include <span>
@@ -25,5 +24,3 @@ Result<std::string> write_token_shards(std::span<const std::filesystem::path> do
                                        double validation, const std::filesystem::path& directory);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Log lines in the formats of PyTorch's examples, Megatron-LM and SambaNova's applications, so that tools for
 // their logs can read ours. Pure.
-#ifndef TRAINER_REPORTS_LOG_STYLE_HPP
-#define TRAINER_REPORTS_LOG_STYLE_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -31,5 +30,3 @@ std::string samba_line(const Outcome& outcome);
 std::string samba_summary(const Outcome& outcome);
 
 }  // namespace dp::trainer
-
-#endif

@@ -3,8 +3,7 @@
 // --metrics: a training's progress for programs, one JSON object per line. run.cpp opens it in the process
 // that prints for its world. Lines are appended, so that a resumed run continues the file; each line names
 // its run. If two runs took the same step, the later line counts.
-#ifndef TRAINER_REPORTS_METRICS_FILE_HPP
-#define TRAINER_REPORTS_METRICS_FILE_HPP
+#pragma once
 
 #include <filesystem>
 #include <fstream>
@@ -53,5 +52,3 @@ std::string name_of_this_run();
 double time_now();
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The progress line: how far the training is, how fast, and when it will be done. Pure; report.cpp draws it.
-#ifndef TRAINER_REPORTS_PROGRESS_HPP
-#define TRAINER_REPORTS_PROGRESS_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -24,5 +23,3 @@ struct Pace {
 std::string progress_line(const Pace& pace, const Schedule& schedule);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // What the trainer prints: a line per epoch, a progress line on terminals, and the summary. Only in the
 // process that prints for its world.
-#ifndef TRAINER_REPORTS_REPORT_HPP
-#define TRAINER_REPORTS_REPORT_HPP
+#pragma once
 
 #include <chrono>
 #include <nlohmann/json_fwd.hpp>
@@ -93,5 +92,3 @@ nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key = "mo
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Compares runs by what they printed: `trainer report` (report_runs.cpp) reads the files and prints
 // the table. Pure.
-#ifndef TRAINER_REPORTS_RUN_TABLE_HPP
-#define TRAINER_REPORTS_RUN_TABLE_HPP
+#pragma once
 
 #include <cstdint>
 #include <istream>
@@ -55,5 +54,3 @@ std::string csv_table(const std::vector<RunRow>& rows);
 nlohmann::ordered_json json_table(const std::vector<RunRow>& rows);
 
 }  // namespace dp::trainer
-
-#endif

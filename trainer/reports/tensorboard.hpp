@@ -2,8 +2,7 @@
 //
 // --tensorboard: a training's progress as event files for TensorBoard. Tags are Megatron-LM's if it has one.
 // run.cpp opens it in the process that prints for its world.
-#ifndef TRAINER_REPORTS_TENSORBOARD_HPP
-#define TRAINER_REPORTS_TENSORBOARD_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -58,5 +57,3 @@ class TensorBoard final : public Observer {
 };
 
 }  // namespace dp::trainer
-
-#endif

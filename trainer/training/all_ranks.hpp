@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a training asks of all ranks together, apart from the sum of their gradients.
-#ifndef TRAINER_TRAINING_ALL_RANKS_HPP
-#define TRAINER_TRAINING_ALL_RANKS_HPP
+#pragma once
 
 #include <string>
 
@@ -51,5 +50,3 @@ class AllRanks {
 };
 
 }  // namespace dp::trainer
-
-#endif

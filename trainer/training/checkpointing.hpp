@@ -2,8 +2,7 @@
 //
 // Checkpoints in the training loop: resumes from one if there is one, saves after each step if one is due,
 // and stops if a signal asked for it. checkpointer.hpp writes them.
-#ifndef TRAINER_TRAINING_CHECKPOINTING_HPP
-#define TRAINER_TRAINING_CHECKPOINTING_HPP
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -61,5 +60,3 @@ class Saving {
 };
 
 }  // namespace dp::trainer
-
-#endif

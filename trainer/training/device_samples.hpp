@@ -2,8 +2,7 @@
 //
 // Samples in device memory, from which batches are gathered without the host. The training loop has two: the
 // training set and this rank's part of the test set.
-#ifndef TRAINER_TRAINING_DEVICE_SAMPLES_HPP
-#define TRAINER_TRAINING_DEVICE_SAMPLES_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ class DeviceSamples {
 };
 
 }  // namespace dp::trainer
-
-#endif

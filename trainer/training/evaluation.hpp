@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
-#ifndef TRAINER_TRAINING_EVALUATION_HPP
-#define TRAINER_TRAINING_EVALUATION_HPP
+#pragma once
 
 #include <cstdint>
 
@@ -36,5 +35,3 @@ class Evaluation {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Checks a step's gradients, summed over all ranks, before the optimizer's step: skips NaN or infinite ones
 // and clips large ones. All ranks have the same gradients and so decide alike.
-#ifndef TRAINER_TRAINING_GRADIENT_GUARD_HPP
-#define TRAINER_TRAINING_GRADIENT_GUARD_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -43,5 +42,3 @@ class GradientGuard {
 };
 
 }  // namespace dp::trainer
-
-#endif

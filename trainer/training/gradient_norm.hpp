@@ -3,8 +3,7 @@
 // The global norm of a step's gradients: for the guard (gradient_guard.hpp) and the logs (stepper.cpp). If
 // the ranks of a node share the summed gradients, each adds up the squares of some blocks. The blocks do not
 // depend on the ranks, so all nodes get the same bits.
-#ifndef TRAINER_TRAINING_GRADIENT_NORM_HPP
-#define TRAINER_TRAINING_GRADIENT_NORM_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -35,5 +34,3 @@ class GradientNorm {
 };
 
 }  // namespace dp::trainer
-
-#endif

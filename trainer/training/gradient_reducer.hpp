@@ -2,8 +2,7 @@
 //
 // All-reduces gradients while the backward pass still makes others: in buckets, each as soon as its gradients
 // are final (Li et al. 2020, "PyTorch Distributed"). stepper.cpp uses it for each step.
-#ifndef TRAINER_TRAINING_GRADIENT_REDUCER_HPP
-#define TRAINER_TRAINING_GRADIENT_REDUCER_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -61,5 +60,3 @@ class GradientReducer {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The learning-rate schedule: a linear warm-up, then constant or decay to a minimum. Counts as Megatron-LM
 // does (its optimizer_param_scheduler.py), so that its configurations carry over.
-#ifndef TRAINER_TRAINING_LEARNING_RATE_HPP
-#define TRAINER_TRAINING_LEARNING_RATE_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -25,5 +24,3 @@ struct RatePlan {
 double rate_at(const RatePlan& plan, std::int64_t step, std::int64_t steps);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The training loop's events: reports of steps, epochs and checkpoints, and the Observer that receives them.
 // reports/ and run.cpp have observers that print and write.
-#ifndef TRAINER_TRAINING_OBSERVER_HPP
-#define TRAINER_TRAINING_OBSERVER_HPP
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -75,5 +74,3 @@ class Observer {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -9,8 +9,7 @@
 // the bit. Gradients are still all-reduced whole, in buckets during the backward pass
 // (gradient_reducer.hpp): a reduce-scatter would send a third less, but clipping by norm would then
 // need another sum over the ranks, with another rounding.
-#ifndef TRAINER_TRAINING_OPTIMIZER_HPP
-#define TRAINER_TRAINING_OPTIMIZER_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -70,5 +69,3 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, Device& dev
                                           std::optional<std::int64_t> all = {});
 
 }  // namespace dp::trainer
-
-#endif

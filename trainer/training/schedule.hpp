@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How many steps a training takes, and how many samples are in each. Pure.
-#ifndef TRAINER_TRAINING_SCHEDULE_HPP
-#define TRAINER_TRAINING_SCHEDULE_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -31,5 +30,3 @@ std::optional<std::string> steps_left_out(const Settings& settings, const Schedu
 std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch);
 
 }  // namespace dp::trainer
-
-#endif

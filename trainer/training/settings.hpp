@@ -2,8 +2,7 @@
 //
 // The configuration of a training, independent of model and data; one field for each of the user's decisions, hence
 // so many. commands/option_rows.cpp fills it, tests by hand.
-#ifndef TRAINER_TRAINING_SETTINGS_HPP
-#define TRAINER_TRAINING_SETTINGS_HPP
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -38,5 +37,3 @@ struct Settings {
 };
 
 }  // namespace dp::trainer
-
-#endif

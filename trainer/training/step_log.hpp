@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When a line about steps is due, and what happened since the last one. Independent of ranks and devices.
-#ifndef TRAINER_TRAINING_STEP_LOG_HPP
-#define TRAINER_TRAINING_STEP_LOG_HPP
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -68,5 +67,3 @@ class StepLog::Aside {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Takes the steps of a training: the gradients of all batches and ranks, and the optimizer's step with them.
-#ifndef TRAINER_TRAINING_STEPPER_HPP
-#define TRAINER_TRAINING_STEPPER_HPP
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -70,5 +69,3 @@ class Stepper {
 };
 
 }  // namespace dp::trainer
-
-#endif

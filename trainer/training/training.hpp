@@ -2,8 +2,7 @@
 //
 // The training loop: sample, forward, backward, average the gradients, step. run.cpp calls it with real
 // devices and ranks, the tests with threads for ranks.
-#ifndef TRAINER_TRAINING_TRAINING_HPP
-#define TRAINER_TRAINING_TRAINING_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -44,5 +43,3 @@ Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& dat
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Runs a test on every device: the CPU always, CUDA where there is a GPU, else the test is skipped and says
 // why. Tests of what has two types (devices/device.hpp) run with f32 and with bf16 on each.
-#ifndef TESTS_UNIT_TRAINER_DEVICES_HPP
-#define TESTS_UNIT_TRAINER_DEVICES_HPP
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -131,5 +130,3 @@ class OnEachDeviceInEachPrecision : public OnEachDevice {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Small data sets in the form of Fashion-MNIST, for the tests of what reads it.
-#ifndef TESTS_UNIT_TRAINER_IDX_FILES_HPP
-#define TESTS_UNIT_TRAINER_IDX_FILES_HPP
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -31,5 +30,3 @@ inline void write_sprites(const Scratch& scratch, const std::string& labels, con
 }
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Worlds of ranks on several nodes, all of them in this process (threads) or children of it, connected by
 // Gloo: for the tests of what ranks of a node do together.
-#ifndef TESTS_UNIT_TRAINER_NODE_WORLD_HPP
-#define TESTS_UNIT_TRAINER_NODE_WORLD_HPP
+#pragma once
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
@@ -99,5 +98,3 @@ inline int code_of(pid_t child) {
 }
 
 }  // namespace dp::trainer
-
-#endif

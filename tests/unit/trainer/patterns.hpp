@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data sets for the tests of the training loop.
-#ifndef TESTS_UNIT_TRAINER_PATTERNS_HPP
-#define TESTS_UNIT_TRAINER_PATTERNS_HPP
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -74,5 +73,3 @@ inline Dataset random_text(std::int64_t sequences, std::int64_t length, std::uin
 }
 
 }  // namespace dp::trainer
-
-#endif

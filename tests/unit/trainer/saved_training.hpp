@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training with checkpoints, for tests: ffn on patterns, threads for ranks, a directory that goes away.
-#ifndef TESTS_UNIT_TRAINER_SAVED_TRAINING_HPP
-#define TESTS_UNIT_TRAINER_SAVED_TRAINING_HPP
+#pragma once
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -143,5 +142,3 @@ inline std::vector<std::string> names_in(const std::filesystem::path& directory)
 }
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // A directory that a test writes into; gone when the test ends. And where the tests find the packages that
 // `trainer prepare` fetches.
-#ifndef TESTS_UNIT_TRAINER_SCRATCH_HPP
-#define TESTS_UNIT_TRAINER_SCRATCH_HPP
+#pragma once
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -59,5 +58,3 @@ extern const std::filesystem::path kPackages;
                  << (package).spec << " --pack-destination " << kPackages.string()
 
 }  // namespace dp::trainer
-
-#endif

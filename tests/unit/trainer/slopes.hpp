@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Slopes of a function in float64 by central differences: what gradients are compared with.
-#ifndef TESTS_UNIT_TRAINER_SLOPES_HPP
-#define TESTS_UNIT_TRAINER_SLOPES_HPP
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -60,5 +59,3 @@ inline void expect_slopes(const std::function<double(const std::vector<double>&)
 }
 
 }  // namespace dp::trainer
-
-#endif

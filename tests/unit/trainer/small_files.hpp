@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A disk that is full, for tests.
-#ifndef TESTS_UNIT_TRAINER_SMALL_FILES_HPP
-#define TESTS_UNIT_TRAINER_SMALL_FILES_HPP
+#pragma once
 
 #include <sys/resource.h>
 
@@ -31,5 +30,3 @@ class SmallFiles {
 };
 
 }  // namespace dp::trainer
-
-#endif

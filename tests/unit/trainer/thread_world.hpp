@@ -2,8 +2,7 @@
 //
 // A world whose ranks are threads of one process: the training loop cannot tell it from Gloo, and a test
 // needs no cluster. Works on tensors in host memory.
-#ifndef TESTS_UNIT_TRAINER_THREAD_WORLD_HPP
-#define TESTS_UNIT_TRAINER_THREAD_WORLD_HPP
+#pragma once
 
 #include <algorithm>
 #include <barrier>
@@ -94,5 +93,3 @@ class ThreadWorld {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Causal attention on the CPU: one block of queries at a time, so that the scores of a whole sequence are
 // never in memory (Dao et al. 2022, without the tiling of keys: a row of scores fits the cache here).
-#ifndef TRAINER_DEVICES_CPU_ATTENTION_HPP
-#define TRAINER_DEVICES_CPU_ATTENTION_HPP
+#pragma once
 
 #include "trainer/devices/device.hpp"
 
@@ -15,5 +14,3 @@ bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, 
                         const Tensor& dy, const Tensor& d_qkv);
 
 }  // namespace dp::trainer::cpu
-
-#endif

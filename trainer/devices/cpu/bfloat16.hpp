@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Conversion between bfloat16 and float32 on the CPU device's threads and vector units.
-#ifndef TRAINER_DEVICES_CPU_BFLOAT16_HPP
-#define TRAINER_DEVICES_CPU_BFLOAT16_HPP
+#pragma once
 
 #include "trainer/base/tensor.hpp"
 
@@ -12,5 +11,3 @@ namespace dp::trainer::cpu {
 void convert(const Tensor& from, const Tensor& to);
 
 }  // namespace dp::trainer::cpu
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions on the CPU, by oneDNN. What it prepares for a shape is kept.
-#ifndef TRAINER_DEVICES_CPU_CONVOLUTION_HPP
-#define TRAINER_DEVICES_CPU_CONVOLUTION_HPP
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -38,5 +37,3 @@ class CpuConvolutions {
 };
 
 }  // namespace dp::trainer
-
-#endif

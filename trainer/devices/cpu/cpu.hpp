@@ -2,8 +2,7 @@
 //
 // The CPU as a device: oneDNN for products and convolutions, plain loops for the rest. devices/open.cpp and
 // the tests open it.
-#ifndef TRAINER_DEVICES_CPU_CPU_HPP
-#define TRAINER_DEVICES_CPU_CPU_HPP
+#pragma once
 
 #include <memory>
 
@@ -21,5 +20,3 @@ int threads_of(const TunedChoices& choices, int otherwise);
 std::unique_ptr<Device> open_cpu(int threads);
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // e^x without branches or calls, so that the compiler vectorises it; the C library's is called number by
 // number. Off by at most 2 units in the last place (device_test.cpp).
-#ifndef TRAINER_DEVICES_CPU_EXPONENTIAL_HPP
-#define TRAINER_DEVICES_CPU_EXPONENTIAL_HPP
+#pragma once
 
 #include <bit>
 #include <cstdint>
@@ -33,5 +32,3 @@ inline float exponential(float x) {
 }
 
 }  // namespace dp::trainer::cpu
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Matrix products of the CPU device: oneDNN's sgemm, on the threads of everything else here (and on one
 // within a loop that already uses them all).
-#ifndef TRAINER_DEVICES_CPU_GEMM_HPP
-#define TRAINER_DEVICES_CPU_GEMM_HPP
+#pragma once
 
 #include <dnnl.h>
 
@@ -29,5 +28,3 @@ inline bool multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner
 }
 
 }  // namespace dp::trainer::cpu
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Losses of the CPU device with their gradients. Shapes and formulas as in device.hpp.
-#ifndef TRAINER_DEVICES_CPU_LOSSES_HPP
-#define TRAINER_DEVICES_CPU_LOSSES_HPP
+#pragma once
 
 #include "trainer/devices/device.hpp"
 
@@ -16,5 +15,3 @@ void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const
                   const Tensor& d_logits);
 
 }  // namespace dp::trainer::cpu
-
-#endif

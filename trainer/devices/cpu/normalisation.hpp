@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Layer norm and batch norm of the CPU device. Shapes and formulas as in device.hpp.
-#ifndef TRAINER_DEVICES_CPU_NORMALISATION_HPP
-#define TRAINER_DEVICES_CPU_NORMALISATION_HPP
+#pragma once
 
 #include "trainer/devices/device.hpp"
 
@@ -28,5 +27,3 @@ void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w
                          const Tensor& sums, std::int64_t rows, const Tensor& dx);
 
 }  // namespace dp::trainer::cpu
-
-#endif

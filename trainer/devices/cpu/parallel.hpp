@@ -3,8 +3,7 @@
 // How the CPU device's loops use its threads and its vector units. The threads are OpenMP's, as oneDNN's are:
 // two kinds of threads would wait for each other's cores. Without OpenMP (the sanitizers' builds) a loop runs
 // on the calling thread.
-#ifndef TRAINER_DEVICES_CPU_PARALLEL_HPP
-#define TRAINER_DEVICES_CPU_PARALLEL_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -74,5 +73,3 @@ void for_each_item(std::int64_t count, Work work) {
 }
 
 }  // namespace dp::trainer::cpu
-
-#endif

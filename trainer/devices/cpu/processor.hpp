@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Identifies the processor and oneDNN, on which the fastest choices depend. Called by cpu.cpp.
-#ifndef TRAINER_DEVICES_CPU_PROCESSOR_HPP
-#define TRAINER_DEVICES_CPU_PROCESSOR_HPP
+#pragma once
 
 #include <filesystem>
 #include <string>
@@ -16,5 +15,3 @@ std::string processor_name(const std::filesystem::path& proc = "/proc");
 std::string onednn_version();
 
 }  // namespace dp::trainer::cpu
-
-#endif

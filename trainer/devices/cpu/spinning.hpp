@@ -3,8 +3,7 @@
 // How long the CPU device's threads spin for each other before they sleep. libgomp's own bound is some
 // milliseconds: beside another busy process, which holds one of the CPUs for a time slice, they spin for each
 // other most of the time, and a step takes 11 to 14 times as long. main() calls it.
-#ifndef TRAINER_DEVICES_CPU_SPINNING_HPP
-#define TRAINER_DEVICES_CPU_SPINNING_HPP
+#pragma once
 
 namespace dp::trainer::cpu {
 
@@ -20,5 +19,3 @@ bool must_bound_spinning(int threads, const char* wait_policy, const char* spin_
 void bound_spinning(int threads, char** arguments);
 
 }  // namespace dp::trainer::cpu
-
-#endif

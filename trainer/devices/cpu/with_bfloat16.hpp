@@ -3,8 +3,7 @@
 // bf16 on the CPU device, which computes in float32 only: an operation on bf16 tensors runs on float32
 // copies, and its final results are rounded. This shows what training in bf16 gives, and costs more time and
 // memory than fp32. float32 tensors are not copied. cpu.cpp wraps its device in it.
-#ifndef TRAINER_DEVICES_CPU_WITH_BFLOAT16_HPP
-#define TRAINER_DEVICES_CPU_WITH_BFLOAT16_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -296,5 +295,3 @@ class WithBfloat16 final : public Base {
 };
 
 }  // namespace dp::trainer::cpu
-
-#endif

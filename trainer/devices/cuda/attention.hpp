@@ -2,8 +2,7 @@
 //
 // Attention kernels, as functions that queue them on a stream: see device.hpp for what they compute.
 // attention.cu has those for f32, tensor_attention.cu those for bf16, which use tensor cores.
-#ifndef TRAINER_DEVICES_CUDA_ATTENTION_HPP
-#define TRAINER_DEVICES_CUDA_ATTENTION_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -32,5 +31,3 @@ void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tens
                                cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The addresses of one head of one sequence. For both files of attention kernels.
-#ifndef TRAINER_DEVICES_CUDA_ATTENTION_HEAD_CUH
-#define TRAINER_DEVICES_CUDA_ATTENTION_HEAD_CUH
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ struct Head {
 };
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -2,8 +2,7 @@
 //
 // How the blocks of tensor_attention.cu move one head's vectors from memory to shared memory and registers,
 // and results back: a block has kOwn vectors, 16 per warp, and the others come by in tiles.
-#ifndef TRAINER_DEVICES_CUDA_ATTENTION_TILES_CUH
-#define TRAINER_DEVICES_CUDA_ATTENTION_TILES_CUH
+#pragma once
 
 #include "trainer/devices/cuda/attention_head.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
@@ -140,5 +139,3 @@ __device__ void store(const SumPiece (&results)[kSums], float first_factor, floa
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The first failure of a CUDA device. Every call of CUDA and cuBLASLt in this folder passes its
 // result through here.
-#ifndef TRAINER_DEVICES_CUDA_CHECK_HPP
-#define TRAINER_DEVICES_CUDA_CHECK_HPP
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -43,5 +42,3 @@ class FirstFailure {
 };
 
 }  // namespace dp::trainer
-
-#endif

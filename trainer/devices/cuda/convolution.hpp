@@ -3,8 +3,7 @@
 // Convolutions on CUDA through cuDNN, in fp32 (no TF32: the CPU is the reference) or in bf16 with fp32 sums,
 // by algorithms that give the same bits each time. What is prepared for a shape is kept. If cuDNN has no such
 // algorithm for bf16, the convolution runs in fp32, on copies.
-#ifndef TRAINER_DEVICES_CUDA_CONVOLUTION_HPP
-#define TRAINER_DEVICES_CUDA_CONVOLUTION_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 #include <cudnn.h>
@@ -68,5 +67,3 @@ class CudaConvolutions {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues collectives on the same stream.
-#ifndef TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
-#define TRAINER_DEVICES_CUDA_CUDA_DEVICE_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -124,5 +123,3 @@ class CudaDevice final : public Device {
 };
 
 }  // namespace dp::trainer
-
-#endif

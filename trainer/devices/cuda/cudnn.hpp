@@ -2,8 +2,7 @@
 //
 // cuDNN's functions, looked up at the first convolution: other models do not need cuDNN, and a machine may
 // not have it.
-#ifndef TRAINER_DEVICES_CUDA_CUDNN_HPP
-#define TRAINER_DEVICES_CUDA_CUDNN_HPP
+#pragma once
 
 #include <cudnn.h>
 
@@ -33,5 +32,3 @@ struct Cudnn {
 const Cudnn& cudnn();
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // out[i] = f(in[i] ...): the kernel of all elementwise operations. They are bound by memory traffic: each
 // number is read once and written once, 16 bytes at a time if all tensors allow it.
-#ifndef TRAINER_DEVICES_CUDA_ELEMENTWISE_CUH
-#define TRAINER_DEVICES_CUDA_ELEMENTWISE_CUH
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -43,5 +42,3 @@ void map(F f, std::int64_t count, cudaStream_t stream, Out* out, const In*... in
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -3,8 +3,7 @@
 // Matrix products on CUDA through cuBLASLt: in fp32 (no TF32: the CPU is the reference), or in bf16 with fp32
 // sums. The algorithm for a shape is chosen once and kept, and each gives the same bits each time. It is
 // cuBLASLt's guess, or what `trainer compile` found to be fastest (gemm_choice.cpp).
-#ifndef TRAINER_DEVICES_CUDA_GEMM_HPP
-#define TRAINER_DEVICES_CUDA_GEMM_HPP
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -108,5 +107,3 @@ class Gemm {
 };
 
 }  // namespace dp::trainer
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Image kernels, as functions that queue them on a stream: see kernels.hpp for the conventions and device.hpp
 // for what each computes.
-#ifndef TRAINER_DEVICES_CUDA_IMAGE_KERNELS_HPP
-#define TRAINER_DEVICES_CUDA_IMAGE_KERNELS_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -35,5 +34,3 @@ void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to
                   std::int64_t columns, Write write, cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
-
-#endif

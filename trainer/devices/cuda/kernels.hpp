@@ -3,8 +3,7 @@
 // The trainer's own CUDA kernels, as functions that queue one on a stream. cuda_device.cpp calls them and
 // checks cudaGetLastError() afterwards. Activations are f32 or bf16; each function selects the kernel by the
 // type of its tensors.
-#ifndef TRAINER_DEVICES_CUDA_KERNELS_HPP
-#define TRAINER_DEVICES_CUDA_KERNELS_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -49,5 +48,3 @@ void adam(float* parameters, const float* gradients, float* m, float* v, std::in
           cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Shared by the files of kernels: launching, the number of blocks, the items of a thread, and sums over a
 // warp or a block in a fixed order.
-#ifndef TRAINER_DEVICES_CUDA_LAUNCHING_CUH
-#define TRAINER_DEVICES_CUDA_LAUNCHING_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -69,5 +68,3 @@ __device__ inline double block_sum(double value) {
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

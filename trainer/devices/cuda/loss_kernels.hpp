@@ -2,8 +2,7 @@
 //
 // Loss kernels, as functions that queue them on a stream: see kernels.hpp for the conventions and device.hpp
 // for what each computes.
-#ifndef TRAINER_DEVICES_CUDA_LOSS_KERNELS_HPP
-#define TRAINER_DEVICES_CUDA_LOSS_KERNELS_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -22,5 +21,3 @@ void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const
                   const Tensor& gradient, Workspace& workspace, cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
-
-#endif

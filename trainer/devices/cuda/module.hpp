@@ -2,8 +2,7 @@
 //
 // The interface between the trainer and its CUDA module: one exported C symbol that returns these functions.
 // Both sides are built together; the version guards against a module left over from another build.
-#ifndef TRAINER_DEVICES_CUDA_MODULE_HPP
-#define TRAINER_DEVICES_CUDA_MODULE_HPP
+#pragma once
 
 #include <memory>
 
@@ -26,5 +25,3 @@ inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 
 }  // namespace dp::trainer
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The communicator between GPUs. module.cpp opens it.
-#ifndef TRAINER_DEVICES_CUDA_NCCL_COMMUNICATOR_HPP
-#define TRAINER_DEVICES_CUDA_NCCL_COMMUNICATOR_HPP
+#pragma once
 
 #include <memory>
 
@@ -16,5 +15,3 @@ namespace dp::trainer {
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device);
 
 }  // namespace dp::trainer
-
-#endif

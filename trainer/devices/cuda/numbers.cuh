@@ -2,8 +2,7 @@
 //
 // How kernels read and write f32 and bf16 numbers: read as float, computed in float, rounded once when
 // written. Included by every file of kernels.
-#ifndef TRAINER_DEVICES_CUDA_NUMBERS_CUH
-#define TRAINER_DEVICES_CUDA_NUMBERS_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 
@@ -98,5 +97,3 @@ void with_width(std::int64_t columns, std::initializer_list<const void*> places,
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -3,8 +3,7 @@
 // Column sums of a matrix: gradients of biases and of layer norm's parameters. The rows are split into parts,
 // so that the whole GPU works even with few columns, and the parts are added up afterwards. The split depends
 // only on the number of rows, so the sums are always the same.
-#ifndef TRAINER_DEVICES_CUDA_ROW_SUMS_CUH
-#define TRAINER_DEVICES_CUDA_ROW_SUMS_CUH
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -93,5 +92,3 @@ void sum_rows_of(Term term, std::int64_t rows, std::int64_t columns, Write write
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Sequence kernels except attention, as functions that queue them on a stream: see kernels.hpp for the
 // conventions and device.hpp for what each computes.
-#ifndef TRAINER_DEVICES_CUDA_SEQUENCE_KERNELS_HPP
-#define TRAINER_DEVICES_CUDA_SEQUENCE_KERNELS_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -29,5 +28,3 @@ void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, 
                          cudaStream_t stream);
 
 }  // namespace dp::trainer::kernels
-
-#endif

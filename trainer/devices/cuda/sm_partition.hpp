@@ -5,8 +5,7 @@
 //
 // MPS lets two processes use a GPU at the same time, with or without green contexts; a green context keeps
 // each from spreading over the other's part.
-#ifndef TRAINER_DEVICES_CUDA_SM_PARTITION_HPP
-#define TRAINER_DEVICES_CUDA_SM_PARTITION_HPP
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -44,5 +43,3 @@ class SmPartition {
 };
 
 }  // namespace dp::trainer
-
-#endif

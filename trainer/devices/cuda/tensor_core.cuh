@@ -6,8 +6,7 @@
 // A warp holds a matrix in pieces. Of a sum, 16 x 8 floats, a lane has four: rows lane / 4 and lane / 4 + 8,
 // columns lane % 4 * 2 and the next. Of a left factor, 16 x 16, it has four pairs of neighbours: the places
 // that it has of a sum's, then the same 8 columns further on.
-#ifndef TRAINER_DEVICES_CUDA_TENSOR_CORE_CUH
-#define TRAINER_DEVICES_CUDA_TENSOR_CORE_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 
@@ -133,5 +132,3 @@ __device__ void as_left(LeftPiece (&left)[kSums / 2], const SumPiece (&sums)[kSu
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -2,8 +2,7 @@
 //
 // The PTX instructions that tensor_core.cuh and tensor_attention.cu use; all our inline PTX is here. All
 // lanes of a warp call them. The tests' emulated GPU replaces this file (tests/unit/trainer/cuda_emulator).
-#ifndef TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
-#define TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 
@@ -46,5 +45,3 @@ __device__ inline float power_of_two(float x) {
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif

@@ -3,8 +3,7 @@
 // GPU scratch memory for one operation: parts of sums, copies in another type. It grows to the largest
 // request, so training soon allocates no more. One stream uses it, so an operation may have it as soon as the
 // one before is queued.
-#ifndef TRAINER_DEVICES_CUDA_WORKSPACE_HPP
-#define TRAINER_DEVICES_CUDA_WORKSPACE_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -51,5 +50,3 @@ class Workspace {
 };
 
 }  // namespace dp::trainer
-
-#endif

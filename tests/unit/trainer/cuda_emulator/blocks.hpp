@@ -3,8 +3,7 @@
 // A GPU's threads on the host: a kernel's blocks run one after the other, the threads of a block in turns,
 // each on a stack of its own, until they wait for one another. device_code.hpp gives the kernels CUDA's names
 // for this.
-#ifndef TESTS_UNIT_TRAINER_CUDA_EMULATOR_BLOCKS_HPP
-#define TESTS_UNIT_TRAINER_CUDA_EMULATOR_BLOCKS_HPP
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -46,5 +45,3 @@ int lane();
 const Lanes& exchange(const std::uint64_t (&words)[kWords]);
 
 }  // namespace dp::cuda_emulator
-
-#endif

@@ -3,8 +3,7 @@
 // CUDA's language, as far as the trainer's kernels speak it, for a C++ compiler: included in front of each of
 // their files (-include) in the place of what nvcc knows by itself. What a function does is said in the CUDA
 // C++ Programming Guide under its name. A kernel that uses one that is missing here does not compile: add it.
-#ifndef TESTS_UNIT_TRAINER_CUDA_EMULATOR_DEVICE_CODE_HPP
-#define TESTS_UNIT_TRAINER_CUDA_EMULATOR_DEVICE_CODE_HPP
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -97,5 +96,3 @@ inline double rsqrt(double x) {
 }
 using std::max;
 using std::min;
-
-#endif

@@ -2,8 +2,7 @@
 //
 // In the place of the trainer's file of this name: the same functions without PTX, by what the PTX ISA says
 // of mma.m16n8k16, ldmatrix and ex2.approx.ftz.
-#ifndef TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
-#define TRAINER_DEVICES_CUDA_TENSOR_INSTRUCTIONS_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 
@@ -66,5 +65,3 @@ inline float power_of_two(float x) {
 }
 
 }  // namespace dp::trainer::kernels
-
-#endif
