@@ -196,7 +196,7 @@ BAD_INPUT = {
     "another byte": (GPT, "--data-dir=changed", "changed/train_000000.bin: not as `trainer prepare` wrote it; remove the directory, and make it again"),
     "a vocabulary that is too small": (GPT, "--vocab-size=100", "--vocab-size 100 is smaller than the data's, 257; give at least that"),
     "a checkpoint without a shard": ("--model=linear --checkpoint-dir=saved", "--checkpoint-dir=lacking",
-                                     "the checkpoint lacking/step-000000001 lacks rank-00002-of-00004.f32; remove it"),
+                                     "the checkpoint lacking/step-000000001 lacks rank-00002-of-00004.f32; no older one is whole; remove it"),
     "a checkpoint of another model": ("--model=ffn --data-dir=images", "--checkpoint-dir=saved",
                                       "the checkpoint saved/step-000000001 is of the model linear; give --model=linear"),
     "a size that there is not": ("--model=unet2d", "--image-size=300", "--image-size: '300' is not one of 256, 512, 1024; "),
