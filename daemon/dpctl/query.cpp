@@ -108,7 +108,7 @@ void make_printable(wire::StepStatus& status) {
 }
 
 // The step that DP_SOCKET names.
-Try<StepConnection> connect_own(const std::string& socket, const Asker& me) {
+Try<StepConnection> connect_own(const std::string& socket, const QueryingUser& me) {
     const auto name = parse_ranks_socket_name(socket);
     const std::string remedy = "; unset DP_SOCKET, or name a step";
     if (name && !me.may_try(*name, me.in_namespace))
@@ -155,7 +155,7 @@ tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& 
 
 // The requested daemon; else one line that says what to give.
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb) {
-    const Asker me = asker_of(text_of("/proc/self/uid_map"), getuid());
+    const QueryingUser me = querying_user(text_of("/proc/self/uid_map"), getuid());
     if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty())
         return connect_own(own + 1, me);
     auto sockets = daemon_sockets(text_of("/proc/net/unix"));
@@ -193,12 +193,12 @@ std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
     return found;
 }
 
-bool Asker::may_try(const RanksSocketName& socket, bool named) const {
+bool QueryingUser::may_try(const RanksSocketName& socket, bool named) const {
     return root || socket.user == user || socket.user == outer || (in_namespace && named);
 }
 
-Asker asker_of(std::string_view uid_map, uid_t user) {
-    Asker asker{user, user, false, user == 0};
+QueryingUser querying_user(std::string_view uid_map, uid_t user) {
+    QueryingUser asker{user, user, false, user == 0};
     for (std::string_view line : split(uid_map, '\n')) {
         std::istringstream words{std::string(line)};
         uint64_t inside = 0, outside = 0, count = 0;

@@ -44,7 +44,7 @@ std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix);
 
 // Whose steps a process may ask about, by its user id and the text of /proc/self/uid_map. A socket's name has
 // the user id that its creator saw, who may be in another user namespace.
-struct Asker {
+struct QueryingUser {
     uid_t user = 0;
     uid_t outer = 0;            // the same user, one namespace further out
     bool in_namespace = false;  // so that other numbers may be his, too
@@ -54,7 +54,7 @@ struct Asker {
     // user gave the step's number.
     bool may_try(const RanksSocketName& socket, bool named) const;
 };
-Asker asker_of(std::string_view uid_map, uid_t user);
+QueryingUser querying_user(std::string_view uid_map, uid_t user);
 
 // The possible names of a step: "123", "123.0"; "local.4711" for dpctl launch.
 bool is_step_name(std::string_view text);

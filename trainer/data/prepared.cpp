@@ -14,7 +14,7 @@ namespace dp::trainer {
 
 namespace fs = std::filesystem;
 
-Result<std::optional<Prepared>> read_prepared(const fs::path& directory) {
+Result<std::optional<PreparedData>> read_prepared(const fs::path& directory) {
     const fs::path file = directory / kPreparedFile;
     std::error_code ignored;
     if (!fs::exists(file, ignored)) return std::nullopt;
@@ -22,7 +22,7 @@ Result<std::optional<Prepared>> read_prepared(const fs::path& directory) {
     if (!text) return tl::make_unexpected(text.error());
     try {
         const auto json = nlohmann::json::parse(*text);
-        return Prepared{json.at("from"), json.at("summary"), json.at("files")};
+        return PreparedData{json.at("from"), json.at("summary"), json.at("files")};
     } catch (const nlohmann::json::exception&) {
         return fail(Fault::usage,
                     fmt::format("{}: damaged; remove the directory, and make it again with `trainer prepare`",
@@ -30,8 +30,8 @@ Result<std::optional<Prepared>> read_prepared(const fs::path& directory) {
     }
 }
 
-Result<Prepared> write_prepared(const fs::path& directory, std::string from, std::string summary) {
-    Prepared prepared{std::move(from), std::move(summary), {}};
+Result<PreparedData> write_prepared(const fs::path& directory, std::string from, std::string summary) {
+    PreparedData prepared{std::move(from), std::move(summary), {}};
     for (const auto& entry : fs::directory_iterator(directory)) {
         auto hash = sha256_of_file(entry.path());
         if (!hash) return tl::make_unexpected(hash.error());

@@ -13,7 +13,7 @@
 
 namespace dp::trainer {
 
-struct Prepared {
+struct PreparedData {
     std::string from;                          // what determines the files: equal ones need not be made again
     std::string summary;                       // for people: what there is
     std::map<std::string, std::string> files;  // name → SHA-256
@@ -22,10 +22,10 @@ struct Prepared {
 inline constexpr const char* kPreparedFile = "prepared.json";
 
 // Nothing if there is none.
-Result<std::optional<Prepared>> read_prepared(const std::filesystem::path& directory);
+Result<std::optional<PreparedData>> read_prepared(const std::filesystem::path& directory);
 // Covers all files in the directory.
-Result<Prepared> write_prepared(const std::filesystem::path& directory, std::string from,
-                                std::string summary);
+Result<PreparedData> write_prepared(const std::filesystem::path& directory, std::string from,
+                                    std::string summary);
 // Checks that each file of a prepared directory is unchanged. A directory that `prepare` did not make passes.
 Result<void> check_prepared(const std::filesystem::path& directory);
 

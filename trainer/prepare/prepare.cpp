@@ -29,7 +29,7 @@ constexpr const char* kScratch = ".unfinished";
 struct Plan {
     const Source* source;             // null: the user's own text
     std::vector<fs::path> documents;  // that text
-    std::string from;                 // Prepared::from
+    std::string from;                 // PreparedData::from
 };
 
 // Reads the user's own texts once, so that the work is identified by their contents.

@@ -64,7 +64,7 @@ TEST(Query, NobodysStepIsTriedThatIsNotHis) {
                           {container, 0, 1001, true, true},  // its root
                           {"", 5, 5, false, true},
                           {"", 5, 6, true, false}})
-        EXPECT_EQ(asker_of(c.uid_map, c.user).may_try({"1.0", c.socket, "a"}, c.named), c.tried)
+        EXPECT_EQ(querying_user(c.uid_map, c.user).may_try({"1.0", c.socket, "a"}, c.named), c.tried)
             << c.uid_map << c.user << " " << c.socket << (c.named ? " named" : "");
 }
 
