@@ -29,33 +29,33 @@ class Communicator {
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
     // A sum of few f64 numbers, needed often, also while asynchronous sums are in progress.
-    virtual Result<void> sum_few(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
+    virtual Result<void> small_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
 
     // In place, of any type: each rank contributes its part of the tensor (partition.hpp) and gets
     // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
     // An asynchronous sum: it may run while the caller computes, and nobody touches the tensor
-    // before finish_sums(). Every rank starts the same sums in the same order, also relative to
+    // before wait_all_reduces(). Every rank starts the same sums in the same order, also relative to
     // its other collectives.
-    virtual Result<void> start_sum(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
+    virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.
-    virtual Result<void> start_sums(std::span<const Tensor> tensors) {
+    virtual Result<void> start_all_reduces(std::span<const Tensor> tensors) {
         for (const Tensor& tensor : tensors)
-            if (auto started = start_sum(tensor); !started) return started;
+            if (auto started = start_all_reduce(tensor); !started) return started;
         return {};
     }
     // Waits for all of them (what the device does next comes after them).
-    virtual Result<void> finish_sums() { return {}; }
+    virtual Result<void> wait_all_reduces() { return {}; }
     // The tensor that then holds the sum: the tensor itself, or, if the ranks of a node share memory, one
     // that they share; the original's content is then undefined.
-    virtual Tensor sum_of(const Tensor& tensor) { return tensor; }
+    virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
     // This rank's share, if the ranks of each node keep one copy of the sums and of what
     // Device::make_of_node() makes. Set on all ranks or on none.
     virtual std::optional<NodeShare> node_share() const { return std::nullopt; }
     // A barrier of the node's ranks: afterwards all of them see what they wrote there. Every rank calls.
-    virtual Result<void> meet_on_node() { return {}; }
+    virtual Result<void> node_barrier() { return {}; }
 };
 
 class SingleCommunicator final : public Communicator {

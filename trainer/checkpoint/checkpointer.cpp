@@ -94,7 +94,7 @@ Result<void> Checkpointer::prepare_directory() {
     const fs::path& directory = plan_.directory;
     Result<void> claimed;
     if (is_first()) {
-        auto mine = Claim::make(directory);
+        auto mine = DirectoryLock::make(directory);
         if (mine) {
             claim_ = std::move(*mine);
             tidy(directory);

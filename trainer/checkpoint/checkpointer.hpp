@@ -6,7 +6,7 @@
 // A save: rank 0 makes a hidden directory, each rank writes its shard there, a barrier, then rank 0 adds the
 // manifest and the marker DONE and renames the directory. A failure before that leaves the earlier
 // checkpoints as they are. Before and after the shards, rank 0 checks that the directory still belongs to
-// this training (claim.hpp).
+// this training (directory_lock.hpp).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/result.hpp"
-#include "trainer/checkpoint/claim.hpp"
+#include "trainer/checkpoint/directory_lock.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
@@ -61,7 +61,7 @@ class Checkpointer {
     std::vector<Vector> vectors_;
     Device& device_;
     Communicator& communicator_;
-    std::unique_ptr<Claim> claim_;  // rank 0's, of the directory, once it has looked there
+    std::unique_ptr<DirectoryLock> claim_;  // rank 0's, of the directory, once it has looked there
 
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine);

@@ -122,7 +122,7 @@ Result<void> generate(const GenerateOptions& options) {
             read_vectors(found->path, found->manifest, places_of(model->parameters()), values, *device);
         !read)
         return read;
-    model->parameters().refresh_working(*device);
+    model->parameters().refresh_compute_copy(*device);
     const Tensor wide = device->make(Type::f32, {1, shape->vocabulary});
 
     fmt::print("{}", options.prompt);

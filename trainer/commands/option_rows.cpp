@@ -101,7 +101,7 @@ void add_course(OptionList& list, Options& o) {
 void add_optimizer(OptionList& list, Options& o) {
     using Defaults = ModelInfo::Defaults;
     Settings& training = o.training;
-    RatePlan& rate = training.rate;
+    LrSchedule& rate = training.rate;
     OptimizerConstants& constants = training.constants;
     const auto with_default = [](const char* help, double value) {
         return fmt::format("{} (default: {})", help, value);
@@ -115,9 +115,8 @@ void add_optimizer(OptionList& list, Options& o) {
     list.add("--lr", rate.rate, positive_in_32_bits("0.001"),
              "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }), kCourse);
     list.add("--lr-schedule,--lr-decay-style", rate.shape,
-             one_of<RateShape>({{"constant", RateShape::constant},
-                                {"linear", RateShape::linear},
-                                {"cosine", RateShape::cosine}}),
+             one_of<LrDecay>(
+                 {{"constant", LrDecay::constant}, {"linear", LrDecay::linear}, {"cosine", LrDecay::cosine}}),
              "after the warm-up (default: constant)", kCourse);
     list.add("--min-lr", rate.minimum, number(0, 1e9, "1e-5"),
              "learning rate at the end of a decay (default: 0)", kCourse);

@@ -106,7 +106,7 @@ std::vector<std::string> options_without_effect(const Options& o) {
     for (const char* name : {"--min-lr", "--lr-decay-iters"}) {
         const bool is_for_warm_up =
             name == std::string_view("--lr-decay-iters") && o.training.rate.warmup > 0;
-        if (o.gave(name) && o.training.rate.shape == RateShape::constant && !is_for_warm_up)
+        if (o.gave(name) && o.training.rate.shape == LrDecay::constant && !is_for_warm_up)
             lines.push_back(fmt::format(
                 "{} does nothing: the learning rate is constant; give --lr-schedule, or leave it out", name));
     }

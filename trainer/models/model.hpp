@@ -35,7 +35,7 @@ struct Batch {
 };
 
 // What layers with statistics of the whole batch (batch norm) need from the ranks that have its other rows.
-struct WholeBatch {
+struct SyncBatchNorm {
     std::int64_t ranks = 1;  // with as many rows each
     // Sums an f64 device tensor over these ranks, in place; all call in the same order. Empty for
     // a single rank.
@@ -56,7 +56,7 @@ class Model {
 
     virtual bool looks_at_whole_batch() const { return false; }
     // Without it, a rank's batch is the whole batch.
-    void set_whole_batch(WholeBatch whole) { whole_batch_ = std::move(whole); }
+    void set_whole_batch(SyncBatchNorm whole) { whole_batch_ = std::move(whole); }
 
     // Allocates everything for batches of up to `rows` samples. `type`, f32 or bf16: the type of activations,
     // and of a batch's features other than tokens.
@@ -91,7 +91,7 @@ class Model {
 
  protected:
     ParameterSet parameters_;
-    WholeBatch whole_batch_;
+    SyncBatchNorm whole_batch_;
 };
 
 enum class Optimization { sgd, adam };

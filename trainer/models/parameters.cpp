@@ -66,7 +66,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
         if (decays) decayed_ = at;
     }
     device.upload(initial.data(), values_);
-    refresh_working(device);
+    refresh_compute_copy(device);
 
     if (all_buffers_.empty()) return;
     std::vector<float> buffers;
@@ -81,7 +81,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
     }
 }
 
-void ParameterSet::refresh_working(Device& device, const Shard& part) const {
+void ParameterSet::refresh_compute_copy(Device& device, const Shard& part) const {
     if (working_.type() == values_.type() || part.count == 0) return;
     device.convert(values_.view(part.first, {part.count}), working_.view(part.first, {part.count}));
 }

@@ -61,8 +61,8 @@ class ParameterSet {
     void place(Device& device, std::uint64_t seed, Type working = Type::f32);
 
     // Updates the compute copy after a change of the values. Queued, as an operation is.
-    void refresh_working(Device& device) const { refresh_working(device, {0, values_.elements()}); }
-    void refresh_working(Device& device, const Shard& part) const;
+    void refresh_compute_copy(Device& device) const { refresh_compute_copy(device, {0, values_.elements()}); }
+    void refresh_compute_copy(Device& device, const Shard& part) const;
 
     // The backward pass goes from the last declared parameter to the first. It calls this when the gradients
     // of this parameter and of all declared after it are final; `watcher` gets the number.

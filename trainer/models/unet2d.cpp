@@ -23,7 +23,7 @@ constexpr int kLevels = 4;
 // ReLU(batch norm(x * w)).
 class ConvolutionNormLayer {
  public:
-    ConvolutionNormLayer(ParameterSet& parameters, const WholeBatch& whole, const std::string& name,
+    ConvolutionNormLayer(ParameterSet& parameters, const SyncBatchNorm& whole, const std::string& name,
                          ImageShape x, std::int64_t outputs)
         : parameters_(&parameters),
           whole_(&whole),
@@ -86,7 +86,7 @@ class ConvolutionNormLayer {
 
  private:
     const ParameterSet* parameters_;
-    const WholeBatch* whole_;
+    const SyncBatchNorm* whole_;
     Convolution shape_;
     BatchNorm norm_;
     Parameter *kernel_, *weight_, *bias_;
@@ -109,7 +109,7 @@ class ConvolutionNormLayer {
 // Two of them.
 class DoubleLayer {
  public:
-    DoubleLayer(ParameterSet& parameters, const WholeBatch& whole, const std::string& name, ImageShape x,
+    DoubleLayer(ParameterSet& parameters, const SyncBatchNorm& whole, const std::string& name, ImageShape x,
                 std::int64_t outputs)
         : first_(parameters, whole, name + "conv1", x, outputs),
           second_(parameters, whole, name + "conv2", first_.shape(), outputs) {}

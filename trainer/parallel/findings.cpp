@@ -31,7 +31,7 @@ bool is_rank_0(const World& world) {
 Result<void> compare(World& world, const std::string& what, const Result<std::string>& mine,
                      const std::string& remedy) {
     // Before the barrier, so that afterwards all know whether a rank has something to report.
-    if (!mine) world.ask_for_the_word();
+    if (!mine) world.claim_reporter();
     const auto same = world.agree(what, mine ? *mine : mine.error().message, remedy);
     if (same && mine) return {};
     if (!same && same.error().fault == Fault::world) {

@@ -47,11 +47,11 @@ class GlooCommunicator final : public Communicator {
         }
     }
 
-    Result<void> start_sum(const Tensor& tensor) override {
+    Result<void> start_all_reduce(const Tensor& tensor) override {
         background_.start([this, tensor] { return reduce(tensor, Reduction::sum, kAside); });
         return {};
     }
-    Result<void> finish_sums() override { return background_.finish(); }
+    Result<void> wait_all_reduces() override { return background_.finish(); }
 
  private:
     std::shared_ptr<::gloo::Context> mesh_;

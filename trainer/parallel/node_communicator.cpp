@@ -14,11 +14,11 @@
 #include "trainer/base/node_place.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/background.hpp"
-#include "trainer/parallel/few_sums.hpp"
-#include "trainer/parallel/neighbours.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
 #include "trainer/parallel/node_sums.hpp"
+#include "trainer/parallel/peer_sockets.hpp"
+#include "trainer/parallel/small_all_reduce.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -27,9 +27,9 @@ class NodeCommunicator final : public Communicator {
  public:
     // `sum_between`: over the same local rank on all nodes; empty if there are no others. `few`: nullopt if
     // only the world can do small all-reduces.
-    NodeCommunicator(std::unique_ptr<Communicator> world, SumBetween sum_between, std::optional<FewSums> few,
-                     const NodePlace& place, Neighbours neighbours, std::shared_ptr<NodeMemory> memory,
-                     std::chrono::milliseconds patience)
+    NodeCommunicator(std::unique_ptr<Communicator> world, SumBetween sum_between,
+                     std::optional<SmallAllReduce> few, const NodePlace& place, PeerSockets neighbours,
+                     std::shared_ptr<NodeMemory> memory, std::chrono::milliseconds patience)
         : world_(std::move(world)),
           sum_between_(std::move(sum_between)),
           share_{place.index, static_cast<std::int64_t>(place.neighbours.size()), place.fewest},
@@ -54,20 +54,20 @@ class NodeCommunicator final : public Communicator {
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         return world_->all_reduce(tensor, reduction);
     }
-    Result<void> sum_few(const Tensor& tensor) override {
-        return few_ && FewSums::takes(tensor) ? broken_off_unless(few_->sum(tensor))
-                                              : world_->sum_few(tensor);
+    Result<void> small_all_reduce(const Tensor& tensor) override {
+        return few_ && SmallAllReduce::takes(tensor) ? broken_off_unless(few_->sum(tensor))
+                                                     : world_->small_all_reduce(tensor);
     }
     Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
 
-    Result<void> start_sum(const Tensor& tensor) override { return start_sums({&tensor, 1}); }
-    Result<void> start_sums(std::span<const Tensor> tensors) override {
+    Result<void> start_all_reduce(const Tensor& tensor) override { return start_all_reduces({&tensor, 1}); }
+    Result<void> start_all_reduces(std::span<const Tensor> tensors) override {
         std::vector<NodeMemory::Part> parts;
         for (const Tensor& tensor : tensors) {
             if (tensor.elements() == 0) continue;
             if (auto part = shared(tensor))
                 parts.push_back(std::move(*part));
-            else if (auto started = world_->start_sum(tensor); !started)
+            else if (auto started = world_->start_all_reduce(tensor); !started)
                 return started;
         }
         if (parts.empty()) return {};
@@ -75,21 +75,21 @@ class NodeCommunicator final : public Communicator {
         background_.start([this, parts = std::move(parts)] { return broken_off_unless(sum(parts)); });
         return {};
     }
-    Result<void> finish_sums() override {
+    Result<void> wait_all_reduces() override {
         auto done = background_.finish();
-        auto others_done = world_->finish_sums();
+        auto others_done = world_->wait_all_reduces();
         if (!done) return done;
         if (!others_done) return others_done;
         // Waits until all ranks have written their parts.
-        return std::exchange(is_summing_, false) ? meet_on_node() : Result<void>();
+        return std::exchange(is_summing_, false) ? node_barrier() : Result<void>();
     }
-    Tensor sum_of(const Tensor& tensor) override {
+    Tensor result_of(const Tensor& tensor) override {
         const auto part = shared(tensor);
         return part ? Tensor(memory_->of_first(*part), Type::f32, tensor.shape()) : tensor;
     }
 
     std::optional<NodeShare> node_share() const override { return share_; }
-    Result<void> meet_on_node() override { return broken_off_unless(meet(barrier_, patience_)); }
+    Result<void> node_barrier() override { return broken_off_unless(meet(barrier_, patience_)); }
 
  private:
     std::unique_ptr<Communicator> world_;
@@ -98,11 +98,11 @@ class NodeCommunicator final : public Communicator {
     std::chrono::milliseconds patience_;
     std::shared_ptr<NodeMemory> memory_;
     NodeBarrier barrier_;
-    std::optional<FewSums> few_;
+    std::optional<SmallAllReduce> few_;
     bool is_summing_ = false;
     // Destroyed before what they use, the last one first.
     Background background_;
-    Neighbours neighbours_;
+    PeerSockets neighbours_;
     std::shared_ptr<void> ending_;
 
     // The tensor's place in shared memory; nullopt if the world sums it.
@@ -182,7 +182,7 @@ class Meeting {
     Result<void> prepare() {
         auto memory = NodeMemory::make();
         if (!memory) return tl::make_unexpected(memory.error());
-        auto neighbours = Neighbours::open();
+        auto neighbours = PeerSockets::open();
         if (!neighbours) return tl::make_unexpected(neighbours.error());
         memory_ = std::move(*memory);
         neighbours_.emplace(std::move(*neighbours));
@@ -200,11 +200,11 @@ class Meeting {
     }
 
     std::shared_ptr<NodeMemory> memory() const { return memory_; }
-    Neighbours take_neighbours() { return std::move(*neighbours_); }
+    PeerSockets take_neighbours() { return std::move(*neighbours_); }
 
  private:
     std::shared_ptr<NodeMemory> memory_;
-    std::optional<Neighbours> neighbours_;
+    std::optional<PeerSockets> neighbours_;
 };
 
 }  // namespace
@@ -239,7 +239,7 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
     }
 
     SumBetween sum_between;
-    FewSums::Connect connect_few;
+    SmallAllReduce::Connect connect_few;
     if (place.nodes > 1 && !place.counterparts.empty()) {
         auto mesh = setting.connect("between-nodes", place.counterparts);
         if (!mesh) return tl::make_unexpected(mesh.error());
@@ -250,7 +250,7 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
             return connect("few-between-nodes", ranks).and_then(sum_few_between_nodes);
         };
     }
-    std::optional<FewSums> few;
+    std::optional<SmallAllReduce> few;
     if (place.is_even) few.emplace(meeting.memory(), place.fewest, setting.patience, std::move(connect_few));
     auto made =
         std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), std::move(few), place,

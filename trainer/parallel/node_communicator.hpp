@@ -16,7 +16,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/between_nodes.hpp"
+#include "trainer/parallel/inter_node.hpp"
 
 namespace dp::trainer {
 
@@ -41,7 +41,7 @@ struct SharedNodes {
                           // where each has a node of its own
 };
 
-// Returns `world`, or a faster communicator that falls back on it: start_sum() then sums f32 tensors
+// Returns `world`, or a faster communicator that falls back on it: start_all_reduce() then sums f32 tensors
 // that `device` has made with make_to_sum() since in shared memory. Every rank calls. The device must
 // outlive the result.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,

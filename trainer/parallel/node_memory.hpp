@@ -53,7 +53,7 @@ class NodeMemory {
     // The node's, in the memory of the first rank.
     SharedBarrier& barrier() { return header(0).barrier; }
 
-    // For few_sums.hpp: a barrier of its own, and two places per rank for this many numbers.
+    // For small_all_reduce.hpp: a barrier of its own, and two places per rank for this many numbers.
     static constexpr std::int64_t kFew = 2048;
     SharedBarrier& few_barrier() { return header(0).few_barrier; }
     double* few(std::size_t rank, unsigned turn) const { return header(rank).few[turn]; }

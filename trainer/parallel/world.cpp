@@ -14,8 +14,8 @@
 #include "base/text.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/gloo.hpp"
+#include "trainer/parallel/host_staged.hpp"
 #include "trainer/parallel/node_communicator.hpp"
-#include "trainer/parallel/through_host.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -56,7 +56,7 @@ Result<void> World::agree(const std::string& what, const std::string& found, con
     return compare(kBeforeTraining, {what, printable(found, kLongest), DP_SAME, remedy}, Fault::usage);
 }
 
-void World::ask_for_the_word() {
+void World::claim_reporter() {
     const std::string mine = std::to_string(context_->world().rank);
     if (context_->world().rank == 0)
         (void)context_->set(kWord, mine);

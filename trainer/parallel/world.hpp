@@ -42,7 +42,7 @@ class World {
     Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy);
     // For findings.cpp. Elects the rank that reports an error: rank 0 if it volunteers, else the
     // lowest that does.
-    void ask_for_the_word();
+    void claim_reporter();
     std::optional<std::uint32_t> who_has_the_word();
     void give_the_word_back();  // if this rank has it: where the ranks never come to leave_together
     // Clears the election. Every rank calls, and none continues before all have called.

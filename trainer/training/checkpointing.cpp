@@ -51,9 +51,9 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
             model.looks_at_whole_batch() ? settings.batch * world : 0};
 }
 
-Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
-               const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
-               Observer& observer)
+Checkpointing::Checkpointing(const ModelInfo& info, const Model& model, const Optimizer& optimizer,
+                             const Dataset& data, const Settings& settings, const Schedule& schedule,
+                             Device& device, Communicator& communicator, Observer& observer)
     : plan_(settings.checkpoints),
       precision_(settings.precision),
       samples_at_once_(settings.batch * communicator.size()),
@@ -65,7 +65,7 @@ Saving::Saving(const ModelInfo& info, const Model& model, const Optimizer& optim
                     vectors_of(model.parameters(), optimizer), device, communicator),
       stop_(settings.checkpoints.stop_signal, device, communicator) {}
 
-Result<std::optional<Progress>> Saving::restore() {
+Result<std::optional<Progress>> Checkpointing::restore() {
     observer_.on_phase(Phase::checkpoint);
     const auto restored = checkpointer_.restore([&](const std::string& what) { observer_.on_damaged(what); });
     if (!restored) return tl::make_unexpected(restored.error());
@@ -81,7 +81,7 @@ Result<std::optional<Progress>> Saving::restore() {
     return (*restored)->progress;
 }
 
-Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Progress>()>& progress) {
+Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Result<Progress>()>& progress) {
     const auto signal = stop_.after_step();
     if (!signal) return tl::make_unexpected(signal.error());
     const bool is_last = step == schedule_.total_steps;
@@ -109,7 +109,7 @@ Result<void> Saving::after_step(std::int64_t step, const std::function<Result<Pr
 }
 
 // False if it could not be written, which the training survives.
-Result<bool> Saving::save(std::int64_t step, const Progress& progress, const std::string& stopped_by) {
+Result<bool> Checkpointing::save(std::int64_t step, const Progress& progress, const std::string& stopped_by) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     observer_.on_phase(Phase::checkpoint);

@@ -26,12 +26,12 @@ std::vector<Place> places_of(const ParameterSet& parameters);
 Continuation continuation_of(const ModelInfo& info, const Model& model, const Dataset& data,
                              const Settings& settings, const Schedule& schedule, std::int64_t world);
 
-class Saving {
+class Checkpointing {
  public:
     // The model has been placed. All arguments must outlive this. Every rank makes one.
-    Saving(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
-           const Settings& settings, const Schedule& schedule, Device& device, Communicator& communicator,
-           Observer& observer);
+    Checkpointing(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
+                  const Settings& settings, const Schedule& schedule, Device& device,
+                  Communicator& communicator, Observer& observer);
 
     // The progress, if it resumes from a checkpoint: parameters and optimizer state are then set.
     // Every rank calls.

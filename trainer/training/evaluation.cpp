@@ -30,7 +30,7 @@ Evaluation::Evaluation(Model& model, const Samples& test, const Settings& settin
       order_(ascending(device, shard_.count)),
       metrics_(device.make(Type::f64, {2})) {}
 
-Result<Metrics> Evaluation::test(AllRanks& ranks) {
+Result<Metrics> Evaluation::test(GlobalMetrics& ranks) {
     device_.zero(metrics_);
     for (std::int64_t first = 0; first < shard_.count; first += batch_) {
         const std::int64_t rows = std::min(batch_, shard_.count - first);

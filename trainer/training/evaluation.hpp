@@ -7,8 +7,8 @@
 
 #include "trainer/base/partition.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/training/all_ranks.hpp"
 #include "trainer/training/device_samples.hpp"
+#include "trainer/training/global_metrics.hpp"
 #include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
@@ -20,7 +20,7 @@ class Evaluation {
                Communicator& communicator, Observer& observer);
 
     // The means over all test samples. Every rank calls.
-    Result<Metrics> test(AllRanks& ranks);
+    Result<Metrics> test(GlobalMetrics& ranks);
 
  private:
     Model& model_;

@@ -29,7 +29,7 @@ Result<double> GradientNorm::of(const Tensor& gradients) {
                            sums_);
         device_.upload(device_.values_of<double>(sums_.first_rows(1)).data(), blocks_.view(block, {1}));
     }
-    if (auto met = communicator_.meet_on_node(); !met) return tl::make_unexpected(met.error());
+    if (auto met = communicator_.node_barrier(); !met) return tl::make_unexpected(met.error());
     const auto squares = device_.values_of<double>(blocks_);
     return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }

@@ -63,15 +63,15 @@ void GradientReducer::start(const Bucket& bucket) {
         device_.add(parts.back(), all);
         parts.back() = all;
     }
-    started_ = communicator_.start_sums(parts);
+    started_ = communicator_.start_all_reduces(parts);
 }
 
 Result<Tensor> GradientReducer::finish() {
     completed(0);
-    const auto finished = communicator_.finish_sums();
+    const auto finished = communicator_.wait_all_reduces();
     if (!started_) return tl::make_unexpected(started_.error());
     if (!finished) return tl::make_unexpected(finished.error());
-    return communicator_.sum_of(sum_ ? sum_ : parameters_.gradients());
+    return communicator_.result_of(sum_ ? sum_ : parameters_.gradients());
 }
 
 }  // namespace dp::trainer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // All-reduces gradients while the backward pass still makes others: in buckets, each as soon as its gradients
-// are final (Li et al. 2020, "PyTorch Distributed"). stepper.cpp uses it for each step.
+// are final (Li et al. 2020, "PyTorch Distributed"). train_step.cpp uses it for each step.
 #pragma once
 
 #include <cstdint>

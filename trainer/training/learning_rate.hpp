@@ -9,10 +9,10 @@
 
 namespace dp::trainer {
 
-enum class RateShape { constant, linear, cosine };
+enum class LrDecay { constant, linear, cosine };
 
-struct RatePlan {
-    RateShape shape = RateShape::constant;
+struct LrSchedule {
+    LrDecay shape = LrDecay::constant;
     double rate = 1e-3;  // the largest
     double minimum = 0;  // at the last of them; not of `constant`
     double warmup = 0;   // for this part of them, 0 to 1, the rate rises evenly
@@ -21,6 +21,6 @@ struct RatePlan {
 };
 
 // The rate of step number `step` (the first is 1) of a training of `steps`. Pure.
-double rate_at(const RatePlan& plan, std::int64_t step, std::int64_t steps);
+double rate_at(const LrSchedule& plan, std::int64_t step, std::int64_t steps);
 
 }  // namespace dp::trainer

@@ -5,7 +5,7 @@
 //
 // If the ranks of a node share memory, they hold one state together, and each updates its part of the shared
 // values. With --shard-optimizer (ZeRO's first stage, Rajbhandari et al. 2020) each rank holds and updates
-// only its part; stepper.cpp then all-gathers the values. A step is elementwise, so the result is the same to
+// only its part; train_step.cpp then all-gathers the values. A step is elementwise, so the result is the same to
 // the bit. Gradients are still all-reduced whole, in buckets during the backward pass
 // (gradient_reducer.hpp): a reduce-scatter would send a third less, but clipping by norm would then
 // need another sum over the ranks, with another rounding.

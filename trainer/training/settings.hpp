@@ -18,7 +18,7 @@ struct Settings {
     // Ends after this many, or after max_steps, whichever comes first; nullopt: as many as max_steps need.
     std::optional<std::int64_t> epochs = 1;
     std::int64_t batch = 1;  // a rank's
-    RatePlan rate;
+    LrSchedule rate;
     double weight_decay = 0;
     OptimizerConstants constants;
     bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)

@@ -44,7 +44,7 @@ class StepLog {
     double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_at_).count(); }
 
     // While it lives, time does not count as the interval's: during a test or a checkpoint.
-    class Aside;
+    class PausedTimer;
 
  private:
     using Clock = std::chrono::steady_clock;
@@ -54,12 +54,12 @@ class StepLog {
     Clock::time_point begun_at_ = Clock::now();
 };
 
-class StepLog::Aside {
+class StepLog::PausedTimer {
  public:
-    explicit Aside(StepLog& log) : log_(log) {}
-    ~Aside() { log_.begun_at_ += Clock::now() - since_; }
-    Aside(const Aside&) = delete;
-    Aside& operator=(const Aside&) = delete;
+    explicit PausedTimer(StepLog& log) : log_(log) {}
+    ~PausedTimer() { log_.begun_at_ += Clock::now() - since_; }
+    PausedTimer(const PausedTimer&) = delete;
+    PausedTimer& operator=(const PausedTimer&) = delete;
 
  private:
     StepLog& log_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training loop: see training.hpp. stepper.hpp has the step.
+// The training loop: see training.hpp. train_step.hpp has the step.
 #include "trainer/training/training.hpp"
 
 #include <fmt/format.h>
@@ -12,10 +12,10 @@
 
 #include "trainer/data/sampler.hpp"
 #include "trainer/parallel/agreement.hpp"
-#include "trainer/training/all_ranks.hpp"
 #include "trainer/training/checkpointing.hpp"
 #include "trainer/training/evaluation.hpp"
-#include "trainer/training/stepper.hpp"
+#include "trainer/training/global_metrics.hpp"
+#include "trainer/training/train_step.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -47,22 +47,22 @@ class Run {
           observer_(observer),
           sampler_(data.train.count, settings.batch, communicator.rank(), communicator.size(), settings.seed),
           ranks_(placed(model, settings, device), device, communicator, observer),
-          stepper_(model, data.train, settings, schedule, device, communicator, observer),
+          train_step_(model, data.train, settings, schedule, device, communicator, observer),
           evaluation_(model, data.test, settings, device, communicator, observer),
           log_(settings.log_every, settings.log_single) {
         if (!settings.checkpoints.directory.empty())
-            saving_.emplace(info, model, stepper_.optimizer(), data, settings, schedule, device, communicator,
-                            observer);
+            checkpointing_.emplace(info, model, train_step_.optimizer(), data, settings, schedule, device,
+                                   communicator, observer);
     }
 
     // Resumes from a checkpoint, if there is one.
     Result<void> restore() {
-        if (!saving_) return {};
-        const auto saved = saving_->restore();
+        if (!checkpointing_) return {};
+        const auto saved = checkpointing_->restore();
         if (!saved) return tl::make_unexpected(saved.error());
         if (!*saved) return {};
         resumed_ = **saved;
-        return stepper_.resume(resumed_.step, resumed_.skipped, resumed_.bad_in_a_row);
+        return train_step_.resume(resumed_.step, resumed_.skipped, resumed_.bad_in_a_row);
     }
 
     // The epoch of the last step: its end may not have been reported.
@@ -72,11 +72,11 @@ class Run {
 
     // Counts what the epochs' reports do not include.
     void count(Outcome& outcome) const {
-        outcome.skipped = stepper_.skipped();
+        outcome.skipped = train_step_.skipped();
         outcome.resumed = resumed_.step;
-        if (!saving_) return;
-        outcome.checkpoints = saving_->written();
-        outcome.end_is_saved = saving_->newest_is_saved();
+        if (!checkpointing_) return;
+        outcome.checkpoints = checkpointing_->written();
+        outcome.end_is_saved = checkpointing_->newest_is_saved();
     }
 
     Result<EpochReport> epoch(std::int64_t number) {
@@ -87,8 +87,8 @@ class Run {
         // Part of the epoch of a checkpoint was done before.
         const std::int64_t earlier = std::max<std::int64_t>(resumed_.step - before, 0);
         const Progress begun = earlier > 0 ? resumed_ : Progress{};
-        stepper_.begin_epoch({begun.loss, begun.correct});
-        skipped_before_ = stepper_.skipped() - begun.skipped_in_epoch;
+        train_step_.begin_epoch({begun.loss, begun.correct});
+        skipped_before_ = train_step_.skipped() - begun.skipped_in_epoch;
         if (settings_.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
         const std::int64_t a_step = settings_.batch * settings_.accumulate;
         for (std::int64_t step = earlier; step < steps; ++step) {
@@ -97,14 +97,14 @@ class Run {
                 return tl::make_unexpected(made.error());
         }
         if (settings_.log_every > 0) earlier_loss_ = counts(0).loss;
-        const auto trained = ranks_.total(stepper_.metrics());
+        const auto trained = ranks_.total(train_step_.metrics());
         if (!trained) return tl::make_unexpected(trained.error());
         const auto samples = static_cast<double>((steps - earlier) * schedule_.global_batch);
-        const std::int64_t skipped = stepper_.skipped() - skipped_before_;
+        const std::int64_t skipped = train_step_.skipped() - skipped_before_;
         const auto counted = static_cast<double>((steps - skipped) * schedule_.global_batch);
         const double seconds = seconds_since(start);
 
-        const StepLog::Aside aside(log_);
+        const StepLog::PausedTimer aside(log_);
         const auto tested = evaluation_.test(ranks_);
         if (!tested) return tl::make_unexpected(tested.error());
         EpochReport report{number,  trained->loss / counted, tested->loss, std::nullopt,
@@ -122,7 +122,7 @@ class Run {
     Result<void> repeat(std::int64_t steps) {
         const Tensor first = order_of(1).view(0, {settings_.batch * settings_.accumulate});
         for (std::int64_t step = 1; step <= steps; ++step) {
-            if (auto made = stepper_.step(first, std::min(step, schedule_.total_steps), ranks_); !made)
+            if (auto made = train_step_.step(first, std::min(step, schedule_.total_steps), ranks_); !made)
                 return made;
             if (auto sound = device_.status(); !sound) return sound;
             observer_.on_step(1, step, schedule_);
@@ -137,14 +137,14 @@ class Run {
     Device& device_;
     Observer& observer_;
     DistributedSampler sampler_;
-    AllRanks ranks_;
-    Stepper stepper_;
+    GlobalMetrics ranks_;
+    TrainStep train_step_;
     Evaluation evaluation_;
     StepLog log_;
-    double earlier_loss_ = 0;          // this rank's, of the epochs before this one
-    std::int64_t skipped_before_ = 0;  // this epoch
-    Progress resumed_;                 // what was made before this training went on
-    std::optional<Saving> saving_;     // where there are checkpoints
+    double earlier_loss_ = 0;                     // this rank's, of the epochs before this one
+    std::int64_t skipped_before_ = 0;             // this epoch
+    Progress resumed_;                            // what was made before this training went on
+    std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
 
     // This rank's samples of an epoch.
     Tensor order_of(std::int64_t epoch) {
@@ -157,15 +157,15 @@ class Run {
     Result<void> one_step(const Tensor& indices, const StepPlace& place) {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
-        if (auto made = stepper_.step(indices, place.number, ranks_); !made) return made;
+        if (auto made = train_step_.step(indices, place.number, ranks_); !made) return made;
         if (auto sound = device_.status(); !sound) return sound;
         observer_.on_step(place.epoch, place.step, schedule_);
         if (is_told) {
             if (auto told = tell(place); !told) return told;
         }
-        if (!saving_) return {};
-        std::optional<StepLog::Aside> aside;
-        return saving_->after_step(place.number, [&] {
+        if (!checkpointing_) return {};
+        std::optional<StepLog::PausedTimer> aside;
+        return checkpointing_->after_step(place.number, [&] {
             aside.emplace(log_);
             return progress(place.number);
         });
@@ -173,22 +173,25 @@ class Run {
 
     // The progress after `step` steps. Every rank calls.
     Result<Progress> progress(std::int64_t step) {
-        const Metrics epoch = stepper_.metrics();
-        return Progress{
-            step,       stepper_.skipped(), stepper_.skipped() - skipped_before_, stepper_.bad_in_a_row(),
-            epoch.loss, epoch.correct};
+        const Metrics epoch = train_step_.metrics();
+        return Progress{step,
+                        train_step_.skipped(),
+                        train_step_.skipped() - skipped_before_,
+                        train_step_.bad_in_a_row(),
+                        epoch.loss,
+                        epoch.correct};
     }
 
     // This rank's counts after `steps` steps.
     StepCounts counts(std::int64_t steps) {
-        return {steps, stepper_.skipped(), earlier_loss_ + stepper_.metrics().loss};
+        return {steps, train_step_.skipped(), earlier_loss_ + train_step_.metrics().loss};
     }
 
     // Reports the steps since the last report to the observer. Every rank calls.
     Result<void> tell(const StepPlace& place) {
         const StepCounts since = log_.since(counts(place.number));
         const double seconds = log_.seconds();
-        const Result<double> norm = stepper_.gradient_norm();
+        const Result<double> norm = train_step_.gradient_norm();
         if (!norm) return tl::make_unexpected(norm.error());
         const auto all = ranks_.total({since.loss, 0});
         if (!all) return tl::make_unexpected(all.error());

@@ -107,7 +107,7 @@ TEST(GlooCommunicator, AddsUpSmallTensorsWhileALargeSumGoesOn) {
         const std::vector<Tensor> large{device->make(Type::f32, {kLarge}), device->make(Type::f32, {kLarge})};
         for (const Tensor& tensor : large) {
             std::fill_n(tensor.data<float>(), kLarge, static_cast<float>(ranks.rank()));
-            ASSERT_TRUE(ranks.start_sum(tensor));
+            ASSERT_TRUE(ranks.start_all_reduce(tensor));
         }
         for (int i = 0; i < kSmall; ++i) {
             const std::vector<double> mine{1.0 * i, static_cast<double>(ranks.rank())};
@@ -116,7 +116,7 @@ TEST(GlooCommunicator, AddsUpSmallTensorsWhileALargeSumGoesOn) {
             ASSERT_TRUE(done) << done.error().message;
             EXPECT_EQ(device->values_of<double>(small), (std::vector<double>{3.0 * i, 3}));
         }
-        ASSERT_TRUE(ranks.finish_sums());
+        ASSERT_TRUE(ranks.wait_all_reduces());
         for (const Tensor& tensor : large)
             EXPECT_EQ(std::count(tensor.data<float>(), tensor.data<float>() + kLarge, 3.0f), kLarge);
     });

@@ -11,7 +11,7 @@
 #include "devices.hpp"
 #include "thread_world.hpp"
 #include "trainer/base/partition.hpp"
-#include "trainer/parallel/through_host.hpp"
+#include "trainer/parallel/host_staged.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -19,17 +19,17 @@ class NotingCommunicator final : public Communicator {
     std::int64_t size() const override { return 2; }
     Result<void> all_reduce(const Tensor&, Reduction) override { return fail(Fault::world, "not asked for"); }
     Result<void> all_gather(const Tensor&) override { return fail(Fault::world, "not asked for"); }
-    Result<void> start_sum(const Tensor& tensor) override {
+    Result<void> start_all_reduce(const Tensor& tensor) override {
         if (started.size() == fails_at) return fail(Fault::world, "rank 1 is gone");
         started.push_back(tensor.elements());
         device_.add(tensor, tensor);
         return {};
     }
-    Result<void> finish_sums() override {
+    Result<void> wait_all_reduces() override {
         ++finished;
         return {};
     }
-    Tensor sum_of(const Tensor& tensor) override {
+    Tensor result_of(const Tensor& tensor) override {
         asked_for = tensor.data<float>();
         return tensor;
     }

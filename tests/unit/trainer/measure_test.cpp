@@ -45,9 +45,9 @@ class Slow final : public Communicator {
     }
     Result<void> all_gather(const Tensor& tensor) override { return inner_.all_gather(tensor); }
     // Called once a step.
-    Result<void> finish_sums() override {
+    Result<void> wait_all_reduces() override {
         if (steps++ < only_first_) std::this_thread::sleep_for(time_);
-        return inner_.finish_sums();
+        return inner_.wait_all_reduces();
     }
     std::int64_t steps = 0;
 

@@ -35,9 +35,9 @@ void fill(const Tensor& tensor, int rank, std::int64_t round) {
 
 // The sum of a tensor, where it then is.
 Result<Tensor> sum(Communicator& ranks, const Tensor& tensor) {
-    if (auto done = ranks.start_sum(tensor); !done) return tl::make_unexpected(done.error());
-    if (auto done = ranks.finish_sums(); !done) return tl::make_unexpected(done.error());
-    return ranks.sum_of(tensor);
+    if (auto done = ranks.start_all_reduce(tensor); !done) return tl::make_unexpected(done.error());
+    if (auto done = ranks.wait_all_reduces(); !done) return tl::make_unexpected(done.error());
+    return ranks.result_of(tensor);
 }
 
 std::int64_t wrong_sums(const Tensor& tensor, int ranks, std::int64_t round) {
@@ -81,7 +81,7 @@ TEST(NodeCommunicatorTest, SumsTheSameOnEveryRankOfNodesOfAnySize) {
                 mine.insert(mine.end(), values.begin(), values.end());
                 EXPECT_EQ(all.data<float>()[32], 0) << "nothing before it";
                 EXPECT_EQ(all.data<float>()[33 + count], 0) << "nor after it";
-                ASSERT_TRUE(shared->communicator->meet_on_node()) << "before the first frees it";
+                ASSERT_TRUE(shared->communicator->node_barrier()) << "before the first frees it";
             }
             const std::lock_guard lock(mutex);
             results.push_back(std::move(mine));
@@ -118,15 +118,15 @@ TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
             for (const Tensor& part : parts) fill(part, rank, round);
             // One after the other, or together.
             if (round % 2 == 0) {
-                for (const Tensor& part : parts) ASSERT_TRUE(ranks.start_sum(part));
+                for (const Tensor& part : parts) ASSERT_TRUE(ranks.start_all_reduce(part));
             } else {
-                ASSERT_TRUE(ranks.start_sums(parts));
+                ASSERT_TRUE(ranks.start_all_reduces(parts));
             }
-            const auto done = ranks.finish_sums();
+            const auto done = ranks.wait_all_reduces();
             ASSERT_TRUE(done) << done.error().message;
-            for (const Tensor& part : parts) EXPECT_EQ(wrong_sums(ranks.sum_of(part), 4, round), 0);
-            EXPECT_EQ(ranks.sum_of(elsewhere).data<float>(), elsewhere.data<float>());
-            ASSERT_TRUE(ranks.meet_on_node()) << "before any of them writes to it";
+            for (const Tensor& part : parts) EXPECT_EQ(wrong_sums(ranks.result_of(part), 4, round), 0);
+            EXPECT_EQ(ranks.result_of(elsewhere).data<float>(), elsewhere.data<float>());
+            ASSERT_TRUE(ranks.node_barrier()) << "before any of them writes to it";
 
             const Tensor doubles = device->copy_of<double>(Type::f64, {1}, std::vector<double>{0.5 * rank});
             ASSERT_TRUE(ranks.all_reduce(doubles, Reduction::sum));
@@ -149,7 +149,7 @@ TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
             ASSERT_TRUE(shared);
             const Tensor large = device->make_to_sum(Type::f32, {1 << 20});
             fill(large, rank, 0);
-            ASSERT_TRUE(shared->communicator->start_sum(large));
+            ASSERT_TRUE(shared->communicator->start_all_reduce(large));
             for (const std::int64_t count : {1, 2, 64, 2048, 2049, 7}) {
                 for (std::int64_t round = 0; round < 6; ++round) {
                     std::vector<double> mine, expected;
@@ -159,7 +159,7 @@ TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
                             static_cast<double>(ranks * (ranks + 1) / 2 * (i + 1) + ranks * round) / 3);
                     }
                     const Tensor few = device->copy_of<double>(Type::f64, {count}, mine);
-                    const auto done = shared->communicator->sum_few(few);
+                    const auto done = shared->communicator->small_all_reduce(few);
                     ASSERT_TRUE(done) << done.error().message;
                     const auto values = device->values_of<double>(few);
                     for (std::size_t i = 0; i < values.size(); ++i)
@@ -171,9 +171,10 @@ TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
                     EXPECT_EQ(device->values_of<std::int64_t>(most), bits) << "the same bits on all";
                 }
             }
-            ASSERT_TRUE(shared->communicator->finish_sums());
-            EXPECT_EQ(wrong_sums(shared->communicator->sum_of(large), static_cast<int>(nodes.size()), 0), 0);
-            ASSERT_TRUE(shared->communicator->meet_on_node()) << "before the first frees it";
+            ASSERT_TRUE(shared->communicator->wait_all_reduces());
+            EXPECT_EQ(wrong_sums(shared->communicator->result_of(large), static_cast<int>(nodes.size()), 0),
+                      0);
+            ASSERT_TRUE(shared->communicator->node_barrier()) << "before the first frees it";
         });
     }
 }
@@ -186,14 +187,14 @@ TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfFewNumbersWithAnError) {
             const auto shared = join_nodes(store, nodes, rank, *device);
             ASSERT_TRUE(shared);
             const Tensor few = device->make(Type::f64, {10});
-            ASSERT_TRUE(shared->communicator->sum_few(few));
+            ASSERT_TRUE(shared->communicator->small_all_reduce(few));
             if (rank == 1) return;  // its connections close
-            const auto done = shared->communicator->sum_few(few);
+            const auto done = shared->communicator->small_all_reduce(few);
             ASSERT_FALSE(done);
             EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
                 << done.error().message;
-            EXPECT_FALSE(shared->communicator->sum_few(few)) << "and it stays so";
-            EXPECT_FALSE(shared->communicator->meet_on_node());
+            EXPECT_FALSE(shared->communicator->small_all_reduce(few)) << "and it stays so";
+            EXPECT_FALSE(shared->communicator->node_barrier());
             ++told;
         });
         EXPECT_EQ(told, static_cast<int>(nodes.size()) - 1) << ::testing::PrintToString(nodes);
@@ -218,12 +219,12 @@ TEST(NodeCommunicatorTest, EachKnowsItsShareOfItsNode) {
         const Shard part = share->part_of(100000);
         for (std::int64_t i = part.first; i < part.first + part.count; ++i)
             tensor.data<float>()[i] = static_cast<float>(nodes[at] + i);
-        ASSERT_TRUE(shared->communicator->meet_on_node());
+        ASSERT_TRUE(shared->communicator->node_barrier());
         std::int64_t wrong = 0;
         for (std::int64_t i = 0; i < 100000; ++i)
             wrong += tensor.data<float>()[i] == static_cast<float>(nodes[at] + i) ? 0 : 1;
         EXPECT_EQ(wrong, 0);
-        ASSERT_TRUE(shared->communicator->meet_on_node());
+        ASSERT_TRUE(shared->communicator->node_barrier());
     });
 }
 
@@ -266,14 +267,14 @@ TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfAllOthersWithAnError) {
             const Tensor tensor = device->make_to_sum(Type::f32, {100000});
             ASSERT_TRUE(sum(*shared->communicator, tensor));
             if (rank == 1) return;  // its connections close
-            ASSERT_TRUE(shared->communicator->start_sum(tensor));
-            const auto done = shared->communicator->finish_sums();
+            ASSERT_TRUE(shared->communicator->start_all_reduce(tensor));
+            const auto done = shared->communicator->wait_all_reduces();
             ASSERT_FALSE(done);
             EXPECT_EQ(done.error().fault, Fault::world);
             EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
                 << done.error().message;
             EXPECT_FALSE(sum(*shared->communicator, tensor)) << "and it stays so";
-            EXPECT_FALSE(shared->communicator->meet_on_node());
+            EXPECT_FALSE(shared->communicator->node_barrier());
             ++told;
         });
         EXPECT_EQ(told, static_cast<int>(nodes.size()) - 1) << ::testing::PrintToString(nodes);
@@ -294,10 +295,10 @@ TEST(NodeCommunicatorTest, ASumEndsWithTheWorld) {
         ASSERT_TRUE(shared);
         const Tensor tensor = device->make_to_sum(Type::f32, {1000});
         if (rank == 0) {
-            ASSERT_TRUE(shared->communicator->start_sum(tensor));  // alone
+            ASSERT_TRUE(shared->communicator->start_all_reduce(tensor));  // alone
             std::this_thread::sleep_for(milliseconds(30));
             end();
-            EXPECT_FALSE(shared->communicator->finish_sums());
+            EXPECT_FALSE(shared->communicator->wait_all_reduces());
         }
         // Both go on until here: it was not the end of the other that ended it.
         const Tensor both = device->make(Type::f64, {1});
@@ -355,7 +356,7 @@ int many_sums(::gloo::rendezvous::Store& store, const std::vector<int>& nodes, i
         const auto found = sum(*shared->communicator, tensor);
         if (!found) return 11;
         if (wrong_sums(*found, static_cast<int>(nodes.size()), round) != 0) return 12;
-        if (!shared->communicator->meet_on_node()) return 13;
+        if (!shared->communicator->node_barrier()) return 13;
     }
     return 0;
 }

@@ -79,7 +79,7 @@ std::vector<Kind> kinds_of_training() {
     Settings sgd = plain, clipped = plain, accumulated = plain, narrow = plain, sharded = plain,
              logged = plain;
     sgd.optimizer = Optimization::sgd;
-    sgd.rate = {RateShape::cosine, 0.05, 0, 0.1};
+    sgd.rate = {LrDecay::cosine, 0.05, 0, 0.1};
     clipped.clip = 0.05;  // nearly always smaller than the norm
     accumulated.batch = 12;
     accumulated.accumulate = 5;

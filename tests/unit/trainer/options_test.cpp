@@ -161,18 +161,18 @@ TEST(Options, HowToOptimiseArrives) {
         *find_model("ffn"));
     EXPECT_EQ(settings.rate.rate, 0.1);
     EXPECT_EQ(settings.rate.minimum, 0.01);
-    EXPECT_EQ(settings.rate.shape, RateShape::cosine);
+    EXPECT_EQ(settings.rate.shape, LrDecay::cosine);
     EXPECT_EQ(settings.rate.warmup, 0.05);
     EXPECT_EQ(settings.weight_decay, 0.2);
     EXPECT_EQ(settings.clip, 1.0);
     EXPECT_EQ(settings.accumulate, 4);
     EXPECT_TRUE(settings.skip_bad_steps);
     const Settings nothing_said = settings_for(options({}), *find_model("ffn"));
-    EXPECT_EQ(nothing_said.rate.shape, RateShape::constant);
+    EXPECT_EQ(nothing_said.rate.shape, LrDecay::constant);
     EXPECT_EQ(nothing_said.accumulate, 1);
     EXPECT_FALSE(nothing_said.clip);
     EXPECT_FALSE(nothing_said.skip_bad_steps);
-    EXPECT_EQ(options({"--lr-decay-style=linear"}).training.rate.shape, RateShape::linear);
+    EXPECT_EQ(options({"--lr-decay-style=linear"}).training.rate.shape, LrDecay::linear);
 }
 
 // The optimizer of the DLI tutorial's script, in its own words.
@@ -352,7 +352,7 @@ TEST(Options, AThroughputMayBeWhatHasNo32Bits) {
 TEST(Options, AnyOptionIsTakenWithUnderscores) {
     EXPECT_EQ(options({"--weight_decay", "0.1"}).training.weight_decay, 0.1);
     EXPECT_EQ(options({"--weight_decay=0.2"}).training.weight_decay, 0.2);
-    EXPECT_EQ(options({"--lr_decay_style=cosine", "--min_lr=1e-5"}).training.rate.shape, RateShape::cosine);
+    EXPECT_EQ(options({"--lr_decay_style=cosine", "--min_lr=1e-5"}).training.rate.shape, LrDecay::cosine);
     EXPECT_TRUE(options({"--use_distributed_optimizer", "--skip_bad_steps"}).training.skip_bad_steps);
     EXPECT_EQ(options({"info", "--ranks_per_node=2"}).info.ranks_per_node, 2);
     EXPECT_EQ(options({"--data_dir=a_b=c_d"}).data.directory, "a_b=c_d");

@@ -93,7 +93,7 @@ TEST(Resume, KnowsWhatHadStoppedIt) {
 TEST(Resume, WithSgdEndsWhereAnUninterruptedTrainingEnds) {
     Settings settings = saved_settings({});
     settings.optimizer = Optimization::sgd;
-    settings.rate = {RateShape::cosine, 0.05, 0, 0.1};
+    settings.rate = {LrDecay::cosine, 0.05, 0, 0.1};
     settings.weight_decay = 0.01;
     expect_the_same_curve(settings, pattern_set());
 }

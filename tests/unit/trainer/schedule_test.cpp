@@ -66,7 +66,7 @@ TEST(Schedule, CountsWhatIsAccumulated) {
 
 TEST(Schedule, RefusesALearningRateThatEndsAboveItsLargest) {
     Settings settings;
-    settings.rate = {RateShape::cosine, 1e-4, 1e-3, 0};
+    settings.rate = {LrDecay::cosine, 1e-4, 1e-3, 0};
     const auto schedule = make_schedule(settings, 1000, 1);
     ASSERT_FALSE(schedule);
     EXPECT_EQ(schedule.error().fault, Fault::usage);

@@ -30,7 +30,7 @@ std::vector<NamedSettings> kinds_of_training() {
     plain.weight_decay = 0.1;
     Settings sgd = plain, clipped = plain, accumulated = plain, narrow = plain;
     sgd.optimizer = Optimization::sgd;
-    sgd.rate = {RateShape::cosine, 0.05, 0, 0.1};
+    sgd.rate = {LrDecay::cosine, 0.05, 0, 0.1};
     clipped.clip = 0.05;  // nearly always smaller than the norm
     clipped.skip_bad_steps = true;
     accumulated.batch = 12;

@@ -47,7 +47,7 @@ TEST(StepLog, LeavesOutWhatTheStepsHaveNotTaken) {
     log.begin({});
     Clock::time_point aside_from, aside_until;
     {
-        const StepLog::Aside aside(log);
+        const StepLog::PausedTimer aside(log);
         aside_from = Clock::now();
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         aside_until = Clock::now();

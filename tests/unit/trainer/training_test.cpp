@@ -399,7 +399,7 @@ TEST(Training, LogsAreAboutAllStepsSinceTheLast) {
     for (const bool guarded : {false, true}) {
         Settings settings;
         settings.skip_bad_steps = guarded;
-        settings.rate = {RateShape::linear, 1e-3, 0, 0};
+        settings.rate = {LrDecay::linear, 1e-3, 0, 0};
         const Silent seen = logged(pattern_set(), settings);
         std::vector<std::array<std::int64_t, 3>> places;
         double by_logs = 0, by_epochs = 0;

@@ -81,11 +81,11 @@ class NcclCommunicator final : public Communicator {
     }
 
     // On a separate stream, after what the device has queued so far.
-    Result<void> start_sum(const Tensor& tensor) override {
+    Result<void> start_all_reduce(const Tensor& tensor) override {
         if (auto after = wait(device_.stream(), aside_); !after) return after;
         return queue(tensor, Reduction::sum, aside_);
     }
-    Result<void> finish_sums() override { return wait(aside_, device_.stream()); }
+    Result<void> wait_all_reduces() override { return wait(aside_, device_.stream()); }
 
  private:
     ncclComm_t comm_;

@@ -2,7 +2,7 @@
 //
 // The sum over the ranks that have the same slice on each node: right, the same bits on all of them, for two
 // nodes and for more; and an error at once where one is gone.
-#include "trainer/parallel/between_nodes.hpp"
+#include "trainer/parallel/inter_node.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace dp::trainer {
 namespace {
 
-TEST(BetweenNodes, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
+TEST(InterNode, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
     const std::vector<std::int64_t> counts{1, 7, 1000, 300007, 3, 1};
     for (const std::size_t nodes : {2u, 3u, 5u}) {
         for (const std::int64_t index : {0, 1}) {
@@ -61,7 +61,7 @@ TEST(BetweenNodes, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
 }
 
 // The one that sends first is left with a full socket or without an answer, the other without numbers.
-TEST(BetweenNodes, EndsWithAnErrorAtOnceWhereTheOtherIsGone) {
+TEST(InterNode, EndsWithAnErrorAtOnceWhereTheOtherIsGone) {
     for (const std::int64_t index : {0, 1}) {
         for (const std::int64_t count : {std::int64_t{100}, std::int64_t{8} << 20}) {
             as_threads(2, [&](auto& store, int rank) {

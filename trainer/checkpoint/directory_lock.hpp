@@ -21,14 +21,14 @@ namespace dp::trainer {
 
 inline constexpr const char* kClaimFile = ".training";
 
-class Claim {
+class DirectoryLock {
  public:
     // Creates the directory if needed. Fails if another training has it.
-    static Result<std::unique_ptr<Claim>> make(const std::filesystem::path& directory);
+    static Result<std::unique_ptr<DirectoryLock>> make(const std::filesystem::path& directory);
     // Removes the claim, and a directory that it created if nothing was saved there.
-    ~Claim();
-    Claim(const Claim&) = delete;
-    Claim& operator=(const Claim&) = delete;
+    ~DirectoryLock();
+    DirectoryLock(const DirectoryLock&) = delete;
+    DirectoryLock& operator=(const DirectoryLock&) = delete;
 
     // Fails if another training has taken over: then nothing may be written there any more.
     Result<void> check() const;
@@ -39,7 +39,7 @@ class Claim {
     Fd locked_;          // empty where the directory cannot be locked
     MadeDirectories made_;
 
-    Claim(std::filesystem::path directory, std::string words, Fd locked, MadeDirectories made);
+    DirectoryLock(std::filesystem::path directory, std::string words, Fd locked, MadeDirectories made);
 };
 
 }  // namespace dp::trainer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/through_host.hpp"
+#include "trainer/parallel/host_staged.hpp"
 
 #include <cstddef>
 #include <utility>
@@ -10,9 +10,9 @@
 namespace dp::trainer {
 namespace {
 
-class ThroughHost final : public Communicator {
+class HostStaged final : public Communicator {
  public:
-    ThroughHost(std::unique_ptr<Communicator> between_hosts, Device& device)
+    HostStaged(std::unique_ptr<Communicator> between_hosts, Device& device)
         : between_hosts_(std::move(between_hosts)), device_(device) {}
 
     std::string_view name() const override { return between_hosts_->name(); }
@@ -55,7 +55,7 @@ class ThroughHost final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_through_host(std::unique_ptr<Communicator> between_hosts, Device& device) {
-    return std::make_unique<ThroughHost>(std::move(between_hosts), device);
+    return std::make_unique<HostStaged>(std::move(between_hosts), device);
 }
 
 }  // namespace dp::trainer

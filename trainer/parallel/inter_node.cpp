@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// See between_nodes.hpp.
-#include "trainer/parallel/between_nodes.hpp"
+// See inter_node.hpp.
+#include "trainer/parallel/inter_node.hpp"
 
 #include <gloo/transport/buffer.h>
 #include <gloo/transport/pair.h>

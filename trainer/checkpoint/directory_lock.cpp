@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/checkpoint/claim.hpp"
+#include "trainer/checkpoint/directory_lock.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -44,13 +44,13 @@ std::string for_people(const std::string& words) {
 
 }  // namespace
 
-Claim::Claim(fs::path directory, std::string words, Fd locked, MadeDirectories made)
+DirectoryLock::DirectoryLock(fs::path directory, std::string words, Fd locked, MadeDirectories made)
     : directory_(std::move(directory)),
       words_(std::move(words)),
       locked_(std::move(locked)),
       made_(std::move(made)) {}
 
-Result<std::unique_ptr<Claim>> Claim::make(const fs::path& directory) {
+Result<std::unique_ptr<DirectoryLock>> DirectoryLock::make(const fs::path& directory) {
     MadeDirectories made;
     if (const std::error_code error = made.make(directory))
         return fail(Fault::usage, fmt::format("--checkpoint-dir {}: cannot make it: {}", directory.string(),
@@ -68,10 +68,11 @@ Result<std::unique_ptr<Claim>> Claim::make(const fs::path& directory) {
         return fail(Fault::usage,
                     fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));
     }
-    return std::unique_ptr<Claim>(new Claim(directory, std::move(words), std::move(opened), std::move(made)));
+    return std::unique_ptr<DirectoryLock>(
+        new DirectoryLock(directory, std::move(words), std::move(opened), std::move(made)));
 }
 
-Claim::~Claim() {
+DirectoryLock::~DirectoryLock() {
     std::error_code ignored;
     if (check())
         fs::remove(directory_ / kClaimFile, ignored);
@@ -79,7 +80,7 @@ Claim::~Claim() {
         made_.keep();  // for the other training
 }
 
-Result<void> Claim::check() const {
+Result<void> DirectoryLock::check() const {
     std::ifstream file(directory_ / kClaimFile, std::ios::binary);
     std::error_code ignored;
     // A directory that is gone or unreadable belongs to no other training; saving itself says what is wrong.

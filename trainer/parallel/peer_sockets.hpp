@@ -24,12 +24,12 @@ namespace dp::trainer {
 // The socket's name: random, so that no two are equal.
 using DoorNumber = std::array<std::int64_t, 2>;
 
-class Neighbours {
+class PeerSockets {
  public:
     // Listens.
-    static Result<Neighbours> open();
-    Neighbours(Neighbours&&) = default;
-    ~Neighbours();
+    static Result<PeerSockets> open();
+    PeerSockets(PeerSockets&&) = default;
+    ~PeerSockets();
 
     const DoorNumber& door() const { return door_; }
 
@@ -50,7 +50,7 @@ class Neighbours {
     Fd stop_;
     std::thread watcher_;
 
-    Neighbours() = default;
+    PeerSockets() = default;
 };
 
 }  // namespace dp::trainer

@@ -9,8 +9,8 @@
 
 #include "trainer/base/partition.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/training/all_ranks.hpp"
 #include "trainer/training/device_samples.hpp"
+#include "trainer/training/global_metrics.hpp"
 #include "trainer/training/gradient_guard.hpp"
 #include "trainer/training/gradient_norm.hpp"
 #include "trainer/training/gradient_reducer.hpp"
@@ -19,15 +19,15 @@
 
 namespace dp::trainer {
 
-class Stepper {
+class TrainStep {
  public:
     // The model has been placed. All arguments must outlive this. Every rank makes one.
-    Stepper(Model& model, const Samples& train, const Settings& settings, const Schedule& schedule,
-            Device& device, Communicator& communicator, Observer& observer);
+    TrainStep(Model& model, const Samples& train, const Settings& settings, const Schedule& schedule,
+              Device& device, Communicator& communicator, Observer& observer);
 
     // Takes step `number` (of the training, from 1) with the samples that `indices` names, i32 [batch *
     // accumulate]. Skips it if its gradients are NaN or infinite and the settings say so. Every rank calls.
-    Result<void> step(const Tensor& indices, std::int64_t number, const AllRanks& ranks);
+    Result<void> step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
 
     // Begins an epoch, or continues the one that a checkpoint interrupted.
     void begin_epoch(const Metrics& until_now);
@@ -63,7 +63,7 @@ class Stepper {
     std::optional<GradientNorm> norm_;  // for the log, where there is no guard that knows it
     std::int64_t skipped_ = 0;
 
-    Result<void> make_gradients(const Tensor& indices, std::int64_t number, const AllRanks& ranks);
+    Result<void> make_gradients(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
     Result<void> share_values();
     Result<void> gather_values();
 };

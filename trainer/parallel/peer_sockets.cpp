@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// See neighbours.hpp.
-#include "trainer/parallel/neighbours.hpp"
+// See peer_sockets.hpp.
+#include "trainer/parallel/peer_sockets.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -90,8 +90,8 @@ class Message {
 
 }  // namespace
 
-Result<Neighbours> Neighbours::open() {
-    Neighbours made;
+Result<PeerSockets> PeerSockets::open() {
+    PeerSockets made;
     if (getrandom(made.door_.data(), sizeof made.door_, 0) != static_cast<ssize_t>(sizeof made.door_))
         return fail_with_errno(Fault::world, "getrandom");
     made.listener_.reset(socket(AF_UNIX, kSocket, 0));
@@ -103,7 +103,7 @@ Result<Neighbours> Neighbours::open() {
     return made;
 }
 
-Result<void> Neighbours::call_on(std::span<const DoorNumber> doors, std::size_t me, int file) {
+Result<void> PeerSockets::call_on(std::span<const DoorNumber> doors, std::size_t me, int file) {
     for (std::size_t i = 0; i < doors.size(); ++i) {
         if (i == me) continue;
         Fd connection(socket(AF_UNIX, kSocket, 0));
@@ -119,7 +119,7 @@ Result<void> Neighbours::call_on(std::span<const DoorNumber> doors, std::size_t 
     return {};
 }
 
-Result<std::vector<Fd>> Neighbours::let_in(std::size_t ranks, std::size_t me) {
+Result<std::vector<Fd>> PeerSockets::let_in(std::size_t ranks, std::size_t me) {
     std::vector<Fd> files(ranks);
     while (let_in_.size() + 1 < ranks) {
         Fd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -137,7 +137,7 @@ Result<std::vector<Fd>> Neighbours::let_in(std::size_t ranks, std::size_t me) {
     return files;
 }
 
-Result<void> Neighbours::watch(std::function<void()> on_gone) {
+Result<void> PeerSockets::watch(std::function<void()> on_gone) {
     stop_.reset(eventfd(0, EFD_CLOEXEC));
     if (!stop_) return fail_with_errno(Fault::world, "eventfd");
     // Nothing is sent any more: anything readable is the end.
@@ -150,7 +150,7 @@ Result<void> Neighbours::watch(std::function<void()> on_gone) {
     return {};
 }
 
-Neighbours::~Neighbours() {
+PeerSockets::~PeerSockets() {
     if (!watcher_.joinable()) return;
     eventfd_write(stop_.get(), 1);
     watcher_.join();

@@ -2,7 +2,7 @@
 //
 // Two trainings and one --checkpoint-dir: the second is refused where the file system has locks, and where it
 // has none the first ends without touching what is the second's. The second is played by what it writes.
-#include "trainer/checkpoint/claim.hpp"
+#include "trainer/checkpoint/directory_lock.hpp"
 
 #include <gmock/gmock.h>
 
@@ -31,7 +31,7 @@ std::vector<RankOf> train_until(const Scratch& directory, const std::function<vo
     return train_saved(1, settings);
 }
 
-TEST(Claim, RefusesASecondTrainingWhileTheFirstLives) {
+TEST(DirectoryLock, RefusesASecondTrainingWhileTheFirstLives) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.checkpoints.every = 10;
@@ -51,7 +51,7 @@ TEST(Claim, RefusesASecondTrainingWhileTheFirstLives) {
     EXPECT_EQ(outcome_of(train_saved(1, settings)).resumed, 69);
 }
 
-TEST(Claim, OfATrainingIsGivenUpWhereAnotherHasBegunThere) {
+TEST(DirectoryLock, OfATrainingIsGivenUpWhereAnotherHasBegunThere) {
     const Scratch directory;
     const std::string theirs = "job 12, process 34 on node01, 0123456789abcdef\n";
     const auto ranks = train_until(directory, [&] {
@@ -70,13 +70,13 @@ TEST(Claim, OfATrainingIsGivenUpWhereAnotherHasBegunThere) {
 }
 
 // It wrote its own in between, and took it away at its end.
-TEST(Claim, IsLostAlsoToATrainingThatIsOver) {
+TEST(DirectoryLock, IsLostAlsoToATrainingThatIsOver) {
     const Scratch directory;
     const auto ranks = train_until(directory, [&] { fs::remove(directory / kClaimFile); });
     EXPECT_THAT(the_error(ranks).message, HasSubstr("another training has begun "));
 }
 
-TEST(Claim, ThatACrashLeftKeepsNobodyOut) {
+TEST(DirectoryLock, ThatACrashLeftKeepsNobodyOut) {
     const Scratch directory;
     directory.write(kClaimFile, "process 1 on node02, 0123456789abcdef\n");
     outcome_of(train_saved(2, saved_settings(directory.path())));
@@ -84,9 +84,9 @@ TEST(Claim, ThatACrashLeftKeepsNobodyOut) {
 }
 
 // A full disk may have done that, or a person.
-TEST(Claim, IsNotLostWithTheDirectory) {
+TEST(DirectoryLock, IsNotLostWithTheDirectory) {
     const Scratch directory;
-    const auto claim = Claim::make(directory / "run");
+    const auto claim = DirectoryLock::make(directory / "run");
     ASSERT_TRUE(claim) << claim.error().message;
     EXPECT_TRUE((*claim)->check());
     fs::remove_all(directory / "run");
@@ -94,7 +94,7 @@ TEST(Claim, IsNotLostWithTheDirectory) {
 }
 
 // A mistyped --checkpoint-dir, say.
-TEST(Claim, LeavesNoDirectoryThatItMadeForNothing) {
+TEST(DirectoryLock, LeavesNoDirectoryThatItMadeForNothing) {
     const Scratch scratch;
     Settings settings = saved_settings(scratch / "a/b");
     settings.checkpoints.resume = Resume::must;

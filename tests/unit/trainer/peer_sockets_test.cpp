@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/neighbours.hpp"
+#include "trainer/parallel/peer_sockets.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ std::string text_in(const Fd& file) {
 }
 
 struct Node {
-    std::vector<std::optional<Neighbours>> ranks;
+    std::vector<std::optional<PeerSockets>> ranks;
     std::vector<DoorNumber> doors;
     std::vector<Fd> files;
 
     explicit Node(std::size_t size) {
         for (std::size_t rank = 0; rank < size; ++rank) {
-            auto opened = Neighbours::open();
+            auto opened = PeerSockets::open();
             EXPECT_TRUE(opened) << opened.error().message;
             doors.push_back(opened->door());
             ranks.emplace_back(std::move(*opened));

@@ -12,21 +12,21 @@
 
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
-#include "trainer/parallel/between_nodes.hpp"
+#include "trainer/parallel/inter_node.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
 
 namespace dp::trainer {
 
-class FewSums {
+class SmallAllReduce {
  public:
     // Connects this rank with the same local rank on the other nodes.
     using Connect = std::function<Result<SumBetween>()>;
 
     // Between the ranks that share the memory. `connect` is called at the first sum; it is empty if there
     // is one node.
-    FewSums(std::shared_ptr<NodeMemory> memory, std::int64_t ranks, std::chrono::milliseconds patience,
-            Connect connect);
+    SmallAllReduce(std::shared_ptr<NodeMemory> memory, std::int64_t ranks, std::chrono::milliseconds patience,
+                   Connect connect);
 
     static bool takes(const Tensor& tensor);
     // In place, for tensors that it takes. Every rank calls, in the same order, from one thread; all then

@@ -23,13 +23,13 @@ void set_metrics(Device& device, const Metrics& metrics, const Tensor& there);
 // Waits for the device.
 Metrics get_metrics(Device& device, const Tensor& there);
 
-class AllRanks {
+class GlobalMetrics {
  public:
     // The model has been placed. All arguments must outlive this.
-    AllRanks(Model& model, Device& device, Communicator& communicator, Observer& observer);
-    ~AllRanks();
-    AllRanks(const AllRanks&) = delete;  // the model points to it
-    AllRanks& operator=(const AllRanks&) = delete;
+    GlobalMetrics(Model& model, Device& device, Communicator& communicator, Observer& observer);
+    ~GlobalMetrics();
+    GlobalMetrics(const GlobalMetrics&) = delete;  // the model points to it
+    GlobalMetrics& operator=(const GlobalMetrics&) = delete;
 
     // The sums over all ranks, per target of a sample. Every rank calls with its own.
     Result<Metrics> total(const Metrics& here);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/training/stepper.hpp"
+#include "trainer/training/train_step.hpp"
 
 #include <fmt/format.h>
 
@@ -30,8 +30,8 @@ std::unique_ptr<Optimizer> optimizer_of(const Settings& settings, Device& device
 
 }  // namespace
 
-Stepper::Stepper(Model& model, const Samples& train, const Settings& settings, const Schedule& schedule,
-                 Device& device, Communicator& communicator, Observer& observer)
+TrainStep::TrainStep(Model& model, const Samples& train, const Settings& settings, const Schedule& schedule,
+                     Device& device, Communicator& communicator, Observer& observer)
     : model_(model),
       settings_(settings),
       schedule_(schedule),
@@ -50,7 +50,7 @@ Stepper::Stepper(Model& model, const Samples& train, const Settings& settings, c
         norm_.emplace(device, communicator, values_of(model));
 }
 
-Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const AllRanks& ranks) {
+Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks) {
     if (auto made = make_gradients(indices, number, ranks); !made) return made;
     if (guard_) {
         const auto verdict = guard_->look(gradients_, optimizer_->part());
@@ -76,7 +76,8 @@ Result<void> Stepper::step(const Tensor& indices, std::int64_t number, const All
 }
 
 // Sums the gradients of all batches and ranks into gradients_.
-Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number, const AllRanks& ranks) {
+Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t number,
+                                       const GlobalMetrics& ranks) {
     const bool sums = settings_.accumulate > 1;
     if (guard_) device_.zero(metrics_);
     if (sums) device_.zero(sum_);
@@ -104,20 +105,20 @@ Result<void> Stepper::make_gradients(const Tensor& indices, std::int64_t number,
     return {};
 }
 
-void Stepper::begin_epoch(const Metrics& until_now) {
+void TrainStep::begin_epoch(const Metrics& until_now) {
     guarded_ = until_now;
     set_metrics(device_, until_now, metrics_);
 }
 
-Metrics Stepper::metrics() {
+Metrics TrainStep::metrics() {
     return guard_ ? guarded_ : get_metrics(device_, metrics_);
 }
 
-Result<double> Stepper::gradient_norm() {
+Result<double> TrainStep::gradient_norm() {
     return guard_ ? guard_->norm() : norm_->of(gradients_);
 }
 
-Result<void> Stepper::resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row) {
+Result<void> TrainStep::resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row) {
     skipped_ = skipped;
     optimizer_->resume(steps - skipped);
     if (guard_) guard_->resume(bad_in_a_row);
@@ -125,17 +126,17 @@ Result<void> Stepper::resume(std::int64_t steps, std::int64_t skipped, std::int6
 }
 
 // After a change of the values: makes it visible to the ranks of this node.
-Result<void> Stepper::share_values() {
-    model_.parameters().refresh_working(device_, node_part_);
+Result<void> TrainStep::share_values() {
+    model_.parameters().refresh_compute_copy(device_, node_part_);
     if (!communicator_.node_share()) return {};
     observer_.on_phase(Phase::communication);
-    auto met = communicator_.meet_on_node();
+    auto met = communicator_.node_barrier();
     observer_.on_phase(Phase::compute);
     return met;
 }
 
 // All-gathers the values, of which each rank has updated its part.
-Result<void> Stepper::gather_values() {
+Result<void> TrainStep::gather_values() {
     observer_.on_phase(Phase::communication);
     auto gathered = communicator_.all_gather(model_.parameters().values());
     observer_.on_phase(Phase::compute);

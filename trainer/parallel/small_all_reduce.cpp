@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/few_sums.hpp"
+#include "trainer/parallel/small_all_reduce.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace dp::trainer {
 
-FewSums::FewSums(std::shared_ptr<NodeMemory> memory, std::int64_t ranks, std::chrono::milliseconds patience,
-                 Connect connect)
+SmallAllReduce::SmallAllReduce(std::shared_ptr<NodeMemory> memory, std::int64_t ranks,
+                               std::chrono::milliseconds patience, Connect connect)
     : memory_(std::move(memory)),
       barrier_(memory_->few_barrier(), static_cast<std::uint32_t>(ranks)),
       patience_(patience),
       connect_(std::move(connect)) {}
 
-bool FewSums::takes(const Tensor& tensor) {
+bool SmallAllReduce::takes(const Tensor& tensor) {
     return tensor.type() == Type::f64 && tensor.elements() <= NodeMemory::kFew;
 }
 
-Result<void> FewSums::sum(const Tensor& numbers) {
+Result<void> SmallAllReduce::sum(const Tensor& numbers) {
     const std::span sum(numbers.data<double>(), static_cast<std::size_t>(numbers.elements()));
     turn_ ^= 1U;
     std::copy(sum.begin(), sum.end(), memory_->few(memory_->me(), turn_));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/training/all_ranks.hpp"
+#include "trainer/training/global_metrics.hpp"
 
 #include <array>
 #include <utility>
@@ -15,7 +15,7 @@ Metrics get_metrics(Device& device, const Tensor& there) {
     return {sums[0], sums[1]};
 }
 
-AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Observer& observer)
+GlobalMetrics::GlobalMetrics(Model& model, Device& device, Communicator& communicator, Observer& observer)
     : model_(model),
       device_(device),
       communicator_(communicator),
@@ -27,11 +27,11 @@ AllRanks::AllRanks(Model& model, Device& device, Communicator& communicator, Obs
     add_up(sums_);
 }
 
-AllRanks::~AllRanks() {
+GlobalMetrics::~GlobalMetrics() {
     model_.set_whole_batch({});
 }
 
-Result<Metrics> AllRanks::total(const Metrics& here) {
+Result<Metrics> GlobalMetrics::total(const Metrics& here) {
     set_metrics(device_, here, sums_);
     observer_.on_phase(Phase::communication);
     if (auto done = communicator_.all_reduce(sums_, Reduction::sum); !done)
@@ -42,14 +42,14 @@ Result<Metrics> AllRanks::total(const Metrics& here) {
     return Metrics{all.loss / targets, all.correct / targets};
 }
 
-void AllRanks::add_up(const Tensor& sums) {
+void GlobalMetrics::add_up(const Tensor& sums) {
     if (!whole_batches_) return;
     observer_.on_phase(Phase::communication);
-    whole_batches_ = communicator_.sum_few(sums);
+    whole_batches_ = communicator_.small_all_reduce(sums);
     observer_.on_phase(Phase::compute);
 }
 
-tl::unexpected<Error> AllRanks::fail(std::string message) const {
+tl::unexpected<Error> GlobalMetrics::fail(std::string message) const {
     return dp::trainer::fail(Fault::training, communicator_.rank() == 0 ? std::move(message) : "");
 }
 
