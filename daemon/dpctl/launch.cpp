@@ -51,6 +51,8 @@ std::string find_daemon(const std::string& asked) {
 
 // How long ranks may take to end after a signal, perhaps with a checkpoint, before they are killed.
 constexpr std::chrono::seconds kKillWait{10};
+// One event may send several signals at once (a closed session: SIGTERM and SIGHUP); a person is slower.
+constexpr std::chrono::seconds kSecondWish{1};
 
 using Clock = std::chrono::steady_clock;
 
@@ -218,7 +220,7 @@ void World::wait_for_ranks(int signals) {
             deadline = kNever;
         }
         signalfd_siginfo info{};
-        while (read(signals, &info, sizeof info) == sizeof info) {
+        while (running_ > 0 && read(signals, &info, sizeof info) == sizeof info) {
             const int signal = static_cast<int>(info.ssi_signo);
             if (signal == SIGCHLD) {
                 reap();
@@ -231,7 +233,7 @@ void World::wait_for_ranks(int signals) {
             if (ended_by_ == 0) {
                 ended_by_ = signal;
                 deadline = Clock::now() + kKillWait;
-            } else if (deadline != kNever) {
+            } else if (deadline != kNever && Clock::now() >= deadline - kKillWait + kSecondWish) {
                 kill_ranks(false);
                 deadline = kNever;
             }

@@ -37,7 +37,7 @@ ssize_t read_some(const Fd& in, char* to, std::size_t room) {
 tl::expected<Fd, std::string> open_regular(const std::filesystem::path& file) {
     Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
-    if (!in || fstat(in.get(), &facts) != 0) return tl::make_unexpected(std::string(std::strerror(errno)));
+    if (!in || fstat(in.get(), &facts) != 0) return tl::make_unexpected(errno_text(errno));
     if (S_ISREG(facts.st_mode)) return in;
     return tl::make_unexpected(std::string(S_ISDIR(facts.st_mode)    ? std::strerror(EISDIR)
                                            : S_ISFIFO(facts.st_mode) ? "it is a pipe, not a file"
@@ -55,7 +55,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
     for (;;) {
         if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
         const ssize_t got = read_some(*in, contents.data() + filled, contents.size() - filled);
-        if (got < 0) return cannot_read(file, std::strerror(errno));
+        if (got < 0) return cannot_read(file, errno_text(errno));
         if (got == 0) break;
         filled += static_cast<std::size_t>(got);
     }
@@ -83,7 +83,7 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file) {
                             << 18);  // stays in the processor's cache; a file may be larger than memory
     for (;;) {
         const ssize_t got = read_some(*in, piece.data(), piece.size());
-        if (got < 0) return cannot_read(file, std::strerror(errno));
+        if (got < 0) return cannot_read(file, errno_text(errno));
         if (got == 0) return hex_of(sha.digest());
         sha.update(piece.data(), static_cast<std::size_t>(got));
     }

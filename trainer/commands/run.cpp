@@ -100,7 +100,7 @@ class Watching final : public Observer {
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         report_.on_resume(resume, schedule);
     }
-    void on_damaged(const std::string& what) override { report_.on_damaged(what); }
+    void on_damaged(const std::string& what) override { report_.trouble(what); }
     void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
 
  private:
@@ -190,7 +190,9 @@ Result<void> Run::check_memory(const Surroundings& here, const Plan* plan) {
     const auto name = prepared_.info->name;
     const auto problem = *peak ? planned_problem(name, memory_, **peak, device.name(), *available)
                                : memory_problem(name, memory_, device.name(), *available);
-    if (problem) return fail(Fault::device, decision_.speaks ? *problem : "");
+    // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
+    const auto fits = problem ? Result<void>(fail(Fault::device, *problem)) : Result<void>();
+    if (auto all = all_or_none(fits, device, ranks_); !all) return all;
     report_.line(fmt::format("memory a rank: {} of {}",
                              *peak ? size_text(**peak - saved_by_sharing(memory_)) + " (measured)"
                                    : needs_text(estimate_memory(memory_)),

@@ -131,7 +131,8 @@ TEST(Launch, LeavesNoProcessOfItsRanks) {
 }
 
 // Two ranks, to whose dpctl signals are sent once they are there.
-Outcome signalled(const std::string& program, int signal, int times) {
+Outcome signalled(const std::string& program, int signal, int times,
+                  std::chrono::milliseconds pause = std::chrono::milliseconds(1200)) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
     const pid_t pid = fork();
@@ -149,7 +150,7 @@ Outcome signalled(const std::string& program, int signal, int times) {
     while (output.size() < std::string("here\nhere\n").size() && read(ends[0], &c, 1) == 1) output += c;
     for (int i = 0; i < times; ++i) {
         kill(pid, signal);
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // else the kernel makes one of two
+        std::this_thread::sleep_for(pause);  // a second one within a second is the same wish
     }
     while (read(ends[0], &c, 1) == 1) output += c;
     close(ends[0]);
@@ -177,6 +178,15 @@ TEST(Launch, RanksThatDoNotEndAtASignalAreKilledSomeSecondsLater) {
     EXPECT_EQ(out.code, 128 + SIGTERM) << out.output;
     EXPECT_TRUE(has(out, "dpctl: ranks 0-1 did not end within 10 s of signal 15 (SIGTERM) and were killed\n"))
         << out.output;
+}
+
+// A session that is closed sends SIGTERM and SIGHUP at once.
+TEST(Launch, ASecondSignalAtOnceIsTheSameWish) {
+    const Outcome out =
+        signalled("trap 'sleep 1; echo saved; exit 0' TERM HUP; echo here; while :; do sleep 0.1; done",
+                  SIGTERM, 2, std::chrono::milliseconds(50));
+    EXPECT_EQ(out.code, 0) << out.output;
+    EXPECT_FALSE(has(out, "were killed")) << out.output;
 }
 
 TEST(Launch, RanksThatEndWellAtASignalAreNotKilled) {

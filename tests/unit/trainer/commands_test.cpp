@@ -12,6 +12,8 @@
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
+#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/shard.hpp"
 #include "trainer/commands/compile.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
@@ -54,6 +56,22 @@ TEST(RunCommand, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
     const auto told = both.find("--epochs 2 ends this training after 2 of the 3 steps");
     ASSERT_NE(told, std::string::npos) << both;
     EXPECT_LT(told, both.find("epoch 1/2"));
+}
+
+// What a person sees of a checkpoint that is passed over.
+TEST(RunCommand, SaysWhichCheckpointIsDamaged) {
+    const Scratch directory;
+    const auto saved = directory / "saved";
+    const auto train = [&](const std::string& steps) {
+        return printed_by({"--model=linear", "--device=cpu", "--no-cache", "--keep=2",
+                           "--checkpoint-dir=" + saved.string(), "--steps=" + steps});
+    };
+    train("1");
+    train("2");
+    std::filesystem::resize_file(checkpoint_path(saved, 2) / shard_name(0, 1), 7);
+    ::testing::internal::CaptureStderr();
+    train("3");
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("step-000000002 is damaged: "));
 }
 
 // And so do the others, which prepare in the same way.
