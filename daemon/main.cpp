@@ -32,15 +32,12 @@ dp::Try<std::string> read_config_text() {
 }
 
 dp::Try<void> serve() {
-    auto text = read_config_text();
-    if (!text) return tl::make_unexpected(text.error());
-    auto config = dp::read_config(*text);
-    if (!config) return tl::make_unexpected(config.error());
-    auto secret = dp::secret_from_hex(config->secret);
-    if (!secret) return tl::make_unexpected(secret.error());
-    config->secret.clear();
+    auto text = DP_TRY(read_config_text());
+    auto config = DP_TRY(dp::read_config(text));
+    auto secret = DP_TRY(dp::secret_from_hex(config.secret));
+    config.secret.clear();
 
-    dp::Daemon daemon(std::move(*config), *secret);
+    dp::Daemon daemon(std::move(config), secret);
     daemon.run();
     return {};
 }

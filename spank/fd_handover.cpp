@@ -51,7 +51,7 @@ Try<void> send_all(int socket, std::span<Fd* const> all) {
     part->cmsg_len = CMSG_LEN(count * sizeof(int));
     std::memcpy(CMSG_DATA(part), numbers.data(), count * sizeof(int));
     if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return tl::make_unexpected(failure("cannot keep the node's descriptors"));
+        return tl::unexpected(failure("cannot keep the node's descriptors"));
     for (Fd* fd : all) fd->reset();
     return {};
 }
@@ -67,7 +67,7 @@ Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
     message.msg_control = ancillary.data();
     message.msg_controllen = ancillary.size();
     const ssize_t length = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
-    if (length < 0) return tl::make_unexpected(failure("cannot fetch the node's descriptors"));
+    if (length < 0) return tl::unexpected(failure("cannot fetch the node's descriptors"));
     const cmsghdr* part = CMSG_FIRSTHDR(&message);
     const size_t count = part ? (part->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
     size_t next = 0;
@@ -80,7 +80,7 @@ Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
     // The kernel drops descriptors for which the process has no room.
     if (message.msg_flags & MSG_CTRUNC) {
         errno = EMFILE;
-        return tl::make_unexpected(failure("cannot fetch the node's descriptors"));
+        return tl::unexpected(failure("cannot fetch the node's descriptors"));
     }
     return {};
 }
@@ -106,7 +106,7 @@ Try<void> FdHandover::put(NodeSetup& node) {
     abandon();
     if (!lent_) return {};
     // What is sent into one end waits at the other.
-    if (auto sent = send_all(daemons_.get(), lent_of(node)); !sent) return sent;
+    DP_TRY(send_all(daemons_.get(), lent_of(node)));
     return send_all(lent_.get(), daemons_of(node));
 }
 

@@ -10,8 +10,8 @@
 
 #include <sys/types.h>
 
+#include "base/failure.hpp"
 #include "base/fd.hpp"
-#include "base/result.hpp"
 #include "common/node_setup.hpp"
 
 namespace dp::plugin {

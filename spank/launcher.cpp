@@ -83,13 +83,11 @@ bool environment_asks_for_gres() {
 // Leaves for the nodes what they need to know about the step's tiles. Asking slurmctld in a separate process
 // while srun waits for the step would cost more than it saves: all of srun's pages would be copied on write.
 Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
-    const auto job = gres_of_job(job_id);
-    if (!job) return tl::make_unexpected(job.error());
-    set_environment(kGresVariable, *job);
+    const auto job = DP_TRY(gres_of_job(job_id));
+    set_environment(kGresVariable, job);
     if (environment_asks_for_gres() || is_given(asks_for_gres, words_of_program)) {
-        auto step = gres_of_step(job_id, step_id);
-        if (!step) return tl::make_unexpected(step.error());
-        set_environment(kStepGresVariable, *step);
+        auto step = DP_TRY(gres_of_step(job_id, step_id));
+        set_environment(kStepGresVariable, step);
     }
     if (is_given(binds_tasks, words_of_program))
         set_environment(kStepVariable, get_environment(kStepVariable).value_or("") + " " + kOwnBinding);
@@ -128,7 +126,7 @@ Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
         if (const uint32_t* ranks = layout->tids[node]; layout->tasks[node] > 0)
             nodes.emplace_back(*std::min_element(ranks, ranks + layout->tasks[node]), (*hosts)[node]);
     slurm_job_step_layout_free(layout);
-    if (!hosts) return tl::make_unexpected(hosts.error());
+    if (!hosts) return tl::unexpected(hosts.error());
     return compress_hostlist(in_rank_order(std::move(nodes)));
 }
 

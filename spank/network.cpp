@@ -33,7 +33,7 @@ Try<std::vector<std::string>> addresses_of(const std::string& node, const std::s
     if (const std::string address = node_addr_of(node); !address.empty() && address != node)
         if (auto known = resolve(address))
             if (auto usable = reachable(*known); !usable.empty()) return usable;
-    if (!named) return tl::make_unexpected(named.error());
+    if (!named) return tl::unexpected(named.error());
     return fail(
         "the host name " + node +
         " resolves to loopback addresses only here; mend this node's /etc/hosts or DNS, or give NodeAddr "
@@ -59,18 +59,16 @@ Try<std::vector<std::string>> broker_addresses(const State& s) {
     std::vector<std::string> hosts = {f.rank_zero_host()};
     if (f.heterogeneous) {
         // The broker is on one of them; the proof of the secret tells on which.
-        auto all = expand_hostlist(f.node_list);
-        if (!all) return tl::make_unexpected(all.error());
-        hosts = *all;
+        auto all = DP_TRY(expand_hostlist(f.node_list));
+        hosts = all;
     } else if (hosts.front().empty()) {
         return fail("the host of rank 0 is unknown on " + f.host +
                     ": Slurm gave the step no list of its nodes");
     }
     std::vector<std::string> addresses;
     for (const auto& host : hosts) {
-        auto some = addresses_of(host, s.site.host_suffix);
-        if (!some) return tl::make_unexpected(some.error());
-        addresses.insert(addresses.end(), some->begin(), some->end());
+        auto some = DP_TRY(addresses_of(host, s.site.host_suffix));
+        addresses.insert(addresses.end(), some.begin(), some.end());
     }
     return s.interface ? nearest_first(std::move(addresses), *s.interface) : addresses;
 }

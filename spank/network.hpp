@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {

@@ -100,9 +100,8 @@ Try<StepFacts> gather(spank_t spank, const GetVariable& get) {
 Try<void> prepare(State& s) {
     const StepFacts& f = s.facts;
     if (s.settings.interface) {
-        auto chosen = choose_interface(*s.settings.interface, all_interfaces(), f.host, f.nodes);
-        if (!chosen) return tl::make_unexpected(chosen.error());
-        s.interface = *chosen;
+        auto chosen = DP_TRY(choose_interface(*s.settings.interface, all_interfaces(), f.host, f.nodes));
+        s.interface = chosen;
     }
     PortWishes ports;
     if (f.has_rank_zero()) {
@@ -117,7 +116,7 @@ Try<void> prepare(State& s) {
         s.broker_failure = node.error().message;
         node = prepare_node(s.site.daemon, f.name(), f.user, {});
     }
-    if (!node) return tl::make_unexpected(node.error());
+    if (!node) return tl::unexpected(node.error());
     s.node = std::move(*node);
     return {};
 }

@@ -56,17 +56,15 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     c.dead_after_seconds = s.site.dead_after_seconds;
     c.secret = f.secret;
     if (c.broker) {
-        auto address = address_of_node(s);
-        if (!address) return tl::make_unexpected(address.error());
+        auto address = DP_TRY(address_of_node(s));
         c.broker_host = f.host;
-        c.master_addr = *address;
+        c.master_addr = address;
         c.master_port = s.node.master.port;
         c.coordinator_port = s.node.coordinator.port;
     } else {
-        auto addresses = broker_addresses(s);
-        if (!addresses) return tl::make_unexpected(addresses.error());
+        auto addresses = DP_TRY(broker_addresses(s));
         c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host();
-        c.broker_addresses = *addresses;
+        c.broker_addresses = addresses;
         if (s.interface) c.node_addr = s.interface->address;
         c.candidates = candidate_ports(f.port_seed);
     }
@@ -119,9 +117,8 @@ std::vector<std::string> shown_tiles(const State& s, const TilePlan* plan) {
 }
 
 Try<void> start_daemon(State& s, const TilePlan* tiles) {
-    auto config = daemon_config(s, shown_tiles(s, tiles));
-    if (!config) return tl::make_unexpected(config.error());
-    return spawn_daemon(s.node, write_config(*config), STDERR_FILENO);
+    auto config = DP_TRY(daemon_config(s, shown_tiles(s, tiles)));
+    return spawn_daemon(s.node, write_config(config), STDERR_FILENO);
 }
 
 // The whole step cannot work: end it now, so that the other nodes need not wait until --dp-timeout.

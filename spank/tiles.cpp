@@ -49,12 +49,12 @@ Try<std::string> gres_of_job(uint32_t job_id) {
         const job_info_t& job = jobs->job_array[i];
         if (job.job_id != job_id) continue;
         auto names = expand_hostlist(job.nodes ? job.nodes : "");
-        if (!names) read = tl::make_unexpected(names.error());
+        if (!names) read = tl::unexpected(names.error());
         for (uint32_t node = 0; names && node < names->size() && node < job.gres_detail_cnt; ++node)
             nodes.push_back({(*names)[node], job.gres_detail_str[node] ? job.gres_detail_str[node] : ""});
     }
     slurm_free_job_info_msg(jobs);
-    if (!read) return tl::make_unexpected(read.error());
+    if (!read) return tl::unexpected(read.error());
     return write_job_gres(nodes);
 }
 
@@ -71,13 +71,12 @@ Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id) {
 }
 
 Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf, const GetVariable& get) {
-    auto inventory = read_inventory(tiles_conf, step.host);
-    if (!inventory) return tl::make_unexpected(inventory.error());
-    if (!*inventory)
+    auto inventory = DP_TRY(read_inventory(tiles_conf, step.host));
+    if (!inventory)
         return fail("--dp-tiles: no accelerator was found here, and " + tiles_conf + " does not name node " +
                     step.host + "; leave --dp-tiles out, or have its tiles written there (tiles.conf(5))");
     NodeTiles tiles;
-    tiles.inventory = std::move(**inventory);
+    tiles.inventory = std::move(*inventory);
     tiles.says_where = tiles.inventory.says_where();
     const std::string& gres = tiles.inventory.layout.gres;
     if (step.heterogeneous && gres != "gpu")
@@ -85,11 +84,9 @@ Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf
             "--dp-tiles: in a heterogeneous step (srun A : B) a node knows only what it was given of "
             "gres gpu, not of " +
             gres + "; start the parts as steps of their own");
-    auto detail = gres_of_node(get(kGresVariable).value_or(""), step.host);
-    if (!detail) return tl::make_unexpected(detail.error());
-    auto given = parse_gres_detail(*detail);
-    if (!given) return tl::make_unexpected(given.error());
-    tiles.given = std::move(*given);
+    auto detail = DP_TRY(gres_of_node(get(kGresVariable).value_or(""), step.host));
+    auto given = DP_TRY(parse_gres_detail(detail));
+    tiles.given = std::move(given);
     if (const std::string asked = get(kStepGresVariable).value_or(""); !asked.empty())
         tiles.step_count = read_step_gres(asked).units_on_node(gres, step.ranks.size());
     tiles.step_units = get("SLURM_STEP_GPUS").value_or("");
@@ -149,8 +146,7 @@ Try<const TilePlan*> find_plan(const NodeTiles& tiles, uint32_t local_rank, cons
     // Every task comes here. If there is nothing to do, not even the call is made: it would cost
     // a page fault.
     if (!tiles.shares->to_open.empty()) {
-        auto may = require_access(tiles.inventory, tiles.shares->to_open, open_error);
-        if (!may) return tl::make_unexpected(may.error());
+        DP_TRY(require_access(tiles.inventory, tiles.shares->to_open, open_error));
     }
     return &tiles.plans[local_rank];
 }

@@ -13,7 +13,7 @@ extern "C" {
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "common/options.hpp"
 #include "step_facts.hpp"

@@ -13,19 +13,16 @@ namespace dp {
 Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root,
                                  const std::string& library) {
     wire::NodeUsage usage;
-    const auto inventory = read_inventory(options.conf, options.node, root);
-    if (!inventory) return tl::make_unexpected(inventory.error());
-    if (!*inventory || (*inventory)->vendor != &kNvidia) return usage;
-    const auto nvml = Nvml::open(library);
-    if (!nvml) return tl::make_unexpected(nvml.error());
-    if (!*nvml) return usage;
-    const auto known = (*nvml)->devices(root);
-    if (!known) return tl::make_unexpected(known.error());
-    const uint32_t each = (*inventory)->layout.tiles_per_device;
-    for (uint32_t tile = 0; tile < (*inventory)->layout.tiles; ++tile)
-        for (const NvmlDevice& device : *known) {
-            if (device.file != (*inventory)->devices[tile / each].file) continue;
-            const auto use = (*nvml)->use_of(device);
+    const auto inventory = DP_TRY(read_inventory(options.conf, options.node, root));
+    if (!inventory || inventory->vendor != &kNvidia) return usage;
+    const auto nvml = DP_TRY(Nvml::open(library));
+    if (!nvml) return usage;
+    const auto known = DP_TRY(nvml->devices(root));
+    const uint32_t each = inventory->layout.tiles_per_device;
+    for (uint32_t tile = 0; tile < inventory->layout.tiles; ++tile)
+        for (const NvmlDevice& device : known) {
+            if (device.file != inventory->devices[tile / each].file) continue;
+            const auto use = nvml->use_of(device);
             if (!use) continue;
             auto& gpu = *usage.add_gpus();
             gpu.set_tile(tile);

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "dp.pb.h"
 #include "tiles/inventory.hpp"
 

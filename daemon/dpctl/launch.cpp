@@ -92,13 +92,12 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    auto node = prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), getuid(), ports);
-    if (!node) return tl::make_unexpected(node.error());
-    node_ = std::move(*node);
+    auto node =
+        DP_TRY(prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), getuid(), ports));
+    node_ = std::move(node);
 
     const std::string host = host_name();
-    auto secret = make_secret();
-    if (!secret) return tl::make_unexpected(secret.error());
+    auto secret = DP_TRY(make_secret());
     DaemonConfig c;
     c.broker = true;
     c.world_size = options_.ranks;
@@ -107,14 +106,13 @@ Try<NodePlan> World::start_daemon() {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
     c.tiles_conf = kTilesConf;
     c.settings = settings_;
-    c.secret = *secret;
+    c.secret = secret;
     c.broker_host = host;
     // One machine: nothing of this world leaves it.
     c.master_addr = "127.0.0.1";
     c.master_port = node_.master.port;
     c.coordinator_port = node_.coordinator.port;
-    if (auto spawned = spawn_daemon(node_, write_config(c), STDERR_FILENO); !spawned)
-        return tl::make_unexpected(spawned.error());
+    DP_TRY(spawn_daemon(node_, write_config(c), STDERR_FILENO));
     drop_daemon_ends(node_);
     return wait_for_plan(node_.plan_file.get(), node_.ready_read.get(), settings_.timeout());
 }

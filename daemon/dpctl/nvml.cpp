@@ -119,11 +119,9 @@ Try<std::vector<NvmlDevice>> Nvml::Library::instances_of(Handle gpu, unsigned mi
         if (result != kSuccess) return failed("nvmlDeviceGetGpuInstanceId", result);
         result = compute_instance_id(handle, &where.ci);
         if (result != kSuccess) return failed("nvmlDeviceGetComputeInstanceId", result);
-        auto file = mig_file(root, where);
-        if (!file) return tl::make_unexpected(file.error());
-        auto name_of = uuid_of(handle);
-        if (!name_of) return tl::make_unexpected(name_of.error());
-        found.push_back({std::move(*file), std::move(*name_of), handle});
+        auto file = DP_TRY(mig_file(root, where));
+        auto name_of = DP_TRY(uuid_of(handle));
+        found.push_back({std::move(file), std::move(name_of), handle});
     }
     return found;
 }
@@ -138,7 +136,7 @@ Try<std::optional<Nvml>> Nvml::open(const std::string& library) {
     opened->name = library;
     opened->object = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!opened->object) return std::nullopt;
-    if (auto found = opened->look_up(); !found) return tl::make_unexpected(found.error());
+    DP_TRY(opened->look_up());
     if (const int result = opened->init(); result != kSuccess) return opened->failed("nvmlInit_v2", result);
     opened->initialised = true;
     return Nvml(std::move(opened));
@@ -163,9 +161,8 @@ Try<std::vector<NvmlDevice>> Nvml::devices(const std::string& root) const {
             found.insert(found.end(), instances->begin(), instances->end());
             continue;
         }
-        auto uuid = library_->uuid_of(gpu);
-        if (!uuid) return tl::make_unexpected(uuid.error());
-        found.push_back({"/dev/nvidia" + std::to_string(minor), std::move(*uuid), gpu});
+        auto uuid = DP_TRY(library_->uuid_of(gpu));
+        found.push_back({"/dev/nvidia" + std::to_string(minor), std::move(uuid), gpu});
     }
     return found;
 }

@@ -91,8 +91,6 @@ std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, st
     return found;
 }
 
-constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
-
 // Root asks users' daemons, and anybody can pretend to be one.
 void make_printable(wire::StepStatus& status) {
     constexpr size_t kLongest = 1000;
@@ -137,19 +135,20 @@ std::string which_of(const std::vector<StepConnection>& found, const std::string
 
 }  // namespace
 
-tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& question) {
+Result<wire::ToRank> ask_step(int socket, const wire::FromRank& question) {
     errno = 0;
     const bool sent = send_all(socket, to_frame(question));
     const auto body = sent ? receive_frame(socket, kMaxFrame) : std::nullopt;
     if (!body && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return tl::make_unexpected(
-            NoAnswer{"the rendezvous daemon does not answer: is it stopped, or its broker's node silent?"});
-    if (!body) return tl::make_unexpected(NoAnswer{"its rendezvous daemon on this node has left", true});
+        return no_answer(
+            DP_ERROR_TIMEOUT,
+            "the rendezvous daemon does not answer: is it stopped, or its broker's node silent?");
+    if (!body) return no_answer(DP_ERROR_LOST, "its rendezvous daemon on this node has left");
     auto answer = parse_message<wire::ToRank>(*body);
-    if (!answer) return tl::make_unexpected(NoAnswer{kOtherVersion});
+    if (!answer) return no_answer(DP_ERROR_INVALID, kOtherVersion);
     if (answer->has_reply())
-        return tl::make_unexpected(
-            NoAnswer{printable(answer->reply().error(), 600), answer->reply().status() == wire::LOST});
+        return no_answer(answer->reply().status() == wire::LOST ? DP_ERROR_LOST : DP_ERROR_INVALID,
+                         printable(answer->reply().error(), 600));
     return std::move(*answer);
 }
 
@@ -230,15 +229,14 @@ bool is_step(std::string_view step, std::string_view asked) {
 }
 
 Try<QueriedStep> query_step(const std::string& asked) {
-    auto found = connect_step(asked, "status");
-    if (!found) return tl::make_unexpected(found.error());
+    auto found = DP_TRY(connect_step(asked, "status"));
     wire::FromRank question;
     question.mutable_status();
-    auto answer = ask_step(found->socket.get(), question);
+    auto answer = ask_step(found.socket.get(), question);
     if (!answer) return fail(answer.error().message);
     if (!answer->has_status()) return fail(kOtherVersion);
     make_printable(*answer->mutable_status());
-    return QueriedStep{found->step, std::move(*answer->mutable_status())};
+    return QueriedStep{found.step, std::move(*answer->mutable_status())};
 }
 
 int complain(const std::string& text) {

@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/fd.hpp"
-#include "base/result.hpp"
 #include "common/socket_names.hpp"
 #include "dp.pb.h"
+#include "dp/dp.hpp"
 
 namespace dp {
 
@@ -33,11 +34,12 @@ struct StepConnection {
 };
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb);
 
-struct NoAnswer {
-    std::string message;
-    bool ended = false;  // the daemon or its broker has left, as they do at the end of a step
-};
-tl::expected<wire::ToRank, NoAnswer> ask_step(int socket, const wire::FromRank& question);
+inline constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
+inline tl::unexpected<Error> no_answer(dp_status status, std::string why) {
+    return tl::unexpected(Error{status, std::move(why)});
+}
+// DP_ERROR_LOST: the daemon or its broker has left, as they do at the end of a step.
+Result<wire::ToRank> ask_step(int socket, const wire::FromRank& question);
 
 // The listening daemons' sockets on this node, from the text of /proc/net/unix; each once.
 std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix);

@@ -45,13 +45,11 @@ Tiles tiles_of(const TileInventory& inventory, size_t device) {
 Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const TilesOptions& options) {
     std::vector<std::string> uuids(inventory.devices.size());
     if (inventory.vendor != &kNvidia) return uuids;
-    const auto nvml = Nvml::open(options.nvml);
-    if (!nvml) return tl::make_unexpected(nvml.error());
-    if (!*nvml) return uuids;
-    const auto known = (*nvml)->devices(options.root);
-    if (!known) return tl::make_unexpected(known.error());
+    const auto nvml = DP_TRY(Nvml::open(options.nvml));
+    if (!nvml) return uuids;
+    const auto known = DP_TRY(nvml->devices(options.root));
     for (size_t i = 0; i < uuids.size(); ++i)
-        for (const NvmlDevice& device : *known)
+        for (const NvmlDevice& device : known)
             if (device.file == inventory.devices[i].file) uuids[i] = device.uuid;
     return uuids;
 }

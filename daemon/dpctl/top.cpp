@@ -56,15 +56,13 @@ class EndSignals {
     Fd fd_;
 };
 
-tl::expected<wire::StepUsage, NoAnswer> look(int socket) {
+Result<wire::StepUsage> look(int socket) {
     wire::FromRank question;
     question.mutable_usage();
-    auto answer = ask_step(socket, question);
-    if (!answer) return tl::make_unexpected(answer.error());
-    if (!answer->has_usage())
-        return tl::make_unexpected(NoAnswer{"what answers there is no rendezvous daemon of this version"});
-    if (!answer->usage().problem().empty()) return tl::make_unexpected(NoAnswer{answer->usage().problem()});
-    return std::move(*answer->mutable_usage());
+    auto answer = DP_TRY(ask_step(socket, question));
+    if (!answer.has_usage()) return no_answer(DP_ERROR_INVALID, kOtherVersion);
+    if (!answer.usage().problem().empty()) return no_answer(DP_ERROR_INVALID, answer.usage().problem());
+    return std::move(*answer.mutable_usage());
 }
 
 // Not a file, and not a terminal that would print the control sequences (an editor's, a serial line's).
@@ -148,8 +146,8 @@ class Top {
         return print((shown_ == 0 ? "" : "\n") + usage_text(table));
     }
 
-    int end(const NoAnswer& why) const {
-        if (shown_ == 0 || !why.ended) return complain(why.message);
+    int end(const Error& why) const {
+        if (shown_ == 0 || why.status != DP_ERROR_LOST) return complain(why.message);
         std::fprintf(stderr, "dpctl: step %s has ended: %s\n", step_.step.c_str(), why.message.c_str());
         return 0;
     }

@@ -22,8 +22,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/failure.hpp"
 #include "base/fd.hpp"
-#include "base/result.hpp"
 
 namespace dp {
 

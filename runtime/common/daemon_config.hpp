@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 
 namespace dp {
 

@@ -56,15 +56,15 @@ Try<std::vector<Hostlist::Range>> Hostlist::read_bracket(std::string_view body, 
     size_t numbers = 0;
     for (std::string_view part : split(body, ',')) {
         const auto range = parse_range<uint64_t>(part);
-        if (!range) return tl::make_unexpected(malformed(list, "a bracket holds no number"));
+        if (!range) return tl::unexpected(malformed(list, "a bracket holds no number"));
         const auto [first, last] = *range;
-        if (last < first) return tl::make_unexpected(malformed(list, "a range runs backwards"));
+        if (last < first) return tl::unexpected(malformed(list, "a range runs backwards"));
         if (last - first >= kMaxHosts || numbers + (last - first) >= kMaxHosts)
-            return tl::make_unexpected(malformed(list, "it names too many hosts"));
+            return tl::unexpected(malformed(list, "it names too many hosts"));
         ranges.push_back({first, last, part.substr(0, part.find('-')).size(), numbers});
         numbers = ranges.back().end();
     }
-    if (ranges.empty()) return tl::make_unexpected(malformed(list, "a bracket is empty"));
+    if (ranges.empty()) return tl::unexpected(malformed(list, "a bracket is empty"));
     return ranges;
 }
 
@@ -76,17 +76,16 @@ Try<Hostlist::Name> Hostlist::read_name(std::string_view name, std::string_view 
         const size_t open = name.find('[');
         const std::string_view word = name.substr(0, open);
         if (word.find(']') != std::string_view::npos)
-            return tl::make_unexpected(malformed(list, "a bracket closes that never opened"));
+            return tl::unexpected(malformed(list, "a bracket closes that never opened"));
         pieces.push_back({word, {}});
         if (open == std::string_view::npos) break;
         const size_t close = name.find(']', open);
         if (close == std::string_view::npos)
-            return tl::make_unexpected(malformed(list, "a bracket never closes"));
-        auto ranges = read_bracket(name.substr(open + 1, close - open - 1), list);
-        if (!ranges) return tl::make_unexpected(ranges.error());
-        pieces.back().ranges = std::move(*ranges);
+            return tl::unexpected(malformed(list, "a bracket never closes"));
+        auto ranges = DP_TRY(read_bracket(name.substr(open + 1, close - open - 1), list));
+        pieces.back().ranges = std::move(ranges);
         hosts *= pieces.back().numbers();
-        if (hosts > kMaxHosts) return tl::make_unexpected(malformed(list, "it names too many hosts"));
+        if (hosts > kMaxHosts) return tl::unexpected(malformed(list, "it names too many hosts"));
         name.remove_prefix(close + 1);
     }
     return pieces;
@@ -131,20 +130,19 @@ Try<Hostlist> Hostlist::read(std::string_view list) {
         bool end = i == list.size();
         if (!end && list[i] == '[') ++depth;
         if (!end && list[i] == ']') --depth;
-        if (depth < 0 || depth > 1) return tl::make_unexpected(malformed(list, "its brackets do not pair"));
+        if (depth < 0 || depth > 1) return tl::unexpected(malformed(list, "its brackets do not pair"));
         if (!end && (list[i] != ',' || depth > 0)) continue;
         if (i == start) {
             if (list.empty()) break;
-            return tl::make_unexpected(malformed(list, "a name is empty"));
+            return tl::unexpected(malformed(list, "a name is empty"));
         }
-        auto name = read_name(list.substr(start, i - start), list);
-        if (!name) return tl::make_unexpected(name.error());
-        read.size_ += hosts_of(*name);
-        if (read.size_ > kMaxHosts) return tl::make_unexpected(malformed(list, "it names too many hosts"));
-        bytes += bytes_of(*name);
+        auto name = DP_TRY(read_name(list.substr(start, i - start), list));
+        read.size_ += hosts_of(name);
+        if (read.size_ > kMaxHosts) return tl::unexpected(malformed(list, "it names too many hosts"));
+        bytes += bytes_of(name);
         if (bytes > kMaxHostBytes)
-            return tl::make_unexpected(malformed(list, "the names of its hosts are too long"));
-        read.names_.push_back(std::move(*name));
+            return tl::unexpected(malformed(list, "the names of its hosts are too long"));
+        read.names_.push_back(std::move(name));
         start = i + 1;
     }
     return read;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 
 namespace dp {
 

@@ -113,17 +113,15 @@ Try<void> bind_ports(NodeSetup& node, const PortWishes& ports) {
     Try<BoundPort> master;
     if (ports.master) {
         master = bind_master({ports.master}, ports.serve_master);
-        if (!master) return tl::make_unexpected(master.error());
+        if (!master) return tl::unexpected(master.error());
     }
-    auto broker = listen_on_first_free(order, "the rendezvous daemon");
-    if (!broker) return tl::make_unexpected(broker.error());
+    auto broker = DP_TRY(listen_on_first_free(order, "the rendezvous daemon"));
     if (!ports.master) master = bind_master(order, ports.serve_master);
-    if (!master) return tl::make_unexpected(master.error());
-    auto coordinator = hold_first_free(order, "a coordinator");
-    if (!coordinator) return tl::make_unexpected(coordinator.error());
+    if (!master) return tl::unexpected(master.error());
+    auto coordinator = DP_TRY(hold_first_free(order, "a coordinator"));
     node.master = std::move(*master);
-    node.broker = std::move(*broker);
-    node.coordinator = std::move(*coordinator);
+    node.broker = std::move(broker);
+    node.coordinator = std::move(coordinator);
     return {};
 }
 
@@ -155,12 +153,10 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
                          : "; install it there, or name another (daemon=PATH on the plugin's "
                            "line in plugstack.conf, or dpctl launch --daemon PATH)"));
 
-    auto suffix = random_hex(8);
-    if (!suffix) return tl::make_unexpected(suffix.error());
-    const std::string name = RanksSocketName{step_name, user, *suffix}.text();
-    auto listener = listen_abstract(name);
-    if (!listener) return tl::make_unexpected(listener.error());
-    node.ranks_listener = std::move(*listener);
+    auto suffix = DP_TRY(random_hex(8));
+    const std::string name = RanksSocketName{step_name, user, suffix}.text();
+    auto listener = DP_TRY(listen_abstract(name));
+    node.ranks_listener = std::move(listener);
     node.socket_name = "@" + name;
 
     node.plan_file.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));
@@ -179,7 +175,7 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     setsockopt(control[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
 
     if (!ports.candidates.empty()) {
-        if (auto bound = bind_ports(node, ports); !bound) return tl::make_unexpected(bound.error());
+        DP_TRY(bind_ports(node, ports));
     }
     return node;
 }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/fd.hpp"
-#include "base/result.hpp"
 #include "common/ports.hpp"
 
 namespace dp {

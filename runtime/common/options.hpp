@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "common/model_parallel.hpp"
 

@@ -85,16 +85,15 @@ Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::millisec
         return fail(
             "this node's rendezvous daemon died before it had a plan: was it killed (the job's memory is "
             "used up?), or is its file damaged? install it again");
-    const auto text = read_plan_file(plan_file);
-    if (!text) return tl::make_unexpected(text.error());
-    if (text->starts_with(kFailure)) return fail(std::string(field_of(*text, kFailure)));
+    const auto text = DP_TRY(read_plan_file(plan_file));
+    if (text.starts_with(kFailure)) return fail(std::string(field_of(text, kFailure)));
     NodePlan plan;
-    plan.master_addr = field_of(*text, "master_addr");
-    plan.node_addr = field_of(*text, "node_addr");
-    plan.table = field_of(*text, "table");
+    plan.master_addr = field_of(text, "master_addr");
+    plan.node_addr = field_of(text, "node_addr");
+    plan.table = field_of(text, "table");
     std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
-    const auto port = parse_number<uint16_t>(field_of(*text, "master_port"));
-    const auto coordinator = parse_number<uint16_t>(field_of(*text, "coordinator_port"));
+    const auto port = parse_number<uint16_t>(field_of(text, "master_port"));
+    const auto coordinator = parse_number<uint16_t>(field_of(text, "coordinator_port"));
     if (!port || !coordinator || plan.master_addr.empty())
         return fail("this node's rendezvous daemon wrote a plan without an address");
     plan.master_port = *port;

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/fields.hpp"
 
 namespace dp {

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/failure.hpp"
 #include "gloo/sockets.hpp"
 #include "libdp/internal.h"
 
@@ -50,13 +51,11 @@ tl::unexpected<Error> failure(dp_status status, std::string message) {
 Result<std::string> meet(Context& context, const Group& group, bool is_root, Timeout timeout) {
     std::string number;
     if (is_root) {
-        const auto count = context.add(group.name, 1, timeout);
-        if (!count) return tl::make_unexpected(count.error());
-        number = std::to_string(*count);
+        const auto count = DP_TRY(context.add(group.name, 1, timeout));
+        number = std::to_string(count);
     }
-    const auto told = context.broadcast(group, number, timeout);
-    if (!told) return tl::make_unexpected(told.error());
-    return group.name + "/" + std::string(told->begin(), told->end()) + "/";
+    const auto told = DP_TRY(context.broadcast(group, number, timeout));
+    return group.name + "/" + std::string(told.begin(), told.end()) + "/";
 }
 
 // One for all meshes of this process, because each has a thread that wakes 100 times a second
@@ -140,11 +139,10 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
     const auto size = members.empty() ? world.size : static_cast<std::uint32_t>(members.size());
     // Waits for all ranks first: libdp names the missing ranks and their hosts, while Gloo would only say
     // "timed out". The value that they exchange is the place of their addresses in the store.
-    const auto place_in_store = meet(context, {"gloo/" + group.name, members}, rank == 0, timeout);
-    if (!place_in_store) return tl::make_unexpected(place_in_store.error());
+    const auto place_in_store = DP_TRY(meet(context, {"gloo/" + group.name, members}, rank == 0, timeout));
     try {
         auto device = device_at(world.node_addr);
-        GlooStore store(context, *place_in_store);
+        GlooStore store(context, place_in_store);
         auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));

@@ -34,11 +34,11 @@ constexpr const char* kDaemonGone = "this node's rendezvous daemon is gone: its 
 // A daemon that does not read for this long is hung, and no call may hang with it.
 constexpr int kWritePatienceSeconds = 10;
 
-tl::unexpected<CallError> error(dp_status status, std::string message) {
-    return tl::make_unexpected(CallError{status, std::move(message)});
+tl::unexpected<Error> error(dp_status status, std::string message) {
+    return tl::unexpected(Error{status, std::move(message)});
 }
 
-tl::unexpected<CallError> in_a_fork() {
+tl::unexpected<Error> in_a_fork() {
     return error(DP_ERROR_INVALID,
                  "this process is a fork of the rank that opened the world; only the rank itself may use it");
 }
@@ -80,7 +80,7 @@ dp_status status_of(wire::Status status) {
 
 }  // namespace
 
-Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
+Result<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     const std::string shown = "@" + world.socket;
     const auto address = AbstractAddress::of(world.socket);
     if (!address) return error(DP_ERROR_INVALID, "DP_SOCKET=" + shown + " is too long for a socket name");
@@ -106,11 +106,11 @@ Call<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     client->owner_ = getpid();
     // A signal must not restart the wait for the welcome.
     const BlockedSignals blocked;
-    if (auto greeted = client->greet(world, shown); !greeted) return tl::make_unexpected(greeted.error());
+    DP_TRY(client->greet(world, shown));
     return client;
 }
 
-Call<void> Client::greet(const WorldEnvironment& world, const std::string& shown) {
+Result<void> Client::greet(const WorldEnvironment& world, const std::string& shown) {
     wire::FromRank hello;
     hello.mutable_hello()->set_protocol(kProtocol);
     hello.mutable_hello()->set_rank(world.rank);
@@ -194,7 +194,7 @@ class Client::InProgress {
     uint64_t id_;
 };
 
-Call<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds timeout) {
+Result<wire::Reply> Client::call(wire::Request request, std::chrono::milliseconds timeout) {
     if (getpid() != owner_) return in_a_fork();
     request.set_timeout_ms(timeout.count());
     wire::FromRank message;
@@ -253,7 +253,7 @@ void Client::tell_progress(uint64_t step) {
     if (sent > 0 && static_cast<size_t>(sent) < frame.size()) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-Call<void> Client::enter_phase(dp_phase_kind phase) {
+Result<void> Client::enter_phase(dp_phase_kind phase) {
     const Phases::Page page = phases_.page();
     if (page == Phases::Page::parents || (page == Phases::Page::none && getpid() != owner_))
         return in_a_fork();

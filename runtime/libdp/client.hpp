@@ -21,28 +21,22 @@
 
 #include "base/fd.hpp"
 #include "dp.pb.h"
+#include "dp/dp.hpp"
 #include "libdp/events.hpp"
 #include "libdp/phases.hpp"
 #include "libdp/world.hpp"
 
 namespace dp {
 
-struct CallError {
-    dp_status status;
-    std::string message;
-};
-template <typename T>
-using Call = tl::expected<T, CallError>;
-
 class Client {
  public:
     // Connects, checks that the daemon belongs to this user, says hello and waits for the welcome.
-    static Call<std::unique_ptr<Client>> connect(const WorldEnvironment& world);
+    static Result<std::unique_ptr<Client>> connect(const WorldEnvironment& world);
     // Says goodbye (in the process that connected, not in a fork of it).
     ~Client();
 
     // Sends the request (its id is set here) and waits for the reply. Thread-safe.
-    Call<wire::Reply> call(wire::Request request, std::chrono::milliseconds timeout);
+    Result<wire::Reply> call(wire::Request request, std::chrono::milliseconds timeout);
 
     // Reports that this rank's communicator is ready.
     void tell_ready();
@@ -51,7 +45,7 @@ class Client {
     void tell_progress(uint64_t step);
 
     // Enters a phase. Except for the first time, reads a clock and makes a few stores.
-    Call<void> enter_phase(dp_phase_kind phase);
+    Result<void> enter_phase(dp_phase_kind phase);
 
     // The daemon's events, from now on also when no call is in progress. Earlier events are delivered on
     // the calling thread.
@@ -95,7 +89,7 @@ class Client {
     Phases phases_;
 
     Client() = default;
-    Call<void> greet(const WorldEnvironment& world, const std::string& shown);
+    Result<void> greet(const WorldEnvironment& world, const std::string& shown);
     bool write_frame(const std::string& frame);
     bool wait_for(Pending& pending, std::chrono::milliseconds time);
     void read_for(Pending& pending, std::chrono::milliseconds end);

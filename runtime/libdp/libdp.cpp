@@ -82,11 +82,11 @@ std::chrono::milliseconds deadline(const dp_context* context, int64_t timeout_ms
     return std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
 }
 
-dp::Call<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, int64_t timeout_ms) {
+dp::Result<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, int64_t timeout_ms) {
     return context->client->call(std::move(request), deadline(context, timeout_ms));
 }
 
-dp_status failed(const dp::CallError& error) {
+dp_status failed(const dp::Error& error) {
     return fail(error.status, error.message);
 }
 
@@ -126,7 +126,7 @@ bool is_root(const GroupView& group, uint32_t roots) {
 }
 
 // Takes part in the group's next collective.
-dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::wire::Arrive how,
+dp::Result<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::wire::Arrive how,
                                int64_t timeout_ms) {
     dp::wire::Request request;
     auto* arrive = request.mutable_arrive();
@@ -138,7 +138,7 @@ dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::
 }
 
 // The same; returns the roots' values in order.
-dp::Call<dp::wire::Reply> meet(dp_context* context, const GroupView& group, uint32_t roots, const void* data,
+dp::Result<dp::wire::Reply> meet(dp_context* context, const GroupView& group, uint32_t roots, const void* data,
                                size_t size, int64_t timeout_ms) {
     dp::wire::Arrive how;
     how.set_roots(roots);

@@ -58,7 +58,7 @@ Try<void> Phases::make() {
 Try<std::optional<int>> Phases::enter(uint64_t phase) {
     const std::lock_guard guard(mutex_);
     if (!page_) {
-        if (auto made = make(); !made) return tl::make_unexpected(made.error());
+        DP_TRY(make());
         page_->begin(phase, monotonic_ns());
         return file_.get();
     }

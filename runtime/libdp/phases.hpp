@@ -8,8 +8,8 @@
 #include <mutex>
 #include <optional>
 
+#include "base/failure.hpp"
 #include "base/fd.hpp"
-#include "base/result.hpp"
 #include "common/phase_page.hpp"
 
 namespace dp {

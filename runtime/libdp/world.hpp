@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "common/model_parallel.hpp"
 #include "dp/dp.h"

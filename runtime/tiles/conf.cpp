@@ -101,9 +101,8 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
         const auto parts = split(value_of(words, "cpus"), '/');
         if (parts.size() != count) return not_for_each("cpus", parts.size(), count);
         for (size_t i = 0; i < count; ++i) {
-            auto cpus = read_cpus(parts[i]);
-            if (!cpus) return tl::make_unexpected(cpus.error());
-            devices[i].cpus = std::move(*cpus);
+            auto cpus = DP_TRY(read_cpus(parts[i]));
+            devices[i].cpus = std::move(cpus);
         }
     }
     if (words.find("files")) {
@@ -137,26 +136,23 @@ Try<TileInventory> read_inventory(const Words& words) {
     if (vendor == kVendors.end())
         return fail("vendor=" + printable(name, 40) + ": give " + names_of_vendors());
     inventory.vendor = *vendor;
-    const auto devices = number_of(words, "devices", 0);
-    if (!devices) return tl::make_unexpected(devices.error());
-    const auto per_device = number_of(words, "tiles-per-device", 1);
-    if (!per_device) return tl::make_unexpected(per_device.error());
-    const uint64_t tiles = uint64_t{*devices} * *per_device;
+    const auto devices = DP_TRY(number_of(words, "devices", 0));
+    const auto per_device = DP_TRY(number_of(words, "tiles-per-device", 1));
+    const uint64_t tiles = uint64_t{devices} * per_device;
     if (tiles > kMaxTiles)
-        return fail(std::to_string(*devices) + " devices of " + plural(*per_device, "tile") + " are " +
+        return fail(std::to_string(devices) + " devices of " + plural(per_device, "tile") + " are " +
                     std::to_string(tiles) + " tiles, and a node has at most " + std::to_string(kMaxTiles));
     TileLayout& layout = inventory.layout;
     layout.gres = value_of(words, "gres");
     if (layout.gres.empty()) layout.gres = inventory.vendor->default_gres;
     layout.tiles = static_cast<uint32_t>(tiles);
-    layout.tiles_per_device = *per_device;
+    layout.tiles_per_device = per_device;
     if (layout.gres.find_first_of(":;=()") != std::string::npos || printable(layout.gres) != layout.gres)
         return fail("gres=" + printable(layout.gres, 40) +
                     ": give the name of a gres alone, without type or count");
     const bool counts_tiles = layout.gres == "tile" || layout.gres == "rdu_tile";
-    const auto per_unit = number_of(words, "tiles-per-unit", counts_tiles ? 1 : *per_device);
-    if (!per_unit) return tl::make_unexpected(per_unit.error());
-    layout.tiles_per_unit = *per_unit;
+    const auto per_unit = DP_TRY(number_of(words, "tiles-per-unit", counts_tiles ? 1 : per_device));
+    layout.tiles_per_unit = per_unit;
     if (layout.tiles % layout.tiles_per_unit != 0)
         return fail("a node's " + plural(layout.tiles, "tile") + " do not make whole units of gres " +
                     layout.gres + " with " + plural(layout.tiles_per_unit, "tile") + " each");
@@ -165,9 +161,8 @@ Try<TileInventory> read_inventory(const Words& words) {
         inventory.vendor != &kIntel)
         return fail("a unit of gres gpu is one device of " + std::string(inventory.vendor->name) +
                     ", so tiles-per-unit= is tiles-per-device=; leave it out, or give another gres");
-    auto read = read_devices(words, *devices);
-    if (!read) return tl::make_unexpected(read.error());
-    inventory.devices = std::move(*read);
+    auto read = DP_TRY(read_devices(words, devices));
+    inventory.devices = std::move(read);
     return inventory;
 }
 

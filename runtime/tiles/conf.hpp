@@ -24,7 +24,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {

@@ -20,11 +20,10 @@ Try<std::optional<TileInventory>> found_inventory(const std::string& root) {
     const std::string source = "found in " + root + "/sys and " + root + "/proc";
     for (const Vendor* vendor : kVendors) {
         if (!vendor->detect) continue;
-        auto found = vendor->detect(root);
-        if (!found) return found;
-        if (!*found) continue;
-        (*found)->vendor = vendor;
-        (*found)->source = source;
+        auto found = DP_TRY(vendor->detect(root));
+        if (!found) continue;
+        found->vendor = vendor;
+        found->source = source;
         return found;
     }
     return std::nullopt;

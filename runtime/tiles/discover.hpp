@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {

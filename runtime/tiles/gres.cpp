@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kNoIndices = "N/A";
 
 tl::unexpected<Failure> malformed(std::string_view part, const std::string& why) {
-    return tl::make_unexpected(
+    return tl::unexpected(
         Failure{"Slurm says of this node's gres \"" + printable(part) + "\", where " + why});
 }
 
@@ -60,11 +60,9 @@ Try<GresUnits> parse_units(std::string_view part) {
     const std::string_view name = part.substr(0, open);
     const std::string_view inside = part.substr(open + 1, part.size() - open - 2);
     if (inside.starts_with("IDX:")) {
-        auto units = parse_name(name, true, part);
-        if (!units) return units;
-        auto indices = parse_indices(inside.substr(4), part);
-        if (!indices) return tl::make_unexpected(indices.error());
-        units->indices = std::move(*indices);
+        auto units = DP_TRY(parse_name(name, true, part));
+        auto indices = DP_TRY(parse_indices(inside.substr(4), part));
+        units.indices = std::move(indices);
         return units;
     }
     // For units that several jobs share (shard, mps), how much of each: "1/4,0/4".
@@ -72,11 +70,10 @@ Try<GresUnits> parse_units(std::string_view part) {
         inside.find_first_not_of("0123456789/,") == std::string_view::npos)
         return parse_name(name, true, part);
     if (!inside.starts_with("CNT:")) return malformed(part, "neither IDX: nor CNT: stands in the bracket");
-    auto units = parse_name(name, false, part);
-    if (!units) return units;
+    auto units = DP_TRY(parse_name(name, false, part));
     const auto count = parse_number<uint64_t>(inside.substr(4));
     if (!count) return malformed(part, "the count is not a number");
-    units->count = *count;
+    units.count = *count;
     return units;
 }
 
@@ -97,12 +94,11 @@ Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text) {
         // A comma inside the parentheses belongs to the indices.
         const size_t close = text.find(')');
         const size_t end = close == std::string_view::npos ? text.size() : close + 1;
-        auto units = parse_units(text.substr(0, end));
-        if (!units) return tl::make_unexpected(units.error());
-        if (units->indices) indices += units->indices->size();
+        auto units = DP_TRY(parse_units(text.substr(0, end)));
+        if (units.indices) indices += units.indices->size();
         if (indices > kMaxGresIndex + 1)
             return malformed(text, "there are more than " + std::to_string(kMaxGresIndex + 1) + " indices");
-        given.push_back(std::move(*units));
+        given.push_back(std::move(units));
         text.remove_prefix(end);
         if (text.empty()) break;
         if (text[0] != ',' || text.size() == 1) return malformed(text, "a comma and one more should follow");

@@ -57,11 +57,10 @@ Access look_at(const TileFacts& facts, const std::vector<uint32_t>& units) {
 
 // The units that Slurm gave, checked against the node's inventory.
 Try<std::vector<uint32_t>> units_of(const std::vector<GresUnits>& given, const TileLayout& layout) {
-    auto tiles = owned_tiles(given, layout);
-    if (!tiles) return tl::make_unexpected(tiles.error());
+    auto tiles = DP_TRY(owned_tiles(given, layout));
     std::vector<uint32_t> units;
-    for (size_t i = 0; i < tiles->size(); i += layout.tiles_per_unit)
-        units.push_back((*tiles)[i] / layout.tiles_per_unit);
+    for (size_t i = 0; i < tiles.size(); i += layout.tiles_per_unit)
+        units.push_back(tiles[i] / layout.tiles_per_unit);
     return units;
 }
 
@@ -151,28 +150,27 @@ Try<Owned> owned_units(const TileFacts& facts) {
     std::vector<GresUnits> given = facts.given;
     if (told) {
         const size_t count = split(facts.step_units, ',').size();
-        auto units = parse_gres_detail("gpu:" + std::to_string(count) + "(IDX:" + facts.step_units + ")");
-        if (!units) return tl::make_unexpected(units.error());
-        given = std::move(*units);
+        auto units =
+            DP_TRY(parse_gres_detail("gpu:" + std::to_string(count) + "(IDX:" + facts.step_units + ")"));
+        given = std::move(units);
     }
-    auto units = units_of(given, layout);
-    if (!units) return tl::make_unexpected(units.error());
-    if (units->empty())
+    auto units = DP_TRY(units_of(given, layout));
+    if (units.empty())
         return fail("the job owns no " + layout.gres + " on this node for --dp-tiles to share out (" +
                     facts.inventory->source + "); ask Slurm for some, for example --gres=" + layout.gres +
                     ":1");
-    if (is_bound_by_slurm(facts)) return owned_by_task(facts, *units);
-    Owned owned{*units, pair_names(*units, facts.step_names), false};
+    if (is_bound_by_slurm(facts)) return owned_by_task(facts, units);
+    Owned owned{units, pair_names(units, facts.step_names), false};
     if (!gpus) owned.names.clear();
     if (!told && facts.step_count == 0u)
-        return fail("this step was given none of its job's " + std::to_string(units->size()) + " " +
+        return fail("this step was given none of its job's " + std::to_string(units.size()) + " " +
                     layout.gres +
                     " on this node: what a step asks for itself (--gres, --gpus and their like) takes the "
                     "place of all that its job has; ask for these, too, as with --gres=" +
-                    layout.gres + ":" + std::to_string(units->size()));
-    if (!told && facts.step_count && *facts.step_count < units->size())
+                    layout.gres + ":" + std::to_string(units.size()));
+    if (!told && facts.step_count && *facts.step_count < units.size())
         return fail("this step was given " + std::to_string(*facts.step_count) + " of its job's " +
-                    std::to_string(units->size()) + " " + layout.gres +
+                    std::to_string(units.size()) + " " + layout.gres +
                     " on this node, and Slurm tells nobody which; give the step all of them (leave out its "
                     "--gres; steps one after the other), or start each step as a job of its own");
     return owned;
@@ -237,23 +235,23 @@ bool is_bound_by_slurm(const TileFacts& facts) {
 Try<NodeShares> share_node(const TileFacts& facts) {
     const TileLayout& layout = facts.inventory->layout;
     auto owned = owned_units(facts);
-    if (!owned) return tl::make_unexpected(owned.error());
+    if (!owned) return tl::unexpected(owned.error());
     const Tiles tiles = tiles_of(owned->units, layout.tiles_per_unit);
     if (owned->by_task && facts.per_rank > tiles.size())
         return fail("--dp-tiles=" + std::to_string(facts.per_rank) + " asks for " +
                     plural(facts.per_rank, "tile") + " a rank, and Slurm has bound rank " +
                     std::to_string(facts.ranks[facts.local_rank]) + " to " + plural(tiles.size(), "tile") +
                     "; have it bind each to more (--gpus-per-task), or leave that to --dp-tiles alone");
-    auto shares = share_tiles(tiles, layout.tiles_per_device,
-                              owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank);
-    if (!shares) return tl::make_unexpected(shares.error());
+    auto shares =
+        DP_TRY(share_tiles(tiles, layout.tiles_per_device,
+                           owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank));
     NodeShares node;
-    node.to_open = devices_to_open(facts, *shares, owned->by_task);
+    node.to_open = devices_to_open(facts, shares, owned->by_task);
     if (!owned->by_task && !facts.own_only) {
-        node.visible = in_rank_order(*shares);
-        for (const Tiles& share : *shares) node.firsts.push_back(share.front());
+        node.visible = in_rank_order(shares);
+        for (const Tiles& share : shares) node.firsts.push_back(share.front());
     }
-    node.shares = std::move(*shares);
+    node.shares = std::move(shares);
     node.names = std::move(owned->names);
     node.by_task = owned->by_task;
     return node;
@@ -277,8 +275,7 @@ Try<void> require_access(const TileInventory& inventory, const std::vector<NodeS
 }
 
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node) {
-    if (auto may = require_access(*facts.inventory, node.to_open, facts.open_error); !may)
-        return tl::make_unexpected(may.error());
+    DP_TRY(require_access(*facts.inventory, node.to_open, facts.open_error));
     TilePlan plan;
     plan.own = node.shares[node.by_task ? 0 : facts.local_rank];
     plan.by_task = node.by_task;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/inventory.hpp"

@@ -47,7 +47,7 @@ Try<std::optional<std::string>> read_text(const std::string& path, size_t longes
 
 Try<std::string> read_word(const std::string& path) {
     auto text = read_text(path);
-    if (!text) return tl::make_unexpected(text.error());
+    if (!text) return tl::unexpected(text.error());
     return *text ? std::string(trimmed(**text)) : std::string();
 }
 
@@ -73,10 +73,9 @@ Try<std::vector<std::string>> list_folder(const std::string& path) {
 }
 
 Try<std::vector<uint32_t>> list_numbered(const std::string& folder, std::string_view prefix) {
-    const auto names = list_folder(folder);
-    if (!names) return tl::make_unexpected(names.error());
+    const auto names = DP_TRY(list_folder(folder));
     std::vector<uint32_t> numbers;
-    for (std::string_view name : *names) {
+    for (std::string_view name : names) {
         if (!name.starts_with(prefix)) continue;
         if (const auto number = parse_number<uint32_t>(name.substr(prefix.size())))
             numbers.push_back(*number);
@@ -117,15 +116,13 @@ std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node) {
 // local_cpulist is then all CPUs.
 Try<Surroundings> surroundings_of(const std::string& root, const std::string& pci_address) {
     const std::string folder = root + "/sys/bus/pci/devices/" + pci_address;
-    const auto node = read_word(folder + "/numa_node");
-    if (!node) return tl::make_unexpected(node.error());
-    const auto list = read_word(folder + "/local_cpulist");
-    if (!list) return tl::make_unexpected(list.error());
-    auto cpus = parse_cpu_list(*list);
+    const auto node = DP_TRY(read_word(folder + "/numa_node"));
+    const auto list = DP_TRY(read_word(folder + "/local_cpulist"));
+    auto cpus = parse_cpu_list(list);
     if (!cpus)
-        return fail(folder + "/local_cpulist is no list of CPUs: \"" + printable(*list, 60) +
+        return fail(folder + "/local_cpulist is no list of CPUs: \"" + printable(list, 60) +
                     "\"; write the node's devices into tiles.conf");
-    return Surroundings{parse_number<uint32_t>(*node), std::move(*cpus)};
+    return Surroundings{parse_number<uint32_t>(node), std::move(*cpus)};
 }
 
 }  // namespace dp

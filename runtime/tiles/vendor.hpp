@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "common/task_variable.hpp"
 #include "tiles/inventory.hpp"

@@ -214,3 +214,13 @@ def test_a_closed_standard_output_is_said_and_gets_no_socket(cluster, step):
     done = cluster.node("node02", [*AS_ALICE, "sh", "-c", f"{DPCTL} top --once {running.job} >&-"])
     assert (done.returncode, done.stderr) == (1, "dpctl: cannot write the answer\n")
     running.ends_well()
+
+
+@pytest.mark.parametrize("terminal, redraws", [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_cannot_redraw_gets_one_table_below_the_other(cluster, step, terminal, redraws):
+    running = step()
+    shown = cluster.run(["srun", "--overlap", f"--jobid={running.job}", "-N1", "-n1", "-w", "node01", "env", f"TERM={terminal}",
+                         "script", "-qec", f"{DPCTL} top --interval=0.2 --count=2", "/dev/null"])
+    assert shown.returncode == 0, shown
+    assert shown.stdout.count("%compute") == 2
+    assert ("\x1b[" in shown.stdout) == redraws

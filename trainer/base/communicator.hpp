@@ -41,8 +41,7 @@ class Communicator {
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.
     virtual Result<void> start_all_reduces(std::span<const Tensor> tensors) {
-        for (const Tensor& tensor : tensors)
-            if (auto started = start_all_reduce(tensor); !started) return started;
+        for (const Tensor& tensor : tensors) DP_TRY(start_all_reduce(tensor));
         return {};
     }
     // Waits for all of them (what the device does next comes after them).

@@ -33,10 +33,9 @@ Result<void> DurableFile::finish() {
 }
 
 Result<void> write_durably(const std::filesystem::path& file, std::string_view text) {
-    auto out = DurableFile::create(file);
-    if (!out) return tl::make_unexpected(out.error());
-    if (auto done = out->write(text.data(), text.size()); !done) return done;
-    return out->finish();
+    auto out = DP_TRY(DurableFile::create(file));
+    DP_TRY(out.write(text.data(), text.size()));
+    return out.finish();
 }
 
 Result<void> make_durable(const std::filesystem::path& directory) {

@@ -34,19 +34,19 @@ ssize_t read_some(const Fd& in, char* to, std::size_t room) {
 
 }  // namespace
 
-tl::expected<Fd, std::string> open_regular(const std::filesystem::path& file) {
+Try<Fd> open_regular(const std::filesystem::path& file) {
     Fd in(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
-    if (!in || fstat(in.get(), &facts) != 0) return tl::make_unexpected(errno_text(errno));
+    if (!in || fstat(in.get(), &facts) != 0) return dp::fail(errno_text(errno));
     if (S_ISREG(facts.st_mode)) return in;
-    return tl::make_unexpected(std::string(S_ISDIR(facts.st_mode)    ? std::strerror(EISDIR)
+    return dp::fail(std::string(S_ISDIR(facts.st_mode)    ? std::strerror(EISDIR)
                                            : S_ISFIFO(facts.st_mode) ? "it is a pipe, not a file"
                                                                      : "it is not a regular file"));
 }
 
 Result<std::string> read_file(const std::filesystem::path& file) {
     const auto in = open_regular(file);
-    if (!in) return cannot_read(file, in.error());
+    if (!in) return cannot_read(file, in.error().message);
     std::string contents;
     struct stat facts {};
     if (fstat(in->get(), &facts) == 0) contents.resize(static_cast<std::size_t>(facts.st_size));
@@ -77,7 +77,7 @@ std::string sha256(std::string_view bytes) {
 
 Result<std::string> sha256_of_file(const std::filesystem::path& file) {
     const auto in = open_regular(file);
-    if (!in) return cannot_read(file, in.error());
+    if (!in) return cannot_read(file, in.error().message);
     Sha256 sha;
     std::vector<char> piece(std::size_t{1}
                             << 18);  // stays in the processor's cache; a file may be larger than memory
@@ -93,14 +93,13 @@ Result<void> check_hash(const std::filesystem::path& file, std::string_view expe
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored))
         return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
-    const auto found = sha256_of_file(file);
-    if (!found) return tl::make_unexpected(found.error());
-    if (*found == expected) return {};
+    const auto found = DP_TRY(sha256_of_file(file));
+    if (found == expected) return {};
     // The remedy comes first: when ranks compare messages, the end of a long line is cut.
     return fail(
         Fault::usage,
         fmt::format("{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",
-                    file.string(), how, *found, expected));
+                    file.string(), how, found, expected));
 }
 
 }  // namespace dp::trainer

@@ -14,7 +14,7 @@ namespace dp::trainer {
 
 // Opens a regular file to read. An error is the reason alone. Anything else is refused: to open a pipe would
 // wait for a writer.
-tl::expected<Fd, std::string> open_regular(const std::filesystem::path& file);
+Try<Fd> open_regular(const std::filesystem::path& file);
 
 Result<std::string> read_file(const std::filesystem::path& file);
 // The contents are on disk when it returns, so a full disk is noticed here.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errno_text.hpp"
+#include "base/failure.hpp"
 
 namespace dp::trainer {
 
@@ -34,7 +35,7 @@ template <typename T>
 using Result = tl::expected<T, Error>;
 
 inline tl::unexpected<Error> fail(Fault fault, std::string message) {
-    return tl::make_unexpected(Error{fault, std::move(message)});
+    return tl::unexpected(Error{fault, std::move(message)});
 }
 
 // Of errno: "WHAT: why, and the remedy where there is one".

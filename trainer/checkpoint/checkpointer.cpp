@@ -99,10 +99,10 @@ Result<void> Checkpointer::prepare_directory() {
             claim_ = std::move(*mine);
             tidy(directory);
         } else {
-            claimed = tl::make_unexpected(mine.error());
+            claimed = tl::unexpected(mine.error());
         }
     }
-    if (auto done = together(claimed); !done) return done;
+    DP_TRY(together(claimed));
     const fs::path here = presence_file(directory, communicator_.rank());
     Result<void> written = write_durably(here, "\n");
     std::error_code error;
@@ -145,15 +145,13 @@ Result<std::optional<std::int64_t>> Checkpointer::newest_before(std::int64_t ste
         const auto older = std::find_if(steps.begin(), steps.end(), [&](auto one) { return one < step; });
         if (older != steps.end()) found = *older;
     }
-    const auto all = gather_of_all_ranks(std::array{found}, device_, communicator_);
-    if (!all) return tl::make_unexpected(all.error());
-    return all->front() == 0 ? std::nullopt : std::optional(all->front());
+    const auto all = DP_TRY(gather_of_all_ranks(std::array{found}, device_, communicator_));
+    return all.front() == 0 ? std::nullopt : std::optional(all.front());
 }
 
 Result<Manifest> Checkpointer::open(std::int64_t step) {
-    auto manifest = read_manifest(path_of(step));
-    if (!manifest) return manifest;
-    if (auto fits = check_fits(*manifest, now_); !fits)
+    auto manifest = DP_TRY(read_manifest(path_of(step)));
+    if (auto fits = check_fits(manifest, now_); !fits)
         return fail(Fault::usage,
                     fmt::format("the checkpoint {} {}; or begin anew in another --checkpoint-dir",
                                 path_of(step).string(), fits.error().message));
@@ -164,8 +162,7 @@ Result<Manifest> Checkpointer::open(std::int64_t step) {
 Result<Restored> Checkpointer::restore_from(std::int64_t step) {
     const fs::path path = path_of(step);
     const auto manifest = open(step);
-    if (auto fits = together(manifest ? Result<void>{} : tl::make_unexpected(manifest.error())); !fits)
-        return tl::make_unexpected(fits.error());
+    DP_TRY(together(manifest ? Result<void>{} : tl::unexpected(manifest.error())));
     // The ranks divide the shards among themselves, whatever the number of ranks that wrote them.
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
     Progress progress = manifest->progress;
@@ -175,16 +172,16 @@ Result<Restored> Checkpointer::restore_from(std::int64_t step) {
         progress.loss += manifest->shards[static_cast<std::size_t>(theirs)].loss;
         progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
     }
-    if (auto all = together(sound); !all) return tl::make_unexpected(all.error());
+    DP_TRY(together(sound));
     const auto filled = read_vectors(path, *manifest, now_.training.parameters, vectors_, device_);
-    if (auto all = together(filled); !all) return tl::make_unexpected(all.error());
+    DP_TRY(together(filled));
     return Restored{progress, manifest->precision, manifest->samples_at_once, manifest->stopped_by};
 }
 
 Result<std::optional<Restored>> Checkpointer::restore(
     const std::function<void(const std::string&)>& damaged) {
-    if (auto ready = prepare_directory(); !ready) return tl::make_unexpected(ready.error());
-    if (auto allowed = check_resume(); !allowed) return tl::make_unexpected(allowed.error());
+    DP_TRY(prepare_directory());
+    DP_TRY(check_resume());
     auto step = newest_before(std::numeric_limits<std::int64_t>::max());
     std::vector<std::int64_t> passed_over;
     while (step && *step) {
@@ -197,15 +194,15 @@ Result<std::optional<Restored>> Checkpointer::restore(
             return std::move(*restored);
         }
         const Error& problem = restored.error();
-        if (problem.fault != Fault::checkpoint) return tl::make_unexpected(problem);
+        if (problem.fault != Fault::checkpoint) return tl::unexpected(problem);
         passed_over.push_back(**step);
         step = newest_before(**step);
-        if (step && !*step) return tl::make_unexpected(none_is_whole(problem, passed_over.size() > 1));
+        if (step && !*step) return tl::unexpected(none_is_whole(problem, passed_over.size() > 1));
         if (step && !problem.message.empty())
             damaged(
                 fmt::format("{}; going back to {}", problem.message, path_of(**step).filename().string()));
     }
-    if (!step) return tl::make_unexpected(step.error());
+    if (!step) return tl::unexpected(step.error());
     return std::nullopt;
 }
 
@@ -233,12 +230,11 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
             made = fail(Fault::checkpoint,
                         fmt::format("{}: cannot make it: {}", unfinished.string(), error.message()));
     }
-    if (auto done = together(made); !done) return done;
+    DP_TRY(together(made));
 
     const auto shard = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_);
-    if (auto done = together(shard ? Result<void>{} : tl::make_unexpected(shard.error())); !done) return done;
-    const auto facts = gather_of_all_ranks(facts_of(*shard, progress), device_, communicator_);
-    if (!facts) return tl::make_unexpected(facts.error());
+    DP_TRY(together(shard ? Result<void>{} : tl::unexpected(shard.error())));
+    const auto facts = DP_TRY(gather_of_all_ranks(facts_of(*shard, progress), device_, communicator_));
     Manifest manifest{now_.training, data_source_, progress, {}, {}};
     manifest.precision = now_.precision;
     manifest.samples_at_once = now_.samples_at_once;
@@ -246,7 +242,7 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
     for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.elements()});
     bool all_finite = true;
     for (std::int64_t one = 0; one < world; ++one) {
-        const std::int64_t* of_one = facts->data() + static_cast<std::size_t>(one) * kShardFacts;
+        const std::int64_t* of_one = facts.data() + static_cast<std::size_t>(one) * kShardFacts;
         manifest.shards.push_back(shard_of_facts(of_one));
         all_finite &= is_finite(of_one);
     }

@@ -76,9 +76,9 @@ Result<void> publish(const fs::path& directory, const Manifest& manifest) {
     const std::int64_t step = manifest.progress.step;
     const fs::path unfinished = unfinished_path(directory, step), finished = checkpoint_path(directory, step);
     const std::string text = text_of(manifest);
-    if (auto done = write_durably(unfinished / kManifest, text); !done) return done;
-    if (auto done = write_durably(unfinished / kDone, sha256(text) + "\n"); !done) return done;
-    if (auto done = make_durable(unfinished); !done) return done;
+    DP_TRY(write_durably(unfinished / kManifest, text));
+    DP_TRY(write_durably(unfinished / kDone, sha256(text) + "\n"));
+    DP_TRY(make_durable(unfinished));
     std::error_code error;
     fs::rename(unfinished, finished, error);
     if (error)

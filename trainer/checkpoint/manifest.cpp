@@ -210,8 +210,8 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
             here == now.training.shape.end() || here->second != value)
             return wrong(fmt::format("is of {} with {} {}; give --{}={}", then.model, name, value,
                                      dashed(name), value));
-    if (auto same = check_places(then.parameters, now.training.parameters, then.model); !same) return same;
-    if (auto same = check_places(then.buffers, now.training.buffers, then.model); !same) return same;
+    DP_TRY(check_places(then.parameters, now.training.parameters, then.model));
+    DP_TRY(check_places(then.buffers, now.training.buffers, then.model));
     if (then.optimizer != now.training.optimizer)
         return wrong(fmt::format("was made with {}; give --optimizer={}", then.optimizer, then.optimizer));
     if (then.seed != now.training.seed)
@@ -221,7 +221,7 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
             fmt::format("was made with other data: {} training samples from {}, or the same normalised "
                         "otherwise; give that data again",
                         then.samples, manifest.data_source));
-    if (auto same = check_batch(then.global_batch, now); !same) return same;
+    DP_TRY(check_batch(then.global_batch, now));
     if (manifest.progress.step < 1 || manifest.progress.step > now.total_steps)
         return wrong(fmt::format("is of step {}, and this run ends at step {}; give more --epochs or --steps",
                                  manifest.progress.step, now.total_steps));

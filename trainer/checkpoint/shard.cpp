@@ -64,7 +64,7 @@ class Reader {
         std::int64_t at = shard_bytes(before, rank, manifest_.world()) + skip * kNumber;
         const std::string name = shard_name(rank, manifest_.world());
         const auto in = open_regular(checkpoint_ / name);
-        if (!in) return unreadable(checkpoint_, name, in.error());
+        if (!in) return unreadable(checkpoint_, name, in.error().message);
         auto* to = reinterpret_cast<char*>(out);
         for (std::int64_t left = count * kNumber; left > 0;) {
             const ssize_t got = ::pread(in->get(), to, static_cast<std::size_t>(left), at);
@@ -107,8 +107,7 @@ std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t 
 
 Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>& vectors, std::int64_t rank,
                                  std::int64_t world, Device& device) {
-    auto out = DurableFile::create(file);
-    if (!out) return tl::make_unexpected(out.error());
+    auto out = DP_TRY(DurableFile::create(file));
     Sha256 sha;
     bool is_finite = true;
     std::vector<float> chunk(static_cast<std::size_t>(kChunk));
@@ -121,12 +120,11 @@ Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>
             sha.update(chunk.data(), bytes);
             is_finite &= std::all_of(chunk.begin(), chunk.begin() + numbers,
                                      [](float number) { return std::isfinite(number); });
-            if (auto written = out->write(chunk.data(), bytes); !written)
-                return tl::make_unexpected(written.error());
+            DP_TRY(out.write(chunk.data(), bytes));
         }
     }
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
-    if (auto finished = out->finish(); !finished) return tl::make_unexpected(finished.error());
+    DP_TRY(device.status());
+    DP_TRY(out.finish());
     return WrittenShard{sha.digest(), is_finite};
 }
 
@@ -135,7 +133,7 @@ Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, 
     const auto in = open_regular(checkpoint / name);
     if (std::error_code ignored; !in && !fs::exists(checkpoint / name, ignored))
         return damaged(checkpoint, fmt::format("lacks {}", name));
-    if (!in) return unreadable(checkpoint, name, in.error());
+    if (!in) return unreadable(checkpoint, name, in.error().message);
     Sha256 sha;
     std::vector<char> chunk(static_cast<std::size_t>(kChunk * kNumber));
     std::int64_t bytes = 0;
@@ -168,7 +166,7 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
             if (stored->elements != vector.elements())
                 return damaged(checkpoint, fmt::format("has {} of {} numbers instead of {}", vector.name,
                                                        stored->elements, vector.elements()));
-            if (auto done = copy(reader, 0, vector, 0, stored->elements, device); !done) return done;
+            DP_TRY(copy(reader, 0, vector, 0, stored->elements, device));
             continue;
         }
         for (std::size_t i = 0; i < now.size(); ++i) {
@@ -177,7 +175,7 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
             if (count > stored->elements - then)
                 return damaged(checkpoint,
                                fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
-            if (auto done = copy(reader, then, vector, now[i].first, count, device); !done) return done;
+            DP_TRY(copy(reader, then, vector, now[i].first, count, device));
         }
     }
     return {};

@@ -73,10 +73,9 @@ Result<int> StopAgreement::after_step() {
     // them, so that all exchange again after the same step.
     const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
     device_.upload(mine.data(), exchanged_);
-    if (auto done = communicator_.all_reduce(exchanged_, Reduction::max); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(communicator_.all_reduce(exchanged_, Reduction::max));
     const auto largest = device_.values_of<double>(exchanged_);
-    if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(device_.status());
     interval_ = steps_to_next(interval_, largest[1]);
     made_ = 0;
     exchanged_at_ = Clock::now();

@@ -116,7 +116,7 @@ class OptionList {
         const auto take = [set,
                            parse = format.parse](const std::string& given) -> std::optional<std::string> {
             auto value = parse(given);
-            if (!value) return std::move(value.error());
+            if (!value) return std::move(value.error().message);
             set(std::move(*value));
             return std::nullopt;
         };

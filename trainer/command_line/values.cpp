@@ -32,10 +32,10 @@ double finite(std::string_view text) {
 template <typename Why>
 Format<double> number_format(Why why) {
     return {"X",
-            [why](const std::string& text) -> tl::expected<double, std::string> {
+            [why](const std::string& text) -> Try<double> {
                 const double value = finite(text);
                 if (const std::string wrong = why(text, value); !wrong.empty())
-                    return tl::make_unexpected(wrong);
+                    return dp::fail(wrong);
                 return value;
             },
             [](const double& value) { return fmt::format("{}", value); }};
@@ -61,8 +61,8 @@ double unit_of(std::string unit) {
 
 Format<fs::path> path_that(const char* type, bool (*is_good)(const fs::path&), const char* what) {
     return {type,
-            [=](const std::string& text) -> tl::expected<fs::path, std::string> {
-                if (!is_good(text)) return tl::make_unexpected(fmt::format("{}: {}", text, what));
+            [=](const std::string& text) -> Try<fs::path> {
+                if (!is_good(text)) return dp::fail(fmt::format("{}: {}", text, what));
                 return fs::path(text);
             },
             [](const fs::path& path) { return path.string(); }};
@@ -72,10 +72,10 @@ Format<fs::path> path_that(const char* type, bool (*is_good)(const fs::path&), c
 
 Format<std::int64_t> whole(std::int64_t low, std::int64_t high) {
     return {"N",
-            [=](const std::string& text) -> tl::expected<std::int64_t, std::string> {
+            [=](const std::string& text) -> Try<std::int64_t> {
                 const auto value = all_of<std::int64_t>(text);
                 if (value && *value >= low && *value <= high) return *value;
-                return tl::make_unexpected(
+                return dp::fail(
                     fmt::format("'{}' is not a whole number from {} to {}", text, low, high));
             },
             [](const std::int64_t& value) { return fmt::format("{}", value); }};
@@ -108,14 +108,14 @@ Format<double> positive_in_32_bits(const char* such_as) {
 
 Format<std::int64_t> size_in_bytes() {
     return {"SIZE",
-            [](const std::string& text) -> tl::expected<std::int64_t, std::string> {
+            [](const std::string& text) -> Try<std::int64_t> {
                 const auto digits = std::min(text.find_first_not_of("0123456789."), text.size());
                 const auto space = std::min(text.find_first_not_of(' ', digits), text.size());
                 const double bytes =
                     finite(std::string_view(text).substr(0, digits)) * unit_of(text.substr(space));
                 if (bytes >= 1 && bytes < static_cast<double>(std::numeric_limits<std::int64_t>::max()))
                     return static_cast<std::int64_t>(bytes);
-                return tl::make_unexpected(
+                return dp::fail(
                     fmt::format("'{}' is not a size above 0, such as 512MiB or 1.5G", text));
             },
             [](const std::int64_t& value) { return fmt::format("{}", value); }};
@@ -147,7 +147,7 @@ Format<fs::path> existing_directory(const char* type) {
 }
 
 Format<std::string> any_text(const char* type) {
-    return {type, [](const std::string& text) { return tl::expected<std::string, std::string>(text); },
+    return {type, [](const std::string& text) { return Try<std::string>(text); },
             [](const std::string& text) { return text; }};
 }
 

@@ -12,16 +12,17 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
+
+#include "base/failure.hpp"
 
 namespace dp::trainer {
 
 template <typename T>
 struct Format {
     std::string type;  // in help, such as "N"
-    std::function<tl::expected<T, std::string>(const std::string&)> parse;
+    std::function<Try<T>(const std::string&)> parse;
     std::function<std::string(const T&)> text;
 };
 
@@ -56,10 +57,10 @@ Format<T> one_of(std::vector<std::pair<std::string, T>> words,
         return std::string("none");
     };
     words.insert(words.end(), also.begin(), also.end());
-    const auto parse = [words, listed](const std::string& given) -> tl::expected<T, std::string> {
+    const auto parse = [words, listed](const std::string& given) -> Try<T> {
         for (const auto& [word, value] : words)
             if (word == given) return value;
-        return tl::make_unexpected(fmt::format("'{}' is not one of {}", given, listed));
+        return dp::fail(fmt::format("'{}' is not one of {}", given, listed));
     };
     return {std::move(names), parse, text};
 }

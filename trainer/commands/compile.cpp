@@ -61,11 +61,9 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
     result.data.made = Made::now;
     const auto start = Clock::now();
     {
-        const auto loaded = load_all(request);
-        if (!loaded) return tl::make_unexpected(loaded.error());
+        const auto loaded = DP_TRY(load_all(request));
         const double seconds = seconds_since(start);
-        if (auto done = store_data(cache, key, request, *loaded, seconds); !done)
-            return tl::make_unexpected(done.error());
+        DP_TRY(store_data(cache, key, request, loaded, seconds));
     }
     found = cache.find(key);
     auto data = found.entry ? read() : Result<Dataset>(fail(Fault::usage, found.why_not));
@@ -80,15 +78,13 @@ using Open = std::function<Result<OpenedDevice>()>;
 
 // On a device that has not worked yet: what it has a choice of it measures when it first comes to it.
 Result<void> let_device_choose(const Trial& trial, const Open& open, Plan& plan) {
-    const auto opened = open();
-    if (!opened) return tl::make_unexpected(opened.error());
-    Device& device = *opened->device;
+    const auto opened = DP_TRY(open());
+    Device& device = *opened.device;
     device.choices().measure(true);
-    const auto tuned = time_steps(trial, device, kSeconds);
-    if (!tuned) return tl::make_unexpected(tuned.error());
+    const auto tuned = DP_TRY(time_steps(trial, device, kSeconds));
     device.choices().measure(false);
-    if (device.choices().all().empty() || tuned->seconds >= plan.plain_seconds) return {};
-    plan.step_seconds = tuned->seconds;
+    if (device.choices().all().empty() || tuned.seconds >= plan.plain_seconds) return {};
+    plan.step_seconds = tuned.seconds;
     plan.choices = device.choices();
     return {};
 }
@@ -99,19 +95,18 @@ Result<Plan> make_plan(const Trial& trial, Device& device, const Open& open, con
     Plan plan;
     plan.needs = estimate_memory(memory_case.model, trial.settings, &trial.data, 1, &device);
     const auto plain = time_steps(trial, device, kSeconds);
-    if (!plain) return tl::make_unexpected(with_advice(plain.error(), device, memory_case));
+    if (!plain) return tl::unexpected(with_advice(plain.error(), device, memory_case));
     plan.peak = device.memory().peak();
     plan.plain_seconds = plan.step_seconds = plain->seconds;
     if (device.is_deterministic()) return plan;  // measuring again might choose otherwise
     if (device.name() != "cpu") {
-        if (auto done = let_device_choose(trial, open, plan); !done) return tl::make_unexpected(done.error());
+        DP_TRY(let_device_choose(trial, open, plan));
         return plan;
     }
     const int threads = threads_for(here);
     if (here.omp_threads || threads == 1 || plain->seconds > kLongStep) return plan;
-    auto tried = try_threads(trial, threads, kSeconds);
-    if (!tried) return tl::make_unexpected(tried.error());
-    trials = std::move(*tried);
+    auto tried = DP_TRY(try_threads(trial, threads, kSeconds));
+    trials = std::move(tried);
     const ThreadTrial best = best_of(trials);
     plan.plain_seconds = trials.front().step.seconds;
     plan.step_seconds = best.step.seconds;
@@ -136,12 +131,11 @@ Result<void> find_or_make_plan(const Prepared& prepared, const Cache& cache, con
     }
     say(fmt::format("compiling {} with a batch of {} for {}", result.model, result.batch,
                     result.device_name));
-    auto plan = make_plan(
+    auto plan = DP_TRY(make_plan(
         {*prepared.info, options.shape, prepared.data, options.training}, prepared.device(),
-        [&] { return open_device_of(options, here); }, here, prepared.memory_case(1, 1), result.plan.trials);
-    if (!plan) return tl::make_unexpected(plan.error());
-    if (auto done = cache.put(key, json_of(*plan), {}); !done) return done;
-    result.plan.plan = std::move(*plan);
+        [&] { return open_device_of(options, here); }, here, prepared.memory_case(1, 1), result.plan.trials));
+    DP_TRY(cache.put(key, json_of(plan), {}));
+    result.plan.plan = std::move(plan);
     return {};
 }
 
@@ -149,7 +143,7 @@ Result<void> tell(const CompileResult& result, const Options& options) {
     const std::string json =
         compile_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (options.output.json) {
-        if (auto done = write_output(*options.output.json, json + "\n"); !done) return done;
+        DP_TRY(write_output(*options.output.json, json + "\n"));
     }
     print_if_possible(stdout, fmt::format("{}\n{}\n", compile_table(result), json));
     return {};
@@ -165,14 +159,12 @@ Result<void> compile(const Options& given, Clock::time_point started) {
         return fail(Fault::usage,
                     "`trainer compile` has nowhere to keep what it makes; give --cache-dir DIR");
     const bool speaks = speaks_for_all(here);
-    if (auto writable = speaks ? can_be_written("--json", given.output.json) : Result<void>(); !writable)
-        return writable;
+    DP_TRY(speaks ? can_be_written("--json", given.output.json) : Result<void>());
     const auto say = [&](const std::string& line) {
         if (speaks) print_if_possible(stdout, line + "\n");
     };
-    const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
-    if (!choice) return tl::make_unexpected(choice.error());
-    if (choice->reason) say(*choice->reason);
+    const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
+    if (choice.reason) say(*choice.reason);
 
     const Cache cache(*directory);
     const std::string build = build_of_this_program();
@@ -180,15 +172,14 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     CacheKey from_data;
     std::optional<MadeDirectories> opened_cache;
     const auto prepared =
-        prepare_training(completed(given, *choice->info), *choice->info, here, 1,
+        prepare_training(completed(given, *choice.info), *choice.info, here, 1,
                          [&](const Options& options) -> Result<Dataset> {
-                             auto writable = cache.open_for_writing();
-                             if (!writable) return tl::make_unexpected(writable.error());
-                             opened_cache.emplace(std::move(*writable));
+                             auto writable = DP_TRY(cache.open_for_writing());
+                             opened_cache.emplace(std::move(writable));
                              from_data = data_key(options.data, build);
                              return compile_data(cache, from_data, options.data, options.cache.force, result);
                          });
-    if (!prepared) return tl::make_unexpected(prepared.error());
+    if (!prepared) return tl::unexpected(prepared.error());
     const Options& options = prepared->options;
     Device& device = prepared->device();
     if (prepared->opened.note) say(*prepared->opened.note);
@@ -205,7 +196,7 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     result.threads = threads_for(here);
     const CacheKey key =
         plan_key({values_of_plan(options), device, here.omp_threads.has_value(), from_data}, build);
-    if (auto done = find_or_make_plan(*prepared, cache, key, here, say, result); !done) return done;
+    DP_TRY(find_or_make_plan(*prepared, cache, key, here, say, result));
     result.removed = cache.prune(options.cache.limit);
     result.cache_bytes = cache.bytes();
     result.seconds = seconds_since(started);

@@ -27,15 +27,12 @@ struct Found {
 };
 
 Result<Found> read_checkpoint(const std::filesystem::path& path) {
-    auto manifest = read_manifest(path);
-    if (!manifest) return tl::make_unexpected(manifest.error());
-    if (manifest->training.model != "gpt")
+    auto manifest = DP_TRY(read_manifest(path));
+    if (manifest.training.model != "gpt")
         return fail(Fault::usage, fmt::format("{}: is of the model {}, and only gpt generates text",
-                                              path.string(), manifest->training.model));
-    for (std::int64_t rank = 0; rank < manifest->world(); ++rank)
-        if (auto whole = verify_shard(path, *manifest, rank); !whole)
-            return tl::make_unexpected(whole.error());
-    return Found{path, std::move(*manifest)};
+                                              path.string(), manifest.training.model));
+    for (std::int64_t rank = 0; rank < manifest.world(); ++rank) DP_TRY(verify_shard(path, manifest, rank));
+    return Found{path, std::move(manifest)};
 }
 
 // The newest checkpoint that is whole, if it is gpt's.
@@ -49,7 +46,7 @@ Result<Found> find_checkpoint(const std::filesystem::path& directory) {
     for (std::size_t i = 0;; ++i) {
         auto found = read_checkpoint(checkpoint_path(directory, steps[i]));
         if (found || found.error().fault != Fault::checkpoint) return found;
-        if (i + 1 == steps.size()) return tl::make_unexpected(none_is_whole(found.error(), i > 0));
+        if (i + 1 == steps.size()) return tl::unexpected(none_is_whole(found.error(), i > 0));
         complain(fmt::format("{}; going back to {}", found.error().message,
                              checkpoint_path({}, steps[i + 1]).string()));
     }
@@ -97,47 +94,42 @@ std::size_t pick_token(std::span<const float> logits, double temperature, std::i
 }
 
 Result<void> generate(const GenerateOptions& options) {
-    const auto found = find_checkpoint(options.checkpoint_directory);
-    if (!found) return tl::make_unexpected(found.error());
-    const auto shape = shape_in(found->manifest);
-    if (!shape) return tl::make_unexpected(shape.error());
-    auto tokenizer = open_tokenizer(options.data_directory);
-    if (!tokenizer) return tl::make_unexpected(tokenizer.error());
-    if ((*tokenizer)->vocabulary() > shape->vocabulary)
-        return fail(
-            Fault::usage,
-            fmt::format("--data-dir {}: its tokenizer knows {} tokens, and the model {}; give the "
-                        "data that it was trained on",
-                        options.data_directory.string(), (*tokenizer)->vocabulary(), shape->vocabulary));
+    const auto found = DP_TRY(find_checkpoint(options.checkpoint_directory));
+    const auto shape = DP_TRY(shape_in(found.manifest));
+    auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
+    if (tokenizer->vocabulary() > shape.vocabulary)
+        return fail(Fault::usage,
+                    fmt::format("--data-dir {}: its tokenizer knows {} tokens, and the model {}; give the "
+                                "data that it was trained on",
+                                options.data_directory.string(), tokenizer->vocabulary(), shape.vocabulary));
     std::vector<Token> text;
-    if (auto done = (*tokenizer)->encode(options.prompt, text); !done) return done;
-    if (text.empty()) text.push_back((*tokenizer)->end_of_text());
+    DP_TRY(tokenizer->encode(options.prompt, text));
+    if (text.empty()) text.push_back(tokenizer->end_of_text());
 
     const auto device = open_cpu(threads_for(gather_surroundings()));
-    const auto model = make_language_model(*shape);
+    const auto model = make_language_model(shape);
     model->place(*device, 0, 1, type_of(options.precision));
-    if (auto sound = device->status(); !sound) return sound;
+    DP_TRY(device->status());
     const std::vector<Vector> values{{"values", model->parameters().values(), true}};
-    if (auto read =
-            read_vectors(found->path, found->manifest, places_of(model->parameters()), values, *device);
+    if (auto read = read_vectors(found.path, found.manifest, places_of(model->parameters()), values, *device);
         !read)
         return read;
     model->parameters().refresh_compute_copy(*device);
-    const Tensor wide = device->make(Type::f32, {1, shape->vocabulary});
+    const Tensor wide = device->make(Type::f32, {1, shape.vocabulary});
 
     fmt::print("{}", options.prompt);
     Random random(options.seed, 0);
     for (std::int64_t made = 0; made < options.tokens; ++made) {
-        const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), shape->sequence);
+        const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), shape.sequence);
         const std::vector<std::int32_t> seen(text.end() - length, text.end());
         const Tensor tokens = device->copy_of<std::int32_t>(Type::i32, {1, length}, seen);
         device->convert(model->next_logits(tokens), wide);
         auto logits = device->values_of<float>(wide);
-        if (auto sound = device->status(); !sound) return sound;
-        logits.resize(static_cast<std::size_t>((*tokenizer)->vocabulary()));  // a model may have more
+        DP_TRY(device->status());
+        logits.resize(static_cast<std::size_t>(tokenizer->vocabulary()));  // a model may have more
         text.push_back(static_cast<Token>(pick_token(logits, options.temperature, options.top_k, random)));
-        if (text.back() == (*tokenizer)->end_of_text()) break;
-        fmt::print("{}", (*tokenizer)->decode(std::span(text).last(1)));
+        if (text.back() == tokenizer->end_of_text()) break;
+        fmt::print("{}", tokenizer->decode(std::span(text).last(1)));
         std::fflush(stdout);
     }
     fmt::print("\n");

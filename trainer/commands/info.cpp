@@ -27,10 +27,9 @@ constexpr std::size_t kShownEach = 16;
 Result<std::unique_ptr<Device>> copying_device(const Options& options, const Model& model) {
     const bool plain = options.training.precision == Precision::fp32 && model.convolutions().empty();
     if (plain || options.device.choice == DeviceChoice::cuda) return nullptr;
-    auto opened = open_device_of(options, gather_surroundings());
-    if (!opened) return tl::make_unexpected(opened.error());
-    if (opened->note) fmt::print("{}; --device=cuda shows what a GPU needs\n", *opened->note);
-    return std::move(opened->device);
+    auto opened = DP_TRY(open_device_of(options, gather_surroundings()));
+    if (opened.note) fmt::print("{}; --device=cuda shows what a GPU needs\n", *opened.note);
+    return std::move(opened.device);
 }
 
 // Of a batch's activations, in bytes: the largest model takes more with the largest batch than a number here
@@ -132,21 +131,18 @@ Result<void> info(const Options& given) {
     if (given.info.ranks_per_node > 1 && given.device.choice == DeviceChoice::cuda)
         return fail(Fault::usage,
                     "--ranks-per-node with --device=cuda: ranks on GPUs have parameters each; leave it out");
-    const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
-    if (!choice) return tl::make_unexpected(choice.error());
-    if (choice->reason) fmt::print("{}\n", *choice->reason);
-    const ModelInfo& chosen = *choice->info;
+    const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
+    if (choice.reason) fmt::print("{}\n", *choice.reason);
+    const ModelInfo& chosen = *choice.info;
     Options options = completed(given, chosen);
-    if (auto fits = fit(options, vocabulary_for(options)); !fits) return fits;
+    DP_TRY(fit(options, vocabulary_for(options)));
     const auto model = chosen.make(options.shape);
-    if (auto countable = check_countable(chosen, *model, options.training.batch); !countable)
-        return countable;
-    const auto device = copying_device(options, *model);
-    if (!device) return tl::make_unexpected(device.error());
+    DP_TRY(check_countable(chosen, *model, options.training.batch));
+    const auto device = DP_TRY(copying_device(options, *model));
 
     // The data set is not opened for this.
     const MemoryNeeds needs = estimate_memory(*model, options.training, nullptr, options.info.ranks,
-                                              device->get(), options.info.ranks_per_node);
+                                              device.get(), options.info.ranks_per_node);
     const std::int64_t count = model->parameters().count();
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();

@@ -83,8 +83,7 @@ class Stopwatch final : public Observer {
 
 Result<double> sum_of_all_ranks(double number, Device& device, Communicator& communicator) {
     const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
-    if (auto done = communicator.all_reduce(tensor, Reduction::sum); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(communicator.all_reduce(tensor, Reduction::sum));
     return device.values_of<double>(tensor)[0];
 }
 
@@ -105,29 +104,25 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
     auto repeated =
         repeat_step(info, model, data, settings, device, communicator,
                     options.warmup + options.iterations + std::min(options.iterations, kSplitSteps), watch);
-    if (!repeated) return tl::make_unexpected(repeated.error());
+    if (!repeated) return tl::unexpected(repeated.error());
 
     double total = 0;
     for (const double seconds : watch.steps()) total += seconds;
-    const auto slowest = largest_of_all_ranks(total, device, communicator);
-    if (!slowest) return tl::make_unexpected(slowest.error());
-    const auto most = largest_of_all_ranks(watch.communication_share(), device, communicator);
-    if (!most) return tl::make_unexpected(most.error());
-    const auto least = largest_of_all_ranks(-watch.communication_share(), device, communicator);
-    if (!least) return tl::make_unexpected(least.error());
-    const auto worked = sum_of_all_ranks(watch.cpu_time(), device, communicator);
-    if (!worked) return tl::make_unexpected(worked.error());
+    const auto slowest = DP_TRY(largest_of_all_ranks(total, device, communicator));
+    const auto most = DP_TRY(largest_of_all_ranks(watch.communication_share(), device, communicator));
+    const auto least = DP_TRY(largest_of_all_ranks(-watch.communication_share(), device, communicator));
+    const auto worked = DP_TRY(sum_of_all_ranks(watch.cpu_time(), device, communicator));
     return Measurement{options.iterations,
                        options.warmup,
                        settings.batch,
                        settings.accumulate,
                        settings.batch * settings.accumulate * communicator.size(),
                        spread_of(watch.steps()),
-                       *slowest,
-                       *worked,
+                       slowest,
+                       worked,
                        3 * model.forward_flops_per_sample(),
-                       -*least,
-                       *most};
+                       -least,
+                       most};
 }
 
 double samples_per_second(const Measurement& measured) {

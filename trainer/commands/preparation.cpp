@@ -103,7 +103,7 @@ Options completed(Options options, const ModelInfo& info) {
 }
 
 Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
-    if (auto known = refuse_foreign(options); !known) return known;
+    DP_TRY(refuse_foreign(options));
     GptShape& gpt = options.shape.gpt;
     if (!options.gave("--vocab-size")) gpt.vocabulary = vocabulary.value_or(gpt.vocabulary);
     if (gpt.hidden % gpt.heads != 0)
@@ -153,28 +153,24 @@ MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const
 }
 
 Result<OpenedDevice> open_device_of(const Options& options, const Surroundings& here) {
-    auto opened = open_device(options.device.choice, here.gpu, threads_for(here));
-    if (!opened) return opened;
-    if (options.device.memory_limit) opened->device->memory().set_limit(*options.device.memory_limit);
-    opened->device->set_deterministic(options.device.deterministic);
+    auto opened = DP_TRY(open_device(options.device.choice, here.gpu, threads_for(here)));
+    if (options.device.memory_limit) opened.device->memory().set_limit(*options.device.memory_limit);
+    opened.device->set_deterministic(options.device.deterministic);
     return opened;
 }
 
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const Surroundings& here,
                                   std::int64_t ranks, const Load& load) {
-    if (auto fits = fit(options, vocabulary_for(options)); !fits) return tl::make_unexpected(fits.error());
-    auto data = load(options);
-    if (!data) return tl::make_unexpected(data.error());
-    if (auto schedule = make_schedule(options.training, data->train.count, ranks); !schedule)
-        return tl::make_unexpected(schedule.error());
-    auto opened = open_device_of(options, here);
-    if (!opened) return tl::make_unexpected(opened.error());
+    DP_TRY(fit(options, vocabulary_for(options)));
+    auto data = DP_TRY(load(options));
+    DP_TRY(make_schedule(options.training, data.train.count, ranks));
+    auto opened = DP_TRY(open_device_of(options, here));
     auto model = info.make(options.shape);
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,
                     std::move(options),
-                    std::move(*data),
-                    std::move(*opened),
+                    std::move(data),
+                    std::move(opened),
                     std::move(model),
                     std::move(recomputing)};
 }

@@ -173,7 +173,7 @@ Result<void> Run::check(const Surroundings& here, const Plan* plan) {
             "bf16 on the CPU is computed in fp32 copies, slower than fp32 and with more memory: it shows "
             "what a "
             "training in bf16 gives");
-    if (auto fits = check_memory(here, plan); !fits) return fits;
+    DP_TRY(check_memory(here, plan));
     gather_facts(here);
     for (const auto& line : options_without_effect(options())) report_.line(line);
     const auto writable = decision_.speaks ? outputs_can_be_written(output()) : Result<void>();
@@ -182,21 +182,20 @@ Result<void> Run::check(const Surroundings& here, const Plan* plan) {
 
 Result<void> Run::check_memory(const Surroundings& here, const Plan* plan) {
     Device& device = prepared_.device();
-    const auto available = available_to_every_rank(device, ranks_, here);
-    if (!available) return tl::make_unexpected(available.error());
+    const auto available = DP_TRY(available_to_every_rank(device, ranks_, here));
     const auto peak =
         measured_by_every_rank(plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks_);
-    if (!peak) return tl::make_unexpected(peak.error());
+    if (!peak) return tl::unexpected(peak.error());
     const auto name = prepared_.info->name;
-    const auto problem = *peak ? planned_problem(name, memory_, **peak, device.name(), *available)
-                               : memory_problem(name, memory_, device.name(), *available);
+    const auto problem = *peak ? planned_problem(name, memory_, **peak, device.name(), available)
+                               : memory_problem(name, memory_, device.name(), available);
     // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
     const auto fits = problem ? Result<void>(fail(Fault::device, *problem)) : Result<void>();
-    if (auto all = all_or_none(fits, device, ranks_); !all) return all;
+    DP_TRY(all_or_none(fits, device, ranks_));
     report_.line(fmt::format("memory a rank: {} of {}",
                              *peak ? size_text(**peak - saved_by_sharing(memory_)) + " (measured)"
                                    : needs_text(estimate_memory(memory_)),
-                             size_text(*available)));
+                             size_text(available)));
     return {};
 }
 
@@ -217,10 +216,10 @@ Result<void> Run::measure() {
     Device& device = prepared_.device();
     auto measured = dp::trainer::measure(*prepared_.info, *prepared_.model, prepared_.data,
                                          options().training, options().measure, device, ranks_);
-    if (!measured) return tl::make_unexpected(with_advice(measured.error(), device, memory_));
+    if (!measured) return tl::unexpected(with_advice(measured.error(), device, memory_));
     facts_.memory_peak = device.memory().peak();
     report_.line(measurement_table(*measured));
-    if (auto done = finish(measurement_json(facts_, *measured)); !done) return done;
+    DP_TRY(finish(measurement_json(facts_, *measured)));
     return within_throughput(samples_per_second(*measured));
 }
 
@@ -230,15 +229,13 @@ Result<void> Run::open_metrics() {
     if (output().metrics) {
         auto facts = json_of(facts_);
         facts["global_batch_size"] = training.batch * training.accumulate * facts_.world_size;
-        auto file = MetricsFile::open(*output().metrics, name_of_this_run(), facts);
-        if (!file) return tl::make_unexpected(file.error());
-        watching_.add(std::move(*file));
+        auto file = DP_TRY(MetricsFile::open(*output().metrics, name_of_this_run(), facts));
+        watching_.add(std::move(file));
     }
     if (output().tensorboard) {
-        auto board = TensorBoard::open(*output().tensorboard, 3 * prepared_.model->forward_flops_per_sample(),
-                                       facts_.world_size);
-        if (!board) return tl::make_unexpected(board.error());
-        watching_.add(std::move(*board));
+        auto board = DP_TRY(TensorBoard::open(
+            *output().tensorboard, 3 * prepared_.model->forward_flops_per_sample(), facts_.world_size));
+        watching_.add(std::move(board));
     }
     return {};
 }
@@ -260,14 +257,14 @@ Result<void> Run::train(std::chrono::steady_clock::time_point started) {
     }
     const auto outcome = dp::trainer::train(*prepared_.info, *prepared_.model, prepared_.data, training,
                                             device, ranks_, watching_);
-    if (!outcome) return tl::make_unexpected(with_advice(outcome.error(), device, memory_));
+    if (!outcome) return tl::unexpected(with_advice(outcome.error(), device, memory_));
     facts_.memory_peak = device.memory().peak();
     tell_end(*outcome);
 
     watching_.on_phase(Phase::checkpoint);
     // Files first, so that the summary stays the last line.
     const auto dumped = write_parameters(*outcome);
-    if (auto done = finish(summary_of(facts_, *outcome)); !done) return done;
+    DP_TRY(finish(summary_of(facts_, *outcome)));
     if (!dumped) return dumped;
     watching_.on_phase(Phase::idle);
     if (!outcome->equal_on_all_ranks)
@@ -335,14 +332,14 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     const Surroundings here = gather_surroundings();
     auto decision = decide_parallel(given.device.data_parallel, here);
     if (!decision && !speaks_for_all(here)) decision.error().message.clear();
-    if (!decision) return tl::make_unexpected(decision.error());
+    if (!decision) return tl::unexpected(decision.error());
     Report report(decision->speaks, isatty(STDERR_FILENO) != 0, given.output.style);
     if (decision->warning) report.warning(*decision->warning);
     const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
     if (choice && choice->reason) report.line(*choice->reason);
     const bool has_checkpoints = !given.training.checkpoints.directory.empty();
     if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
-        return tl::make_unexpected(refused_by_all(
+        return tl::unexpected(refused_by_all(
             here, {Fault::usage,
                    "several tasks that train alone cannot share a --checkpoint-dir; start them as one "
                    "world, or leave it out"}));
@@ -350,8 +347,8 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     if (has_checkpoints) hold_stop_signals();
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
     auto world = decision->join ? World::join() : Result<World>(World::alone());
-    if (!world) return tl::make_unexpected(world.error());
-    if (auto same = agree_on_options(*world, choice, given); !same) return same;
+    if (!world) return tl::unexpected(world.error());
+    DP_TRY(agree_on_options(*world, choice, given));
     report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
     if (const dp_world* facts = world->facts()) introduce(report, *facts, given.output.style);
 
@@ -366,20 +363,18 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
             return compiled.emplace(cache_directory(options.cache), std::move(request)).load();
         });
     const auto contents = prepared.map([](const Prepared& one) { return text_of(one.data); });
-    if (auto same = found_by_all(*world, "the data", contents, "give the same data on all nodes"); !same)
-        return same;
+    DP_TRY(found_by_all(*world, "the data", contents, "give the same data on all nodes"));
     if (prepared->opened.note) report.line(*prepared->opened.note);
     const Plan* plan =
         compiled->plan(values_of_plan(prepared->options), here.omp_threads.has_value(), prepared->device());
     if (const auto line = compiled->line(time_now())) report.line(*line);
     watching.on_phase(Phase::communication);
-    auto communicator = world->connect(prepared->device(), here.gpu.is_part());
-    if (!communicator) return tl::make_unexpected(communicator.error());
+    auto communicator = DP_TRY(world->connect(prepared->device(), here.gpu.is_part()));
     if (world->note()) report.line(*world->note());
 
     watching.on_phase(Phase::compute);
-    Run ready(*prepared, *decision, *world, **communicator, report, watching);
-    if (auto good = ready.check(here, plan); !good) return good;
+    Run ready(*prepared, *decision, *world, *communicator, report, watching);
+    DP_TRY(ready.check(here, plan));
     return given.command == Command::measure ? ready.measure() : ready.train(started);
 }
 
@@ -388,7 +383,7 @@ Result<void> prepare(const Options& options) {
     const bool speaks = gather_surroundings().local_rank == 0;  // one of a node: another may have other files
     if (!line) {
         if (!speaks) line.error().message.clear();
-        return tl::make_unexpected(line.error());
+        return tl::unexpected(line.error());
     }
     if (speaks) fmt::print("{}\n", *line);
     return {};

@@ -106,7 +106,7 @@ Lookup Cache::find(const CacheKey& key) const {
 Result<MadeDirectories> Cache::open_for_writing() const {
     MadeDirectories directories;
     std::error_code error = directories.make(directory_);
-    if (error) return tl::make_unexpected(cannot_write(directory_, "cannot make it: " + error.message()));
+    if (error) return tl::unexpected(cannot_write(directory_, "cannot make it: " + error.message()));
     const auto now = fs::file_time_type::clock::now();
     for_each_file(directory_, [&](const fs::path& file) {
         std::error_code ignored;
@@ -116,7 +116,7 @@ Result<MadeDirectories> Cache::open_for_writing() const {
     const fs::path trial = unfinished_file(directory_);
     const auto made = write_durably(trial, "trial");
     fs::remove(trial, error);
-    if (!made) return tl::make_unexpected(cannot_write(directory_, made.error().message));
+    if (!made) return tl::unexpected(cannot_write(directory_, made.error().message));
     return directories;
 }
 
@@ -129,7 +129,7 @@ Result<void> Cache::put(const CacheKey& key, const nlohmann::json& content,
     if (written && !error) return {};
     const std::string why = written ? error.message() : written.error().message;
     fs::remove(unfinished, error);
-    return tl::make_unexpected(cannot_write(directory_, why));
+    return tl::unexpected(cannot_write(directory_, why));
 }
 
 std::int64_t Cache::bytes() const {

@@ -84,12 +84,11 @@ Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
             .dump();
     const Begin begin{kMagic, text.size(), checksum_of(text.data(), text.size())};
 
-    auto out = DurableFile::create(file);
-    if (!out) return tl::make_unexpected(out.error());
+    auto out = DP_TRY(DurableFile::create(file));
     std::int64_t at = 0;
     Result<void> done;
     const auto write = [&](const void* bytes, std::size_t count) {
-        if (done) done = out->write(bytes, count);
+        if (done) done = out.write(bytes, count);
         at += static_cast<std::int64_t>(count);
     };
     write(&begin, sizeof begin);
@@ -99,25 +98,23 @@ Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
         write(nothing.data(), static_cast<std::size_t>(next_page(at) - at));
         write(block.data(), block.size());
     }
-    return done ? out->finish() : done;
+    return done ? out.finish() : done;
 }
 
 Result<Entry> Entry::open(const std::filesystem::path& file) {
     Entry entry;
     auto opened = open_regular(file);
-    if (!opened) return fail(Fault::usage, opened.error());
+    if (!opened) return fail(Fault::usage, opened.error().message);
     entry.fd_ = std::move(*opened);
     struct stat facts {};
     if (::fstat(entry.fd_.get(), &facts) != 0) return fail(Fault::usage, std::strerror(errno));
     entry.bytes_ = facts.st_size;
     Begin begin{};
-    if (auto read = read_at(entry.fd_.get(), 0, &begin, sizeof begin); !read)
-        return tl::make_unexpected(read.error());
+    DP_TRY(read_at(entry.fd_.get(), 0, &begin, sizeof begin));
     if (begin.magic != kMagic) return fail(Fault::usage, "no entry of this cache, or of another version");
     if (begin.text_bytes > kMostText) return fail(Fault::usage, "damaged");
     std::string text(begin.text_bytes, '\0');
-    if (auto read = read_at(entry.fd_.get(), sizeof begin, text.data(), text.size()); !read)
-        return tl::make_unexpected(read.error());
+    DP_TRY(read_at(entry.fd_.get(), sizeof begin, text.data(), text.size()));
     if (checksum_of(text.data(), text.size()) != begin.text_checksum) return fail(Fault::usage, "damaged");
     try {
         const Json json = Json::parse(text);
@@ -142,8 +139,7 @@ Result<Entry> Entry::open(const std::filesystem::path& file) {
 Result<std::vector<std::uint8_t>> Entry::read(std::size_t block) const {
     const Place& place = blocks_[block];
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(place.bytes));
-    if (auto read = read_at(fd_.get(), place.at, bytes.data(), bytes.size()); !read)
-        return tl::make_unexpected(read.error());
+    DP_TRY(read_at(fd_.get(), place.at, bytes.data(), bytes.size()));
     if (checksum_of(bytes.data(), bytes.size()) != place.checksum) return fail(Fault::usage, "damaged");
     return bytes;
 }

@@ -57,8 +57,7 @@ Result<StepTime> time_of(const Trial& trial, Device& device, std::int64_t steps)
     const auto model = trial.info.make(trial.shape);
     SingleCommunicator alone;
     Stopwatch watch(device);
-    const auto done = repeat_step(trial.info, *model, trial.data, settings, device, alone, steps, watch);
-    if (!done) return tl::make_unexpected(done.error());
+    DP_TRY(repeat_step(trial.info, *model, trial.data, settings, device, alone, steps, watch));
     return watch.time();
 }
 

@@ -70,9 +70,8 @@ Json description_of(const Samples& samples) {
 }
 
 Result<Matrix> read_matrix(const Entry& entry, std::size_t block, const Json& json, std::int64_t rows) {
-    auto bytes = entry.read(block);
-    if (!bytes) return tl::make_unexpected(bytes.error());
-    Matrix matrix{static_cast<Type>(json.at("type").get<int>()), json.at("columns"), std::move(*bytes)};
+    auto bytes = DP_TRY(entry.read(block));
+    Matrix matrix{static_cast<Type>(json.at("type").get<int>()), json.at("columns"), std::move(bytes)};
     const std::int64_t expected = rows * matrix.columns * static_cast<std::int64_t>(size_of(matrix.type));
     if (static_cast<std::int64_t>(matrix.bytes.size()) != expected) return fail(Fault::usage, "damaged");
     return matrix;
@@ -82,12 +81,10 @@ Result<Matrix> read_matrix(const Entry& entry, std::size_t block, const Json& js
 Result<Samples> read_samples(const Entry& entry, std::size_t block, const Json& json) {
     Samples samples;
     samples.count = json.at("count");
-    auto features = read_matrix(entry, block, json.at("features"), samples.count);
-    if (!features) return tl::make_unexpected(features.error());
-    auto targets = read_matrix(entry, block + 1, json.at("targets"), samples.count);
-    if (!targets) return tl::make_unexpected(targets.error());
-    samples.features = std::move(*features);
-    samples.targets = std::move(*targets);
+    auto features = DP_TRY(read_matrix(entry, block, json.at("features"), samples.count));
+    auto targets = DP_TRY(read_matrix(entry, block + 1, json.at("targets"), samples.count));
+    samples.features = std::move(features);
+    samples.targets = std::move(targets);
     samples.normalise = {json.at("scale"), json.at("shift")};
     return samples;
 }
@@ -133,11 +130,9 @@ Result<Dataset> read_data(const Entry& entry, DataRequest request) {
     if (entry.block_count() != 4) return fail(Fault::usage, "damaged");
     try {
         const Json& content = entry.content();
-        auto train = read_samples(entry, 0, content.at("train"));
-        if (!train) return tl::make_unexpected(train.error());
-        auto test = read_samples(entry, 2, content.at("test"));
-        if (!test) return tl::make_unexpected(test.error());
-        Dataset data{std::move(*train), std::move(*test), content.at("source")};
+        auto train = DP_TRY(read_samples(entry, 0, content.at("train")));
+        auto test = DP_TRY(read_samples(entry, 2, content.at("test")));
+        Dataset data{std::move(train), std::move(test), content.at("source")};
         take_samples(data, request);
         return data;
     } catch (const Json::exception&) {

@@ -40,17 +40,15 @@ Result<std::vector<ThreadTrial>> try_threads(const Trial& trial, int threads, do
     std::vector<ThreadTrial> trials;
     double fastest = 0;
     for (const int count : thread_candidates(threads)) {
-        const auto took = time_with(count);
-        if (!took) return tl::make_unexpected(took.error());
-        trials.push_back({count, *took});
-        fastest = trials.size() == 1 ? took->seconds : std::min(fastest, took->seconds);
-        if (took->seconds > kClearlySlower * fastest) break;
+        const auto took = DP_TRY(time_with(count));
+        trials.push_back({count, took});
+        fastest = trials.size() == 1 ? took.seconds : std::min(fastest, took.seconds);
+        if (took.seconds > kClearlySlower * fastest) break;
     }
     for (int round = 1; round < kRounds; ++round) {
         for (ThreadTrial& one : trials) {
-            const auto took = time_with(one.threads);
-            if (!took) return tl::make_unexpected(took.error());
-            if (took->seconds < one.step.seconds) one.step = *took;
+            const auto took = DP_TRY(time_with(one.threads));
+            if (took.seconds < one.step.seconds) one.step = took;
         }
     }
     return trials;

@@ -55,29 +55,27 @@ Affine normalisation_of(std::span<const std::uint8_t> pixels) {
 Result<Samples> load_part(const fs::path& directory, const std::string& part) {
     const fs::path image_file = image_file_of(directory, part);
     const fs::path label_file = label_file_of(directory, part);
-    auto images = read_idx(image_file, 3);
-    if (!images) return tl::make_unexpected(images.error());
-    auto labels = read_idx(label_file, 1);
-    if (!labels) return tl::make_unexpected(labels.error());
+    auto images = DP_TRY(read_idx(image_file, 3));
+    auto labels = DP_TRY(read_idx(label_file, 1));
 
-    const auto& size = images->dimensions;
+    const auto& size = images.dimensions;
     if (size[1] != kSide || size[2] != kSide) {
         return fail(Fault::usage, fmt::format("{}: images of {}x{} pixels, but cnn and ffn take 28x28",
                                               image_file.string(), size[1], size[2]));
     }
-    if (labels->dimensions[0] != size[0]) {
+    if (labels.dimensions[0] != size[0]) {
         return fail(Fault::usage, fmt::format("{}: {} labels for {} images", label_file.string(),
-                                              labels->dimensions[0], size[0]));
+                                              labels.dimensions[0], size[0]));
     }
-    if (std::any_of(labels->elements.begin(), labels->elements.end(),
+    if (std::any_of(labels.elements.begin(), labels.elements.end(),
                     [](auto label) { return label >= kClasses; })) {
         return fail(Fault::usage, fmt::format("{}: a label is not in 0..9", label_file.string()));
     }
 
     Samples samples;
     samples.count = size[0];
-    samples.features = {Type::u8, kPixels, std::move(images->elements)};
-    const std::vector<std::int32_t> classes(labels->elements.begin(), labels->elements.end());
+    samples.features = {Type::u8, kPixels, std::move(images.elements)};
+    const std::vector<std::int32_t> classes(labels.elements.begin(), labels.elements.end());
     samples.targets = {Type::i32, 1, std::vector<std::uint8_t>(classes.size() * sizeof(std::int32_t))};
     std::memcpy(samples.targets.bytes.data(), classes.data(), samples.targets.bytes.size());
     return samples;
@@ -86,12 +84,10 @@ Result<Samples> load_part(const fs::path& directory, const std::string& part) {
 }  // namespace
 
 Result<Dataset> load_fashion_mnist(const fs::path& directory) {
-    auto train = load_part(directory, "train");
-    if (!train) return tl::make_unexpected(train.error());
-    auto test = load_part(directory, "t10k");
-    if (!test) return tl::make_unexpected(test.error());
-    train->normalise = test->normalise = normalisation_of(train->features.bytes);
-    return Dataset{std::move(*train), std::move(*test), directory.string()};
+    auto train = DP_TRY(load_part(directory, "train"));
+    auto test = DP_TRY(load_part(directory, "t10k"));
+    train.normalise = test.normalise = normalisation_of(train.features.bytes);
+    return Dataset{std::move(train), std::move(test), directory.string()};
 }
 
 bool has_fashion_mnist(const fs::path& directory) {

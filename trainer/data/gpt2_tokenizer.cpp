@@ -59,9 +59,8 @@ class Gpt2Tokenizer final : public Tokenizer {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> make_gpt2_tokenizer(std::string merges, const std::string& source) {
-    auto pairs = BytePairs::read(merges, source);
-    if (!pairs) return tl::make_unexpected(pairs.error());
-    return std::make_unique<Gpt2Tokenizer>(std::move(merges), std::move(*pairs));
+    auto pairs = DP_TRY(BytePairs::read(merges, source));
+    return std::make_unique<Gpt2Tokenizer>(std::move(merges), std::move(pairs));
 }
 
 }  // namespace dp::trainer

@@ -63,7 +63,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) 
                                               path.string(), reason));
     };
     auto opened = open_regular(path);
-    if (!opened) return damaged("cannot read: " + opened.error());
+    if (!opened) return damaged("cannot read: " + opened.error().message);
     const File file(gzdopen(opened->get(), "rb"));
     if (!file) return damaged(std::strerror(ENOMEM));
     (void)opened->release();  // closed with it

@@ -22,7 +22,7 @@ std::vector<std::filesystem::path> files_read(const DataRequest& request) {
 
 // Checks the files against what is known about them; nothing if somebody else made them.
 Result<void> check(const DataRequest& request) {
-    if (auto sound = check_prepared(request.directory); !sound) return sound;
+    DP_TRY(check_prepared(request.directory));
     return check_packaged(files_read(request), request.packaged);
 }
 
@@ -48,7 +48,7 @@ Result<Dataset> load_all(const DataRequest& request) {
     // if no thread can be started.
     auto checking = std::async(std::launch::async | std::launch::deferred, check, std::cref(request));
     auto data = read(request);
-    if (auto sound = checking.get(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(checking.get());
     return data;
 }
 

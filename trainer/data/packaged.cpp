@@ -27,7 +27,7 @@ Result<void> check_packaged(std::span<const fs::path> files, const KnownDirector
                                     "remove it",
                                     file.string()));
         }
-        if (auto sound = check_hash(file, one->sha256, kReinstallFashionMnist); !sound) return sound;
+        DP_TRY(check_hash(file, one->sha256, kReinstallFashionMnist));
     }
     return {};
 }

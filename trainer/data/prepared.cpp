@@ -18,10 +18,9 @@ Result<std::optional<PreparedData>> read_prepared(const fs::path& directory) {
     const fs::path file = directory / kPreparedFile;
     std::error_code ignored;
     if (!fs::exists(file, ignored)) return std::nullopt;
-    const auto text = read_file(file);
-    if (!text) return tl::make_unexpected(text.error());
+    const auto text = DP_TRY(read_file(file));
     try {
-        const auto json = nlohmann::json::parse(*text);
+        const auto json = nlohmann::json::parse(text);
         return PreparedData{json.at("from"), json.at("summary"), json.at("files")};
     } catch (const nlohmann::json::exception&) {
         return fail(Fault::usage,
@@ -33,30 +32,26 @@ Result<std::optional<PreparedData>> read_prepared(const fs::path& directory) {
 Result<PreparedData> write_prepared(const fs::path& directory, std::string from, std::string summary) {
     PreparedData prepared{std::move(from), std::move(summary), {}};
     for (const auto& entry : fs::directory_iterator(directory)) {
-        auto hash = sha256_of_file(entry.path());
-        if (!hash) return tl::make_unexpected(hash.error());
-        prepared.files.emplace(entry.path().filename().string(), std::move(*hash));
+        auto hash = DP_TRY(sha256_of_file(entry.path()));
+        prepared.files.emplace(entry.path().filename().string(), std::move(hash));
     }
     const nlohmann::ordered_json json{
         {"from", prepared.from}, {"summary", prepared.summary}, {"files", prepared.files}};
-    if (auto done = write_file(directory / kPreparedFile, json.dump(2) + "\n"); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(write_file(directory / kPreparedFile, json.dump(2) + "\n"));
     return prepared;
 }
 
 Result<void> check_prepared(const fs::path& directory) {
-    const auto prepared = read_prepared(directory);
-    if (!prepared) return tl::make_unexpected(prepared.error());
-    if (!*prepared) return {};
-    for (const auto& [name, hash] : (*prepared)->files) {
-        const auto found = sha256_of_file(directory / name);
-        if (!found) return tl::make_unexpected(found.error());
-        if (*found != hash)
+    const auto prepared = DP_TRY(read_prepared(directory));
+    if (!prepared) return {};
+    for (const auto& [name, hash] : prepared->files) {
+        const auto found = DP_TRY(sha256_of_file(directory / name));
+        if (found != hash)
             return fail(
                 Fault::usage,
                 fmt::format("{}: not as `trainer prepare` wrote it; remove the directory, and make it "
                             "again (its SHA-256 is {}, not {})",
-                            (directory / name).string(), *found, hash));
+                            (directory / name).string(), found, hash));
     }
     return {};
 }

@@ -205,7 +205,7 @@ std::optional<Error> image_size_problem(std::int64_t size) {
 
 Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std::int64_t size,
                                      std::int64_t count, std::uint64_t seed) {
-    if (auto problem = image_size_problem(size)) return tl::make_unexpected(*problem);
+    if (auto problem = image_size_problem(size)) return tl::unexpected(*problem);
     const std::int64_t tests = std::max<std::int64_t>(count / 8, 1);
     const auto bytes = static_cast<double>(count + tests) * 4 * static_cast<double>(size * size);
     // Twice: the data set, and the device's copy.
@@ -218,9 +218,8 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
                         "give fewer --samples",
                         count, size, 2e-9 * bytes, 1e-9 * memory));
     }
-    const auto sprites = load_fashion_mnist(directory);
-    if (!sprites) return tl::make_unexpected(sprites.error());
-    const Wardrobe train(sprites->train), test(sprites->test);
+    const auto sprites = DP_TRY(load_fashion_mnist(directory));
+    const Wardrobe train(sprites.train), test(sprites.test);
     for (const Wardrobe* wardrobe : {&train, &test}) {
         if (wardrobe->shoes.empty() || wardrobe->others.empty())
             return fail(Fault::usage,

@@ -34,27 +34,26 @@ Result<void> write_shard(const std::filesystem::path& file, std::span<const Toke
 }
 
 Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& tokens) {
-    const auto contents = read_file(file);
-    if (!contents) return tl::make_unexpected(contents.error());
+    const auto contents = DP_TRY(read_file(file));
     const auto refuse = [&](const std::string& reason) {
         return fail(Fault::usage,
                     fmt::format("{}: {}; make it again with `trainer prepare`", file.string(), reason));
     };
     Header header{};
-    if (contents->size() < sizeof header) return refuse("cut short within the header");
-    std::memcpy(header.data(), contents->data(), sizeof header);
+    if (contents.size() < sizeof header) return refuse("cut short within the header");
+    std::memcpy(header.data(), contents.data(), sizeof header);
     if (header[0] != kMagic)
         return refuse(fmt::format("this is no file of GPT-2 tokens (it begins with {}, not with {})",
                                   header[0], kMagic));
     if (header[1] != kVersion)
         return refuse(fmt::format("version {}, but this trainer reads version {}", header[1], kVersion));
-    const std::size_t bytes = contents->size() - sizeof header;
+    const std::size_t bytes = contents.size() - sizeof header;
     if (header[2] <= 0 || bytes != static_cast<std::size_t>(header[2]) * sizeof(Token))
         return refuse(
             fmt::format("the header says {} tokens, and there are {} bytes of them", header[2], bytes));
     const std::size_t before = tokens.size();
     tokens.resize(before + static_cast<std::size_t>(header[2]));
-    std::memcpy(tokens.data() + before, contents->data() + sizeof header, bytes);
+    std::memcpy(tokens.data() + before, contents.data() + sizeof header, bytes);
     return {};
 }
 

@@ -56,7 +56,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 
 Result<void> save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& directory) {
     if (!tokenizer.data_file().empty()) {
-        if (auto done = write_file(directory / tokenizer.data_file(), tokenizer.data()); !done) return done;
+        DP_TRY(write_file(directory / tokenizer.data_file(), tokenizer.data()));
     }
     const nlohmann::ordered_json description{{"tokenizer", tokenizer.name()},
                                              {"vocabulary", tokenizer.vocabulary()},
@@ -78,9 +78,8 @@ std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory
 
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory) {
     const auto file = directory / kDescription;
-    auto text = read_file(file);
-    if (!text) return tl::make_unexpected(text.error());
-    const auto description = nlohmann::json::parse(*text, nullptr, false);
+    auto text = DP_TRY(read_file(file));
+    const auto description = nlohmann::json::parse(text, nullptr, false);
     const auto said = [&](const char* key) {
         return description.is_object() ? description.value(key, nlohmann::json()) : nlohmann::json();
     };
@@ -90,9 +89,8 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& d
                                               "make the data again with `trainer prepare`",
                                               file.string()));
     const auto merges_file = directory / kMergesFile;
-    auto merges = read_file(merges_file);
-    if (!merges) return tl::make_unexpected(merges.error());
-    auto tokenizer = make_gpt2_tokenizer(std::move(*merges), merges_file.string());
+    auto merges = DP_TRY(read_file(merges_file));
+    auto tokenizer = make_gpt2_tokenizer(std::move(merges), merges_file.string());
     if (tokenizer && said("vocabulary") != (*tokenizer)->vocabulary())
         return fail(Fault::usage, fmt::format("{}: makes {} tokens, and {} says {}; make the data again with "
                                               "`trainer prepare`",

@@ -41,7 +41,7 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
     }
     for (const auto& file : files) {
         const std::size_t before = tokens.size();
-        if (auto done = read_shard(file, tokens); !done) return tl::make_unexpected(done.error());
+        DP_TRY(read_shard(file, tokens));
         const auto largest =
             *std::max_element(tokens.begin() + static_cast<std::ptrdiff_t>(before), tokens.end());
         if (largest >= vocabulary) {
@@ -71,11 +71,9 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
 }  // namespace
 
 Result<Dataset> load_tokens(const fs::path& directory, std::int64_t sequence, std::int64_t vocabulary) {
-    auto train = load_part(directory, "train", sequence, vocabulary);
-    if (!train) return tl::make_unexpected(train.error());
-    auto test = load_part(directory, "val", sequence, vocabulary);
-    if (!test) return tl::make_unexpected(test.error());
-    return Dataset{std::move(*train), std::move(*test), directory.string()};
+    auto train = DP_TRY(load_part(directory, "train", sequence, vocabulary));
+    auto test = DP_TRY(load_part(directory, "val", sequence, vocabulary));
+    return Dataset{std::move(train), std::move(test), directory.string()};
 }
 
 std::vector<fs::path> token_files(const fs::path& directory) {

@@ -57,12 +57,12 @@ Result<const CudaModule*>& module() {
 }  // namespace
 
 Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu) {
-    if (!module()) return tl::make_unexpected(module().error());
+    if (!module()) return tl::unexpected(module().error());
     return (*module())->open(gpu);
 }
 
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device) {
-    if (!module()) return tl::make_unexpected(module().error());
+    if (!module()) return tl::unexpected(module().error());
     return (*module())->open_nccl(context.get(), device);
 }
 

@@ -21,7 +21,7 @@ Result<std::int64_t> available_to_every_rank(Device& device, Communicator& commu
                                              const Surroundings& here) {
     auto least =
         largest_of_all_ranks(-static_cast<double>(available_here(device, here)), device, communicator);
-    if (!least) return tl::make_unexpected(least.error());
+    if (!least) return tl::unexpected(least.error());
     return static_cast<std::int64_t>(-*least);
 }
 
@@ -30,7 +30,7 @@ Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::in
     constexpr double kNothing = std::numeric_limits<double>::infinity();
     const auto most =
         largest_of_all_ranks(peak ? static_cast<double>(*peak) : kNothing, device, communicator);
-    if (!most) return tl::make_unexpected(most.error());
+    if (!most) return tl::unexpected(most.error());
     if (*most == kNothing) return std::nullopt;
     return static_cast<std::int64_t>(*most);
 }

@@ -14,29 +14,26 @@ Result<std::vector<std::int64_t>> gather_of_all_ranks(std::span<const std::int64
     std::copy(mine.begin(), mine.end(), all.begin() + from);
     const auto count = static_cast<std::int64_t>(all.size());
     const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {count}, all);
-    if (auto done = communicator.all_reduce(tensor, Reduction::sum); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(communicator.all_reduce(tensor, Reduction::sum));
     all = device.values_of<std::int64_t>(tensor);
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(device.status());
     return all;
 }
 
 Result<void> all_or_none(const Result<void>& mine, Device& device, Communicator& communicator) {
     const std::array<std::int64_t, 1> fault{mine ? 0 : static_cast<std::int64_t>(mine.error().fault)};
-    const auto faults = gather_of_all_ranks(fault, device, communicator);
-    if (!faults) return tl::make_unexpected(faults.error());
-    const auto first = std::find_if(faults->begin(), faults->end(), [](auto number) { return number != 0; });
-    if (first == faults->end()) return {};
-    if (first - faults->begin() == communicator.rank()) return mine;
+    const auto faults = DP_TRY(gather_of_all_ranks(fault, device, communicator));
+    const auto first = std::find_if(faults.begin(), faults.end(), [](auto number) { return number != 0; });
+    if (first == faults.end()) return {};
+    if (first - faults.begin() == communicator.rank()) return mine;
     return fail(static_cast<Fault>(*first), "");
 }
 
 Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator) {
     const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
-    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(communicator.all_reduce(tensor, Reduction::max));
     const double largest = device.values_of<double>(tensor)[0];
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(device.status());
     return largest;
 }
 
@@ -46,10 +43,9 @@ Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicat
                low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
     const std::vector<std::int64_t> halves{high, low, -high, -low};
     const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {4}, halves);
-    if (auto done = communicator.all_reduce(tensor, Reduction::max); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(communicator.all_reduce(tensor, Reduction::max));
     const auto extremes = device.values_of<std::int64_t>(tensor);
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(device.status());
     return extremes[0] == -extremes[2] && extremes[1] == -extremes[3];
 }
 

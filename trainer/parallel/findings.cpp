@@ -37,7 +37,7 @@ Result<void> compare(World& world, const std::string& what, const Result<std::st
     if (!same && same.error().fault == Fault::world) {
         if (mine) return same;
         world.give_the_word_back();
-        return is_rank_0(world) ? same : tl::make_unexpected(mine.error());
+        return is_rank_0(world) ? same : tl::unexpected(mine.error());
     }
 
     const auto speaker = world.who_has_the_word();
@@ -56,7 +56,7 @@ void complain(std::string_view message) {
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy) {
     if (world.facts() == nullptr)  // alone
-        return mine ? Result<void>() : tl::make_unexpected(mine.error());
+        return mine ? Result<void>() : tl::unexpected(mine.error());
     if (!mine && is_rank_0(world)) complain(mine.error().message);
     return compare(world, what, mine, remedy);
 }
@@ -69,8 +69,7 @@ Result<void> found_alike(World& world, const std::vector<std::pair<std::string, 
     // As a rule they are alike, and this is all.
     auto same = world.agree("all options", sha256(all), remedy);
     if (same || same.error().fault == Fault::world) return same;
-    for (const auto& [what, found] : mine)
-        if (auto alike = found_by_all(world, what, found, remedy); !alike) return alike;
+    for (const auto& [what, found] : mine) DP_TRY(found_by_all(world, what, found, remedy));
     return same;
 }
 
@@ -81,7 +80,7 @@ Error refused_by_all(const Surroundings& here, const Error& why) {
     const Error unsaid = {why.fault, speaks_for_all(here) ? "" : why.message};
     auto world = World::join();
     if (!world) return unsaid;
-    const auto found = compare(*world, kFirstFinding, tl::make_unexpected(why), "give all ranks the same");
+    const auto found = compare(*world, kFirstFinding, tl::unexpected(why), "give all ranks the same");
     return found.error().message.empty() ? Error{why.fault, ""} : unsaid;
 }
 

@@ -22,8 +22,8 @@ class HostStaged final : public Communicator {
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         const Tensor host = staging_for(tensor);
         device_.download(tensor, staging_.data());
-        if (auto sound = device_.status(); !sound) return sound;
-        if (auto done = between_hosts_->all_reduce(host, reduction); !done) return done;
+        DP_TRY(device_.status());
+        DP_TRY(between_hosts_->all_reduce(host, reduction));
         device_.upload(staging_.data(), tensor);
         return device_.status();
     }
@@ -33,8 +33,8 @@ class HostStaged final : public Communicator {
         const Shard mine = shard_of(tensor.elements(), rank(), size());
         const auto before = static_cast<std::size_t>(mine.first) * size_of(tensor.type());
         device_.download(tensor.view(mine.first, {mine.count}), staging_.data() + before);
-        if (auto sound = device_.status(); !sound) return sound;
-        if (auto done = between_hosts_->all_gather(host); !done) return done;
+        DP_TRY(device_.status());
+        DP_TRY(between_hosts_->all_gather(host));
         device_.upload(staging_.data(), tensor);
         return device_.status();
     }

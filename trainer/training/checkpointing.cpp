@@ -67,35 +67,33 @@ Checkpointing::Checkpointing(const ModelInfo& info, const Model& model, const Op
 
 Result<std::optional<Progress>> Checkpointing::restore() {
     observer_.on_phase(Phase::checkpoint);
-    const auto restored = checkpointer_.restore([&](const std::string& what) { observer_.on_damaged(what); });
-    if (!restored) return tl::make_unexpected(restored.error());
-    if (*restored) {
-        const Restored& found = **restored;
+    const auto restored =
+        DP_TRY(checkpointer_.restore([&](const std::string& what) { observer_.on_damaged(what); }));
+    if (restored) {
+        const Restored& found = *restored;
         const std::int64_t step = found.progress.step;
         observer_.on_resume({step, checkpointer_.path_of(step), std::string(name_of(precision_)),
                              found.precision, found.stopped_by, samples_at_once_, found.samples_at_once},
                             schedule_);
     }
     observer_.on_phase(Phase::compute);
-    if (!*restored) return std::nullopt;
-    return (*restored)->progress;
+    if (!restored) return std::nullopt;
+    return restored->progress;
 }
 
 Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Result<Progress>()>& progress) {
-    const auto signal = stop_.after_step();
-    if (!signal) return tl::make_unexpected(signal.error());
+    const auto signal = DP_TRY(stop_.after_step());
     const bool is_last = step == schedule_.total_steps;
     const bool is_due = plan_.every > 0 && step % plan_.every == 0;
-    const bool stops = *signal != 0 && !is_last;
+    const bool stops = signal != 0 && !is_last;
     if (!is_last && !is_due && !stops) return {};
 
-    const auto now = progress();
-    if (!now) return tl::make_unexpected(now.error());
-    const auto saved = save(step, *now, stops ? name_of_signal(*signal) : "");
-    if (!saved) return tl::make_unexpected(saved.error());
+    const auto now = DP_TRY(progress());
+    const auto saved = save(step, now, stops ? name_of_signal(signal) : "");
+    if (!saved) return tl::unexpected(saved.error());
     if (!stops) return {};
     if (!speaks_) return fail(*saved ? Fault::stopped : Fault::checkpoint, "");
-    const std::string what = fmt::format("{} has come: stopped after step {} of {}", name_of_signal(*signal),
+    const std::string what = fmt::format("{} has come: stopped after step {} of {}", name_of_signal(signal),
                                          step, schedule_.total_steps);
     if (!*saved)
         return fail(Fault::checkpoint,
@@ -115,7 +113,7 @@ Result<bool> Checkpointing::save(std::int64_t step, const Progress& progress, co
     observer_.on_phase(Phase::checkpoint);
     const auto saved = checkpointer_.save(progress, stopped_by);
     observer_.on_phase(Phase::compute);
-    if (!saved && saved.error().fault != Fault::checkpoint) return tl::make_unexpected(saved.error());
+    if (!saved && saved.error().fault != Fault::checkpoint) return tl::unexpected(saved.error());
     CheckpointReport report{step, checkpointer_.path_of(step),
                             std::chrono::duration<double>(Clock::now() - start).count(), std::nullopt};
     if (!saved) report.problem = saved.error().message;

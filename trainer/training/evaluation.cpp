@@ -39,10 +39,9 @@ Result<Metrics> Evaluation::test(GlobalMetrics& ranks) {
         observer_.on_phase(Phase::compute);
         model_.evaluate(batch, metrics_);
     }
-    const auto all = ranks.total(get_metrics(device_, metrics_));
-    if (!all) return tl::make_unexpected(all.error());
+    const auto all = DP_TRY(ranks.total(get_metrics(device_, metrics_)));
     const auto count = static_cast<double>(count_);
-    return Metrics{all->loss / count, all->correct / count};
+    return Metrics{all.loss / count, all.correct / count};
 }
 
 }  // namespace dp::trainer

@@ -34,10 +34,9 @@ GlobalMetrics::~GlobalMetrics() {
 Result<Metrics> GlobalMetrics::total(const Metrics& here) {
     set_metrics(device_, here, sums_);
     observer_.on_phase(Phase::communication);
-    if (auto done = communicator_.all_reduce(sums_, Reduction::sum); !done)
-        return tl::make_unexpected(done.error());
+    DP_TRY(communicator_.all_reduce(sums_, Reduction::sum));
     const Metrics all = get_metrics(device_, sums_);
-    if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(device_.status());
     const auto targets = static_cast<double>(model_.targets_per_sample());
     return Metrics{all.loss / targets, all.correct / targets};
 }

@@ -20,7 +20,7 @@ Result<double> GradientNorm::of(const Tensor& gradients) {
         device_.square_sum(gradients, sums_);
         return std::sqrt(device_.values_of<double>(sums_.first_rows(1))[0]);
     }
-    if (auto sound = device_.status(); !sound) return tl::make_unexpected(sound.error());
+    DP_TRY(device_.status());
     const std::int64_t blocks = blocks_.elements();
     const Shard mine = shard_of(blocks, share_->index, share_->ranks);
     for (std::int64_t block = mine.first; block < mine.first + mine.count; ++block) {
@@ -29,7 +29,7 @@ Result<double> GradientNorm::of(const Tensor& gradients) {
                            sums_);
         device_.upload(device_.values_of<double>(sums_.first_rows(1)).data(), blocks_.view(block, {1}));
     }
-    if (auto met = communicator_.node_barrier(); !met) return tl::make_unexpected(met.error());
+    DP_TRY(communicator_.node_barrier());
     const auto squares = device_.values_of<double>(blocks_);
     return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
 }

@@ -69,8 +69,8 @@ void GradientReducer::start(const Bucket& bucket) {
 Result<Tensor> GradientReducer::finish() {
     completed(0);
     const auto finished = communicator_.wait_all_reduces();
-    if (!started_) return tl::make_unexpected(started_.error());
-    if (!finished) return tl::make_unexpected(finished.error());
+    if (!started_) return tl::unexpected(started_.error());
+    if (!finished) return tl::unexpected(finished.error());
     return communicator_.result_of(sum_ ? sum_ : parameters_.gradients());
 }
 

@@ -51,16 +51,15 @@ TrainStep::TrainStep(Model& model, const Samples& train, const Settings& setting
 }
 
 Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks) {
-    if (auto made = make_gradients(indices, number, ranks); !made) return made;
+    DP_TRY(make_gradients(indices, number, ranks));
     if (guard_) {
-        const auto verdict = guard_->look(gradients_, optimizer_->part());
-        if (!verdict) return tl::make_unexpected(verdict.error());
-        if (*verdict == GradientGuard::Verdict::one_too_many)
+        const auto verdict = DP_TRY(guard_->look(gradients_, optimizer_->part()));
+        if (verdict == GradientGuard::Verdict::one_too_many)
             return ranks.fail(
                 fmt::format("step {}: for {} steps in a row the gradients were NaN or infinite; give a "
                             "smaller --lr than {}",
                             number, kMostBadSteps, settings_.rate.rate));
-        if (*verdict == GradientGuard::Verdict::bad) {
+        if (verdict == GradientGuard::Verdict::bad) {
             ++skipped_;
             return {};
         }
@@ -70,7 +69,7 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
     }
     optimizer_->step(model_.parameters(), gradients_, rate_at(settings_.rate, number, schedule_.total_steps));
     if (settings_.shard_optimizer) {
-        if (auto gathered = gather_values(); !gathered) return gathered;
+        DP_TRY(gather_values());
     }
     return share_values();
 }
@@ -98,9 +97,8 @@ Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t numbe
         if (!ranks.whole_batches()) return ranks.whole_batches();
     }
     observer_.on_phase(Phase::communication);
-    const auto gradients = reducer_.finish();
-    if (!gradients) return tl::make_unexpected(gradients.error());
-    gradients_ = *gradients;
+    const auto gradients = DP_TRY(reducer_.finish());
+    gradients_ = gradients;
     observer_.on_phase(Phase::compute);
     return {};
 }

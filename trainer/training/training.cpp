@@ -58,10 +58,9 @@ class Run {
     // Resumes from a checkpoint, if there is one.
     Result<void> restore() {
         if (!checkpointing_) return {};
-        const auto saved = checkpointing_->restore();
-        if (!saved) return tl::make_unexpected(saved.error());
-        if (!*saved) return {};
-        resumed_ = **saved;
+        const auto saved = DP_TRY(checkpointing_->restore());
+        if (!saved) return {};
+        resumed_ = *saved;
         return train_step_.resume(resumed_.step, resumed_.skipped, resumed_.bad_in_a_row);
     }
 
@@ -93,23 +92,20 @@ class Run {
         const std::int64_t a_step = settings_.batch * settings_.accumulate;
         for (std::int64_t step = earlier; step < steps; ++step) {
             const StepPlace place{number, step + 1, before + step + 1};
-            if (auto made = one_step(indices.view(step * a_step, {a_step}), place); !made)
-                return tl::make_unexpected(made.error());
+            DP_TRY(one_step(indices.view(step * a_step, {a_step}), place));
         }
         if (settings_.log_every > 0) earlier_loss_ = counts(0).loss;
-        const auto trained = ranks_.total(train_step_.metrics());
-        if (!trained) return tl::make_unexpected(trained.error());
+        const auto trained = DP_TRY(ranks_.total(train_step_.metrics()));
         const auto samples = static_cast<double>((steps - earlier) * schedule_.global_batch);
         const std::int64_t skipped = train_step_.skipped() - skipped_before_;
         const auto counted = static_cast<double>((steps - skipped) * schedule_.global_batch);
         const double seconds = seconds_since(start);
 
         const StepLog::PausedTimer aside(log_);
-        const auto tested = evaluation_.test(ranks_);
-        if (!tested) return tl::make_unexpected(tested.error());
-        EpochReport report{number,  trained->loss / counted, tested->loss, std::nullopt,
-                           seconds, samples / seconds,       skipped};
-        if (info_.classifies) report.test_accuracy = tested->correct;
+        const auto tested = DP_TRY(evaluation_.test(ranks_));
+        EpochReport report{number,  trained.loss / counted, tested.loss, std::nullopt,
+                           seconds, samples / seconds,      skipped};
+        if (info_.classifies) report.test_accuracy = tested.correct;
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
             return ranks_.fail(
                 fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
@@ -122,9 +118,8 @@ class Run {
     Result<void> repeat(std::int64_t steps) {
         const Tensor first = order_of(1).view(0, {settings_.batch * settings_.accumulate});
         for (std::int64_t step = 1; step <= steps; ++step) {
-            if (auto made = train_step_.step(first, std::min(step, schedule_.total_steps), ranks_); !made)
-                return made;
-            if (auto sound = device_.status(); !sound) return sound;
+            DP_TRY(train_step_.step(first, std::min(step, schedule_.total_steps), ranks_));
+            DP_TRY(device_.status());
             observer_.on_step(1, step, schedule_);
         }
         return {};
@@ -157,11 +152,11 @@ class Run {
     Result<void> one_step(const Tensor& indices, const StepPlace& place) {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
-        if (auto made = train_step_.step(indices, place.number, ranks_); !made) return made;
-        if (auto sound = device_.status(); !sound) return sound;
+        DP_TRY(train_step_.step(indices, place.number, ranks_));
+        DP_TRY(device_.status());
         observer_.on_step(place.epoch, place.step, schedule_);
         if (is_told) {
-            if (auto told = tell(place); !told) return told;
+            DP_TRY(tell(place));
         }
         if (!checkpointing_) return {};
         std::optional<StepLog::PausedTimer> aside;
@@ -192,11 +187,10 @@ class Run {
         const StepCounts since = log_.since(counts(place.number));
         const double seconds = log_.seconds();
         const Result<double> norm = train_step_.gradient_norm();
-        if (!norm) return tl::make_unexpected(norm.error());
-        const auto all = ranks_.total({since.loss, 0});
-        if (!all) return tl::make_unexpected(all.error());
+        if (!norm) return tl::unexpected(norm.error());
+        const auto all = DP_TRY(ranks_.total({since.loss, 0}));
         const auto samples = static_cast<double>((since.steps - since.skipped) * schedule_.global_batch);
-        observer_.on_log({place, all->loss / samples, seconds / static_cast<double>(since.steps),
+        observer_.on_log({place, all.loss / samples, seconds / static_cast<double>(since.steps),
                           rate_at(settings_.rate, place.number, schedule_.total_steps), *norm, since.skipped},
                          schedule_);
         log_.begin(counts(place.number));
@@ -208,43 +202,37 @@ class Run {
 
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {
-    const auto schedule = make_schedule(settings, data.train.count, communicator.size());
-    if (!schedule) return tl::make_unexpected(schedule.error());
-    Run run(info, model, data, settings, *schedule, device, communicator, observer);
-    if (auto sound = device.status(); !sound) return sound;
+    const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
+    Run run(info, model, data, settings, schedule, device, communicator, observer);
+    DP_TRY(device.status());
     return run.repeat(steps);
 }
 
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer) {
-    const auto schedule = make_schedule(settings, data.train.count, communicator.size());
-    if (!schedule) return tl::make_unexpected(schedule.error());
+    const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
 
-    Run run(info, model, data, settings, *schedule, device, communicator, observer);
-    if (auto sound = device.status(); !sound) return tl::make_unexpected(sound.error());
+    Run run(info, model, data, settings, schedule, device, communicator, observer);
+    DP_TRY(device.status());
     Outcome outcome{};
-    outcome.schedule = *schedule;
-    if (auto restored = run.restore(); !restored) return tl::make_unexpected(restored.error());
-    if (auto begun = all_or_none(observer.on_begin(), device, communicator); !begun)
-        return tl::make_unexpected(begun.error());
-    for (std::int64_t number = run.first_epoch(); number <= schedule->epochs; ++number) {
-        auto report = run.epoch(number);
-        if (!report) return tl::make_unexpected(report.error());
-        outcome.last = *report;
-        outcome.train_seconds += report->seconds;
+    outcome.schedule = schedule;
+    DP_TRY(run.restore());
+    DP_TRY(all_or_none(observer.on_begin(), device, communicator));
+    for (std::int64_t number = run.first_epoch(); number <= schedule.epochs; ++number) {
+        auto report = DP_TRY(run.epoch(number));
+        outcome.last = report;
+        outcome.train_seconds += report.seconds;
     }
     run.count(outcome);
-    auto slowest = largest_of_all_ranks(outcome.train_seconds, device, communicator);
-    if (!slowest) return tl::make_unexpected(slowest.error());
-    outcome.train_seconds = *slowest;
+    auto slowest = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, communicator));
+    outcome.train_seconds = slowest;
     outcome.samples_per_second =
-        static_cast<double>((schedule->total_steps - outcome.resumed) * schedule->global_batch) /
+        static_cast<double>((schedule.total_steps - outcome.resumed) * schedule.global_batch) /
         outcome.train_seconds;
     outcome.parameters = model.parameters().download(device);
     outcome.parameters_hash = hash_of(outcome.parameters);
-    auto equal = equal_on_all_ranks(outcome.parameters_hash, device, communicator);
-    if (!equal) return tl::make_unexpected(equal.error());
-    outcome.equal_on_all_ranks = *equal;
+    auto equal = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, communicator));
+    outcome.equal_on_all_ranks = equal;
     return outcome;
 }
 

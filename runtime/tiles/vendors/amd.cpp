@@ -65,27 +65,23 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& fol
     };
     if (number("simd_count ") == 0) return std::nullopt;
     Gpu gpu{number("domain "), number("location_id "), node, {}};
-    const auto name = read_word(folder + "/name");
-    if (!name) return tl::make_unexpected(name.error());
-    gpu.device.name = printable(*name, 80);
+    const auto name = DP_TRY(read_word(folder + "/name"));
+    gpu.device.name = printable(name, 80);
     if (const uint32_t minor = number("drm_render_minor "); minor > 0)
         gpu.device.file = "/dev/dri/renderD" + std::to_string(minor);
-    auto near = surroundings_of_gpu(root, gpu);
-    if (!near) return tl::make_unexpected(near.error());
-    gpu.device.numa = near->numa;
-    gpu.device.cpus = std::move(near->cpus);
+    auto near = DP_TRY(surroundings_of_gpu(root, gpu));
+    gpu.device.numa = near.numa;
+    gpu.device.cpus = std::move(near.cpus);
     return gpu;
 }
 
 Try<std::optional<TileInventory>> detect(const std::string& root) {
     const std::string folder = root + "/sys/class/kfd/kfd/topology/nodes";
-    const auto nodes = list_numbered(folder, "");
-    if (!nodes) return tl::make_unexpected(nodes.error());
+    const auto nodes = DP_TRY(list_numbered(folder, ""));
     std::vector<Gpu> gpus;
-    for (uint32_t node : *nodes) {
-        auto gpu = read_gpu(root, folder + "/" + std::to_string(node), node);
-        if (!gpu) return tl::make_unexpected(gpu.error());
-        if (*gpu) gpus.push_back(std::move(**gpu));
+    for (uint32_t node : nodes) {
+        auto gpu = DP_TRY(read_gpu(root, folder + "/" + std::to_string(node), node));
+        if (gpu) gpus.push_back(std::move(*gpu));
     }
     std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) {
         return std::tie(a.domain, a.location, a.node) < std::tie(b.domain, b.location, b.node);

@@ -61,45 +61,38 @@ bool is_for_computing(std::string_view pci_class, std::string_view address) {
 // before 5.18 has no such folder and does not know a second stack.
 Try<uint32_t> count_tiles(const std::string& card) {
     const auto tiles = list_numbered(card + "/device", "tile");
-    if (!tiles) return tl::make_unexpected(tiles.error());
+    if (!tiles) return tl::unexpected(tiles.error());
     if (!tiles->empty()) return static_cast<uint32_t>(tiles->size());
-    const auto gts = list_numbered(card + "/gt", "gt");
-    if (!gts) return tl::make_unexpected(gts.error());
-    return static_cast<uint32_t>(std::max<size_t>(1, gts->size()));
+    const auto gts = DP_TRY(list_numbered(card + "/gt", "gt"));
+    return static_cast<uint32_t>(std::max<size_t>(1, gts.size()));
 }
 
 // nullopt if it is another kind of card.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& card) {
-    const auto vendor = read_word(card + "/device/vendor");
-    if (!vendor) return tl::make_unexpected(vendor.error());
-    if (*vendor != "0x8086") return std::nullopt;
-    const auto pci_class = read_word(card + "/device/class");
-    if (!pci_class) return tl::make_unexpected(pci_class.error());
+    const auto vendor = DP_TRY(read_word(card + "/device/vendor"));
+    if (vendor != "0x8086") return std::nullopt;
+    const auto pci_class = DP_TRY(read_word(card + "/device/class"));
     Gpu gpu;
     gpu.address = real_name(card + "/device");
-    if (!is_for_computing(*pci_class, gpu.address)) return std::nullopt;
-    const auto tiles = count_tiles(card);
-    if (!tiles) return tl::make_unexpected(tiles.error());
-    gpu.tiles = *tiles;
+    if (!is_for_computing(pci_class, gpu.address)) return std::nullopt;
+    const auto tiles = DP_TRY(count_tiles(card));
+    gpu.tiles = tiles;
     const auto files = list_numbered(card + "/device/drm", "renderD");
-    if (!files) return tl::make_unexpected(files.error());
+    if (!files) return tl::unexpected(files.error());
     if (!files->empty()) gpu.device.file = "/dev/dri/renderD" + std::to_string(files->front());
-    auto near = surroundings_of(root, gpu.address);
-    if (!near) return tl::make_unexpected(near.error());
-    gpu.device.numa = near->numa;
-    gpu.device.cpus = std::move(near->cpus);
+    auto near = DP_TRY(surroundings_of(root, gpu.address));
+    gpu.device.numa = near.numa;
+    gpu.device.cpus = std::move(near.cpus);
     return gpu;
 }
 
 Try<std::optional<TileInventory>> detect(const std::string& root) {
     const std::string folder = root + "/sys/class/drm";
-    const auto cards = list_numbered(folder, "card");
-    if (!cards) return tl::make_unexpected(cards.error());
+    const auto cards = DP_TRY(list_numbered(folder, "card"));
     std::vector<Gpu> gpus;
-    for (uint32_t card : *cards) {
-        auto gpu = read_gpu(root, folder + "/card" + std::to_string(card));
-        if (!gpu) return tl::make_unexpected(gpu.error());
-        if (*gpu) gpus.push_back(std::move(**gpu));
+    for (uint32_t card : cards) {
+        auto gpu = DP_TRY(read_gpu(root, folder + "/card" + std::to_string(card)));
+        if (gpu) gpus.push_back(std::move(*gpu));
     }
     if (gpus.empty()) return std::nullopt;
     // A domain beyond ffff has a fifth digit.

@@ -49,17 +49,15 @@ struct Gpu {
 // open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder) {
     const std::string path = root + "/proc/driver/nvidia/gpus/" + folder + "/information";
-    const auto text = read_text(path);
-    if (!text) return tl::make_unexpected(text.error());
-    const std::string information = text->value_or("");
+    const auto text = DP_TRY(read_text(path));
+    const std::string information = text.value_or("");
     if (value_behind(information, "GPU Excluded:") == "Yes") return std::nullopt;
     const auto minor = parse_number<uint32_t>(value_behind(information, "Device Minor:").value_or(""));
     if (!minor) return fail(path + " does not say which /dev/nvidia* is this GPU's" + kWriteIt);
     std::string address(value_behind(information, "Bus Location:").value_or(folder));
     for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    auto near = surroundings_of(root, address);
-    if (!near) return tl::make_unexpected(near.error());
-    return Gpu{*minor, printable(value_behind(information, "Model:").value_or(""), 80), std::move(*near)};
+    auto near = DP_TRY(surroundings_of(root, address));
+    return Gpu{*minor, printable(value_behind(information, "Model:").value_or(""), 80), std::move(near)};
 }
 
 // The usable part of MIG is the compute instances; the folders are those of the existing instances. Source:
@@ -68,16 +66,13 @@ Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& 
     std::vector<TileDevice> found;
     const std::string folder =
         root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(gpu.minor) + "/mig";
-    const auto instances = list_numbered(folder, "gi");
-    if (!instances) return tl::make_unexpected(instances.error());
-    for (uint32_t gi : *instances) {
-        const auto computing = list_numbered(folder + "/gi" + std::to_string(gi), "ci");
-        if (!computing) return tl::make_unexpected(computing.error());
-        for (uint32_t ci : *computing) {
-            auto file = mig_file(root, {gpu.minor, gi, ci});
-            if (!file) return tl::make_unexpected(file.error());
+    const auto instances = DP_TRY(list_numbered(folder, "gi"));
+    for (uint32_t gi : instances) {
+        const auto computing = DP_TRY(list_numbered(folder + "/gi" + std::to_string(gi), "ci"));
+        for (uint32_t ci : computing) {
+            auto file = DP_TRY(mig_file(root, {gpu.minor, gi, ci}));
             const std::string name = gpu.model + " MIG gi" + std::to_string(gi) + "/ci" + std::to_string(ci);
-            found.push_back({name, std::move(*file), gpu.near.numa, gpu.near.cpus});
+            found.push_back({name, std::move(file), gpu.near.numa, gpu.near.cpus});
         }
     }
     return found;
@@ -89,22 +84,19 @@ Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& 
 // /dev/nvidia-caps/nvidia-cap12, ... (_merge_system_gres_conf of gres_gpu.c). The numbers of the latter rise
 // with gi and ci.
 Try<std::optional<TileInventory>> detect(const std::string& root) {
-    const auto folders = list_folder(root + "/proc/driver/nvidia/gpus");
-    if (!folders) return tl::make_unexpected(folders.error());
+    const auto folders = DP_TRY(list_folder(root + "/proc/driver/nvidia/gpus"));
     std::vector<Gpu> gpus;
-    for (const std::string& folder : *folders) {
-        auto gpu = read_gpu(root, folder);
-        if (!gpu) return tl::make_unexpected(gpu.error());
-        if (*gpu) gpus.push_back(std::move(**gpu));
+    for (const std::string& folder : folders) {
+        auto gpu = DP_TRY(read_gpu(root, folder));
+        if (gpu) gpus.push_back(std::move(*gpu));
     }
     std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) { return a.minor < b.minor; });
     std::vector<TileDevice> devices;
     std::vector<TileDevice> instances;
     for (const Gpu& gpu : gpus) {
-        const auto parts = read_instances(root, gpu);
-        if (!parts) return tl::make_unexpected(parts.error());
-        instances.insert(instances.end(), parts->begin(), parts->end());
-        if (parts->empty())
+        const auto parts = DP_TRY(read_instances(root, gpu));
+        instances.insert(instances.end(), parts.begin(), parts.end());
+        if (parts.empty())
             devices.push_back(
                 {gpu.model, "/dev/nvidia" + std::to_string(gpu.minor), gpu.near.numa, gpu.near.cpus});
     }
@@ -118,10 +110,9 @@ Try<std::string> mig_file(const std::string& root, const MigInstance& instance) 
     const std::string path = root + "/proc/driver/nvidia/capabilities/gpu" + std::to_string(instance.gpu) +
                              "/mig/gi" + std::to_string(instance.gi) + "/ci" + std::to_string(instance.ci) +
                              "/access";
-    const auto text = read_text(path);
-    if (!text) return tl::make_unexpected(text.error());
+    const auto text = DP_TRY(read_text(path));
     const auto minor =
-        parse_number<uint32_t>(value_behind(text->value_or(""), "DeviceFileMinor:").value_or(""));
+        parse_number<uint32_t>(value_behind(text.value_or(""), "DeviceFileMinor:").value_or(""));
     if (!minor) return fail(path + " does not say which of /dev/nvidia-caps is this instance's" + kWriteIt);
     return "/dev/nvidia-caps/nvidia-cap" + std::to_string(*minor);
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/result.hpp"
+#include "base/failure.hpp"
 
 namespace dp {
 

@@ -65,7 +65,7 @@ class Cpu : public Device {
         return fmt::format("cpu, {} thread{}", threads_, threads_ == 1 ? "" : "s");
     }
     Result<void> status() const override {
-        if (failure_) return tl::make_unexpected(*failure_);
+        if (failure_) return tl::unexpected(*failure_);
         return {};
     }
     void synchronize() override {}

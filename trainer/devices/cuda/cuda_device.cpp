@@ -30,14 +30,14 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaErrorNoDevice && !failure.check(found, "looking for GPUs"))
-        return tl::make_unexpected(*failure.error());
+        return tl::unexpected(*failure.error());
     if (count == 0) return fail(Fault::device, "no GPU is visible (CUDA_VISIBLE_DEVICES, or Slurm's --gres)");
     const int index = gpu.gpu % count;
     cudaDeviceProp properties{};
     const bool opened =
         failure.check(cudaSetDevice(index), "choosing the GPU") &&
         failure.check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
-    if (!opened) return tl::make_unexpected(*failure.error());
+    if (!opened) return tl::unexpected(*failure.error());
     device->model_ =
         std::string(properties.name) + ", sm_" + number(properties.major) + number(properties.minor);
     const int capability = 10 * properties.major + properties.minor;
@@ -53,16 +53,16 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
         }
         device->description_ += partition
                                     ? ", " + device->partition_->description()
-                                    : ", all its SMs (they are not partitioned: " + partition.error() + ")";
+                                    : ", all its SMs (they are not partitioned: " + partition.error().message + ")";
     }
     if (!device->partition_ &&
         !failure.check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), "making a stream"))
-        return tl::make_unexpected(*failure.error());
+        return tl::unexpected(*failure.error());
     device->gemm_ = std::make_unique<Gemm>(
         failure, device->stream_, device->partition_ ? device->partition_->sms() : 0, device->choices());
     device->workspace_ = std::make_unique<Workspace>(failure);
     device->convolutions_ = std::make_unique<CudaConvolutions>(failure, device->stream_);
-    if (failure.failed()) return tl::make_unexpected(*failure.error());
+    if (failure.failed()) return tl::unexpected(*failure.error());
     return device;
 }
 
@@ -85,7 +85,7 @@ DeviceFacts CudaDevice::facts() const {
 }
 
 Result<void> CudaDevice::status() const {
-    if (failure_.failed()) return tl::make_unexpected(*failure_.error());
+    if (failure_.failed()) return tl::unexpected(*failure_.error());
     return {};
 }
 

@@ -56,7 +56,7 @@ class NcclCommunicator final : public Communicator {
     }
 
     Result<void> all_gather(const Tensor& tensor) override {
-        if (auto sound = device_.status(); !sound) return sound;
+        DP_TRY(device_.status());
         const std::int64_t all = tensor.elements();
         const auto bytes_of = [&](std::int64_t elements) {
             return static_cast<std::size_t>(elements) * size_of(tensor.type());
@@ -82,7 +82,7 @@ class NcclCommunicator final : public Communicator {
 
     // On a separate stream, after what the device has queued so far.
     Result<void> start_all_reduce(const Tensor& tensor) override {
-        if (auto after = wait(device_.stream(), aside_); !after) return after;
+        DP_TRY(wait(device_.stream(), aside_));
         return queue(tensor, Reduction::sum, aside_);
     }
     Result<void> wait_all_reduces() override { return wait(aside_, device_.stream()); }
@@ -97,7 +97,7 @@ class NcclCommunicator final : public Communicator {
 
     // Makes work queued on `second` from now on wait for everything on `first`.
     Result<void> wait(cudaStream_t first, cudaStream_t second) {
-        if (auto sound = device_.status(); !sound) return sound;
+        DP_TRY(device_.status());
         cudaError_t result = cudaEventRecord(event_, first);
         if (result == cudaSuccess) result = cudaStreamWaitEvent(second, event_, 0);
         if (result == cudaSuccess) return {};
@@ -107,7 +107,7 @@ class NcclCommunicator final : public Communicator {
     }
 
     Result<void> queue(const Tensor& tensor, Reduction reduction, cudaStream_t stream) {
-        if (auto sound = device_.status(); !sound) return sound;
+        DP_TRY(device_.status());
         ncclDataType_t type = ncclFloat32;
         if (tensor.type() == Type::f64) type = ncclFloat64;
         if (tensor.type() == Type::i64) type = ncclInt64;

@@ -51,10 +51,10 @@ std::string number(unsigned value) {
 
 }  // namespace
 
-tl::expected<std::unique_ptr<SmPartition>, std::string> SmPartition::make(int index, const GpuShare& share) {
+Try<std::unique_ptr<SmPartition>> SmPartition::make(int index, const GpuShare& share) {
     const Driver& driver = the_driver();
     if (!driver.whole())
-        return tl::make_unexpected("its driver has no green contexts (they came with CUDA 12.4)");
+        return dp::fail("its driver has no green contexts (they came with CUDA 12.4)");
     std::string problem;
     auto ok = [&](CUresult result, const char* what) {
         if (result == CUDA_SUCCESS) return true;
@@ -65,11 +65,11 @@ tl::expected<std::unique_ptr<SmPartition>, std::string> SmPartition::make(int in
     CUdevResource all{};
     if (!ok(driver.device_get(&device, index), "finding the GPU") ||
         !ok(driver.resource(device, &all, CU_DEV_RESOURCE_TYPE_SM), "asking for the GPU's SMs"))
-        return tl::make_unexpected(problem);
+        return dp::fail(problem);
     const auto sms =
         sms_of_a_part(all.sm.smCount, share.parts, all.sm.minSmPartitionSize, all.sm.smCoscheduledAlignment);
     if (!sms)
-        return tl::make_unexpected("its " + number(all.sm.smCount) + " SMs cannot be cut into " +
+        return dp::fail("its " + number(all.sm.smCount) + " SMs cannot be cut into " +
                                    number(share.parts) + " parts of at least " +
                                    number(all.sm.minSmPartitionSize));
 
@@ -78,9 +78,9 @@ tl::expected<std::unique_ptr<SmPartition>, std::string> SmPartition::make(int in
     std::vector<CUdevResource> parts(groups);
     CUdevResourceDesc chosen = nullptr;
     if (!ok(driver.split(parts.data(), &groups, &all, nullptr, 0, *sms), "cutting the GPU's SMs"))
-        return tl::make_unexpected(problem);
+        return dp::fail(problem);
     if (groups < share.first + share.count)
-        return tl::make_unexpected("its " + number(all.sm.smCount) + " SMs make " + number(groups) +
+        return dp::fail("its " + number(all.sm.smCount) + " SMs make " + number(groups) +
                                    " parts of " + number(*sms) + " only");
     std::unique_ptr<SmPartition> made(new SmPartition);
     if (!ok(driver.describe(&chosen, &parts[share.first], share.count),
@@ -89,7 +89,7 @@ tl::expected<std::unique_ptr<SmPartition>, std::string> SmPartition::make(int in
             "making a green context") ||
         !ok(driver.make_stream(&made->stream_, made->context_, CU_STREAM_NON_BLOCKING, 0),
             "making its stream"))
-        return tl::make_unexpected(problem);
+        return dp::fail(problem);
     for (std::uint32_t i = 0; i < share.count; ++i) made->sms_ += parts[share.first + i].sm.smCount;
     made->all_sms_ = all.sm.smCount;
     int mps = 0;

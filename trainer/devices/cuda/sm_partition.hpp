@@ -12,8 +12,8 @@
 
 #include <memory>
 #include <string>
-#include <tl/expected.hpp>
 
+#include "base/failure.hpp"
 #include "trainer/devices/gpu_share.hpp"
 
 namespace dp::trainer {
@@ -22,7 +22,7 @@ class SmPartition {
  public:
     // The share's part of GPU `index`, which must be the current device; else the reason why there is none.
     // Then the whole GPU can be used.
-    static tl::expected<std::unique_ptr<SmPartition>, std::string> make(int index, const GpuShare& share);
+    static Try<std::unique_ptr<SmPartition>> make(int index, const GpuShare& share);
     ~SmPartition();
     SmPartition(const SmPartition&) = delete;
     SmPartition& operator=(const SmPartition&) = delete;
