@@ -19,7 +19,7 @@ void Broker::abort(const Death& cause) {
     message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(cause.grace.kill.count()));
     message.mutable_abort()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     abort_ = message.abort();
-    // Before the plan is out, the waiting tasks of this node print the reason themselves.
+    // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
     to_all(std::move(message));
     // This ends every waiting call, so that nobody hears of a deadline afterwards.

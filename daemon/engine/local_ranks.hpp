@@ -47,6 +47,7 @@ class LocalRanks {
     };
     // Only the first report counts; take_exit returns it once the connection is closed, or at the deadline.
     void exit(uint32_t local_rank, int status, bool cancelled, Time now);
+    bool has_exited(uint32_t local_rank) const { return local_rank < exited_.size() && exited_[local_rank]; }
     std::optional<Exit> take_exit(uint32_t rank);
     std::vector<uint32_t> overdue(Time now) const;
     bool has_exits() const { return !exits_.empty(); }

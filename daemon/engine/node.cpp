@@ -217,10 +217,14 @@ void Node::tell_loss(Time now) {
 void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
     if (termination_.abort()) return;
     message.set_reason(printable(message.reason(), 600));
-    if (!std::exchange(published_, true))
-        out_.no_plan = is_ours_to_tell ? message.reason() : "";  // its waiting tasks print it
-    else if (config_.own_stderr && !config_.with_broker && !broker_.gone)
+    if (!std::exchange(published_, true)) {
+        out_.no_plan = is_ours_to_tell ? message.reason() : "";
+        // Local rank 0 prints it as it waits for the plan, unless it is dead.
+        if (is_ours_to_tell && ranks_.has_exited(0))
+            out_.log.push_back(message.reason() + "; ending the step");
+    } else if (config_.own_stderr && !config_.with_broker && !broker_.gone) {
         out_.log.push_back(message.reason() + "; ending the step");
+    }
     termination_.begin(message, now);
     wire::ToRank told;
     *told.mutable_abort() = std::move(message);

@@ -89,6 +89,29 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
               std::string::npos);
 }
 
+// A node's first task prints why there is no plan. If it is dead, the daemon does.
+TEST(Plan, AnAbortBeforeItIsPrintedOnceEvenWhereTheFirstTaskIsDead) {
+    for (const uint32_t victim : {0u, 1u}) {
+        Simulation s(2, 2);
+        s.join(0);
+        for (uint32_t rank : {0u, 1u}) s.start(rank);
+        s.exit(victim, SIGKILL);
+        const std::string why =
+            "rank " + std::to_string(victim) + " on gpu0 was killed by signal 9 (SIGKILL)";
+        EXPECT_EQ(s.no_plans[0], why);
+        using Lines = std::vector<std::string>;
+        EXPECT_EQ(s.log, victim == 0 ? Lines{why + "; ending the step"} : Lines{});
+    }
+    // The same for what a node finds out without the broker.
+    for (const uint32_t victim : {2u, 3u}) {
+        Simulation s(2, 2);
+        s.join(0);
+        s.exit(victim, SIGKILL);
+        s.pass(Time(10100));
+        EXPECT_EQ(s.logged("this node could not reach the rendezvous daemon on gpu0"), victim == 2);
+    }
+}
+
 // All the others see the same; some of them may be gone, too, so three of them say it.
 TEST(Plan, ABrokerThatIsLostBeforeItIsTheConcernOfAFew) {
     Simulation s(6, 1);
