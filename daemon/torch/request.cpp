@@ -2,43 +2,17 @@
 #include "torch/request.hpp"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <utility>
 
 namespace dp {
 namespace {
 
-using Op = TorchOperation;
-
-struct Shape {
-    Op operation;
-    std::string_view operands;
-};
-constexpr Shape kSet{Op::set, "kv"};
-constexpr Shape kCompareSet{Op::compare_set, "kvv"};
-constexpr Shape kGet{Op::get, "k"};
-constexpr Shape kAdd{Op::add, "kn"};
-constexpr Shape kCheck{Op::check, "*k"};
-constexpr Shape kWait{Op::wait, "*k"};
-constexpr Shape kCountKeys{Op::count_keys, ""};
-constexpr Shape kWatchKey{Op::watch_key, "k"};
-constexpr Shape kDeleteKey{Op::delete_key, "k"};
-constexpr Shape kAppend{Op::append, "kv"};
-constexpr Shape kMultiGet{Op::multi_get, "*k"};
-constexpr Shape kMultiSet{Op::multi_set, "*kv"};
-constexpr Shape kCancelWait{Op::cancel_wait, ""};
-constexpr Shape kPing{Op::ping, "p"};
-constexpr Shape kQueuePush{Op::queue_push, "kv"};
-constexpr Shape kQueuePop{Op::queue_pop, "k"};
-constexpr Shape kQueueLength{Op::queue_length, "k"};
-
-// Indexed by the operation's byte.
-constexpr std::array kOld = {kSet,      kCompareSet, kGet,    kAdd,      kCheck,    kWait,      kCountKeys,
-                             kWatchKey, kDeleteKey,  kAppend, kMultiGet, kMultiSet, kCancelWait};
-// 0 is the greeting, which comes only once.
-constexpr std::array kRecent = {kSet,       kCompareSet, kGet,      kAdd,        kCheck,    kWait,
-                                kCountKeys, kDeleteKey,  kAppend,   kMultiGet,   kMultiSet, kCancelWait,
-                                kPing,      kQueuePush,  kQueuePop, kQueueLength};
+// What follows the byte of an operation, by TorchOperation: k key, v value, n i64, p u32, * a count of what
+// comes after it.
+constexpr std::string_view kOperands[] = {"kv", "kvv", "k",   "kn", "*k", "*k", "",  "k", "k",
+                                          "kv", "*k",  "*kv", "",   "p",  "kv", "k", "k"};
+static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::queue_length) + 1);
 
 }  // namespace
 
@@ -115,15 +89,17 @@ void TorchReader::first_word() {
 }
 
 void TorchReader::operation(unsigned char code) {
-    const Shape* shape = nullptr;
-    if (kind_ == Kind::old && code < kOld.size()) shape = &kOld[code];
-    if (kind_ == Kind::recent && code >= 1 && code <= kRecent.size()) shape = &kRecent[code - 1];
-    if (!shape) {
+    // A recent client counts from 1, because its greeting is 0, and has no WATCH_KEY.
+    constexpr unsigned char kWatch = static_cast<unsigned char>(TorchOperation::watch_key);
+    const bool recent = kind_ == Kind::recent;
+    const int number = recent && code <= kWatch ? code - 1 : code;
+    const auto last = recent ? TorchOperation::queue_length : TorchOperation::cancel_wait;
+    if (number < 0 || number > static_cast<int>(last)) {
         fail("it sent " + std::to_string(code) + ", which is no operation of PyTorch's TCPStore");
         return;
     }
-    request_.operation = shape->operation;
-    operands_to_come_ = shape->operands;
+    request_.operation = static_cast<TorchOperation>(number);
+    operands_to_come_ = kOperands[number];
     repeats_ = 0;
     next_operand();
 }

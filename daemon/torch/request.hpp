@@ -32,6 +32,7 @@ inline constexpr size_t kMaxTorchKeys = size_t{128} << 10;  // of one request
 // All keys and values of a request.
 inline constexpr size_t kMaxTorchRequest = size_t{64} << 20;
 
+// In the order of an old client's numbers, from 0; then what recent ones have beside.
 enum class TorchOperation {
     set,
     compare_set,
@@ -49,7 +50,7 @@ enum class TorchOperation {
     ping,
     queue_push,
     queue_pop,
-    queue_length,
+    queue_length
 };
 
 struct TorchRequest {
@@ -78,10 +79,9 @@ class TorchReader {
  private:
     enum class Kind { unknown, old, recent };
     Kind kind_ = Kind::unknown;
-    std::string token_;  // the part that is being read
-    size_t need_ = 1;    // its length
-    // The operands to come: k key, v value, n i64, p u32, * a count of what follows it.
-    std::string_view operands_to_come_;
+    std::string token_;                  // the part that is being read
+    size_t need_ = 1;                    // its length
+    std::string_view operands_to_come_;  // as in kOperands
     std::string_view repeated_;
     uint64_t repeats_ = 0;
     bool in_body_ = false;  // a key's or value's length has been read
