@@ -29,12 +29,12 @@ void Broker::send(uint32_t node, wire::ToNode message) {
     out_.sends.emplace_back(node, std::move(message));
 }
 
-void Broker::to_all(wire::ToNode message) {
-    const auto common = std::make_shared<const wire::ToNode>(std::move(message));
+void Broker::to_all(const wire::ToNode& message) {
+    const SharedBytes rest = shared_bytes(message);
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const auto& state = members_.nodes()[node];
         if (state.joined && !state.left && !state.lost)
-            out_.sends.emplace_back(node, SharedMessage<wire::ToNode>({}, common));
+            out_.sends.emplace_back(node, SharedMessage(wire::ToNode(), rest));
     }
 }
 
@@ -49,10 +49,11 @@ void Broker::deliver(const std::vector<Answer>& answers) {
             target->set_rank(caller.rank);
             target->set_id(caller.id);
         }
-        const auto common = std::make_shared<wire::ToNode>();
-        *common->mutable_reply()->mutable_reply() = a.reply;
+        wire::ToNode common;
+        *common.mutable_reply()->mutable_reply() = a.reply;
+        const SharedBytes rest = shared_bytes(common);
         for (auto& [node, targets] : by_node)
-            out_.sends.emplace_back(node, SharedMessage<wire::ToNode>(std::move(targets), common));
+            out_.sends.emplace_back(node, SharedMessage(std::move(targets), rest));
     }
 }
 
@@ -182,7 +183,7 @@ void Broker::send_plan() {
         own.mutable_plan()->set_table(members_.table());
         send(config_.own_node, std::move(own));
     }
-    to_all(std::move(plan));
+    to_all(plan);
 }
 
 bool Broker::is_on(uint32_t rank, uint32_t node) const {

@@ -103,7 +103,7 @@ class Broker {
 
     BrokerActions take();
     void send(uint32_t node, wire::ToNode message);
-    void to_all(wire::ToNode message);
+    void to_all(const wire::ToNode& message);
     void deliver(const std::vector<Answer>& answers);
     void join(uint32_t node, const wire::Join& join, Time now);
     void send_plan();

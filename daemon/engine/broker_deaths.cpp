@@ -21,7 +21,7 @@ void Broker::abort(const Death& cause) {
     abort_ = message.abort();
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
-    to_all(std::move(message));
+    to_all(message);
     // This ends every waiting call, so that nobody hears of a deadline afterwards.
     store_.end(wire::ABORTED, cause.reason);
     collectives_.end(wire::ABORTED, cause.reason);
@@ -58,7 +58,7 @@ void Broker::tell_deaths(Time now) {
     out_.log.push_back(deaths->reason() + "; the other ranks continue (--dp-on-failure=report)");
     wire::ToNode message;
     *message.mutable_deaths() = std::move(*deaths);
-    to_all(std::move(message));
+    to_all(message);
 }
 
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {

@@ -61,13 +61,14 @@ void Broker::tell_usage(Time now) {
         members_, [&](uint32_t node) { return why_not_measured(node, now); }, now);
     if (!end) return;
     end->usage.set_ending(abort_reason());
-    const auto common = std::make_shared<wire::ToNode>();
-    common->mutable_usage()->mutable_usage()->Swap(&end->usage);
+    wire::ToNode common;
+    common.mutable_usage()->mutable_usage()->Swap(&end->usage);
+    const SharedBytes rest = shared_bytes(common);
     for (const auto& asker : end->askers) {
         if (members_.nodes()[asker.node].lost) continue;
         wire::ToNode own;
         own.mutable_usage()->set_connection(asker.connection);
-        out_.sends.emplace_back(asker.node, SharedMessage<wire::ToNode>(std::move(own), common));
+        out_.sends.emplace_back(asker.node, SharedMessage(std::move(own), rest));
     }
 }
 

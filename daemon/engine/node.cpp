@@ -228,38 +228,36 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
     termination_.begin(message, now);
     wire::ToRank told;
     *told.mutable_abort() = std::move(message);
-    tell_ranks(std::move(told));
+    tell_ranks(told);
 }
 
 // ---- who is no rank ----
 
-NodeActions Node::on_query(Asker asker, Query query) {
+NodeActions Node::on_query(ConnectionId asker, Query query) {
     if (!broker_.joined || broker_.gone) {
         out_.answers.push_back(
             {asker, lost(broker_.gone ? daemon_of_broker() + " is gone"
                                       : "this node has not reached " + daemon_of_broker() + " yet")});
         return take();
     }
-    // A round of usage serves all who ask meanwhile.
-    if (query == Query::usage && queries_.awaits(asker)) return take();
-    const uint64_t number = queries_.add(asker);
+    if (!askers_.insert(asker).second) return take();  // the answer that is under way will do
     wire::FromNode message;
     if (query == Query::usage) {
-        message.mutable_ask_usage()->set_connection(number);
+        message.mutable_ask_usage()->set_connection(asker);
     } else {
-        message.mutable_status()->set_connection(number);
+        message.mutable_status()->set_connection(asker);
         message.mutable_status()->set_summary(query == Query::summary);
     }
     outbox_.send(std::move(message));
     return take();
 }
 
-void Node::tell_asker(uint64_t query, wire::ToRank message, bool is_last) {
-    if (auto asker = queries_.remove(query)) out_.answers.push_back({*asker, std::move(message), is_last});
+void Node::tell_asker(ConnectionId asker, wire::ToRank message, bool is_last) {
+    if (askers_.erase(asker) > 0) out_.answers.push_back({asker, std::move(message), is_last});
 }
 
 void Node::end_queries(const std::string& why) {
-    for (Asker asker : queries_.take_all()) out_.answers.push_back({asker, lost(why)});
+    for (ConnectionId asker : std::exchange(askers_, {})) out_.answers.push_back({asker, lost(why)});
 }
 
 // ---- the launcher ----

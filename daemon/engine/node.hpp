@@ -22,7 +22,6 @@
 #include "engine/outbox.hpp"
 #include "engine/peer_authorization.hpp"
 #include "engine/pending_arrivals.hpp"
-#include "engine/queries.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/time.hpp"
 
@@ -49,11 +48,21 @@ struct NodeConfig {
     Time timeout{};
 };
 
+// What others than ranks ask: dpctl on the ranks' socket, and readers of the metrics. The broker answers.
+enum class Query { status, summary, usage };
+
+// The query in a message on the ranks' socket; nullopt if it is a rank's.
+inline std::optional<Query> query_of(const wire::FromRank& message) {
+    if (message.has_status()) return message.status().summary() ? Query::summary : Query::status;
+    if (message.has_usage()) return Query::usage;
+    return std::nullopt;
+}
+
 struct NodeActions {
     std::vector<std::pair<ConnectionId, SharedMessage<wire::ToRank>>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
     struct Answer {
-        Asker asker;
+        ConnectionId asker = 0;
         wire::ToRank message;
         bool is_last = true;  // close the connection after it
     };
@@ -100,8 +109,7 @@ class Node {
 
     // ---- who is no rank ----
     // The answer comes with these actions or with later ones.
-    NodeActions on_query(Asker asker, Query query);
-    void on_asker_closed(Asker asker) { queries_.forget(asker); }
+    NodeActions on_query(ConnectionId asker, Query query);
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
@@ -128,9 +136,9 @@ class Node {
     Time started_;
     LocalRanks ranks_;
     PendingArrivals pending_arrivals_;
-    std::set<Caller> waiting_;  // calls that were not answered yet
-    wire::Deaths deaths_;       // what those hear who come later
-    Queries queries_;
+    std::set<Caller> waiting_;       // calls that were not answered yet
+    wire::Deaths deaths_;            // what those hear who come later
+    std::set<ConnectionId> askers_;  // whose query was not answered yet
     Outbox outbox_;
     Heartbeats heartbeats_;
     Termination termination_;
@@ -165,11 +173,11 @@ class Node {
     void rank_ends(uint32_t rank, Time now, const Fill& fill);
     void publish(const wire::Plan& plan);
     void look_up(const wire::WhoOwns& asked);
-    void tell_asker(uint64_t query, wire::ToRank message, bool is_last);
+    void tell_asker(ConnectionId asker, wire::ToRank message, bool is_last);
     void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
     void end_queries(const std::string& why);
-    void tell_ranks(wire::ToRank message);
+    void tell_ranks(const wire::ToRank& message);
     void tell_deaths(const wire::Deaths& deaths);
     void answer(const std::vector<Caller>& callers, const wire::Reply& reply);
     void end_calls(const std::string& why);

@@ -43,6 +43,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
 }
 
 NodeActions Node::on_rank_closed(ConnectionId connection, Time now) {
+    askers_.erase(connection);
     if (const auto rank = ranks_.rank_of(connection)) {
         rank_event(*rank, [](wire::RankEvent& e) { e.set_vanished(true); });
         forget(connection, *rank, now);
@@ -144,8 +145,9 @@ void Node::reply(ConnectionId connection, uint64_t id, wire::Status status, cons
 }
 
 void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) {
-    const auto common = std::make_shared<wire::ToRank>();
-    *common->mutable_reply() = reply;
+    wire::ToRank common;
+    *common.mutable_reply() = reply;
+    const SharedBytes rest = shared_bytes(common);
     for (const Caller& caller : callers) {
         if (reply.status() != wire::OK) pending_arrivals_.failed(caller);
         // The answer to a process that is gone is not for its successor.
@@ -154,14 +156,14 @@ void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) 
         if (!connection) continue;
         wire::ToRank own;
         own.mutable_reply()->set_id(caller.id);
-        out_.to_ranks.emplace_back(*connection, SharedMessage<wire::ToRank>(std::move(own), common));
+        out_.to_ranks.emplace_back(*connection, SharedMessage(std::move(own), rest));
     }
 }
 
-void Node::tell_ranks(wire::ToRank message) {
-    const auto common = std::make_shared<const wire::ToRank>(std::move(message));
+void Node::tell_ranks(const wire::ToRank& message) {
+    const SharedBytes rest = shared_bytes(message);
     for (const auto& [connection, rank] : ranks_.connections())
-        out_.to_ranks.emplace_back(connection, SharedMessage<wire::ToRank>({}, common));
+        out_.to_ranks.emplace_back(connection, SharedMessage(wire::ToRank(), rest));
 }
 
 // Ranks that come later are told, too.
@@ -170,7 +172,7 @@ void Node::tell_deaths(const wire::Deaths& deaths) {
     deaths_.mutable_ranks()->MergeFrom(deaths.ranks());
     wire::ToRank told;
     *told.mutable_deaths() = deaths;
-    tell_ranks(std::move(told));
+    tell_ranks(told);
 }
 
 // Fails the waiting calls: there will be no answer.

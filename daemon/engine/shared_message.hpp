@@ -1,30 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A message to one of many receivers, in two parts: its own, and a common one that others get, too. The
-// common part is serialised once; protobuf reads both parts in sequence as one message (to_frame).
+// A message to one of many receivers: its own part, and bytes that others get, too. These are serialised and
+// stored once; protobuf reads both in sequence as one message (to_frame).
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace dp {
 
+using SharedBytes = std::shared_ptr<const std::string>;
+
 template <typename Message>
 struct SharedMessage {
     Message own;
-    std::shared_ptr<const Message> common;  // may be null
+    SharedBytes rest;  // may be null
 
-    SharedMessage(Message message)  // NOLINT(google-explicit-constructor): a message is one of one part
-        : own(std::move(message)) {}
-    SharedMessage(Message message, std::shared_ptr<const Message> shared)
-        : own(std::move(message)), common(std::move(shared)) {}
+    SharedMessage(Message message, SharedBytes shared = nullptr)  // NOLINT(google-explicit-constructor)
+        : own(std::move(message)), rest(std::move(shared)) {}
 
     // The message that its receiver reads.
     Message whole() const {
         Message message = own;
-        if (common) message.MergeFrom(*common);
+        if (rest) message.MergeFromString(*rest);
         return message;
     }
 };
+
+template <typename Message>
+SharedBytes shared_bytes(const Message& message) {
+    return std::make_shared<const std::string>(message.SerializeAsString());
+}
 
 }  // namespace dp

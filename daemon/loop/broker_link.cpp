@@ -24,6 +24,7 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
       events_(std::move(events)),
       // Any of the addresses may lead to the first port.
       pace_(addresses.size(), addresses.size() * ports.size()),
+      attempts_(base),
       try_timer_(base, [this] { try_next(); }),
       flush_(base, [this] { flush(); }) {
     for (uint16_t port : ports)
@@ -32,31 +33,21 @@ BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& address
 }
 
 void BrokerLink::try_next() {
-    if (joined_ != 0) return;
+    if (joined_) return;
     while (next_target_ < pace_.width()) {
         const size_t target = next_target_++;
-        if (is_at(target) || !begin(target)) continue;
+        const auto is_there = [&](const auto& attempt) { return attempt.second.target == target; };
+        if (std::any_of(attempts_.begin(), attempts_.end(), is_there) || !begin(target)) continue;
         try_timer_.after(kStagger);
         return;
     }
     next_target_ = 0;
     // A silent peer that took a connection may be the broker's node, whose daemon is about to start.
-    try_timer_.after(pace_.rest(is_at_any() ? kStagger : kFirstPause));
+    try_timer_.after(pace_.rest(attempts_.size() > 0 ? kStagger : kFirstPause));
 }
 
-bool BrokerLink::is_at(size_t target) const {
-    return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& attempt) {
-        return attempt.second.target == target && !over_.contains(attempt.first);
-    });
-}
-
-bool BrokerLink::is_at_any() const {
-    return attempts_.size() > over_.size();
-}
-
-bool BrokerLink::begin(size_t index) {
-    const Target& target = targets_[index];
-    auto address = socket_address(target.address, target.port);
+bool BrokerLink::begin(size_t target) {
+    const auto address = socket_address(targets_[target].address, targets_[target].port);
     if (!address) return false;
     Fd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd) return false;
@@ -64,115 +55,95 @@ bool BrokerLink::begin(size_t index) {
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) != 0 &&
         errno != EINPROGRESS)
         return false;
-    const uint64_t id = next_attempt_++;
-    Attempt& attempt = attempts_[id];
-    attempt.target = index;
-    // A failed connect shows as an error on the first read.
-    attempt.connection = std::make_unique<Connection>(base_, fd.release(), kMaxHandshakeFrame);
-    attempt.deadline = std::make_unique<Timer>(base_, [this, id] { end(id); });
+    Attempt& attempt = attempts_.add();
+    attempt.target = target;
+    attempt.deadline.emplace(base_, [this, &attempt] { end(attempt); });
     attempt.deadline->after(kAttemptTimeout);
-    attempt.connection->start(
-        [this, id](std::string_view body) {
-            on_frame(id, body);
-            return !over_.contains(id);
-        },
-        [this, id](const std::string& why) {
-            const bool was_joined = joined_ == id;
-            end(id);
-            if (was_joined) {
-                events_.on_lost(why);
-            } else if (joined_ == 0) {
-                // Refused: try the next candidate at once, unless in a pause between rounds.
-                if (next_target_ != 0)
-                    try_timer_.after(Time(0));
-                else if (!is_at_any())
-                    try_timer_.after(kFirstPause);
-            }
-        });
+    // A failed connect shows as an error on the first read.
+    attempt.connection.emplace(base_, fd.release(), kMaxHandshakeFrame);
+    attempt.connection->start([this, &attempt](std::string_view body) { on_frame(attempt, body); },
+                              [this, &attempt](const std::string& why) { on_closed(attempt, why); });
     return true;
 }
 
-void BrokerLink::end(uint64_t id) {
-    if (auto found = attempts_.find(id); found != attempts_.end()) found->second.connection->stop();
-    over_.insert(id);
+void BrokerLink::on_closed(Attempt& attempt, const std::string& why) {
+    const bool was_joined = joined_ == &attempt;
+    end(attempt);
+    if (was_joined)
+        events_.on_lost(why);
+    else if (next_target_ != 0)  // refused: the next candidate at once, unless in a pause between rounds
+        try_timer_.after(Time(0));
+    else if (attempts_.size() == 0)
+        try_timer_.after(kFirstPause);
 }
 
-void BrokerLink::on_frame(uint64_t id, std::string_view body) {
-    auto found = attempts_.find(id);
-    if (found == attempts_.end() || over_.contains(id)) return;
-    Attempt& attempt = found->second;
-    if (joined_ == id) {
-        auto message = parse_message<wire::ToNode>(body);
-        if (message) {
-            events_.on_message(*message);
-        } else {
-            end(id);
-            events_.on_lost("it sent a message that does not parse");
-        }
-        return;
+void BrokerLink::end(Attempt& attempt) {
+    if (joined_ == &attempt) joined_ = nullptr;
+    attempt.connection->stop();
+    if (attempt.deadline) attempt.deadline->cancel();
+    attempts_.drop(attempt.id);
+}
+
+void BrokerLink::on_frame(Attempt& attempt, std::string_view body) {
+    if (joined_ == &attempt) {
+        if (const auto message = parse_message<wire::ToNode>(body)) return events_.on_message(*message);
+        end(attempt);
+        return events_.on_lost("it sent a message that does not parse");
     }
-    if (attempt.expected.empty()) {
-        auto challenge = parse_message<wire::Challenge>(body);
-        if (!challenge || challenge->nonce().size() != kNonceBytes || challenge->protocol() != kProtocol) {
-            if (challenge && challenge->protocol() != kProtocol)
-                events_.on_other_version(challenge->protocol());
-            end(id);
-            return;
-        }
-        wire::Response response;
-        response.set_nonce(make_nonce());
-        response.set_node_rank(node_rank_);
-        ProofText about{Prover::relay,
-                        challenge->nonce(),
-                        response.nonce(),
-                        node_rank_,
-                        targets_[attempt.target].port,
-                        targets_[attempt.target].address};
-        response.set_proof(make_proof(secret_, about));
-        about.prover = Prover::broker;
-        attempt.expected = make_proof(secret_, about);
-        attempt.connection->send(to_frame(response));
-        return;
+    if (attempt.expected.empty()) return answer(attempt, body);
+    const auto accept = parse_message<wire::Accept>(body);
+    if (accept && proof_equals(accept->proof(), attempt.expected))
+        join(attempt);
+    else
+        end(attempt);
+}
+
+void BrokerLink::answer(Attempt& attempt, std::string_view body) {
+    const auto challenge = parse_message<wire::Challenge>(body);
+    if (!challenge || challenge->nonce().size() != kNonceBytes || challenge->protocol() != kProtocol) {
+        if (challenge && challenge->protocol() != kProtocol) events_.on_other_version(challenge->protocol());
+        return end(attempt);
     }
-    auto accept = parse_message<wire::Accept>(body);
-    if (!accept || !proof_equals(accept->proof(), attempt.expected)) {
-        end(id);
-        return;
-    }
-    joined_ = id;
+    wire::Response response;
+    response.set_nonce(make_nonce());
+    response.set_node_rank(node_rank_);
+    const Target& target = targets_[attempt.target];
+    ProofText about{Prover::relay, challenge->nonce(), response.nonce(),
+                    node_rank_,    target.port,        target.address};
+    response.set_proof(make_proof(secret_, about));
+    about.prover = Prover::broker;
+    attempt.expected = make_proof(secret_, about);
+    attempt.connection->send(to_frame(response));
+}
+
+void BrokerLink::join(Attempt& attempt) {
+    joined_ = &attempt;
     try_timer_.cancel();
     attempt.deadline.reset();
     attempt.connection->set_frame_limit(kMaxFrame);
-    for (const auto& [other, unused] : attempts_)
-        if (other != id) end(other);
-    events_.on_joined(local_address(attempt.connection->fd()));
-}
-
-Connection* BrokerLink::joined() const {
-    const auto attempt = attempts_.find(joined_);
-    return attempt == attempts_.end() || over_.contains(joined_) ? nullptr : attempt->second.connection.get();
+    for (auto it = attempts_.begin(); it != attempts_.end();)
+        if (Attempt& other = (it++)->second; &other != &attempt) end(other);
+    events_.on_joined(local_end(attempt.connection->fd()).address);
 }
 
 void BrokerLink::send(const wire::FromNode& message) {
-    const Connection* connection = joined();
-    if (!connection || (message.has_alive() && is_on_its_way(connection->fd()))) return;
+    if (!joined_ || (message.has_alive() && is_on_its_way(joined_->connection->fd()))) return;
     unsent_ += to_frame(message);
     flush_.ask();
 }
 
 void BrokerLink::flush() {
     const std::string frames = std::exchange(unsent_, {});
-    if (Connection* connection = frames.empty() ? nullptr : joined()) connection->send(frames);
+    if (joined_ && !frames.empty()) joined_->connection->send(frames);
 }
 
 bool BrokerLink::is_idle() const {
-    const Connection* connection = joined();
-    return connection && connection->is_idle();
+    return joined_ && joined_->connection->is_idle();
 }
 
 void BrokerLink::finish() {
     flush();
-    if (Connection* connection = joined()) connection->finish();
+    if (joined_) joined_->connection->finish();
 }
 
 }  // namespace dp

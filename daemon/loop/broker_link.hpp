@@ -7,8 +7,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include "engine/search_pace.hpp"
 #include "loop/connection.hpp"
 #include "loop/deferred.hpp"
-#include "loop/timer.hpp"
 
 namespace dp {
 
@@ -46,15 +44,16 @@ class BrokerLink {
     void finish();
 
  private:
-    struct Attempt {
-        std::unique_ptr<Connection> connection;
-        std::unique_ptr<Timer> deadline;
-        size_t target = 0;     // place in targets_
-        std::string expected;  // the broker's proof, once we have answered its challenge
-    };
     struct Target {
         std::string address;
         uint16_t port;
+    };
+    struct Attempt {
+        uint64_t id = 0;
+        size_t target = 0;     // place in targets_
+        std::string expected;  // the broker's proof, once we have answered its challenge
+        std::optional<Connection> connection;
+        std::optional<Timer> deadline;
     };
 
     event_base* base_;
@@ -64,23 +63,20 @@ class BrokerLink {
     Events events_;
     size_t next_target_ = 0;
     SearchPace pace_;
-    std::map<uint64_t, Attempt> attempts_;
-    FreedLater<uint64_t> over_{base_, [this](uint64_t id) { attempts_.erase(id); }};
-    uint64_t next_attempt_ = 1;
-    uint64_t joined_ = 0;  // the attempt that won
-    std::string unsent_;   // frames
+    Numbered<Attempt> attempts_;
+    Attempt* joined_ = nullptr;  // the one that won
+    std::string unsent_;         // frames
     Timer try_timer_;
     Deferred flush_;
 
     void try_next();
-    bool is_at(size_t target) const;
-    bool is_at_any() const;
     // False: it is unreachable.
-    bool begin(size_t index);
-    void end(uint64_t id);
-    // The connection to the broker; null if there is none (any more).
-    Connection* joined() const;
-    void on_frame(uint64_t id, std::string_view body);
+    bool begin(size_t target);
+    void on_frame(Attempt& attempt, std::string_view body);
+    void on_closed(Attempt& attempt, const std::string& why);
+    void answer(Attempt& attempt, std::string_view challenge);
+    void join(Attempt& attempt);
+    void end(Attempt& attempt);
 };
 
 }  // namespace dp

@@ -15,102 +15,66 @@ BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uin
     : base_(base),
       secret_(std::move(secret)),
       nodes_(nodes),
-      port_(local_port(socket)),
+      port_(local_end(socket).port),
       rejected_(rejected),
       on_message_(std::move(on_message)),
       on_lost_(std::move(on_lost)),
-      listener_(
-          base, socket, [this](Fd fd) { accept(std::move(fd)); },
-          [this](int error) { rejected_.no_room(error); }) {}
-
-// The oldest stranger makes room for a newcomer. A relay proves itself within a round trip, and there is room
-// for all relays of the step and many turns of the loop, so it is never the oldest.
-void BrokerServer::make_room() {
-    auto counts = [&](PeerId id) {
-        auto peer = peers_.find(id);
-        return peer != peers_.end() && !peer->second.node && !over_.contains(id);
-    };
-    std::erase_if(unproven_, [&](PeerId id) { return !counts(id); });
-    if (unproven_.size() < std::max<size_t>(kMaxUnproven, size_t{4} * nodes_)) return;
-    const PeerId oldest = unproven_.front();
-    unproven_.pop_front();
-    refuse(oldest, "too many connections that prove nothing");
-}
+      peers_(base),
+      listener_(base, socket, rejected, [this](Fd fd) { accept(std::move(fd)); }) {}
 
 void BrokerServer::accept(Fd socket) {
-    make_room();
+    // The oldest stranger makes room for a newcomer. A relay proves itself within a round trip, and there is
+    // room for all relays of the step and many turns of the loop, so it is never the oldest.
+    if (unproven_.size() >= std::max<size_t>(kMaxUnproven, size_t{4} * nodes_))
+        refuse(*peers_.find(*unproven_.begin()), "too many connections that prove nothing");
     prepare_broker_socket(socket.get());
-    const PeerId id = next_++;
-    Peer& peer = peers_[id];
-    peer.address = peer_address(socket.get());
+    Peer& peer = peers_.add();
+    unproven_.insert(peer.id);
+    peer.address = peer_end(socket.get()).address;
     peer.nonce = make_nonce();
-    peer.connection = std::make_unique<Connection>(base_, socket.release(), kMaxHandshakeFrame);
-    peer.deadline = std::make_unique<Timer>(base_, [this, id] {
-        refuse(id, "it proved nothing within " + std::to_string(kHandshakeSeconds) + " s");
+    peer.deadline.emplace(base_, [this, &peer] {
+        refuse(peer, "it proved nothing within " + std::to_string(kHandshakeSeconds) + " s");
     });
     peer.deadline->after(std::chrono::seconds(kHandshakeSeconds));
-    unproven_.push_back(id);
-
-    peer.connection->start(
-        [this, id](std::string_view body) {
-            on_frame(id, body);
-            return !over_.contains(id);
-        },
-        [this, id](const std::string& why) {
-            auto found = peers_.find(id);
-            if (found == peers_.end() || over_.contains(id)) return;
-            if (auto node = found->second.node) {
-                drop(id);
-                on_lost_(*node, why);
-            } else if (why.find("limit") != std::string::npos) {
-                refuse(id, why);
-            } else {
-                drop(id);  // somebody looked and went: a port scan, or a relay that had found another way
-            }
-        });
-
+    peer.connection.emplace(base_, socket.release(), kMaxHandshakeFrame);
+    peer.connection->start([this, &peer](std::string_view body) { on_frame(peer, body); },
+                           [this, &peer](const std::string& why) { on_closed(peer, why); });
     wire::Challenge challenge;
     challenge.set_protocol(kProtocol);
     challenge.set_nonce(peer.nonce);
     peer.connection->send(to_frame(challenge));
 }
 
-void BrokerServer::on_frame(PeerId id, std::string_view body) {
-    auto found = peers_.find(id);
-    if (found == peers_.end() || over_.contains(id)) return;
-    if (!found->second.node) {
-        prove(found->first, found->second, body);
-        return;
-    }
-    const uint32_t node = *found->second.node;
-    auto message = parse_message<wire::FromNode>(body);
-    if (message) {
-        on_message_(node, *message);
-    } else {
-        drop(id);
-        on_lost_(node, "it sent a message that does not parse");
-    }
+void BrokerServer::on_frame(Peer& peer, std::string_view body) {
+    if (!peer.node) return prove(peer, body);
+    if (const auto message = parse_message<wire::FromNode>(body))
+        on_message_(*peer.node, *message);
+    else
+        lose(peer, "it sent a message that does not parse");
 }
 
-void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
+void BrokerServer::on_closed(Peer& peer, const std::string& why) {
+    if (peer.node)
+        lose(peer, why);
+    else if (why.find("limit") != std::string::npos)
+        refuse(peer, why);
+    else
+        drop(peer);  // somebody looked and went: a port scan, or a relay that had found another way
+}
+
+void BrokerServer::prove(Peer& peer, std::string_view body) {
     auto response = parse_message<wire::Response>(body);
-    if (!response || response->nonce().size() != kNonceBytes) {
-        refuse(id, "it sent no answer to the challenge");
-        return;
-    }
-    const std::string here = local_address(peer.connection->fd());
+    if (!response || response->nonce().size() != kNonceBytes)
+        return refuse(peer, "it sent no answer to the challenge");
+    const std::string here = local_end(peer.connection->fd()).address;
     ProofText about{Prover::relay, peer.nonce, response->nonce(), response->node_rank(), port_, here};
-    const std::string expected = make_proof(secret_, about);
-    if (!proof_equals(expected, response->proof())) {
-        refuse(id, "it does not know this step's secret");
-        return;
-    }
-    if (response->node_rank() >= nodes_ || by_node_.contains(response->node_rank())) {
-        drop(id);  // no stranger: a relay that found two ways here
-        return;
-    }
+    if (!proof_equals(make_proof(secret_, about), response->proof()))
+        return refuse(peer, "it does not know this step's secret");
+    if (response->node_rank() >= nodes_ || by_node_.contains(response->node_rank()))
+        return drop(peer);  // no stranger: a relay that found two ways here
+    unproven_.erase(peer.id);
     peer.node = response->node_rank();
-    by_node_[*peer.node] = id;
+    by_node_[*peer.node] = &peer;
     peer.deadline.reset();
     peer.connection->set_frame_limit(kMaxFrame);
     wire::Accept accept;
@@ -119,41 +83,38 @@ void BrokerServer::prove(PeerId id, Peer& peer, std::string_view body) {
     peer.connection->send(to_frame(accept));
 }
 
-void BrokerServer::refuse(PeerId id, const std::string& why) {
-    auto found = peers_.find(id);
-    if (found == peers_.end() || over_.contains(id)) return;
-    rejected_.mention("a connection from " + found->second.address, why);
-    drop(id);
+void BrokerServer::refuse(Peer& peer, const std::string& why) {
+    rejected_.mention("a connection from " + peer.address, why);
+    drop(peer);
 }
 
-void BrokerServer::drop(PeerId id) {
-    auto found = peers_.find(id);
-    if (found == peers_.end()) return;
-    if (auto node = found->second.node; node && by_node_[*node] == id) by_node_.erase(*node);
-    found->second.connection->stop();
-    if (found->second.deadline) found->second.deadline->cancel();
-    over_.insert(id);
+void BrokerServer::lose(Peer& peer, const std::string& why) {
+    drop(peer);
+    on_lost_(*peer.node, why);
 }
 
-Connection* BrokerServer::connection_of(uint32_t node) {
-    auto id = by_node_.find(node);
-    if (id == by_node_.end()) return nullptr;
-    auto peer = peers_.find(id->second);
-    return peer == peers_.end() ? nullptr : peer->second.connection.get();
+void BrokerServer::drop(Peer& peer) {
+    unproven_.erase(peer.id);
+    if (peer.node) by_node_.erase(*peer.node);
+    peer.connection->stop();
+    if (peer.deadline) peer.deadline->cancel();
+    peers_.drop(peer.id);
 }
 
-void BrokerServer::send(uint32_t node, const wire::ToNode& message, const SharedBytes& following) {
-    Connection* connection = connection_of(node);
-    if (!connection || (message.has_alive() && is_on_its_way(connection->fd()))) return;
-    connection->send(to_frame(message, following ? following->size() : 0), following);
+void BrokerServer::send(uint32_t node, const SharedMessage<wire::ToNode>& message) {
+    const auto peer = by_node_.find(node);
+    if (peer == by_node_.end()) return;
+    Connection& connection = *peer->second->connection;
+    if (message.own.has_alive() && is_on_its_way(connection.fd())) return;
+    connection.send(message);
 }
 
 void BrokerServer::close(uint32_t node) {
-    if (Connection* connection = connection_of(node)) connection->finish();
+    if (const auto peer = by_node_.find(node); peer != by_node_.end()) peer->second->connection->finish();
 }
 
 void BrokerServer::close_all() {
-    for (const auto& [node, id] : by_node_) close(node);
+    for (const auto& [node, peer] : by_node_) peer->connection->finish();
 }
 
 }  // namespace dp

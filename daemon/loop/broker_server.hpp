@@ -6,19 +6,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "dp.pb.h"
 #include "loop/connection.hpp"
 #include "loop/deferred.hpp"
 #include "loop/listener.hpp"
-#include "loop/log.hpp"
-#include "loop/timer.hpp"
 
 namespace dp {
 
@@ -33,8 +30,7 @@ class BrokerServer {
     BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, RejectedPeers& rejected,
                  OnMessage on_message, OnLost on_lost);
 
-    // `following`: the rest of the message, if many nodes get the same (to_frame).
-    void send(uint32_t node, const wire::ToNode& message, const SharedBytes& following = nullptr);
+    void send(uint32_t node, const SharedMessage<wire::ToNode>& message);
     // Closes after everything has been sent.
     void close(uint32_t node);
     void close_all();
@@ -43,13 +39,13 @@ class BrokerServer {
 
  private:
     struct Peer {
-        std::unique_ptr<Connection> connection;
-        std::unique_ptr<Timer> deadline;
-        std::string nonce;
+        uint64_t id = 0;
         std::string address;
+        std::string nonce;
         std::optional<uint32_t> node;  // once proven
+        std::optional<Connection> connection;
+        std::optional<Timer> deadline;
     };
-    using PeerId = uint64_t;
 
     event_base* base_;
     std::string secret_;
@@ -58,20 +54,18 @@ class BrokerServer {
     RejectedPeers& rejected_;
     OnMessage on_message_;
     OnLost on_lost_;
-    std::map<PeerId, Peer> peers_;
-    std::deque<PeerId> unproven_;  // oldest first; may hold some that are over
-    std::map<uint32_t, PeerId> by_node_;
-    FreedLater<PeerId> over_{base_, [this](PeerId id) { peers_.erase(id); }};
-    PeerId next_ = 1;
+    Numbered<Peer> peers_;
+    std::set<uint64_t> unproven_;  // oldest first
+    std::map<uint32_t, Peer*> by_node_;
     Listener listener_;
 
     void accept(Fd socket);
-    void make_room();
-    void on_frame(PeerId id, std::string_view body);
-    void prove(PeerId id, Peer& peer, std::string_view body);
-    Connection* connection_of(uint32_t node);
-    void refuse(PeerId id, const std::string& why);
-    void drop(PeerId id);
+    void on_frame(Peer& peer, std::string_view body);
+    void on_closed(Peer& peer, const std::string& why);
+    void prove(Peer& peer, std::string_view body);
+    void refuse(Peer& peer, const std::string& why);
+    void lose(Peer& peer, const std::string& why);
+    void drop(Peer& peer);
 };
 
 }  // namespace dp

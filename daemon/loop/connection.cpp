@@ -1,25 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/connection.hpp"
 
-#include <event2/buffer.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cstring>
 
-#include "framing.hpp"
-
 namespace dp {
+namespace {
+
+Connection& connection_at(void* pointer) {
+    return *static_cast<Connection*>(pointer);
+}
+
+}  // namespace
 
 Connection::Connection(event_base* base, int fd, size_t frame_limit)
     : buffer_(bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE)), limit_(frame_limit) {}
 
-Connection::~Connection() = default;
-
 void Connection::start(OnFrame on_frame, OnClosed on_closed) {
     on_frame_ = std::move(on_frame);
     on_closed_ = std::move(on_closed);
-    bufferevent_setcb(buffer_.get(), on_read, on_write, on_event, this);
+    bufferevent_setcb(
+        buffer_.get(), [](bufferevent*, void* self) { connection_at(self).read_frames(); },
+        [](bufferevent*, void* self) {
+            if (connection_at(self).finishing_) shutdown(connection_at(self).fd(), SHUT_WR);
+        },
+        [](bufferevent*, short what, void* self) {
+            if (what & BEV_EVENT_EOF)
+                connection_at(self).close_with("its connection closed");
+            else if (what & BEV_EVENT_ERROR)
+                connection_at(self).close_with(std::string("its connection broke: ") +
+                                               std::strerror(EVUTIL_SOCKET_ERROR()));
+        },
+        this);
     // Writing is enabled from the start (bufferevent_socket_new); enabling it again would cost a turn of the
     // loop for nothing.
     bufferevent_enable(buffer_.get(), EV_READ);
@@ -35,7 +49,7 @@ void Connection::send(const std::string& frame, const SharedBytes& following) {
     }
     // Or lets libevent find out that the connection broke.
     if (!rest.empty()) bufferevent_write(buffer_.get(), rest.data(), rest.size());
-    add_shared(bufferevent_get_output(buffer_.get()), following);
+    add_shared(buffer_, following);
 }
 
 void Connection::send_last(const std::string& frame) const {
@@ -53,61 +67,31 @@ void Connection::stop() {
     bufferevent_disable(buffer_.get(), EV_READ | EV_WRITE);
 }
 
-bool Connection::has_unsent() const {
-    return evbuffer_get_length(bufferevent_get_output(buffer_.get())) > 0;
-}
-
 bool Connection::is_idle() const {
     int unread = 0;
     return !has_unsent() && ioctl(fd(), FIONREAD, &unread) == 0 && unread == 0;
 }
 
-int Connection::fd() const {
-    return bufferevent_getfd(buffer_.get());
-}
-
 void Connection::close_with(const std::string& why) {
     if (closed_) return;
     stop();
-    // The call-back may destroy this object: touch nothing of it afterwards.
-    auto callback = std::move(on_closed_);
-    if (callback) callback(why);
+    on_closed_(why);
 }
 
-void Connection::on_read(bufferevent*, void* pointer) {
-    auto* self = static_cast<Connection*>(pointer);
-    evbuffer* input = bufferevent_get_input(self->buffer_.get());
-    for (;;) {
+void Connection::read_frames() {
+    evbuffer* input = bufferevent_get_input(buffer_.get());
+    while (!closed_) {
         unsigned char header[kFrameHeader];
         if (evbuffer_copyout(input, header, sizeof header) < static_cast<ssize_t>(sizeof header)) return;
-        auto length = frame_length(header, self->limit_);
-        if (!length) {
-            self->close_with("it sent a frame over the limit of " + std::to_string(self->limit_) + " bytes");
-            return;
-        }
+        const auto length = frame_length(header, limit_);
+        if (!length)
+            return close_with("it sent a frame over the limit of " + std::to_string(limit_) + " bytes");
         if (evbuffer_get_length(input) < kFrameHeader + *length) return;
         std::string body(*length, '\0');
         evbuffer_drain(input, kFrameHeader);
         evbuffer_remove(input, body.data(), body.size());
-        // Copied, because the call-back may replace the connection while it runs.
-        auto callback = self->on_frame_;
-        if (!callback(body)) return;
-        if (self->closed_) return;
+        on_frame_(body);
     }
-}
-
-void Connection::on_write(bufferevent*, void* pointer) {
-    auto* self = static_cast<Connection*>(pointer);
-    if (self->finishing_) shutdown(self->fd(), SHUT_WR);
-}
-
-void Connection::on_event(bufferevent*, short what, void* pointer) {
-    auto* self = static_cast<Connection*>(pointer);
-    if (what & BEV_EVENT_CONNECTED) return;
-    if (what & BEV_EVENT_EOF)
-        self->close_with("its connection closed");
-    else if (what & BEV_EVENT_ERROR)
-        self->close_with(std::string("its connection broke: ") + std::strerror(EVUTIL_SOCKET_ERROR()));
 }
 
 }  // namespace dp

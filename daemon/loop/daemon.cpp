@@ -117,19 +117,14 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
           [this](ConnectionId id, const wire::FromRank& message) {
               perform(node_.on_rank(id, message, now()));
           },
-          [this](ConnectionId id, Query query) {
-              perform(node_.on_query({Asker::Door::ranks_socket, id}, query));
-          },
+          [this](ConnectionId id, Query query) { perform(node_.on_query(id, query)); },
           [this](ConnectionId id) {
               usage_.close(id);
-              node_.on_asker_closed({Asker::Door::ranks_socket, id});
               perform(node_.on_rank_closed(id, now()));
           }),
       gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
       metrics_(base_.get(), kFdRanks, rejected_,
-               [this](uint64_t connection) {
-                   perform(node_.on_query({Asker::Door::metrics, connection}, Query::summary));
-               }),
+               [this](ConnectionId id) { perform(node_.on_query(id, Query::summary)); }),
       timer_(base_.get(),
              [this] {
                  perform(node_.tick(now()));
@@ -282,11 +277,13 @@ void Daemon::perform(const NodeActions& actions) {
         if (auto done = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan); !done)
             log_line(done.error().message);
     }
-    WrittenOnce<wire::ToRank> written;
-    for (const auto& [connection, message] : actions.to_ranks)
-        ranks_.send(connection, message.own, written(message.common));
+    for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
-    for (const auto& answer : actions.answers) tell(answer);
+    for (const auto& [asker, message, is_last] : actions.answers) {
+        if (metrics_.answer(asker, message)) continue;
+        ranks_.send(asker, message);
+        if (is_last) ranks_.close(asker);
+    }
     if (actions.signal_ranks) tasks_.signal(*actions.signal_ranks);
     for (const auto& lookup : actions.lookups)
         perform(node_.on_owner(lookup.connection, owner_of_client(lookup.ends)));
@@ -313,21 +310,13 @@ void Daemon::send(const std::vector<wire::FromNode>& messages) {
     }
 }
 
-void Daemon::tell(const NodeActions::Answer& answer) {
-    if (answer.asker.door == Asker::Door::metrics)
-        return metrics_.answer(answer.asker.connection, answer.message);
-    ranks_.send(answer.asker.connection, answer.message);
-    if (answer.is_last) ranks_.close(answer.asker.connection);
-}
-
 void Daemon::perform(const BrokerActions& actions) {
     for (const auto& line : actions.log) log_line(line);
-    WrittenOnce<wire::ToNode> written;
     for (const auto& [node, message] : actions.sends) {
         if (node == config_.node_rank)
             mail_.to_node.push_back(message.whole());
         else if (broker_server_)
-            broker_server_->send(node, message.own, written(message.common));
+            broker_server_->send(node, message);
     }
     for (const auto& decision : actions.decisions)
         if (torch_server_) torch_server_->decide(decision);

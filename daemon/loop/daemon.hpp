@@ -88,7 +88,6 @@ class Daemon {
 
     void perform(const NodeActions& actions);
     void perform(const BrokerActions& actions);
-    void tell(const NodeActions::Answer& answer);
     void settle();
     void leave_if_done();
     void look_at_ranks();

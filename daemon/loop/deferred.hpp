@@ -4,9 +4,11 @@
 // it was requested. No call-back is on the stack then, so it may free what they use.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "loop/timer.hpp"
 
@@ -29,27 +31,40 @@ class Deferred {
     static void run(int, short, void* self) { static_cast<Deferred*>(self)->work_(); }
 };
 
-// Collects ended things by their number until the end of the turn: then calls `free` for each.
-template <typename Id>
-class FreedLater {
- public:
-    FreedLater(event_base* base, std::function<void(Id)> free)
-        : free_(std::move(free)), free_all_(base, [this] {
-              for (Id id : std::exchange(ids_, {})) free_(id);
-          }) {}
+// The last number that a thing got.
+inline uint64_t last_number = 0;
 
-    // Returns whether it is new.
-    bool insert(Id id) {
-        free_all_.ask();
-        return ids_.insert(id).second;
+// Things by number. One that is dropped is found no longer, and freed at the end of the turn, because a
+// call-back of its own may be on the stack.
+template <typename Thing>
+class Numbered {
+ public:
+    explicit Numbered(event_base* base)
+        : free_(base, [this] { const auto freed = std::exchange(dropped_, {}); }) {}
+
+    // Sets its `id`: ascending, and different from every other one in the process.
+    Thing& add() {
+        Thing& thing = things_[++last_number];
+        thing.id = last_number;
+        return thing;
     }
-    bool contains(Id id) const { return ids_.contains(id); }
-    size_t size() const { return ids_.size(); }
+    Thing* find(uint64_t id) {
+        const auto found = things_.find(id);
+        return found == things_.end() ? nullptr : &found->second;
+    }
+    void drop(uint64_t id) {
+        dropped_.push_back(things_.extract(id));
+        free_.ask();
+    }
+    size_t size() const { return things_.size(); }
+    auto begin() { return things_.begin(); }
+    auto end() { return things_.end(); }
 
  private:
-    std::set<Id> ids_;
-    std::function<void(Id)> free_;
-    Deferred free_all_;
+    using Things = std::map<uint64_t, Thing>;
+    Things things_;
+    std::vector<typename Things::node_type> dropped_;
+    Deferred free_;
 };
 
 }  // namespace dp

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accepts connections on a listening socket that somebody else bound: the ranks' or the broker's.
+// Accepts connections on a listening socket that somebody else bound.
 #pragma once
 
-#include <event2/event.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <functional>
 #include <utility>
 
 #include "base/fd.hpp"
+#include "loop/log.hpp"
 #include "loop/timer.hpp"
 
 namespace dp {
@@ -19,14 +18,13 @@ namespace dp {
 class Listener {
  public:
     using OnAccept = std::function<void(Fd)>;
-    using OnNoRoom = std::function<void(int error)>;  // connections wait; it goes on by itself
 
     // Does not own `socket`, which must be non-blocking and outlive it.
-    Listener(event_base* base, int socket, OnAccept on_accept, OnNoRoom on_no_room)
-        : on_accept_(std::move(on_accept)),
-          on_no_room_(std::move(on_no_room)),
+    Listener(event_base* base, int socket, RejectedPeers& rejected, OnAccept on_accept)
+        : rejected_(rejected),
+          on_accept_(std::move(on_accept)),
+          event_(event_new(base, socket, EV_READ | EV_PERSIST, accept_some, this)),
           again_(base, [this] { event_add(event_.get(), nullptr); }) {
-        event_.reset(event_new(base, socket, EV_READ | EV_PERSIST, accept_all, this));
         event_add(event_.get(), nullptr);
     }
     Listener(const Listener&) = delete;
@@ -38,19 +36,19 @@ class Listener {
     // Without descriptors or memory the socket stays readable, and retrying at once would only burn CPU time.
     static constexpr Time kPause{100};
 
+    RejectedPeers& rejected_;
     OnAccept on_accept_;
-    OnNoRoom on_no_room_;
     EventPtr event_;
     Timer again_;
 
-    static void accept_all(int socket, short, void* pointer) {
+    static void accept_some(int socket, short, void* pointer) {
         auto* self = static_cast<Listener*>(pointer);
         for (int i = 0; i < kBatch; ++i) {
             int fd = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
             if (fd >= 0) {
                 self->on_accept_(Fd(fd));
             } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                self->on_no_room_(errno);
+                self->rejected_.no_room(errno);
                 event_del(self->event_.get());
                 self->again_.after(kPause);
                 return;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/metrics_server.hpp"
 
-#include <event2/buffer.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -39,44 +38,34 @@ Fd listen_at(const std::string& name) {
 }  // namespace
 
 MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask)
-    : base_(base), rejected_(rejected), on_ask_(std::move(on_ask)) {
+    : base_(base), rejected_(rejected), on_ask_(std::move(on_ask)), clients_(base) {
     if (const auto ranks = parse_ranks_socket_name(name_of(ranks_socket))) step_ = ranks->step;
     const std::string name = step_.empty() ? "" : metrics_socket_name(step_);
     socket_ = listen_at(name);
-    if (!socket_) {
+    if (socket_)
+        listener_.emplace(base, socket_.get(), rejected, [this](Fd fd) { accept(std::move(fd)); });
+    else
         log_line("there are no metrics of this step: cannot listen at @" + name + ": " + errno_text(errno));
-        return;
-    }
-    listener_.emplace(
-        base, socket_.get(), [this](Fd fd) { accept(std::move(fd)); },
-        [this](int error) { rejected_.no_room(error); });
 }
 
 void MetricsServer::accept(Fd socket) {
     const auto peer = peer_of(socket.get());
     if (!peer || (peer->uid != getuid() && peer->uid != 0) || clients_.size() >= kMaxMetricsClients) return;
-    const uint64_t id = next_++;
-    Client& client = clients_[id];
+    Client& client = clients_.add();
     client.server = this;
-    client.id = id;
-    client.buffer.reset(bufferevent_socket_new(base_, socket.release(), BEV_OPT_CLOSE_ON_FREE));
-    client.deadline = std::make_unique<Timer>(base_, [this, id] { over_.insert(id); });
+    client.deadline.emplace(base_, [this, id = client.id] { clients_.drop(id); });
     client.deadline->after(kHttpTimeout);
+    client.buffer.reset(bufferevent_socket_new(base_, socket.release(), BEV_OPT_CLOSE_ON_FREE));
     bufferevent_setwatermark(client.buffer.get(), EV_READ, 0, kMaxHttpRequest);
     bufferevent_setcb(
-        client.buffer.get(),
+        client.buffer.get(), [](bufferevent*, void* self) { client_at(self).server->read(client_at(self)); },
         [](bufferevent*, void* self) {
-            static_cast<Client*>(self)->server->read(*static_cast<Client*>(self));
-        },
-        [](bufferevent*, void* self) {
-            auto* written = static_cast<Client*>(self);
-            if (written->answered) written->server->over_.insert(written->id);
+            if (client_at(self).answered) client_at(self).server->clients_.drop(client_at(self).id);
         },
         [](bufferevent*, short what, void* self) {
-            auto* ended = static_cast<Client*>(self);
             // A client may half-close after its request and still read.
-            if ((what & BEV_EVENT_EOF) != 0 && ended->asked) return;
-            ended->server->over_.insert(ended->id);
+            if ((what & BEV_EVENT_EOF) == 0 || !client_at(self).asked)
+                client_at(self).server->clients_.drop(client_at(self).id);
         },
         &client);
     bufferevent_enable(client.buffer.get(), EV_READ | EV_WRITE);
@@ -96,13 +85,14 @@ void MetricsServer::read(Client& client) {
         respond(client, "404 Not Found", "GET /metrics is all there is\n");
 }
 
-void MetricsServer::answer(uint64_t connection, const wire::ToRank& message) {
-    auto found = clients_.find(connection);
-    if (found == clients_.end() || over_.contains(connection) || found->second.answered) return;
+bool MetricsServer::answer(uint64_t connection, const wire::ToRank& message) {
+    Client* client = clients_.find(connection);
+    if (!client) return false;
     if (message.has_status())
-        respond(found->second, "200 OK", metrics_text(step_, message.status()));
+        respond(*client, "200 OK", metrics_text(step_, message.status()));
     else
-        respond(found->second, "503 Service Unavailable", message.reply().error() + "\n");
+        respond(*client, "503 Service Unavailable", message.reply().error() + "\n");
+    return true;
 }
 
 void MetricsServer::respond(Client& client, const char* status, const std::string& body) {

@@ -5,22 +5,17 @@
 // server would listen to everybody first.)
 #pragma once
 
-#include <event2/bufferevent.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/fd.hpp"
 #include "dp.pb.h"
+#include "loop/buffers.hpp"
 #include "loop/deferred.hpp"
 #include "loop/listener.hpp"
-#include "loop/log.hpp"
-#include "loop/timer.hpp"
 
 namespace dp {
 
@@ -37,19 +32,17 @@ class MetricsServer {
     // are no metrics.
     MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask);
 
-    void answer(uint64_t connection, const wire::ToRank& message);
+    // Whether the connection is one of its own, and still there.
+    bool answer(uint64_t connection, const wire::ToRank& message);
 
  private:
-    struct FreeBuffer {
-        void operator()(bufferevent* b) const { bufferevent_free(b); }
-    };
     struct Client {
         MetricsServer* server = nullptr;
         uint64_t id = 0;
         bool asked = false;
         bool answered = false;
-        std::unique_ptr<bufferevent, FreeBuffer> buffer;
-        std::unique_ptr<Timer> deadline;
+        BufferPtr buffer;
+        std::optional<Timer> deadline;
     };
 
     event_base* base_;
@@ -57,11 +50,10 @@ class MetricsServer {
     OnAsk on_ask_;
     std::string step_;
     Fd socket_;
-    std::map<uint64_t, Client> clients_;
-    FreedLater<uint64_t> over_{base_, [this](uint64_t id) { clients_.erase(id); }};
-    uint64_t next_ = 1;
+    Numbered<Client> clients_;
     std::optional<Listener> listener_;
 
+    static Client& client_at(void* pointer) { return *static_cast<Client*>(pointer); }
     void accept(Fd socket);
     void read(Client& client);
     void respond(Client& client, const char* status, const std::string& body);

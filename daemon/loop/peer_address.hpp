@@ -1,49 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The numeric addresses of both ends of a TCP connection, for messages and to tell a node its own address.
+// The numeric ends of a TCP connection: for messages, to tell a node its own address, and to connect.
 #pragma once
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cstring>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "common/numeric_address.hpp"
 
 namespace dp {
 
-inline std::string peer_address(int fd) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address)
-                                                                              : "?";
-}
+struct Endpoint {
+    std::string address = "?";
+    uint16_t port = 0;
+};
 
-// The port is at the same offset for both families.
-inline uint16_t port_of(const sockaddr_storage& address) {
-    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+// `which`: getsockname or getpeername.
+inline Endpoint endpoint(int fd, int (*which)(int, sockaddr*, socklen_t*)) {
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    if (which(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return {};
+    // The port is at the same offset for both families.
+    return {numeric_address(storage), ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port)};
 }
-
-inline uint16_t local_port(int fd) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? port_of(address) : 0;
+inline Endpoint local_end(int fd) {
+    return endpoint(fd, getsockname);
 }
-
-inline uint16_t peer_port(int fd) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? port_of(address) : 0;
-}
-
-inline std::string local_address(int fd) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? numeric_address(address) : "";
+inline Endpoint peer_end(int fd) {
+    return endpoint(fd, getpeername);
 }
 
 // The socket address of a numeric address and port; nullopt if the text is not an address.
@@ -57,17 +45,15 @@ inline std::optional<SocketAddress> socket_address(const std::string& numeric, u
     auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
     if (inet_pton(AF_INET, numeric.c_str(), &v4->sin_addr) == 1) {
         v4->sin_family = AF_INET;
-        v4->sin_port = htons(port);
         out.size = sizeof *v4;
-        return out;
-    }
-    if (inet_pton(AF_INET6, numeric.c_str(), &v6->sin6_addr) == 1) {
+    } else if (inet_pton(AF_INET6, numeric.c_str(), &v6->sin6_addr) == 1) {
         v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons(port);
         out.size = sizeof *v6;
-        return out;
+    } else {
+        return std::nullopt;
     }
-    return std::nullopt;
+    v4->sin_port = htons(port);  // at the same offset for both
+    return out;
 }
 
 }  // namespace dp

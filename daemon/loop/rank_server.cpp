@@ -21,9 +21,8 @@ RankServer::RankServer(event_base* base, int socket, RejectedPeers& rejected, On
       on_message_(std::move(on_message)),
       on_query_(std::move(on_query)),
       on_closed_(std::move(on_closed)),
-      listener_(
-          base, socket, [this](Fd fd) { accept(std::move(fd)); },
-          [this](int error) { rejected_.no_room(error); }) {}
+      clients_(base),
+      listener_(base, socket, rejected, [this](Fd fd) { accept(std::move(fd)); }) {}
 
 void RankServer::accept(Fd socket) {
     const ucred peer = peer_of(socket.get()).value_or(ucred{0, static_cast<uid_t>(-1), 0});
@@ -34,62 +33,61 @@ void RankServer::accept(Fd socket) {
                           "this step belongs to user id " + std::to_string(getuid()));
         return;
     }
-    const ConnectionId id = next_++;
-    auto connection = std::make_unique<Connection>(base_, socket.release(), kMaxFrame);
-    Connection* raw = connection.get();
-    connections_.emplace(id, std::move(connection));
-    pids_.emplace(id, peer.pid);
-    raw->start(
-        [this, id, ours, pid = peer.pid](std::string_view body) {
-            auto message = parse_message<wire::FromRank>(body);
-            if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
-                refuse(id, pid, "it sent no message of ours", kSameVersion);
-            else if (auto query = query_of(*message))
-                on_query_(id, *query);
-            else if (!ours)
-                refuse(id, pid, "it is root's, who may ask what the step does, and no more",
-                       "run it as user id " + std::to_string(getuid()));
-            else
-                on_message_(id, *message);
-            return !over_.contains(id);
-        },
-        [this, id, pid = peer.pid](const std::string& why) {
-            if (why.find("limit") != std::string::npos) {
-                refuse(id, pid, why, kSameVersion);
-            } else {
-                over_.insert(id);
-                on_closed_(id);
-            }
-        });
+    Client& client = clients_.add();
+    client.pid = peer.pid;
+    client.ours = ours;
+    client.connection.emplace(base_, socket.release(), kMaxFrame);
+    client.connection->start([this, &client](std::string_view body) { on_frame(client, body); },
+                             [this, &client](const std::string& why) {
+                                 if (why.find("limit") != std::string::npos)
+                                     refuse(client, why, kSameVersion);
+                                 else
+                                     drop(client);
+                             });
+}
+
+void RankServer::on_frame(Client& client, std::string_view body) {
+    const auto message = parse_message<wire::FromRank>(body);
+    if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
+        refuse(client, "it sent no message of ours", kSameVersion);
+    else if (const auto query = query_of(*message))
+        on_query_(client.id, *query);
+    else if (!client.ours)
+        refuse(client, "it is root's, who may ask what the step does, and no more",
+               "run it as user id " + std::to_string(getuid()));
+    else
+        on_message_(client.id, *message);
 }
 
 // Refuses a program that speaks something else, another version of libdp, or root beyond queries: tells it
 // why, and closes.
-void RankServer::refuse(ConnectionId id, pid_t pid, const std::string& why, const std::string& remedy) {
-    rejected_.mention("a local connection of pid " + std::to_string(pid), why);
+void RankServer::refuse(Client& client, const std::string& why, const std::string& remedy) {
+    rejected_.mention("a local connection of pid " + std::to_string(client.pid), why);
     wire::ToRank told;
     told.mutable_reply()->set_status(wire::INVALID);
     told.mutable_reply()->set_error("the rendezvous daemon closed this connection: " + why + "; " + remedy);
-    connections_.at(id)->send_last(to_frame(told));
-    over_.insert(id);
-    on_closed_(id);
+    client.connection->send_last(to_frame(told));
+    drop(client);
 }
 
-void RankServer::send(ConnectionId connection, const wire::ToRank& message, const SharedBytes& following) {
-    auto found = connections_.find(connection);
-    if (found == connections_.end() || over_.contains(connection)) return;
-    found->second->send(to_frame(message, following ? following->size() : 0), following);
+void RankServer::drop(Client& client) {
+    client.connection->stop();
+    clients_.drop(client.id);
+    on_closed_(client.id);
+}
+
+void RankServer::send(ConnectionId connection, const SharedMessage<wire::ToRank>& message) {
+    if (Client* client = clients_.find(connection)) client->connection->send(message);
 }
 
 void RankServer::close(ConnectionId connection) {
     // Half-closes: what was sent arrives, and the peer's own close ends the connection.
-    auto found = connections_.find(connection);
-    if (found != connections_.end() && !over_.contains(connection)) found->second->finish();
+    if (Client* client = clients_.find(connection)) client->connection->finish();
 }
 
-pid_t RankServer::pid_of(ConnectionId connection) const {
-    auto found = pids_.find(connection);
-    return found == pids_.end() ? 0 : found->second;
+pid_t RankServer::pid_of(ConnectionId connection) {
+    const Client* client = clients_.find(connection);
+    return client ? client->pid : 0;
 }
 
 }  // namespace dp

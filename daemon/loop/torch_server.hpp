@@ -6,19 +6,15 @@
 // torch/store.hpp serves accepted connections, within the limits of both.
 #pragma once
 
-#include <event2/bufferevent.h>
-
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 
 #include "engine/peer_authorization.hpp"
+#include "loop/buffers.hpp"
 #include "loop/deferred.hpp"
 #include "loop/listener.hpp"
-#include "loop/log.hpp"
 #include "torch/store.hpp"
 
 namespace dp {
@@ -48,15 +44,12 @@ class TorchServer {
     size_t clients() const { return clients_.size(); }
 
  private:
-    struct FreeBuffer {
-        void operator()(bufferevent* b) const { bufferevent_free(b); }
-    };
     struct Client {
         TorchServer* server = nullptr;
         TorchClient id = 0;
         std::string address;
         uint32_t node = 0;
-        std::unique_ptr<bufferevent, FreeBuffer> buffer;
+        BufferPtr buffer;
     };
     struct Stranger {
         Fd socket;
@@ -70,22 +63,18 @@ class TorchServer {
     OnArrival on_arrival_;
     TorchStore store_;
     std::map<uint64_t, Stranger> unauthorized_;
-    std::map<TorchClient, Client> clients_;
-    FreedLater<TorchClient> over_{base_, [this](TorchClient id) { clients_.erase(id); }};
-    uint64_t next_ = 1;
+    uint64_t last_ = 0;  // of their numbers
+    Numbered<Client> clients_;
     Listener listener_;
 
     void accept(Fd socket);
-    void admit(uint64_t id, uint32_t node, Stranger stranger);
-    void refuse(const Stranger& stranger, const std::string& why);
-    void mention(const std::string& address, const std::string& why);
+    void admit(uint32_t node, Stranger stranger);
+    void refuse(const std::string& address, const std::string& why);
     void serve(Client& client);
-    void perform(const TorchActions& actions);
-    void write(const TorchSend& send);
-    void drop(TorchClient id);
+    void write(Client& client, const TorchSend& send);
+    void drop(Client& client);
 
     static void on_bytes(bufferevent*, void* client);
-    static void on_event(bufferevent*, short what, void* client);
 };
 
 }  // namespace dp

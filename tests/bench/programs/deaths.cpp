@@ -58,9 +58,9 @@ int run(const std::string& daemon, const StepShape& shape, size_t rounds) {
     const uint32_t world = shape.world();
     RealBroker broker(daemon, shape);
     News news(world, shape.ranks_per_node);
-    SimulatedNodes others(shape, broker, [&](uint32_t rank, const SharedMessage<wire::ToRank>& message) {
-        if (!message.common || !message.common->has_deaths()) return;
-        const wire::Deaths& deaths = message.common->deaths();
+    SimulatedNodes others(shape, broker, [&](uint32_t rank, const wire::ToRank& message) {
+        if (!message.has_deaths()) return;
+        const wire::Deaths& deaths = message.deaths();
         news.tell(rank, deaths.reason(), {deaths.ranks().begin(), deaths.ranks().end()});
     });
     others.join();

@@ -65,10 +65,13 @@ BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
 void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
     if (actions.plan) ++planned_;
     for (const auto& message : actions.to_broker) node.link->send(message);
+    SharedBytes read;
+    wire::ToRank shared;
     for (const auto& [connection, message] : actions.to_ranks) {
-        if (message.common && message.common->has_abort())
-            die("the step was aborted: " + message.common->abort().reason());
-        told_(node.first_rank + static_cast<uint32_t>(connection), message);
+        if (!message.rest) continue;
+        if (std::exchange(read, message.rest) != message.rest) shared.ParseFromString(*message.rest);
+        if (shared.has_abort()) die("the step was aborted: " + shared.abort().reason());
+        told_(node.first_rank + static_cast<uint32_t>(connection), shared);
     }
 }
 

@@ -21,8 +21,8 @@ namespace dp::bench {
 
 class SimulatedNodes {
  public:
-    // In the parts in which it goes to the rank's socket.
-    using Told = std::function<void(uint32_t rank, const SharedMessage<wire::ToRank>&)>;
+    // The part of a message that other ranks of the node get, too.
+    using Told = std::function<void(uint32_t rank, const wire::ToRank&)>;
 
     SimulatedNodes(const StepShape& shape, const RealBroker& broker, Told told);
 

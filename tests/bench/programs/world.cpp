@@ -123,9 +123,9 @@ int run(const std::string& daemon, const StepShape& shape, uint64_t rounds) {
     const Usage empty = usage_of(broker.pid());
     const auto connecting = Clock::now();
     Round round;
-    SimulatedNodes others(shape, broker, [&](uint32_t rank, const SharedMessage<wire::ToRank>& message) {
-        if (!message.common || !message.common->has_reply()) return;
-        const wire::Reply& reply = message.common->reply();
+    SimulatedNodes others(shape, broker, [&](uint32_t rank, const wire::ToRank& message) {
+        if (!message.has_reply()) return;
+        const wire::Reply& reply = message.reply();
         if (reply.status() != wire::OK) die(reply.error());
         round.check(reply.value(), rank);
         ++round.answered;

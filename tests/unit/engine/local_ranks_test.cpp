@@ -6,7 +6,6 @@
 #include <csignal>
 
 #include "engine/ending.hpp"
-#include "engine/queries.hpp"
 
 namespace dp {
 namespace {
@@ -91,23 +90,6 @@ TEST(Termination, TermsAndThenKillsOnce) {
     EXPECT_EQ(termination.signal(Time(2250)), SIGKILL);
     EXPECT_FALSE(termination.next_deadline());
     EXPECT_TRUE(termination.abort());
-}
-
-TEST(Queries, EachIsAnsweredOnceToWhoAsked) {
-    Queries queries;
-    const Asker dpctl{Asker::Door::ranks_socket, 7};
-    const Asker metrics{Asker::Door::metrics, 7};  // the same number, behind another door
-    const uint64_t first = queries.add(dpctl);
-    const uint64_t second = queries.add(metrics);
-    EXPECT_TRUE(queries.awaits(dpctl));
-    EXPECT_EQ(queries.remove(second), metrics);
-    EXPECT_FALSE(queries.remove(second));
-    EXPECT_FALSE(queries.awaits(metrics));
-    queries.forget(dpctl);
-    EXPECT_FALSE(queries.remove(first)) << "it has gone";
-    queries.add(metrics);
-    EXPECT_EQ(queries.take_all(), std::vector<Asker>{metrics});
-    EXPECT_TRUE(queries.take_all().empty());
 }
 
 }  // namespace

@@ -122,19 +122,18 @@ class Simulation {
         request(rank, id, std::move(r), timeout);
     }
     void vanish(uint32_t rank) {
-        nodes[node_of(rank)]->on_asker_closed(asker(rank));
         perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1, clock(node_of(rank))));
     }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         const uint32_t node = node_of(rank);
         if (auto query = query_of(message))
-            perform(node, nodes[node]->on_query(asker(rank), *query));
+            perform(node, nodes[node]->on_query(rank + 1, *query));
         else
             perform(node, nodes[node]->on_rank(rank + 1, message, clock(node)));
     }
     // Of a dpctl beside the rank, whose connection has the same number.
     void ask(uint32_t rank, Query query) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_query(asker(rank), query));
+        perform(node_of(rank), nodes[node_of(rank)]->on_query(rank + 1, query));
     }
     void ask_usage(uint32_t rank) { ask(rank, Query::usage); }
     void measure(uint32_t node) { perform(node, nodes[node]->on_measured(usage_of(node))); }
@@ -202,7 +201,6 @@ class Simulation {
     std::deque<std::pair<uint32_t, wire::ToNode>> down_;
     bool busy_ = false;
 
-    static Asker asker(uint32_t rank) { return {Asker::Door::ranks_socket, rank + 1}; }
     Time clock(uint32_t node) const {
         auto ahead = clock_ahead.find(node);
         return ahead == clock_ahead.end() ? now : now + ahead->second;
@@ -227,7 +225,7 @@ class Simulation {
             for (uint32_t dead : message.deaths().ranks()) rank.dead.push_back(dead);
         }
         for (const auto& [asker, message, is_last] : actions.answers) {
-            const auto rank = static_cast<uint32_t>(asker.connection - 1);
+            const auto rank = static_cast<uint32_t>(asker - 1);
             if (message.has_reply()) ranks[rank].replies[0] = message.reply();
             if (message.has_status()) told_status = message.status();
             if (message.has_usage()) told_usage.emplace_back(rank, message.usage());

@@ -156,7 +156,7 @@ TEST_F(Network, ASharedPartArrivesWhole) {
     for (uint32_t node = 0; node < 3; ++node) {
         wire::ToNode own;
         own.mutable_reply()->add_targets()->set_rank(node);
-        server.send(node, own, bytes);
+        server.send(node, {own, bytes});
     }
     bytes.reset();
     EXPECT_FALSE(kept.expired());
@@ -178,30 +178,26 @@ TEST_F(Network, ABrokerThatCannotProveItselfIsPassedOver) {
     ASSERT_TRUE(other);
     std::vector<std::unique_ptr<Connection>> pretending;
     std::vector<wire::Response> seen;
-    Listener listener(
-        base.get(), other->socket.get(),
-        [&](Fd fd) {
-            auto* connection =
-                pretending
-                    .emplace_back(std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame))
-                    .get();
-            connection->start(
-                [&, connection](std::string_view body) {
-                    const auto response = parse_message<wire::Response>(body);
-                    if (!response) return true;
-                    seen.push_back(*response);
-                    wire::Accept accept;  // the relay's own proof given back, then anything
-                    accept.set_proof(seen.size() == 1 ? response->proof() : make_nonce());
-                    connection->send(to_frame(accept));
-                    return true;
-                },
-                [](const std::string&) {});
-            wire::Challenge challenge;
-            challenge.set_protocol(kProtocol);
-            challenge.set_nonce(std::string(kNonceBytes, 'n'));
-            connection->send(to_frame(challenge));
-        },
-        [](int) {});
+    Listener listener(base.get(), other->socket.get(), rejected, [&](Fd fd) {
+        auto* connection =
+            pretending
+                .emplace_back(std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame))
+                .get();
+        connection->start(
+            [&, connection](std::string_view body) {
+                const auto response = parse_message<wire::Response>(body);
+                if (!response) return;
+                seen.push_back(*response);
+                wire::Accept accept;  // the relay's own proof given back, then anything
+                accept.set_proof(seen.size() == 1 ? response->proof() : make_nonce());
+                connection->send(to_frame(accept));
+            },
+            [](const std::string&) {});
+        wire::Challenge challenge;
+        challenge.set_protocol(kProtocol);
+        challenge.set_nonce(std::string(kNonceBytes, 'n'));
+        connection->send(to_frame(challenge));
+    });
     relay(1, secret, {other->port});
     ASSERT_TRUE(run([&] { return seen.size() >= 2; }));
     EXPECT_TRUE(joined.empty());
@@ -242,14 +238,11 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
     challenge.set_protocol(kProtocol + 1);
     challenge.set_nonce(make_nonce());
     std::unique_ptr<Connection> answer;
-    Listener listener(
-        base.get(), other->socket.get(),
-        [&](Fd fd) {
-            answer = std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame);
-            answer->start([](std::string_view) { return true; }, [](const std::string&) {});
-            answer->send(to_frame(challenge));
-        },
-        [](int) {});
+    Listener listener(base.get(), other->socket.get(), rejected, [&](Fd fd) {
+        answer = std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame);
+        answer->start([](std::string_view) {}, [](const std::string&) {});
+        answer->send(to_frame(challenge));
+    });
     relay(1, secret, {other->port, port.port});
     EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{1}; }));
     EXPECT_EQ(other_version, kProtocol + 1);
@@ -261,8 +254,7 @@ class Between {
     Between(event_base* base, int socket, std::function<Fd()> to_broker)
         : base_(base),
           to_broker_(std::move(to_broker)),
-          listener_(
-              base, socket, [this](Fd fd) { accept(std::move(fd)); }, [](int) {}) {}
+          listener_(base, socket, rejected_, [this](Fd fd) { accept(std::move(fd)); }) {}
     size_t accepted() const { return pairs_.size(); }
 
  private:
@@ -272,6 +264,7 @@ class Between {
     };
     event_base* base_;
     std::function<Fd()> to_broker_;
+    RejectedPeers rejected_;
     std::vector<std::unique_ptr<Pair>> pairs_;
     Listener listener_;
 
@@ -286,10 +279,7 @@ class Between {
         pair->broker = std::make_unique<Connection>(base_, to_broker_().release(), kMaxFrame);
         pair->relay = std::make_unique<Connection>(base_, fd.release(), kMaxFrame);
         auto carry = [](std::unique_ptr<Connection>& to) {
-            return [&to](std::string_view body) {
-                to->send(frame(body));
-                return true;
-            };
+            return [&to](std::string_view body) { to->send(frame(body)); };
         };
         pair->broker->start(carry(pair->relay), [](const std::string&) {});
         pair->relay->start(carry(pair->broker), [](const std::string&) {});
@@ -307,7 +297,7 @@ Fd listening_on(const std::string& address, uint16_t number) {
 TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
     // A broker that has 127.0.0.1 alone, so that somebody else can have its port elsewhere.
     const Fd here = listening_on(kHere, 0);
-    const uint16_t number = local_port(here.get());
+    const uint16_t number = local_end(here.get()).port;
     std::vector<uint32_t> in;
     BrokerServer broker(
         base.get(), here.get(), secret, 64, rejected,
@@ -326,7 +316,7 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
         Between between(base.get(), there.get(), connect_there);
         bool through = false;
         BrokerLink victim(
-            base.get(), {address}, {local_port(there.get())}, secret, 7,
+            base.get(), {address}, {local_end(there.get()).port}, secret, 7,
             BrokerLink::Events{[&](const std::string&) { through = true; }, [](const wire::ToNode&) {},
                                [](const std::string&) {}, [](uint32_t) {}});
         EXPECT_TRUE(run([&] { return between.accepted() > 0; })) << address;

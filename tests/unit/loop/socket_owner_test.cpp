@@ -38,7 +38,7 @@ class SocketOwnerTest : public testing::Test {
     }
     // As a client of that family, to that address.
     Fd connect_to(const std::string& address, int family) const {
-        const uint16_t port = local_port(listener.get());
+        const uint16_t port = local_end(listener.get()).port;
         auto target = *socket_address(address, port);
         if (family == AF_INET6 && target.storage.ss_family == AF_INET)
             target = *socket_address("::ffff:" + address, port);
@@ -51,7 +51,8 @@ class SocketOwnerTest : public testing::Test {
     // As the broker sees the connection.
     SocketEnds ends() const {
         const int fd = accepted.get();
-        return {peer_address(fd), peer_port(fd), local_address(fd), local_port(fd)};
+        const Endpoint client = peer_end(fd), server = local_end(fd);
+        return {client.address, client.port, server.address, server.port};
     }
 };
 

@@ -78,7 +78,8 @@ TEST_F(TorchServerTest, NotAByteIsReadOrAnsweredBeforeSomebodyVouches) {
     send_all(client, kGreeting + op(4) + s("n") + u64(1) + op(13) + u(42, 4));
     pause();
     ASSERT_EQ(asked.size(), 1u);
-    EXPECT_EQ(asked[0].second, (SocketEnds{"127.0.0.1", local_port(client.get()), "127.0.0.1", port.port}));
+    EXPECT_EQ(asked[0].second,
+              (SocketEnds{"127.0.0.1", local_end(client.get()).port, "127.0.0.1", port.port}));
     char byte = 0;
     EXPECT_EQ(recv(client.get(), &byte, 1, MSG_DONTWAIT), -1);
     server.decide({asked[0].first, ""});
