@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One side of the heartbeats between nodes: when to send one, whose are missing, and when to report that. The
-// broker has one for all relays, a relay one for the broker. A pure state machine.
+// One side of the heartbeats between nodes: when to send one, and a failure detector. The broker has one for
+// all relays, a relay one for the broker. A peer that is silent for kSilent is suspected, which is reported,
+// and taken back when it speaks again (a network that stalls, a daemon that was stopped); after the site's
+// deadline it is dead. If a whole step is suspended (scontrol suspend), so are its daemons: time that this
+// daemon has slept itself counts for nobody. A pure state machine.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
-#include "engine/failure_detector.hpp"
 #include "engine/notices.hpp"
+#include "engine/time.hpp"
 
 namespace dp {
 
+// How often each side of a connection between nodes sends a heartbeat.
+inline constexpr Time kHeartbeat{250};
+// Three heartbeats and some: named within a second of the last one.
+inline constexpr Time kSilent{800};
+// How long to wait for a silent node by default.
+inline constexpr uint32_t kDefaultDeadAfterSeconds = 30;
+
 class Heartbeats {
  public:
-    using Peer = FailureDetector::Peer;
+    using Peer = uint32_t;
 
-    explicit Heartbeats(Time dead_after) : detector_(dead_after) {}
+    explicit Heartbeats(Time dead_after) : dead_after_(dead_after) {}
 
     // Starts watching a peer and sending heartbeats to it; again: no effect.
     void watch(Peer peer, Time now);
     void forget(Peer peer);
     void heard(Peer peer, Time now);
     // How long a suspected peer has been silent, else 0.
-    Time silent_for(Peer peer, Time now) const { return detector_.silent_for(peer, now); }
+    Time silent_for(Peer peer, Time now) const;
 
     // Call it at next_deadline.
     struct News {
@@ -35,9 +47,17 @@ class Heartbeats {
     std::optional<Time> next_deadline() const;
 
  private:
-    FailureDetector detector_;
+    struct State {
+        Time last{};  // when it was heard
+        bool suspected = false;
+    };
+
+    Time dead_after_;
+    std::map<Peer, State> peers_;
     SilenceNotices notices_;
-    std::optional<Time> send_at_;
+    Time send_at_{};  // while there are peers
+    // When the next suspicion or death is due if nobody speaks until then.
+    std::optional<Time> next_news_;
 };
 
 }  // namespace dp

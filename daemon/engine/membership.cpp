@@ -7,7 +7,6 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
-#include "engine/limits.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {

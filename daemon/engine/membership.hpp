@@ -14,6 +14,9 @@
 
 namespace dp {
 
+// A rank's tiles, in bytes of text; the rest is cut.
+inline constexpr size_t kMaxTilesText = 256;
+
 class Membership {
  public:
     enum class RankState { unknown, started, hello, goodbye, vanished, exited };

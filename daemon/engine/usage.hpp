@@ -13,12 +13,19 @@
 #include <vector>
 
 #include "dp.pb.h"
-#include "engine/limits.hpp"
 #include "engine/membership.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
 
+// A rank's program, in bytes of its name; the rest is cut.
+inline constexpr size_t kMaxCommand = 64;
+// GPUs of a node, by tile; the rest is cut.
+inline constexpr int kMaxGpus = 1024;
+// Beyond this many bytes, an answer has nodes without their ranks.
+inline constexpr size_t kMaxUsage = size_t{2} << 20;
+// How many may wait for a round at once.
+inline constexpr size_t kMaxUsageAskers = 256;
 // How long a round waits for its nodes.
 inline constexpr Time kUsageDeadline{500};
 
