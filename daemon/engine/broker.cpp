@@ -13,7 +13,7 @@ namespace dp {
 
 Broker::Broker(BrokerConfig config, Time now)
     : config_(std::move(config)),
-      members_(config_.world_size, config_.nodes, config_.hosts),
+      members_(config_.world_size, config_.nodes, config_.hosts, now),
       start_deadlines_(config_.timeout, now),
       heartbeats_(config_.dead_after),
       collectives_(
@@ -196,7 +196,9 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
         members_.hello(said);
         // This is the task's next program: what the last one waited for is not this one's.
         if (vanished_.remove(said.rank())) collectives_.withdraw(said.rank());
-        start_deadlines_.hello(members_.ranks()[said.rank()].greeted.value_or(now), now);
+        const auto& told = members_.ranks()[said.rank()].told;
+        const Time at = start_deadlines_.started() + Time(told.hello_ms());
+        start_deadlines_.hello(told.has_hello_ms() ? at : now, now);
     }
 }
 
@@ -223,7 +225,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     switch (event.event_case()) {
         case wire::RankEvent::kVanished:
             store_.drop(event.rank());
-            if (before.state == Membership::RankState::exited) break;
+            if (before.has_exited()) break;
             vanished_.add(event.rank(), now);
             break;
         case wire::RankEvent::kStopped:

@@ -21,16 +21,15 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     wire::StepStatus status;
     status.set_age_ms((now - start_deadlines_.started()).count());
     status.set_ending(abort_reason());
-    members_.count(status, start_deadlines_.started());
+    members_.count(status);
     status.set_meetings_open(static_cast<uint32_t>(collectives_.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const int64_t silent = heartbeats_.silent_for(node, now).count();
         if (silent > 0) status.set_nodes_silent(status.nodes_silent() + 1);
         if (summary && silent == 0) continue;
-        members_.report(node, *status.add_nodes());
-        status.mutable_nodes()->rbegin()->set_silent_ms(silent);
-        if (!summary)
-            members_.report_ranks(node, *status.mutable_nodes()->rbegin(), start_deadlines_.started());
+        auto& told = *status.add_nodes();
+        members_.report(node, told, !summary);
+        told.set_silent_ms(silent);
     }
     status.set_nodes_here(status.nodes_here() - std::min(status.nodes_here(), status.nodes_silent()));
     if (summary) return status;

@@ -10,31 +10,11 @@
 #include "tiles/shares.hpp"
 
 namespace dp {
-namespace {
 
-wire::StepStatus::State wire_state(Membership::RankState state) {
-    switch (state) {
-        case Membership::RankState::unknown:
-            return wire::StepStatus::NOT_STARTED;
-        case Membership::RankState::started:
-            return wire::StepStatus::STARTED;
-        case Membership::RankState::hello:
-            return wire::StepStatus::HELLO;
-        case Membership::RankState::goodbye:
-            return wire::StepStatus::GOODBYE;
-        case Membership::RankState::vanished:
-            return wire::StepStatus::VANISHED;
-        case Membership::RankState::exited:
-            return wire::StepStatus::EXITED;
-    }
-    return wire::StepStatus::NOT_STARTED;
-}
-
-}  // namespace
-
-Membership::Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts)
-    : nodes_(nodes), ranks_(world_size), awaited_(world_size) {
+Membership::Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts, Time start)
+    : nodes_(nodes), ranks_(world_size), start_(start), awaited_(world_size) {
     for (size_t i = 0; i < nodes_.size() && i < hosts.size(); ++i) nodes_[i].host = hosts[i];
+    for (uint32_t rank = 0; rank < world_size; ++rank) ranks_[rank].told.set_rank(rank);
 }
 
 std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
@@ -71,57 +51,59 @@ void Membership::set_clock(uint32_t node, int64_t clock_ms, Time now) {
         nodes_[node].clock_ahead = clamped(clock_ms) - now;
 }
 
-// Converts a node's time to the broker's clock.
-Time Membership::by_broker(uint32_t rank, int64_t at_ms) const {
-    return clamped(at_ms) - nodes_[*ranks_[rank].node].clock_ahead;
+// From a node's clock to the time since the broker's start.
+int64_t Membership::since_start(const Rank& rank, int64_t at_ms) const {
+    return (clamped(at_ms) - nodes_[*rank.node].clock_ahead - start_).count();
 }
 
 void Membership::note_id(uint32_t rank, Time now) {
-    if (rank < ranks_.size() && !ranks_[rank].got_id) ranks_[rank].got_id = now;
+    if (rank < ranks_.size() && !ranks_[rank].told.has_id_ms())
+        ranks_[rank].told.set_id_ms((now - start_).count());
 }
 
 void Membership::hello(const wire::Hellos::Rank& said) {
     Rank& rank = ranks_[said.rank()];
     // Once a task has ended, no late message can revive it.
-    if (rank.state == RankState::exited) return;
+    if (rank.has_exited()) return;
     if (!rank.said_hello) {
         ++hellos_;
         --awaited_;
     }
     rank.said_hello = true;
     rank.said_goodbye = false;
-    rank.state = RankState::hello;
+    rank.told.set_state(State::HELLO);
     // The pid as the rank sees it, which differs in a container from its node's.
-    if (rank.pid == 0) rank.pid = said.pid();
-    if (!rank.greeted) rank.greeted = by_broker(said.rank(), said.at_ms());
+    if (rank.told.pid() == 0) rank.told.set_pid(said.pid());
+    if (!rank.told.has_hello_ms()) rank.told.set_hello_ms(since_start(rank, said.at_ms()));
 }
 
 void Membership::note(const wire::RankEvent& event) {
     if (event.rank() >= ranks_.size()) return;
     Rank& rank = ranks_[event.rank()];
-    if (rank.state == RankState::exited) return;
+    if (rank.has_exited()) return;
     switch (event.event_case()) {
         case wire::RankEvent::kStarted:
-            rank.pid = event.started();
-            if (rank.state == RankState::unknown) rank.state = RankState::started;
-            rank.started = by_broker(event.rank(), event.at_ms());
+            rank.told.set_pid(event.started());
+            if (rank.told.state() == State::NOT_STARTED) rank.told.set_state(State::STARTED);
+            rank.told.set_started_ms(since_start(rank, event.at_ms()));
             break;
         case wire::RankEvent::kStopped:
-            rank.stopped = event.stopped();
+            rank.told.set_stopped(event.stopped());
             break;
         case wire::RankEvent::kReady:
-            if (!rank.ready) rank.ready = by_broker(event.rank(), event.at_ms());
+            if (!rank.told.has_ready_ms()) rank.told.set_ready_ms(since_start(rank, event.at_ms()));
             break;
         case wire::RankEvent::kGoodbye:
             rank.said_goodbye = true;
-            rank.state = RankState::goodbye;
+            rank.told.set_state(State::GOODBYE);
             break;
         case wire::RankEvent::kVanished:
-            rank.state = RankState::vanished;
+            rank.told.set_state(State::VANISHED);
             break;
         case wire::RankEvent::kExited:
-            rank.wait_status = event.exited();
-            rank.state = RankState::exited;
+            rank.told.set_wait_status(event.exited());
+            rank.told.set_state(State::EXITED);
+            rank.told.set_stopped(false);
             ++exited_;
             if (!rank.said_hello && !is_lost(event.rank())) --awaited_;
             break;
@@ -140,7 +122,7 @@ void Membership::lose(uint32_t node) {
     if (!nodes_[node].left) ++gone_;
     nodes_[node].lost = true;
     for (uint32_t rank : nodes_[node].ranks)
-        if (!ranks_[rank].said_hello && ranks_[rank].state != RankState::exited) --awaited_;
+        if (!ranks_[rank].said_hello && !ranks_[rank].has_exited()) --awaited_;
 }
 
 bool Membership::is_lost(uint32_t rank) const {
@@ -150,8 +132,7 @@ bool Membership::is_lost(uint32_t rank) const {
 std::vector<uint32_t> Membership::without_hello() const {
     std::vector<uint32_t> out;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank)
-        if (!ranks_[rank].said_hello && ranks_[rank].state != RankState::exited && !is_lost(rank))
-            out.push_back(rank);
+        if (!ranks_[rank].said_hello && !ranks_[rank].has_exited() && !is_lost(rank)) out.push_back(rank);
     return out;
 }
 
@@ -168,23 +149,23 @@ std::string Membership::host_of(uint32_t rank) const {
 }
 
 std::string Membership::state_of(uint32_t rank) const {
-    const Rank& r = ranks_[rank];
-    switch (r.state) {
-        case RankState::unknown:
-            return r.node ? "not started"
-                          : "not started (not connected: no plugin, no daemon or no network there)";
-        case RankState::started:
-            return r.stopped ? "stopped by a signal, no hello" : "started, no hello";
-        case RankState::hello:
-            return r.stopped ? "stopped by a signal, not here yet" : "said hello, not here yet";
-        case RankState::goodbye:
+    const wire::StepStatus::Rank& told = ranks_[rank].told;
+    switch (told.state()) {
+        case State::STARTED:
+            return told.stopped() ? "stopped by a signal, no hello" : "started, no hello";
+        case State::HELLO:
+            return told.stopped() ? "stopped by a signal, not here yet" : "said hello, not here yet";
+        case State::GOODBYE:
             return "has said goodbye";
-        case RankState::vanished:
+        case State::VANISHED:
             return "closed its connection without goodbye";
-        case RankState::exited:
-            return describe_status(r.wait_status);
+        case State::EXITED:
+            return describe_status(told.wait_status());
+        default:
+            return ranks_[rank].node
+                       ? "not started"
+                       : "not started (not connected: no plugin, no daemon or no network there)";
     }
-    return "";
 }
 
 // The hosts of the ranks. Ranks whose node never connected may be on any host that has not.
@@ -234,37 +215,36 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
         out += (out.empty() ? "" : "; ") + hosts_of(members) + ": " + name_ranks(members) + " " + state;
         // A single rank is easiest to find by its process.
         const Rank& first = ranks_[members.front()];
-        if (members.size() == 1 && first.pid != 0 && first.state != RankState::exited)
-            out += " (pid " + std::to_string(first.pid) + ")";
+        if (members.size() == 1 && first.told.pid() != 0 && !first.has_exited())
+            out += " (pid " + std::to_string(first.told.pid()) + ")";
     }
     return out;
 }
 
-void Membership::count(wire::StepStatus& status, Time start) const {
+void Membership::count(wire::StepStatus& status) const {
     status.set_world_size(static_cast<uint32_t>(ranks_.size()));
     std::vector<uint32_t> states(wire::StepStatus::State_ARRAYSIZE, 0);
-    // When the last rank so far reached it, and how many have.
-    struct Moment {
-        std::optional<Time> Rank::*of;
+    for (const Rank& rank : ranks_) ++states[rank.told.state()];
+    status.mutable_ranks_by_state()->Add(states.begin(), states.end());
+    // When the last rank reached a moment of the start, once all have.
+    using Told = wire::StepStatus::Rank;
+    const struct {
+        bool (Told::*reached)() const;
+        int64_t (Told::*at)() const;
         void (wire::StepStatus::*set)(int64_t);
-        size_t reached = 0;
-        Time last{};
-    };
-    Moment moments[] = {{&Rank::started, &wire::StepStatus::set_all_started_ms},
-                        {&Rank::greeted, &wire::StepStatus::set_all_hello_ms},
-                        {&Rank::got_id, &wire::StepStatus::set_all_id_ms},
-                        {&Rank::ready, &wire::StepStatus::set_all_ready_ms}};
-    for (const Rank& rank : ranks_) {
-        ++states[static_cast<size_t>(wire_state(rank.state))];
-        for (Moment& moment : moments) {
-            const auto& at = rank.*moment.of;
-            if (!at) continue;
-            moment.last = moment.reached++ == 0 ? *at : std::max(moment.last, *at);
+    } moments[] = {{&Told::has_started_ms, &Told::started_ms, &wire::StepStatus::set_all_started_ms},
+                   {&Told::has_hello_ms, &Told::hello_ms, &wire::StepStatus::set_all_hello_ms},
+                   {&Told::has_id_ms, &Told::id_ms, &wire::StepStatus::set_all_id_ms},
+                   {&Told::has_ready_ms, &Told::ready_ms, &wire::StepStatus::set_all_ready_ms}};
+    for (const auto& [reached, at, set] : moments) {
+        int64_t last = INT64_MIN;
+        bool all = true;
+        for (const Rank& rank : ranks_) {
+            all = all && (rank.told.*reached)();
+            last = std::max(last, (rank.told.*at)());
         }
+        if (all) (status.*set)(last);
     }
-    for (uint32_t number : states) status.add_ranks_by_state(number);
-    for (const Moment& moment : moments)
-        if (moment.reached == ranks_.size()) (status.*moment.set)((moment.last - start).count());
     for (const Node& node : nodes_) {
         if (node.lost)
             status.set_nodes_lost(status.nodes_lost() + 1);
@@ -277,7 +257,7 @@ void Membership::count(wire::StepStatus& status, Time start) const {
     }
 }
 
-void Membership::report(uint32_t number, wire::StepStatus::Node& told) const {
+void Membership::report(uint32_t number, wire::StepStatus::Node& told, bool with_ranks) const {
     const Node& node = nodes_[number];
     told.set_node_rank(number);
     told.set_host(node.host);
@@ -285,56 +265,36 @@ void Membership::report(uint32_t number, wire::StepStatus::Node& told) const {
     told.set_joined(node.joined);
     told.set_left(node.left);
     told.set_lost(node.lost);
-}
-
-void Membership::report_ranks(uint32_t number, wire::StepStatus::Node& told, Time start) const {
-    for (uint32_t rank : nodes_[number].ranks) {
-        auto* one = told.add_ranks();
-        one->set_rank(rank);
-        one->set_state(wire_state(ranks_[rank].state));
-        one->set_pid(ranks_[rank].pid);
-        one->set_wait_status(ranks_[rank].wait_status);
-        one->set_stopped(ranks_[rank].stopped && ranks_[rank].state != RankState::exited);
-        if (ranks_[rank].started) one->set_started_ms((*ranks_[rank].started - start).count());
-        if (ranks_[rank].greeted) one->set_hello_ms((*ranks_[rank].greeted - start).count());
-        if (ranks_[rank].got_id) one->set_id_ms((*ranks_[rank].got_id - start).count());
-        if (ranks_[rank].ready) one->set_ready_ms((*ranks_[rank].ready - start).count());
-    }
+    if (with_ranks)
+        for (uint32_t rank : node.ranks) *told.add_ranks() = ranks_[rank].told;
 }
 
 std::string Membership::table() const {
-    auto column = [](std::string text, size_t width) {
-        text.resize(std::max(text.size(), width), ' ');
-        return text + "  ";
-    };
-    auto tiles_of = [this](const Rank& r) {
-        const bool known = r.node && r.local_rank < nodes_[*r.node].tiles.size();
-        const std::string text = known ? nodes_[*r.node].tiles[r.local_rank] : std::string();
-        return parse_tiles(text).empty() ? std::string() : text;
-    };
-    size_t tiles_width = 0;
-    size_t mask_width = 0;
-    for (const Rank& r : ranks_) {
-        const std::string tiles = tiles_of(r);
-        if (tiles.empty()) continue;
-        tiles_width = std::max({tiles_width, tiles.size(), size_t{5}});
-        mask_width = std::max({mask_width, tile_mask(parse_tiles(tiles)).size(), size_t{9}});
-    }
-    const bool with_tiles = tiles_width > 0;
-    std::string out = "RANK  NODE_RANK  LOCAL_RANK  ADDRESS          ";
-    if (with_tiles) out += column("TILES", tiles_width) + column("TILE_MASK", mask_width);
-    out += "HOST\n";
+    // Wide enough for any IPv4 address.
+    std::vector<std::vector<std::string>> rows{
+        {"RANK", "NODE_RANK", "LOCAL_RANK", "ADDRESS        ", "TILES", "TILE_MASK", "HOST"}};
+    bool with_tiles = false;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
         const Rank& r = ranks_[rank];
-        const bool known = r.node.has_value();
-        out += column(std::to_string(rank), 4) + column(known ? std::to_string(*r.node) : "?", 9) +
-               column(known ? std::to_string(r.local_rank) : "?", 10) +
-               column(known ? nodes_[*r.node].address : "?", 15);
-        const std::string tiles = tiles_of(r);
-        if (with_tiles)
-            out += column(tiles.empty() ? "-" : tiles, tiles_width) +
-                   column(tiles.empty() ? "-" : tile_mask(parse_tiles(tiles)), mask_width);
-        out += host_of(rank) + "\n";
+        const Node* node = r.node ? &nodes_[*r.node] : nullptr;
+        const std::string tiles = node && r.local_rank < node->tiles.size() ? node->tiles[r.local_rank] : "";
+        const auto numbers = parse_tiles(tiles);
+        with_tiles |= !numbers.empty();
+        rows.push_back({std::to_string(rank), node ? std::to_string(*r.node) : "?",
+                        node ? std::to_string(r.local_rank) : "?", node ? node->address : "?",
+                        numbers.empty() ? "-" : tiles, numbers.empty() ? "-" : tile_mask(numbers),
+                        host_of(rank)});
+    }
+    std::vector<size_t> widths(rows.front().size());
+    for (auto& row : rows) {
+        if (!with_tiles) row.erase(row.begin() + 4, row.begin() + 6);
+        for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string out;
+    for (auto& row : rows) {
+        for (size_t i = 0; i + 1 < row.size(); ++i)
+            out += row[i] + std::string(widths[i] + 2 - row[i].size(), ' ');
+        out += row.back() + "\n";
     }
     return out;
 }

@@ -19,19 +19,14 @@ inline constexpr size_t kMaxTilesText = 256;
 
 class Membership {
  public:
-    enum class RankState { unknown, started, hello, goodbye, vanished, exited };
-
+    using State = wire::StepStatus;  // NOT_STARTED to EXITED
     struct Rank {
-        RankState state = RankState::unknown;
+        wire::StepStatus::Rank told;  // as dpctl status shows it
         bool said_hello = false;
         bool said_goodbye = false;
-        bool stopped = false;  // by a signal
-        int pid = 0;
-        int wait_status = 0;
         std::optional<uint32_t> node;
         uint32_t local_rank = 0;
-        // For the waterfall, by the broker's clock.
-        std::optional<Time> started, greeted, got_id, ready;
+        bool has_exited() const { return told.state() == State::EXITED; }
     };
     struct Node {
         std::string host;
@@ -44,8 +39,9 @@ class Membership {
         Time clock_ahead{};  // of its clock, before the broker's
     };
 
-    // `hosts` are the step's nodes by node rank; shorter or empty if the launcher could not tell.
-    Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts);
+    // `hosts` are the step's nodes by node rank; shorter or empty if the launcher could not tell. `start`:
+    // the broker's.
+    Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts, Time start = Time(0));
 
     // nullopt: accepted; else why not.
     std::optional<std::string> join(const wire::Join& join, Time now);
@@ -77,10 +73,9 @@ class Membership {
     // "node gpu02 (ranks 8-15)", "2 nodes (gpu[02-03], ranks 8-23)"
     std::string name_nodes(std::span<const uint32_t> nodes) const;
 
-    // For dpctl status and the metrics, with times since `start`: the counts, a node, its ranks.
-    void count(wire::StepStatus& status, Time start) const;
-    void report(uint32_t node, wire::StepStatus::Node& told) const;
-    void report_ranks(uint32_t node, wire::StepStatus::Node& told, Time start) const;
+    // For dpctl status and the metrics.
+    void count(wire::StepStatus& status) const;
+    void report(uint32_t node, wire::StepStatus::Node& told, bool with_ranks) const;
 
     // The table of --dp-verbose and --dp-dry-run: titles, and one line per rank.
     std::string table() const;
@@ -88,6 +83,7 @@ class Membership {
  private:
     std::vector<Node> nodes_;
     std::vector<Rank> ranks_;
+    Time start_;
     size_t joined_ = 0;
     size_t gone_ = 0;  // nodes that left or are lost
     size_t hellos_ = 0;
@@ -96,7 +92,7 @@ class Membership {
 
     std::string state_of(uint32_t rank) const;
     bool is_lost(uint32_t rank) const;
-    Time by_broker(uint32_t rank, int64_t at_ms) const;
+    int64_t since_start(const Rank& rank, int64_t at_ms) const;
 };
 
 }  // namespace dp

@@ -24,9 +24,7 @@ std::string TorchArrivals::notice(const Membership& members, Time now) {
     for (uint32_t number = 0; number < members.nodes().size(); ++number) {
         const Membership::Node& node = members.nodes()[number];
         // A rank that has ended is not waited for, and it is unknown whether it had come.
-        const auto has_ended = [&](uint32_t rank) {
-            return members.ranks()[rank].state == Membership::RankState::exited;
-        };
+        const auto has_ended = [&](uint32_t rank) { return members.ranks()[rank].has_exited(); };
         if (node.lost || std::any_of(node.ranks.begin(), node.ranks.end(), has_ended)) return "";
         const size_t here = std::min(by_node_[number], node.ranks.size());
         there += here;

@@ -71,17 +71,15 @@ void UsageRounds::remove(uint32_t node) {
 wire::NodeUsage UsageRounds::told(uint32_t node, const Membership& members) const {
     wire::NodeUsage out;
     if (auto answered = answers_.find(node); answered != answers_.end()) out = answered->second;
-    wire::StepStatus::Node known;
-    members.report(node, known);
-    members.report_ranks(node, known, Time(0));
     out.set_node_rank(node);
-    out.set_host(known.host());
-    for (int i = 0; i < known.ranks_size(); ++i) {
-        auto& rank = i < out.ranks_size() ? *out.mutable_ranks(i) : *out.add_ranks();
-        rank.set_rank(known.ranks(i).rank());
-        rank.set_local_rank(static_cast<uint32_t>(i));
-        rank.set_state(known.ranks(i).state());
-        rank.set_stopped(known.ranks(i).stopped());
+    out.set_host(members.nodes()[node].host);
+    int local = 0;
+    for (uint32_t number : members.nodes()[node].ranks) {
+        auto& rank = local < out.ranks_size() ? *out.mutable_ranks(local) : *out.add_ranks();
+        rank.set_rank(number);
+        rank.set_local_rank(static_cast<uint32_t>(local++));
+        rank.set_state(members.ranks()[number].told.state());
+        rank.set_stopped(members.ranks()[number].told.stopped());
     }
     return out;
 }
