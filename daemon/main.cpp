@@ -37,7 +37,7 @@ dp::Try<void> serve() {
     auto secret = DP_TRY(dp::secret_from_hex(config.secret));
     config.secret.clear();
 
-    dp::Daemon daemon(std::move(config), secret);
+    dp::Daemon daemon(config, secret);
     daemon.run();
     return {};
 }

@@ -8,18 +8,20 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "common/hostlist.hpp"
 
 namespace dp {
 
-Broker::Broker(BrokerConfig config, Time now)
+Broker::Broker(DaemonConfig config, uid_t owner, Time now)
     : config_(std::move(config)),
-      members_(config_.world_size, config_.nodes, config_.hosts, now),
-      start_deadlines_(config_.timeout, now),
-      heartbeats_(config_.dead_after),
+      members_(config_.world_size, config_.nodes,
+               expand_hostlist(config_.node_list).value_or(std::vector<std::string>()), now),
+      start_deadlines_(config_.settings.timeout(), now),
+      heartbeats_(dead_after(config_)),
       collectives_(
           config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
           [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
-      authorization_(config_.owner) {}
+      authorization_(owner) {}
 
 BrokerActions Broker::take() {
     return std::exchange(out_, {});
@@ -64,7 +66,7 @@ std::string Broker::where(uint32_t rank) const {
 void Broker::leave(uint32_t node, Time now) {
     members_.leave(node);
     forget_node(node);
-    if (node == config_.own_node) {
+    if (node == config_.node_rank) {
         // Its tasks ended before the world was complete, so it was cancelled. Nobody else can start now.
         if (!plan_sent_)
             abort({"the ranks on " + members_.nodes()[node].host + " ended before the world was complete",
@@ -151,9 +153,9 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
         out_.refused.push_back(node);
         return;
     }
-    if (node != config_.own_node) heartbeats_.watch(node, now);
+    if (node != config_.node_rank) heartbeats_.watch(node, now);
     authorization_.add_node(node, {join.addresses().begin(), join.addresses().end()},
-                            node == config_.own_node);
+                            node == config_.node_rank);
     if (abort_) {
         wire::ToNode message;
         *message.mutable_abort() = *abort_;
@@ -178,10 +180,10 @@ void Broker::send_plan() {
     plan.mutable_plan()->set_master_addr(config_.master_addr);
     plan.mutable_plan()->set_master_port(config_.master_port);
     plan.mutable_plan()->set_coordinator_port(config_.coordinator_port);
-    if (config_.want_table) {
+    if (config_.settings.wants_table()) {
         wire::ToNode own = plan;  // a node takes the first
         own.mutable_plan()->set_table(members_.table());
-        send(config_.own_node, std::move(own));
+        send(config_.node_rank, std::move(own));
     }
     to_all(plan);
 }
@@ -319,7 +321,7 @@ void Broker::farewell(Time now) {
     // A silent node has not heard that the step ends.
     for (uint32_t node = 0; node < members_.nodes().size(); ++node)
         node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);
-    const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.own_node].host +
+    const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.node_rank].host +
                             " has left (rank 0's node has finished)";
     deliver(store_.end(wire::LOST, why));
     deliver(collectives_.end(wire::LOST, why));

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/daemon_config.hpp"
 #include "dp.pb.h"
 #include "engine/collectives.hpp"
 #include "engine/deaths.hpp"
@@ -31,20 +32,6 @@ namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
 inline constexpr Time kBrokerLinger{3000};
-struct BrokerConfig {
-    uint32_t world_size = 0;
-    uint32_t own_node = 0;
-    std::vector<std::string> hosts;  // by node rank; may be empty
-    uint32_t nodes = 0;
-    std::string master_addr;
-    uint16_t master_port = 0;
-    uint16_t coordinator_port = 0;
-    bool report_failures = false;  // --dp-on-failure=report: name the dead, end nobody
-    Time timeout{};
-    bool want_table = false;
-    uid_t owner = 0;                                                   // the step's user
-    Time dead_after = std::chrono::seconds(kDefaultDeadAfterSeconds);  // of a silent node
-};
 
 struct BrokerActions {
     std::vector<std::pair<uint32_t, SharedMessage<wire::ToNode>>> sends;  // node rank, message
@@ -55,7 +42,8 @@ struct BrokerActions {
 
 class Broker {
  public:
-    Broker(BrokerConfig config, Time now);
+    // `owner`: the step's user.
+    Broker(DaemonConfig config, uid_t owner, Time now);
 
     // A message from a node that has proven itself.
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
@@ -80,7 +68,7 @@ class Broker {
 
  private:
     // Each part answers one question and is tested by itself; the rest is below.
-    BrokerConfig config_;
+    DaemonConfig config_;
     Membership members_;
     StartDeadlines start_deadlines_;
     Heartbeats heartbeats_;

@@ -45,7 +45,7 @@ void Broker::dead(const std::vector<Death>& held, Time now) {
 
 // Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks.
 void Broker::dead(const Death& death, Time now) {
-    if (!config_.report_failures) return abort(death);
+    if (!config_.settings.reports_failures()) return abort(death);
     if (abort_) return;
     death_reports_.add(death);
     tell_deaths(now);
@@ -88,13 +88,13 @@ void Broker::check_heartbeats(Time now) {
         message.mutable_alive();
         for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
             const auto& state = members_.nodes()[node];
-            if (node != config_.own_node && state.joined && !state.left && !state.lost) send(node, message);
+            if (node != config_.node_rank && state.joined && !state.left && !state.lost) send(node, message);
         }
     }
     if (news.notice && !abort_) say(*news.notice);
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);
-        lose(node, "silent for " + words(config_.dead_after), Time(0), now);
+        lose(node, "silent for " + words(dead_after(config_)), Time(0), now);
     }
 }
 
@@ -104,7 +104,7 @@ void Broker::say(const SilenceNotices::Notice& notice) {
             members_.name_nodes(nodes) + (nodes.size() == 1 ? " has" : " have") + " been silent for " +
             words(kSilent) + (nodes.size() == 1 ? "" : " or longer") +
             (nodes.size() == 1 ? ": its network, daemon or node" : ": their network, daemons or nodes") +
-            " may be down; lost after " + words(config_.dead_after));
+            " may be down; lost after " + words(dead_after(config_)));
     if (const auto& nodes = notice.speak_again; !nodes.empty())
         out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " speaks" : " speak") +
                            " again, after " + (nodes.size() == 1 ? "" : "up to ") + words(notice.longest));

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/daemon_config.hpp"
 #include "engine/notices.hpp"
 #include "engine/time.hpp"
 
@@ -23,6 +24,10 @@ inline constexpr Time kHeartbeat{250};
 inline constexpr Time kSilent{800};
 // How long to wait for a silent node by default.
 inline constexpr uint32_t kDefaultDeadAfterSeconds = 30;
+inline Time dead_after(const DaemonConfig& config) {
+    return std::chrono::seconds(config.dead_after_seconds > 0 ? config.dead_after_seconds
+                                                              : kDefaultDeadAfterSeconds);
+}
 
 class Heartbeats {
  public:

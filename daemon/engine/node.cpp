@@ -16,6 +16,14 @@ namespace {
 // The one peer of a relay's heartbeats.
 constexpr Heartbeats::Peer kBroker = 0;
 
+// " (10.0.0.1, 10.1.0.1)"; "" if there are none.
+std::string shown(const std::vector<std::string>& addresses) {
+    constexpr size_t kShown = 4;
+    std::string out;
+    for (size_t i = 0; i < addresses.size() && i < kShown; ++i) out += (i ? ", " : " (") + addresses[i];
+    return out + (addresses.size() > kShown ? ", ...)" : addresses.empty() ? "" : ")");
+}
+
 wire::ToRank lost(const std::string& why) {
     wire::ToRank message;
     message.mutable_reply()->set_status(wire::LOST);
@@ -25,12 +33,13 @@ wire::ToRank lost(const std::string& why) {
 
 }  // namespace
 
-Node::Node(NodeConfig config, Time now)
+Node::Node(DaemonConfig config, NodeFacts facts, Time now)
     : config_(std::move(config)),
+      facts_(std::move(facts)),
       started_(now),
       ranks_(config_.ranks),
       pending_arrivals_(config_.ranks),
-      heartbeats_(config_.dead_after) {}
+      heartbeats_(dead_after(config_)) {}
 
 NodeActions Node::take() {
     out_.to_broker = outbox_.take();
@@ -62,15 +71,16 @@ void Node::rank_ends(uint32_t rank, Time now, const Fill& fill) {
 NodeActions Node::on_joined(const std::string& address, Time now) {
     broker_.joined = true;
     broker_.own_address = address;
-    if (!config_.with_broker) heartbeats_.watch(kBroker, now);
+    if (!config_.broker) heartbeats_.watch(kBroker, now);
     wire::FromNode message;
     message.mutable_join()->set_node_rank(config_.node_rank);
     message.mutable_join()->set_host(config_.host);
     message.mutable_join()->set_address(address);
     message.mutable_join()->set_clock_ms(now.count());
     for (uint32_t rank : config_.ranks) message.mutable_join()->add_ranks(rank);
-    for (const auto& one : config_.addresses) message.mutable_join()->add_addresses(one);
-    for (const auto& one : config_.tiles_for_table) message.mutable_join()->add_tiles(one);
+    for (const auto& one : facts_.addresses) message.mutable_join()->add_addresses(one);
+    if (config_.settings.wants_table())
+        for (const auto& one : config_.tiles) message.mutable_join()->add_tiles(one);
     outbox_.open(std::move(message));
     return take();
 }
@@ -89,7 +99,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
         }
         case wire::ToNode::kAbort:
-            abort(message.abort(), config_.with_broker || config_.own_stderr, now);
+            abort(message.abort(), config_.broker || facts_.own_stderr, now);
             break;
         case wire::ToNode::kDeaths:
             tell_deaths(message.deaths());
@@ -186,7 +196,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         return;
     }
     if (termination_.abort()) return;
-    broker_.outlived = published_ && !config_.report_failures;
+    broker_.outlived = published_ && !config_.settings.reports_failures();
     broker_.loss = {
         broker_.joined ? "node " + config_.host + " lost " + daemon_of_broker() + ": " + why : why,
         now + delay};
@@ -196,7 +206,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
 void Node::tell_loss(Time now) {
     const std::string reason = std::exchange(broker_.loss, std::nullopt)->reason;
     if (leaving_.ending || termination_.abort()) return;
-    if (config_.report_failures && published_) {
+    if (config_.settings.reports_failures() && published_) {
         if (is_reporter())
             out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
         end_calls(reason);
@@ -222,7 +232,7 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
         // Local rank 0 prints it as it waits for the plan, unless it is dead.
         if (is_ours_to_tell && ranks_.has_exited(0))
             out_.log.push_back(message.reason() + "; ending the step");
-    } else if (config_.own_stderr && !config_.with_broker && !broker_.gone) {
+    } else if (facts_.own_stderr && !config_.broker && !broker_.gone) {
         out_.log.push_back(message.reason() + "; ending the step");
     }
     termination_.begin(message, now);
@@ -300,8 +310,7 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     if (event.local_rank >= config_.ranks.size()) return take();
     const uint32_t rank = config_.ranks[event.local_rank];
     if (event.kind == ControlEvent::Kind::tiles) {
-        if (event.local_rank < config_.tiles_for_table.size())
-            config_.tiles_for_table[event.local_rank] = event.tiles;
+        if (event.local_rank < config_.tiles.size()) config_.tiles[event.local_rank] = event.tiles;
     } else if (event.kind == ControlEvent::Kind::task) {
         rank_event(rank, [&](wire::RankEvent& e) {
             e.set_started(event.value);
@@ -322,8 +331,8 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
 
 NodeActions Node::on_launcher_lost() {
     if (leaving_.ending) return take();
-    const std::string reason = config_.launcher + " on " + config_.host + " is gone; its " +
-                               plural(config_.ranks.size(), "rank") +
+    const std::string reason = (config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host +
+                               " is gone; its " + plural(config_.ranks.size(), "rank") +
                                (config_.ranks.size() == 1 ? " is" : " are") + " ended";
     out_.signal_ranks = SIGKILL;
     wire::FromNode fault;
@@ -350,26 +359,25 @@ void Node::check_heartbeats(Time now) {
                 ? daemon_of_broker() + " speaks again, after " + words(news.notice->longest)
                 : daemon_of_broker() + " has been silent for " + words(kSilent) +
                       ": its network, the daemon or the node may be down; it counts as lost after " +
-                      words(config_.dead_after));
+                      words(dead_after(config_)));
     }
-    if (!news.dead.empty()) lose_broker("it has been silent for " + words(config_.dead_after), Time(0), now);
+    if (!news.dead.empty()) lose_broker("it has been silent for " + words(dead_after(config_)), Time(0), now);
 }
 
 // Whether this node reports the loss of the broker, which all nodes see.
 bool Node::is_reporter() const {
-    return config_.own_stderr || config_.node_rank <= kReporters;
+    return facts_.own_stderr || config_.node_rank <= kReporters;
 }
 
 // If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
 bool Node::speaks_for_all() const {
-    return !config_.with_broker && config_.node_rank <= 1;
+    return !config_.broker && config_.node_rank <= 1;
 }
 
 NodeActions Node::tick(Time now) {
-    if (!broker_.joined && !broker_.gone && now >= started_ + config_.timeout)
-        lose_broker("this node could not reach " + daemon_of_broker() +
-                        (config_.broker_addresses.empty() ? "" : " (" + config_.broker_addresses + ")") +
-                        " within " + std::to_string(config_.timeout.count() / 1000) + " s (--dp-timeout): " +
+    if (!broker_.joined && !broker_.gone && now >= started_ + config_.settings.timeout())
+        lose_broker("this node could not reach " + daemon_of_broker() + shown(config_.broker_addresses) +
+                        " within " + words(config_.settings.timeout()) + " (--dp-timeout): " +
                         (broker_.other_version.empty() ? "is its node up, and may this node connect to it?"
                                                        : broker_.other_version),
                     Time(0), now);
@@ -389,7 +397,7 @@ std::optional<Time> Node::next_deadline() const {
           heartbeats_.next_deadline(), ranks_.next_deadline()})
         next = earlier(next, deadline);
     if (broker_.loss) next = earlier(next, broker_.loss->until);
-    if (!broker_.joined && !broker_.gone) next = earlier(next, started_ + config_.timeout);
+    if (!broker_.joined && !broker_.gone) next = earlier(next, started_ + config_.settings.timeout());
     return next;
 }
 

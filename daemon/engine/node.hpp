@@ -30,22 +30,10 @@ namespace dp {
 // How many nodes report what all of them know: more than one, because some may be gone, too.
 inline constexpr uint32_t kReporters = 3;
 
-struct NodeConfig {
-    uint32_t node_rank = 0;
-    std::string host;
-    std::vector<uint32_t> ranks;  // world ranks by local rank
-    uint32_t world_size = 0;
-    std::string broker_host;
-    std::string broker_addresses;              // the ones that are tried, for a message
-    bool report_failures = false;              // without the broker the ranks of this node go on
-    std::vector<std::string> addresses;        // of this node, numeric
-    std::vector<std::string> tiles_for_table;  // of each rank, "12-15", or "" (ControlEvent::Kind::tiles may
-                                               // tell); none where no table is asked for
-    std::string launcher;                      // what started this node's part: slurmstepd, dpctl
-    bool with_broker = false;                  // the broker is in this very process
+// What only the node itself can tell.
+struct NodeFacts {
+    std::vector<std::string> addresses;  // numeric; needed with --dp-store=torch alone
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
-    Time dead_after = std::chrono::seconds(kDefaultDeadAfterSeconds);  // of a silent broker
-    Time timeout{};
 };
 
 // What others than ranks ask: dpctl on the ranks' socket, and readers of the metrics. The broker answers.
@@ -89,7 +77,10 @@ struct NodeActions {
 
 class Node {
  public:
-    Node(NodeConfig config, Time now);
+    Node(DaemonConfig config, NodeFacts facts, Time now);
+
+    // With the tiles that tasks have told.
+    const DaemonConfig& config() const { return config_; }
 
     // ---- the broker ----
     // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
@@ -132,7 +123,8 @@ class Node {
     bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
 
  private:
-    NodeConfig config_;
+    DaemonConfig config_;
+    NodeFacts facts_;
     Time started_;
     LocalRanks ranks_;
     PendingArrivals pending_arrivals_;

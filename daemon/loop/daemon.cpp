@@ -29,8 +29,6 @@ constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
                                         SIGXCPU, SIGXFSZ, SIGTTIN, SIGTTOU, SIGIO,     SIGPWR};
 
-constexpr size_t kAddressesShown = 4;
-
 // How long a table waits for tasks that report their tiles themselves.
 constexpr Time kTilesCome{1000};
 
@@ -45,58 +43,18 @@ event_base* new_event_base() {
     return base;
 }
 
-std::vector<std::string> hosts_of(const std::string& node_list) {
-    auto hosts = expand_hostlist(node_list);
-    return hosts ? *hosts : std::vector<std::string>();
-}
-
 // srun -e with a separate file per node or task: nobody reads the messages of rank 0's node there.
 bool is_file(int fd) {
     struct stat found {};
     return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
 }
 
-Time dead_after(const DaemonConfig& c) {
-    return std::chrono::seconds(c.dead_after_seconds > 0 ? c.dead_after_seconds : kDefaultDeadAfterSeconds);
-}
-
-NodeConfig node_config(const DaemonConfig& c) {
-    NodeConfig n;
-    n.node_rank = c.node_rank;
-    n.host = c.host;
-    if (c.settings.wants_table()) n.tiles_for_table = c.tiles;
-    n.ranks = c.ranks;
-    n.world_size = c.world_size;
-    n.broker_host = c.broker_host;
-    for (size_t i = 0; i < c.broker_addresses.size() && i < kAddressesShown; ++i)
-        n.broker_addresses += (i ? ", " : "") + c.broker_addresses[i];
-    if (c.broker_addresses.size() > kAddressesShown) n.broker_addresses += ", ...";
-    n.report_failures = c.settings.reports_failures();
-    if (c.settings.serves_torch())
-        for (auto& one : interface_addresses()) n.addresses.push_back(std::move(one.address));
-    n.with_broker = c.broker;
-    n.own_stderr = is_file(STDERR_FILENO);
-    n.dead_after = dead_after(c);
-    n.launcher = c.job_id == 0 ? "dpctl" : "slurmstepd";
-    n.timeout = c.settings.timeout();
-    return n;
-}
-
-BrokerConfig broker_config(const DaemonConfig& c) {
-    BrokerConfig b;
-    b.world_size = c.world_size;
-    b.own_node = c.node_rank;
-    b.hosts = hosts_of(c.node_list);
-    b.nodes = c.nodes;
-    b.master_addr = c.master_addr;
-    b.master_port = c.master_port;
-    b.coordinator_port = c.coordinator_port;
-    b.report_failures = c.settings.reports_failures();
-    b.timeout = c.settings.timeout();
-    b.want_table = c.settings.wants_table();
-    b.dead_after = dead_after(c);
-    b.owner = getuid();
-    return b;
+NodeFacts facts_of_this_node(const DaemonConfig& config) {
+    NodeFacts facts;
+    if (config.settings.serves_torch())
+        for (auto& one : interface_addresses()) facts.addresses.push_back(std::move(one.address));
+    facts.own_stderr = is_file(STDERR_FILENO);
+    return facts;
 }
 
 }  // namespace
@@ -105,13 +63,12 @@ Time Daemon::now() {
     return clock_.at(steady_now());
 }
 
-Daemon::Daemon(DaemonConfig config, const std::string& secret)
-    : config_(std::move(config)),
-      base_(new_event_base()),
-      rejected_(config_.host),
+Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
+    : base_(new_event_base()),
+      rejected_(config.host),
       clock_(steady_now()),
-      tasks_(config_.ranks.size(), config_.job_id == 0 ? "" : step_cgroup(config_.job_id, config_.step_id)),
-      node_(node_config(config_), now()),
+      tasks_(config.ranks.size(), config.job_id == 0 ? "" : step_cgroup(config.job_id, config.step_id)),
+      node_(config, facts_of_this_node(config), now()),
       ranks_(
           base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
@@ -143,7 +100,7 @@ Daemon::Daemon(DaemonConfig config, const std::string& secret)
 }
 
 void Daemon::start_broker(const std::string& secret) {
-    broker_.emplace(broker_config(config_), now());
+    broker_.emplace(config_, getuid(), now());
     broker_server_.emplace(
         base_.get(), kFdBroker, secret, config_.nodes, rejected_,
         [this](uint32_t node, const wire::FromNode& message) {
@@ -223,8 +180,6 @@ void Daemon::read_control_packets() {
         auto event = read_control(std::string_view(packet, static_cast<size_t>(n)));
         if (!event) continue;
         tasks_.note(*event);
-        if (event->kind == ControlEvent::Kind::tiles && event->local_rank < config_.tiles.size())
-            config_.tiles[event->local_rank] = event->tiles;
         perform(node_.on_control(*event, now()));
         // A relay leaves when the kernel has its Leave (perform); it does not wait for a broker
         // that takes nothing.

@@ -35,7 +35,7 @@ inline constexpr Time kLookEvery{1000};
 class Daemon {
  public:
     // Uses the descriptors of DaemonFd.
-    Daemon(DaemonConfig config, const std::string& secret);
+    Daemon(const DaemonConfig& config, const std::string& secret);
     ~Daemon();
     Daemon(const Daemon&) = delete;
     Daemon& operator=(const Daemon&) = delete;
@@ -49,12 +49,12 @@ class Daemon {
     };
 
     // One member per thing with a descriptor or a clock; the engine decides what they do together.
-    DaemonConfig config_;
     std::unique_ptr<event_base, FreeBase> base_;
     RejectedPeers rejected_;
     AwakeClock clock_;
     Tasks tasks_;
     Node node_;
+    const DaemonConfig& config_ = node_.config();
     std::optional<Broker> broker_;
 
     RankServer ranks_;

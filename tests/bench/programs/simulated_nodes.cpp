@@ -33,17 +33,17 @@ SimulatedNodes::SimulatedNodes(const StepShape& shape, const RealBroker& broker,
     ticks_.after(kTick);
 }
 
-NodeConfig SimulatedNodes::config_of(uint32_t node) const {
-    NodeConfig config;
+DaemonConfig SimulatedNodes::config_of(uint32_t node) const {
+    DaemonConfig config;
     config.node_rank = node;
     config.host = "sim" + std::to_string(node);
     for (uint32_t i = 0; i < shape_.ranks_per_node; ++i)
         config.ranks.push_back(node * shape_.ranks_per_node + i);
     config.world_size = shape_.world();
     config.broker_host = "sim0";
-    config.report_failures = shape_.report_failures;
-    config.launcher = "the benchmark";
-    config.timeout = std::chrono::milliseconds(kPatience);
+    if (shape_.report_failures) config.settings.on_failure = FailureAction::report;
+    config.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
+    config.settings = with_defaults(config.settings);
     return config;
 }
 

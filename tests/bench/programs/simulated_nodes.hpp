@@ -41,8 +41,8 @@ class SimulatedNodes {
 
  private:
     struct SimulatedNode {
-        SimulatedNode(NodeConfig config, Time now)
-            : first_rank(config.ranks.front()), engine(std::move(config), now) {}
+        SimulatedNode(const DaemonConfig& config, Time now)
+            : first_rank(config.ranks.front()), engine(config, {}, now) {}
         uint32_t first_rank;
         Node engine;
         std::unique_ptr<BrokerLink> link;
@@ -58,7 +58,7 @@ class SimulatedNodes {
     size_t left_ = 0;
     bool leaving_ = false;
 
-    NodeConfig config_of(uint32_t node) const;
+    DaemonConfig config_of(uint32_t node) const;
     BrokerLink::Events events_of(SimulatedNode& node);
     SimulatedNode& node_of(uint32_t rank) { return *nodes_.at(rank / shape_.ranks_per_node - 1); }
     uint32_t local(uint32_t rank) const { return rank % shape_.ranks_per_node; }

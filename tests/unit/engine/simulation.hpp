@@ -30,29 +30,26 @@ class Simulation {
     Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
                bool want_table = false, bool report_failures = false)
         : ranks(node_count * ranks_per_node), ranks_per_node_(ranks_per_node) {
-        BrokerConfig config;
+        DaemonConfig config;
+        config.job_id = 1;
         config.world_size = node_count * ranks_per_node;
         config.nodes = node_count;
-        for (uint32_t n = 0; n < node_count; ++n) config.hosts.push_back(host(n));
+        config.node_list = "gpu[0-" + std::to_string(node_count - 1) + "]";
         config.master_addr = "10.0.0.1";
         config.master_port = 29000;
-        config.timeout = timeout;
-        config.want_table = want_table;
-        config.report_failures = report_failures;
-        broker = std::make_unique<Broker>(config, now);
+        config.broker_host = host(0);
+        config.settings.timeout_seconds = static_cast<uint32_t>(timeout.count() / 1000);
+        config.settings.verbose = want_table;
+        if (report_failures) config.settings.on_failure = FailureAction::report;
+        config.settings = with_defaults(config.settings);
+        broker = std::make_unique<Broker>(config, 0, now);
         for (uint32_t n = 0; n < node_count; ++n) {
-            NodeConfig node;
-            node.node_rank = n;
-            node.host = host(n);
-            node.world_size = config.world_size;
-            for (uint32_t i = 0; i < ranks_per_node; ++i) node.ranks.push_back(n * ranks_per_node + i);
-            node.broker_host = host(0);
-            node.addresses = {address(n)};
-            node.launcher = "slurmstepd";
-            node.with_broker = n == 0;
-            node.report_failures = report_failures;
-            node.timeout = timeout;
-            nodes.push_back(std::make_unique<Node>(node, now));
+            config.node_rank = n;
+            config.host = host(n);
+            config.broker = n == 0;
+            config.ranks.clear();
+            for (uint32_t i = 0; i < ranks_per_node; ++i) config.ranks.push_back(n * ranks_per_node + i);
+            nodes.push_back(std::make_unique<Node>(config, NodeFacts{{address(n)}, false}, now));
             plans.emplace_back();
             no_plans.emplace_back();
             signals.emplace_back();

@@ -57,12 +57,12 @@ TEST(Death, SaysHowFarTheTrainingWas) {
 // srun -e job.%N: nobody who reads that file sees what rank 0's node says.
 TEST(Death, IsAlsoSaidWhereANodeHasAFileOfItsOwn) {
     for (bool own_file : {false, true}) {
-        NodeConfig config;
+        DaemonConfig config;
         config.node_rank = 1;
         config.ranks = {2, 3};
         config.world_size = 4;
-        config.own_stderr = own_file;
-        Node node(config, Time(0));
+        config.settings = with_defaults({});
+        Node node(config, {{}, own_file}, Time(0));
         node.on_joined("10.0.0.2", Time(0));
         wire::ToNode message;
         message.mutable_plan();

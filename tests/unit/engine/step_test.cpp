@@ -31,11 +31,13 @@ wire::Request set(const std::string& key, const std::string& value) {
 
 // Slurm may have bound each task to tiles that nobody else knows.
 TEST(Plan, HasForItsTableTheTilesThatTasksTell) {
-    NodeConfig config;
+    DaemonConfig config;
     config.ranks = {4, 5};
     config.world_size = 6;
-    config.tiles_for_table = {"0", ""};
-    Node node(config, Time(0));
+    config.tiles = {"0", ""};
+    config.settings.verbose = true;
+    config.settings = with_defaults(config.settings);
+    Node node(config, {}, Time(0));
     const auto tell = [&](uint32_t local) {
         return node.on_control({ControlEvent::Kind::tiles, local, 0, "6-7"}, Time(1));
     };
