@@ -24,6 +24,7 @@ Broker::Broker(DaemonConfig config, uid_t owner, Time now)
       authorization_(owner) {}
 
 BrokerActions Broker::take() {
+    out_.decisions = authorization_.take_decisions();
     return std::exchange(out_, {});
 }
 
@@ -83,8 +84,7 @@ void Broker::owner(uint32_t node, const wire::Owner& said) {
         owner.uid = said.uid();
     else
         owner.problem = printable(said.problem());
-    if (auto decision = authorization_.answer(node, said.connection(), owner))
-        out_.decisions.push_back(*decision);
+    authorization_.answer(node, said.connection(), owner);
 }
 
 // A step that is ending accepts no more nodes.
@@ -273,13 +273,11 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
 void Broker::forget_node(uint32_t node) {
     heartbeats_.forget(node);
     usage_.remove(node);
-    for (auto& decision : authorization_.remove_node(node)) out_.decisions.push_back(std::move(decision));
+    authorization_.remove_node(node);
 }
 
 BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends, Time now) {
-    PeerAuthorization::Inquiry inquiry = authorization_.ask(connection, ends, now);
-    out_.decisions = std::move(inquiry.decisions);
-    for (uint32_t node : inquiry.nodes) {
+    for (uint32_t node : authorization_.ask(connection, ends, now)) {
         wire::ToNode message;
         message.mutable_who_owns()->set_connection(connection);
         message.mutable_who_owns()->set_client_address(ends.client);
@@ -340,7 +338,7 @@ BrokerActions Broker::tick(Time now) {
     deliver(store_.expire(now));
     deliver(collectives_.expire(now));
     check_heartbeats(now);
-    for (auto& decision : authorization_.expire(now)) out_.decisions.push_back(std::move(decision));
+    authorization_.expire(now);
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);

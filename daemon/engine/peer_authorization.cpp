@@ -13,79 +13,69 @@ void PeerAuthorization::add_node(uint32_t node, const std::vector<std::string>& 
         if (!is_loopback(address)) nodes_by_address_[address].insert(node);
 }
 
-PeerAuthorization::Inquiry PeerAuthorization::ask(uint64_t connection, const SocketEnds& ends, Time now) {
+std::vector<uint32_t> PeerAuthorization::ask(uint64_t connection, const SocketEnds& ends, Time now) {
     std::set<uint32_t> nodes;
     if (is_loopback(ends.client)) {
         if (own_) nodes.insert(*own_);
     } else if (auto found = nodes_by_address_.find(ends.client); found != nodes_by_address_.end()) {
         nodes = found->second;
     }
-    if (nodes.empty()) return {{}, {{connection, "no node of this step has that address"}}};
+    const bool is_known = !nodes.empty();
     std::erase_if(nodes, [&](uint32_t node) { return questions_[node] >= kMaxQuestions; });
-    if (nodes.empty()) return {{}, {{connection, "its node does not answer"}}};
-    Inquiry out{{nodes.begin(), nodes.end()}, {}};
+    if (nodes.empty()) {
+        refuse(connection, is_known ? "its node does not answer" : "no node of this step has that address");
+        return {};
+    }
     for (uint32_t node : nodes) ++questions_[node];
     if (pending_.size() >= kMaxUnvouched)
-        out.decisions.push_back(
-            refuse(pending_.begin(), "too many connections for which nobody has vouched yet"));
-    pending_[connection] = {std::move(nodes), now + kAuthorizationDeadline, ends.client, ""};
-    return out;
+        refuse(pending_.begin()->first, "too many connections for which nobody has vouched yet");
+    pending_[connection] = {nodes, now + kAuthorizationDeadline};
+    return {nodes.begin(), nodes.end()};
 }
 
-PeerAuthorization::Decision PeerAuthorization::refuse(std::map<uint64_t, Pending>::iterator which,
-                                                      std::string why) {
-    Decision out{which->first, std::move(why), 0};
-    pending_.erase(which);
-    return out;
+void PeerAuthorization::refuse(uint64_t connection, std::string why) {
+    pending_.erase(connection);
+    decisions_.push_back({connection, std::move(why), 0});
 }
 
-std::optional<PeerAuthorization::Decision> PeerAuthorization::one_less(
-    std::map<uint64_t, Pending>::iterator which, uint32_t node, const std::string& problem) {
-    which->second.asked.erase(node);
-    which->second.problem = problem;
-    if (!which->second.asked.empty()) return std::nullopt;
-    return refuse(which, which->second.problem);
+// Refuses it if no other node may still know it.
+void PeerAuthorization::not_from(uint32_t node, uint64_t connection, const std::string& problem) {
+    auto& asked = pending_.at(connection).asked;
+    asked.erase(node);
+    if (asked.empty()) refuse(connection, problem);
 }
 
-std::optional<PeerAuthorization::Decision> PeerAuthorization::answer(uint32_t node, uint64_t connection,
-                                                                     const SocketOwner& owner) {
+void PeerAuthorization::answer(uint32_t node, uint64_t connection, const SocketOwner& owner) {
     if (auto questions = questions_.find(node); questions != questions_.end() && questions->second > 0)
         --questions->second;
     auto found = pending_.find(connection);
     // A late answer, or one from a node that was not asked.
-    if (found == pending_.end() || !found->second.asked.contains(node)) return std::nullopt;
-    if (!owner.uid) return one_less(found, node, owner.problem);
+    if (found == pending_.end() || !found->second.asked.contains(node)) return;
+    if (!owner.uid) return not_from(node, connection, owner.problem);
     if (*owner.uid != owner_)
-        return refuse(found, "it belongs to user id " + std::to_string(*owner.uid) +
-                                 ", and this step to user id " + std::to_string(owner_));
+        return refuse(connection, "it belongs to user id " + std::to_string(*owner.uid) +
+                                      ", and this step to user id " + std::to_string(owner_));
     pending_.erase(found);
-    return Decision{connection, "", node};
+    decisions_.push_back({connection, "", node});
 }
 
-std::vector<PeerAuthorization::Decision> PeerAuthorization::remove_node(uint32_t node) {
+void PeerAuthorization::remove_node(uint32_t node) {
     for (auto it = nodes_by_address_.begin(); it != nodes_by_address_.end();) {
         it->second.erase(node);
         it = it->second.empty() ? nodes_by_address_.erase(it) : std::next(it);
     }
     if (own_ == node) own_.reset();
     questions_.erase(node);
-    std::vector<Decision> decisions;
     for (auto it = pending_.begin(); it != pending_.end();) {
-        auto current = it++;
-        if (!current->second.asked.contains(node)) continue;
-        if (auto decision = one_less(current, node, "its node has left the step"))
-            decisions.push_back(*decision);
+        const auto& [connection, pending] = *it++;
+        if (pending.asked.contains(node)) not_from(node, connection, "its node has left the step");
     }
-    return decisions;
 }
 
-std::vector<PeerAuthorization::Decision> PeerAuthorization::expire(Time now) {
-    std::vector<Decision> decisions;
+void PeerAuthorization::expire(Time now) {
     while (!pending_.empty() && now >= pending_.begin()->second.deadline)
-        decisions.push_back(
-            refuse(pending_.begin(),
-                   "its node did not say within " + words(kAuthorizationDeadline) + " to whom it belongs"));
-    return decisions;
+        refuse(pending_.begin()->first,
+               "its node did not say within " + words(kAuthorizationDeadline) + " to whom it belongs");
 }
 
 std::optional<Time> PeerAuthorization::next_deadline() const {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/time.hpp"
@@ -60,24 +61,19 @@ class PeerAuthorization {
     void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
     // Whom to ask about a new connection; nobody if it is refused at once. Connections are numbered in the
     // order in which they come.
-    struct Inquiry {
-        std::vector<uint32_t> nodes;
-        std::vector<Decision> decisions;  // on this connection, or on the one that makes room for it
-    };
-    Inquiry ask(uint64_t connection, const SocketEnds& ends, Time now);
-
-    std::optional<Decision> answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
+    std::vector<uint32_t> ask(uint64_t connection, const SocketEnds& ends, Time now);
+    void answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
     // The node has left or is lost: it answers nothing more, and none of its connections is let in.
-    std::vector<Decision> remove_node(uint32_t node);
-    std::vector<Decision> expire(Time now);
+    void remove_node(uint32_t node);
+    void expire(Time now);
+    // What has been decided since the last call.
+    std::vector<Decision> take_decisions() { return std::exchange(decisions_, {}); }
     std::optional<Time> next_deadline() const;
 
  private:
     struct Pending {
         std::set<uint32_t> asked;
         Time deadline{};
-        std::string address;
-        std::string problem;
     };
 
     uid_t owner_;
@@ -85,10 +81,10 @@ class PeerAuthorization {
     std::optional<uint32_t> own_;
     std::map<uint64_t, Pending> pending_;   // the oldest first, with the first deadline
     std::map<uint32_t, size_t> questions_;  // not answered yet, by node
+    std::vector<Decision> decisions_;
 
-    Decision refuse(std::map<uint64_t, Pending>::iterator which, std::string why);
-    std::optional<Decision> one_less(std::map<uint64_t, Pending>::iterator which, uint32_t node,
-                                     const std::string& problem);
+    void refuse(uint64_t connection, std::string why);
+    void not_from(uint32_t node, uint64_t connection, const std::string& problem);
 };
 
 }  // namespace dp

@@ -26,11 +26,19 @@ class VouchingTest : public testing::Test {
         authorization.add_node(1, {"127.0.0.1", "10.0.0.2", "192.168.122.1"}, false);
         authorization.add_node(2, {"127.0.0.1", "10.0.0.3"}, false);
     }
-    std::string refusal(const std::optional<PeerAuthorization::Decision>& decision) {
-        return decision ? decision->refused : "no decision";
+    using Decisions = std::vector<PeerAuthorization::Decision>;
+    Decisions answered(uint32_t node, uint64_t connection, const SocketOwner& owner) {
+        authorization.answer(node, connection, owner);
+        return authorization.take_decisions();
     }
-    std::string refusal(const PeerAuthorization::Inquiry& inquiry) {
-        return inquiry.decisions.size() == 1 ? inquiry.decisions[0].refused : "no decision";
+    // Why the last one was refused.
+    std::string refusal() {
+        const auto decisions = authorization.take_decisions();
+        return decisions.size() == 1 ? decisions[0].refused : "no decision";
+    }
+    std::string refusal(uint32_t node, uint64_t connection, const SocketOwner& owner) {
+        authorization.answer(node, connection, owner);
+        return refusal();
     }
 };
 
@@ -42,100 +50,98 @@ TEST_F(VouchingTest, TheNodeOfTheAddressIsAsked) {
     };
     uint64_t id = 0;
     for (const auto& [client, nodes] : table) {
-        const auto inquiry = authorization.ask(++id, from(client), kNow);
-        EXPECT_EQ(inquiry.nodes, nodes) << client;
-        EXPECT_TRUE(inquiry.decisions.empty()) << client;
+        EXPECT_EQ(authorization.ask(++id, from(client), kNow), nodes) << client;
+        EXPECT_TRUE(authorization.take_decisions().empty()) << client;
     }
 }
 
 TEST_F(VouchingTest, AnAddressOfNoNodeIsRefusedAtOnce) {
     for (const char* client : {"10.0.0.4", "fd00::2", "?", ""}) {
-        const auto inquiry = authorization.ask(1, from(client), kNow);
-        EXPECT_TRUE(inquiry.nodes.empty());
-        EXPECT_EQ(refusal(inquiry), "no node of this step has that address") << client;
+        EXPECT_TRUE(authorization.ask(1, from(client), kNow).empty());
+        EXPECT_EQ(refusal(), "no node of this step has that address") << client;
     }
     EXPECT_FALSE(authorization.next_deadline());
 }
 
 TEST_F(VouchingTest, TheStepsUserIsLetIn) {
     authorization.ask(7, from("10.0.0.2"), kNow);
-    EXPECT_EQ(authorization.answer(1, 7, {kAlice, ""}), (PeerAuthorization::Decision{7, "", 1}));
-    EXPECT_FALSE(authorization.answer(1, 7, {kBob, ""}));  // that is decided
+    EXPECT_EQ(answered(1, 7, {kAlice, ""}), (Decisions{{7, "", 1}}));
+    EXPECT_EQ(answered(1, 7, {kBob, ""}), Decisions{});  // that is decided
     EXPECT_FALSE(authorization.next_deadline());
 }
 
 TEST_F(VouchingTest, AnotherUserAndNobodyAreRefused) {
     authorization.ask(7, from("10.0.0.2"), kNow);
-    EXPECT_EQ(refusal(authorization.answer(1, 7, {kBob, ""})),
-              "it belongs to user id 1002, and this step to user id 1001");
+    EXPECT_EQ(refusal(1, 7, {kBob, ""}), "it belongs to user id 1002, and this step to user id 1001");
     authorization.ask(8, from("10.0.0.2"), kNow);
-    EXPECT_EQ(refusal(authorization.answer(1, 8, {0, ""})),
-              "it belongs to user id 0, and this step to user id 1001");
+    EXPECT_EQ(refusal(1, 8, {0, ""}), "it belongs to user id 0, and this step to user id 1001");
     authorization.ask(9, from("10.0.0.2"), kNow);
-    EXPECT_EQ(refusal(authorization.answer(1, 9, {std::nullopt, "no such socket"})), "no such socket");
+    EXPECT_EQ(refusal(1, 9, {std::nullopt, "no such socket"}), "no such socket");
 }
 
 TEST_F(VouchingTest, OnlyTheNodeThatWasAskedMayAnswer) {
     authorization.ask(7, from("10.0.0.2"), kNow);
-    EXPECT_FALSE(authorization.answer(2, 7, {kAlice, ""}));
-    EXPECT_FALSE(authorization.answer(0, 7, {kAlice, ""}));
-    EXPECT_FALSE(authorization.answer(1, 8, {kAlice, ""}));
-    EXPECT_TRUE(authorization.answer(1, 7, {kAlice, ""}));
+    EXPECT_EQ(answered(2, 7, {kAlice, ""}), Decisions{});
+    EXPECT_EQ(answered(0, 7, {kAlice, ""}), Decisions{});
+    EXPECT_EQ(answered(1, 8, {kAlice, ""}), Decisions{});
+    EXPECT_EQ(answered(1, 7, {kAlice, ""}).size(), 1u);
 }
 
 TEST_F(VouchingTest, OfSeveralNodesWithTheAddressOneMustKnowIt) {
     authorization.ask(7, from("192.168.122.1"), kNow);
-    EXPECT_FALSE(authorization.answer(0, 7, {std::nullopt, "not mine"}));
-    EXPECT_TRUE(authorization.answer(1, 7, {kAlice, ""})->refused.empty());
+    EXPECT_EQ(answered(0, 7, {std::nullopt, "not mine"}), Decisions{});
+    EXPECT_EQ(refusal(1, 7, {kAlice, ""}), "");
     authorization.ask(8, from("192.168.122.1"), kNow);
-    EXPECT_FALSE(authorization.answer(0, 8, {std::nullopt, "not mine"}));
-    EXPECT_FALSE(authorization.answer(0, 8, {std::nullopt, "not mine"}));  // twice is not both
-    EXPECT_EQ(refusal(authorization.answer(1, 8, {std::nullopt, "not mine either"})), "not mine either");
+    EXPECT_EQ(answered(0, 8, {std::nullopt, "not mine"}), Decisions{});
+    EXPECT_EQ(answered(0, 8, {std::nullopt, "not mine"}), Decisions{});  // twice is not both
+    EXPECT_EQ(refusal(1, 8, {std::nullopt, "not mine either"}), "not mine either");
 }
 
 TEST_F(VouchingTest, NoAnswerInTimeIsNo) {
     authorization.ask(7, from("10.0.0.2"), kNow);
     EXPECT_EQ(authorization.next_deadline(), kNow + kAuthorizationDeadline);
-    EXPECT_TRUE(authorization.expire(kNow + kAuthorizationDeadline - Time(1)).empty());
-    const auto decisions = authorization.expire(kNow + kAuthorizationDeadline);
-    ASSERT_EQ(decisions.size(), 1u);
-    EXPECT_EQ(decisions[0].refused, "its node did not say within 5 s to whom it belongs");
-    EXPECT_FALSE(authorization.answer(1, 7, {kAlice, ""}));  // too late
+    authorization.expire(kNow + kAuthorizationDeadline - Time(1));
+    EXPECT_TRUE(authorization.take_decisions().empty());
+    authorization.expire(kNow + kAuthorizationDeadline);
+    EXPECT_EQ(refusal(), "its node did not say within 5 s to whom it belongs");
+    EXPECT_EQ(answered(1, 7, {kAlice, ""}), Decisions{});  // too late
 }
 
 TEST_F(VouchingTest, ANodeThatLeftVouchesForNobody) {
     authorization.ask(7, from("10.0.0.2"), kNow);
     authorization.ask(8, from("10.0.0.3"), kNow);
-    const auto decisions = authorization.remove_node(1);
-    ASSERT_EQ(decisions.size(), 1u);
-    EXPECT_EQ(decisions[0], (PeerAuthorization::Decision{7, "its node has left the step"}));
-    EXPECT_EQ(refusal(authorization.ask(9, from("10.0.0.2"), kNow)), "no node of this step has that address");
-    EXPECT_TRUE(authorization.answer(2, 8, {kAlice, ""})->refused.empty());
+    authorization.remove_node(1);
+    EXPECT_EQ(authorization.take_decisions(), (Decisions{{7, "its node has left the step"}}));
+    authorization.ask(9, from("10.0.0.2"), kNow);
+    EXPECT_EQ(refusal(), "no node of this step has that address");
+    EXPECT_EQ(refusal(2, 8, {kAlice, ""}), "");
     authorization.remove_node(0);
-    EXPECT_EQ(refusal(authorization.ask(10, from("127.0.0.1"), kNow)),
-              "no node of this step has that address");
+    authorization.ask(10, from("127.0.0.1"), kNow);
+    EXPECT_EQ(refusal(), "no node of this step has that address");
 }
 
 TEST_F(VouchingTest, TheOldestMakesRoomForANewcomer) {
-    for (uint64_t id = 1; id <= kMaxUnvouched; ++id)
-        EXPECT_TRUE(authorization.ask(id, from("10.0.0.2"), kNow).decisions.empty());
-    const auto inquiry = authorization.ask(5000, from("10.0.0.3"), kNow + Time(1));
-    EXPECT_EQ(inquiry.nodes, std::vector<uint32_t>{2});
-    EXPECT_EQ(inquiry.decisions, (std::vector<PeerAuthorization::Decision>{
-                                     {1, "too many connections for which nobody has vouched yet"}}));
-    EXPECT_FALSE(authorization.answer(1, 1, {kAlice, ""}));
-    EXPECT_TRUE(authorization.answer(2, 5000, {kAlice, ""})->refused.empty());
+    for (uint64_t id = 1; id <= kMaxUnvouched; ++id) authorization.ask(id, from("10.0.0.2"), kNow);
+    EXPECT_TRUE(authorization.take_decisions().empty());
+    EXPECT_EQ(authorization.ask(5000, from("10.0.0.3"), kNow + Time(1)), std::vector<uint32_t>{2});
+    EXPECT_EQ(authorization.take_decisions(),
+              (Decisions{{1, "too many connections for which nobody has vouched yet"}}));
+    EXPECT_EQ(answered(1, 1, {kAlice, ""}), Decisions{});
+    EXPECT_EQ(refusal(2, 5000, {kAlice, ""}), "");
     EXPECT_EQ(authorization.next_deadline(), kNow + kAuthorizationDeadline);
-    EXPECT_EQ(authorization.expire(kNow + kAuthorizationDeadline).size(), kMaxUnvouched - 1);
+    authorization.expire(kNow + kAuthorizationDeadline);
+    EXPECT_EQ(authorization.take_decisions().size(), kMaxUnvouched - 1);
 }
 
 TEST_F(VouchingTest, ANodeThatDoesNotAnswerIsNotAskedForEver) {
     for (uint64_t id = 1; id <= kMaxQuestions; ++id) authorization.ask(id, from("10.0.0.2"), kNow);
-    EXPECT_EQ(refusal(authorization.ask(5000, from("10.0.0.2"), kNow)), "its node does not answer");
-    EXPECT_EQ(authorization.ask(5001, from("10.0.0.3"), kNow).nodes, std::vector<uint32_t>{2});
+    authorization.take_decisions();  // of those that were too many
+    EXPECT_TRUE(authorization.ask(5000, from("10.0.0.2"), kNow).empty());
+    EXPECT_EQ(refusal(), "its node does not answer");
+    EXPECT_EQ(authorization.ask(5001, from("10.0.0.3"), kNow), std::vector<uint32_t>{2});
     // It answers again, late: that connection is gone, but it may be asked about another.
     authorization.answer(1, 1, {kAlice, ""});
-    EXPECT_EQ(authorization.ask(5002, from("10.0.0.2"), kNow).nodes, std::vector<uint32_t>{1});
+    EXPECT_EQ(authorization.ask(5002, from("10.0.0.2"), kNow), std::vector<uint32_t>{1});
 }
 
 // Through broker and nodes as they are: the question reaches the node, its answer the broker.
