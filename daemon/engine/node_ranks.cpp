@@ -149,7 +149,6 @@ void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) 
     *common.mutable_reply() = reply;
     const SharedBytes rest = shared_bytes(common);
     for (const Caller& caller : callers) {
-        if (reply.status() != wire::OK) pending_arrivals_.failed(caller);
         // The answer to a process that is gone is not for its successor.
         if (waiting_.erase(caller) == 0) continue;
         const auto connection = ranks_.connection_of(caller.rank);

@@ -19,7 +19,7 @@ wire::NodeArrive PendingArrivals::take(Pending& pending, Time now) {
     wire::NodeArrive out = pending.held;
     out.set_timeout_ms(std::max(Time(0), pending.deadline - now).count());
     out.set_waited_ms((now - pending.first).count());
-    for (const auto& rank : out.ranks()) pending.sent.insert({rank.rank(), rank.id()});
+    pending.sent = true;
     pending.held.clear_ranks();
     pending.bytes = 0;
     return out;
@@ -49,7 +49,7 @@ std::optional<wire::NodeArrive> PendingArrivals::arrive(Caller caller, const wir
     pending.bytes += rank->ByteSizeLong();
     // The broker decides whether it may come at all, and whether it has come before.
     const bool expected = pending.awaited.erase(caller.rank) > 0;
-    if (!pending.awaited.empty() && expected && pending.sent.empty() && pending.bytes < kMaxPendingBytes)
+    if (!pending.awaited.empty() && expected && !pending.sent && pending.bytes < kMaxPendingBytes)
         return std::nullopt;
     wire::NodeArrive out = take(pending, now);
     if (pending.awaited.empty()) open_.erase(it);
@@ -69,27 +69,14 @@ std::vector<wire::NodeArrive> PendingArrivals::give_up(uint32_t rank, Time now) 
     return out;
 }
 
-void PendingArrivals::failed(Caller caller) {
-    for (auto it = open_.begin(); it != open_.end(); ++it) {
-        Pending& pending = it->second;
-        if (pending.sent.erase(caller) == 0) continue;
-        if (pending.sent.empty() && pending.held.ranks().empty()) open_.erase(it);
-        return;
-    }
-}
-
 void PendingArrivals::withdraw(uint32_t rank) {
     for (auto it = open_.begin(); it != open_.end();) {
-        auto current = it++;
-        Pending& pending = current->second;
+        Pending& pending = it->second;
         auto* held = pending.held.mutable_ranks();
         const auto is_its = [&](const auto& one) { return one.rank() == rank; };
-        const auto before = held->size();
         held->erase(std::remove_if(held->begin(), held->end(), is_its), held->end());
-        const size_t withdrawn = static_cast<size_t>(before - held->size()) +
-                                 std::erase_if(pending.sent, [&](const Caller& c) { return c.rank == rank; });
-        if (withdrawn > 0) pending.awaited.insert(rank);
-        if (pending.sent.empty() && held->empty()) open_.erase(current);
+        if (members_here(pending.held.meeting()).contains(rank)) pending.awaited.insert(rank);
+        it = held->empty() && !pending.sent ? open_.erase(it) : std::next(it);
     }
 }
 

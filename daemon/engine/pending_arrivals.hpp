@@ -31,8 +31,6 @@ class PendingArrivals {
     std::optional<wire::NodeArrive> arrive(Caller caller, const wire::Arrive& arrive, Time now, Time timeout);
     // The rank has ended: stop waiting for it.
     std::vector<wire::NodeArrive> give_up(uint32_t rank, Time now);
-    // This call was answered with a failure.
-    void failed(Caller caller);
     // The process that arrived is gone, and the rank may come again.
     void withdraw(uint32_t rank);
     std::vector<wire::NodeArrive> expire(Time now);
@@ -43,7 +41,7 @@ class PendingArrivals {
         wire::NodeArrive held;       // not sent yet
         std::set<uint32_t> awaited;  // members on this node that have not come
         size_t bytes = 0;            // of held
-        std::set<Caller> sent;
+        bool sent = false;           // some were: whoever is late follows at once
         Time first{};
         Time send_at{};
         Time deadline{};

@@ -1,43 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/handshake.hpp"
 
+#include <nettle/base16.h>
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
-#include <sys/random.h>
+#include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 
 namespace dp {
 
 Try<std::string> secret_from_hex(std::string_view hex) {
-    std::string out;
-    for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-        unsigned value = 0;
-        for (char c : hex.substr(i, 2)) {
-            if (c >= '0' && c <= '9')
-                value = value * 16 + static_cast<unsigned>(c - '0');
-            else if (c >= 'a' && c <= 'f')
-                value = value * 16 + static_cast<unsigned>(c - 'a' + 10);
-            else
-                return fail("the step's secret is malformed");
-        }
-        out += static_cast<char>(value);
-    }
-    if (out.size() != 32) return fail("the step's secret has the wrong length");
+    std::string out(BASE16_DECODE_LENGTH(hex.size()), '\0');
+    base16_decode_ctx context;
+    base16_decode_init(&context);
+    size_t size = 0;
+    if (!base16_decode_update(&context, &size, reinterpret_cast<uint8_t*>(out.data()), hex.size(),
+                              hex.data()) ||
+        !base16_decode_final(&context) || size != kSecretBytes)
+        return fail("the step's secret is not " + std::to_string(2 * kSecretBytes) + " hexadecimal digits");
+    out.resize(size);
     return out;
 }
 
 std::string make_nonce() {
     std::string nonce(kNonceBytes, '\0');
-    size_t have = 0;
-    while (have < nonce.size()) {
-        ssize_t n = getrandom(nonce.data() + have, nonce.size() - have, 0);
-        if (n > 0)
-            have += static_cast<size_t>(n);
-        else if (errno != EINTR)
-            std::abort();  // a guessable nonce would be worse than no daemon
-    }
+    if (getentropy(nonce.data(), nonce.size()) != 0)
+        std::abort();  // a guessable nonce would be worse than no daemon
     return nonce;
 }
 

@@ -12,6 +12,7 @@
 
 namespace dp {
 
+inline constexpr size_t kSecretBytes = 32;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;
 

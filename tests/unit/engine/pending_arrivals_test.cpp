@@ -109,14 +109,14 @@ TEST(PendingArrivals, WhatTheBrokerMustRefuseIsSentAtOnce) {
     EXPECT_EQ(ranks_in(*twice), (Ranks{0, 0}));
 }
 
-TEST(PendingArrivals, AMeetingThatFailedIsForgotten) {
+TEST(PendingArrivals, OneThatFailedIsForgottenAfterItsDeadline) {
     PendingArrivals node({0, 1});
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
     EXPECT_EQ(node.expire(Time(20)).size(), 1u);
-    node.failed({0, 1});
+    EXPECT_TRUE(node.expire(kTimeout).empty());
     // The same collective anew.
-    EXPECT_FALSE(node.arrive({1, 1}, meeting(), Time(30), kTimeout));
-    EXPECT_EQ(node.next_deadline(), Time(30) + kArrivalBatch);
+    EXPECT_FALSE(node.arrive({1, 1}, meeting(), kTimeout, kTimeout));
+    EXPECT_EQ(node.next_deadline(), kTimeout + kArrivalBatch);
 }
 
 TEST(PendingArrivals, OneThatWasRefusedDoesNotEndItForTheOthers) {
@@ -124,7 +124,6 @@ TEST(PendingArrivals, OneThatWasRefusedDoesNotEndItForTheOthers) {
     EXPECT_FALSE(node.arrive({0, 1}, meeting(), Time(0), kTimeout));
     auto twice = node.arrive({0, 2}, meeting(), Time(0), kTimeout);  // refused by the broker
     ASSERT_TRUE(twice);
-    node.failed({0, 2});
     // Nobody waits for rank 0 a second time.
     ASSERT_TRUE(node.arrive({1, 1}, meeting(), Time(1), kTimeout));
     ASSERT_TRUE(node.arrive({2, 1}, meeting(), Time(2), kTimeout));
@@ -141,6 +140,13 @@ TEST(PendingArrivals, WhoseProcessIsGoneMayComeAgain) {
     ASSERT_TRUE(sent);
     EXPECT_EQ(ranks_in(*sent), (Ranks{1, 2, 0}));
     EXPECT_EQ(sent->ranks(2).id(), 9u);
+    // Also if it was sent already: nobody waits for it a second time.
+    EXPECT_FALSE(node.arrive({0, 1}, meeting("b"), Time(0), kTimeout));
+    EXPECT_EQ(node.expire(kArrivalBatch).size(), 1u);
+    node.withdraw(0);
+    for (uint32_t rank : {1u, 2u, 0u})
+        EXPECT_TRUE(node.arrive({rank, 2}, meeting("b"), Time(30), kTimeout)) << rank;
+    EXPECT_FALSE(node.arrive({0, 3}, meeting("b"), Time(40), kTimeout)) << "it was complete";
 }
 
 TEST(PendingArrivals, AShortTimeoutIsNotSpentWaiting) {
