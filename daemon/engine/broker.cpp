@@ -18,9 +18,7 @@ Broker::Broker(DaemonConfig config, uid_t owner, Time now)
                expand_hostlist(config_.node_list).value_or(std::vector<std::string>()), now),
       start_deadlines_(config_.settings.timeout(), now),
       heartbeats_(dead_after(config_)),
-      collectives_(
-          config_.world_size, [this](std::span<const uint32_t> ranks) { return members_.describe(ranks); },
-          [this](std::span<const uint32_t> ranks) { return members_.hosts_of(ranks); }),
+      collectives_(members_),
       authorization_(owner) {}
 
 BrokerActions Broker::take() {

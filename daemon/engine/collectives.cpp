@@ -42,12 +42,12 @@ Answer Collectives::fail_all(const Collective& collective, wire::Status status, 
 
 Answer Collectives::cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const {
     return fail_all(collective, wire::ABORTED,
-                    in_quotes(key.group) + " cannot meet; " + describe_(std::span(&ended, 1)));
+                    in_quotes(key.group) + " cannot meet; " + members_.describe(std::span(&ended, 1)));
 }
 
 // All members have arrived.
 Answer Collectives::complete(const Collective& collective) const {
-    if (auto why = collective.facts.disagreement(hosts_of_))
+    if (auto why = collective.facts.disagreement([this](auto ranks) { return members_.hosts_of(ranks); }))
         return fail_all(collective, wire::INVALID, *why);  // the facts have names, and the ranks stand there
     Answer done = fail_all(collective, wire::OK, "");
     for (const auto& value : collective.values) done.reply.mutable_value()->append(value);
@@ -162,7 +162,7 @@ std::vector<Answer> Collectives::expire(Time now) {
                                    std::to_string(collective.arrived.size()) + " of " +
                                        std::to_string(expected(key)) + " ranks met in " +
                                        in_quotes(key.group) + " within " + words(now - collective.first) +
-                                       "; missing: " + describe_(late)));
+                                       "; missing: " + members_.describe(late)));
         collectives_.erase(current);
     }
     return answers;
@@ -206,7 +206,7 @@ void Collectives::report(wire::StepStatus& status, Time now, size_t most) const 
         told->set_arrived(static_cast<uint32_t>(collective.arrived.size()));
         told->set_expected(static_cast<uint32_t>(expected(key)));
         told->set_waited_ms((now - collective.first).count());
-        told->set_missing(describe_(missing(key, collective)).substr(0, 1000));
+        told->set_missing(members_.describe(missing(key, collective)).substr(0, 1000));
     }
 }
 

@@ -7,16 +7,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "dp/dp.h"
 #include "engine/answers.hpp"
+#include "engine/membership.hpp"
 #include "engine/preflight.hpp"
 #include "engine/time.hpp"
 
@@ -28,11 +27,8 @@ inline constexpr uint32_t kMaxRoots = DP_MAX_VALUE_BYTES / DP_UNIQUE_ID_BYTES;
 
 class Collectives {
  public:
-    // Describes who is missing and why: "node02: rank 5 started, no hello".
-    using Describe = std::function<std::string(std::span<const uint32_t> ranks)>;
-
-    Collectives(uint32_t world_size, Describe describe, HostsOf hosts_of)
-        : world_size_(world_size), describe_(std::move(describe)), hosts_of_(std::move(hosts_of)) {}
+    explicit Collectives(const Membership& members)
+        : members_(members), world_size_(static_cast<uint32_t>(members.ranks().size())) {}
 
     // Ranks of one node that arrived at a collective.
     std::vector<Answer> arrive(const wire::NodeArrive& arrive, Time now);
@@ -70,9 +66,8 @@ class Collectives {
         Time deadline{};
     };
 
+    const Membership& members_;
     uint32_t world_size_;
-    Describe describe_;
-    HostsOf hosts_of_;
     std::map<Key, Collective> collectives_;
     NextLook next_;
     std::set<uint32_t> ended_;

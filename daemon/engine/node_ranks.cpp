@@ -96,7 +96,7 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
     said.set_pid(hello.pid());
     said.set_at_ms(now.count());
     outbox_.batch_hello(said, now);
-    if (ranks_.all_said_hello()) outbox_.flush_hellos();
+    if (ranks_.all_said_hello()) outbox_.flush();
 }
 
 void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {

@@ -8,57 +8,50 @@ namespace dp {
 
 void Outbox::send(wire::FromNode message) {
     if (broker_ == Broker::gone) return;
-    flush_hellos();
-    ready_.push_back(std::move(message));
+    messages_.push_back(std::move(message));
+    flush();
 }
 
 void Outbox::batch_hello(const wire::Hellos::Rank& hello, Time now) {
     if (broker_ == Broker::gone) return;
-    *hellos_.add_ranks() = hello;
-    if (!hellos_at_) hellos_at_ = now + kHelloBatch;
+    if (messages_.size() == ready_ || !messages_.back().has_hellos()) messages_.emplace_back();
+    *messages_.back().mutable_hellos()->add_ranks() = hello;
+    flush_at_ = earlier(flush_at_, now + kHelloBatch);
 }
 
 void Outbox::batch_exit(wire::FromNode message, Time now) {
     if (broker_ == Broker::gone) return;
-    if (hellos_at_) flush_hellos();
-    exits_.push_back(std::move(message));
-    if (!exits_at_) exits_at_ = now + kExitBatch;
+    messages_.push_back(std::move(message));
+    flush_at_ = earlier(flush_at_, now + kExitBatch);
 }
 
-void Outbox::flush_exits() {
-    exits_at_.reset();
-    std::move(exits_.begin(), exits_.end(), std::back_inserter(ready_));
-    exits_.clear();
-}
-
-void Outbox::flush_hellos() {
-    flush_exits();
-    if (!hellos_at_) return;
-    hellos_at_.reset();
-    ready_.emplace_back().mutable_hellos()->Swap(&hellos_);
-    hellos_.Clear();
+void Outbox::flush() {
+    ready_ = messages_.size();
+    flush_at_.reset();
 }
 
 void Outbox::open(wire::FromNode first) {
     broker_ = Broker::there;
-    ready_.insert(ready_.begin(), std::move(first));
+    messages_.insert(messages_.begin(), std::move(first));
+    ++ready_;
 }
 
 void Outbox::close() {
     broker_ = Broker::gone;
-    for (auto* messages : {&ready_, &exits_}) messages->clear();
-    hellos_.Clear();
-    exits_at_.reset();
-    hellos_at_.reset();
+    messages_.clear();
+    flush();
 }
 
 void Outbox::expire(Time now) {
-    if (exits_at_ && now >= *exits_at_) flush_exits();
-    if (hellos_at_ && now >= *hellos_at_) flush_hellos();
+    if (flush_at_ && now >= *flush_at_) flush();
 }
 
 std::vector<wire::FromNode> Outbox::take() {
-    return broker_ == Broker::there ? std::exchange(ready_, {}) : std::vector<wire::FromNode>();
+    if (broker_ != Broker::there) return {};
+    const auto end = messages_.begin() + static_cast<ptrdiff_t>(std::exchange(ready_, 0));
+    std::vector<wire::FromNode> out(std::move_iterator(messages_.begin()), std::move_iterator(end));
+    messages_.erase(messages_.begin(), end);
+    return out;
 }
 
 }  // namespace dp

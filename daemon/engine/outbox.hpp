@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's messages to the broker, in order. Hellos are batched, and so are harmless ends (goodbyes, exits
-// with code 0), until there is anything else to send; all of it waits for the broker. A pure state machine;
-// the node's engine owns it.
+// A node's messages to the broker, in order. Hellos and harmless ends (goodbyes, exits with code 0) wait for
+// each other for a moment, or until there is anything else to send; all of it waits for the broker. A pure
+// state machine; the node's engine owns it.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ class Outbox {
     void send(wire::FromNode message);
     void batch_hello(const wire::Hellos::Rank& hello, Time now);
     void batch_exit(wire::FromNode message, Time now);
-    // Stops batching the hellos so far.
-    void flush_hellos();
+    // Nothing so far waits any longer.
+    void flush();
 
     // The broker is connected; `first` is sent first.
     void open(wire::FromNode first);
@@ -31,19 +31,15 @@ class Outbox {
     void close();
 
     void expire(Time now);
-    std::optional<Time> next_deadline() const { return earlier(exits_at_, hellos_at_); }
+    std::optional<Time> next_deadline() const { return flush_at_; }
     // The messages to send now; none before the broker is connected.
     std::vector<wire::FromNode> take();
 
  private:
     enum class Broker { awaited, there, gone } broker_ = Broker::awaited;
-    std::vector<wire::FromNode> ready_;
-    std::vector<wire::FromNode> exits_;  // older than the hellos
-    std::optional<Time> exits_at_;       // set while there are some; so too below
-    wire::Hellos hellos_;
-    std::optional<Time> hellos_at_;
-
-    void flush_exits();
+    std::vector<wire::FromNode> messages_;
+    size_t ready_ = 0;              // how many of them, from the first on, wait for nothing but the broker
+    std::optional<Time> flush_at_;  // set while there are others
 };
 
 }  // namespace dp

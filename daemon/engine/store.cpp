@@ -11,12 +11,6 @@ bool fits(const std::string& key) {
     return !key.empty() && key.size() <= DP_MAX_KEY_BYTES;
 }
 
-Answer with_value(Caller caller, const std::string& value) {
-    Answer out = answer(caller, wire::OK);
-    out.reply.set_value(value);
-    return out;
-}
-
 }  // namespace
 
 std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, Time now) {
@@ -39,22 +33,23 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
         case wire::Request::kGet: {
             const auto& get = request.get();
             if (!fits(get.key())) return bad_key();
-            if (auto found = values_.find(get.key()); found != values_.end())
-                return {with_value(caller, found->second)};
+            if (auto found = values_.find(get.key()); found != values_.end()) {
+                Answer known = answer(caller, wire::OK);
+                known.reply.set_value(found->second);
+                return {std::move(known)};
+            }
             if (get.now()) return refuse(wire::NOT_FOUND, "no key \"" + printable(get.key(), 80) + "\"");
-            wait(caller, {{get.key()}, true, get.key(), deadline, now});
+            wait(caller, {{get.key()}, true, deadline, now});
             return {};
         }
         case wire::Request::kWait: {
-            Waiter waiter;
+            std::set<std::string> missing;
             for (const auto& key : request.wait().keys()) {
                 if (!fits(key)) return bad_key();
-                if (!values_.contains(key)) waiter.missing.insert(key);
+                if (!values_.contains(key)) missing.insert(key);
             }
-            if (waiter.missing.empty()) return refuse(wire::OK, "");
-            waiter.deadline = deadline;
-            waiter.asked = now;
-            wait(caller, std::move(waiter));
+            if (missing.empty()) return refuse(wire::OK, "");
+            wait(caller, {std::move(missing), false, deadline, now});
             return {};
         }
         case wire::Request::kAdd: {

@@ -39,7 +39,6 @@ class Store {
     struct Waiter {
         std::set<std::string> missing;
         bool wants_value = false;  // a Get
-        std::string key;           // of the Get
         Time deadline{};
         Time asked{};
     };

@@ -86,7 +86,7 @@ TEST(Outbox, WhatCannotWaitTakesTheOthersAlongInTheirOrder) {
     EXPECT_EQ(said(outbox), "join hellos,1 goodbye1 hellos,2 started3");
     outbox.batch_exit(goodbye(2), Time(3));
     outbox.batch_hello(hello(1), Time(4));
-    outbox.flush_hellos();
+    outbox.flush();
     EXPECT_EQ(said(outbox), "goodbye2 hellos,1");
     EXPECT_FALSE(outbox.next_deadline());
 }
