@@ -76,15 +76,6 @@ void Broker::leave(uint32_t node, Time now) {
     finish_if_nobody_is_here();
 }
 
-void Broker::owner(uint32_t node, const wire::Owner& said) {
-    SocketOwner owner;
-    if (said.has_uid())
-        owner.uid = said.uid();
-    else
-        owner.problem = printable(said.problem());
-    authorization_.answer(node, said.connection(), owner);
-}
-
 // A step that is ending accepts no more nodes.
 void Broker::finish_if_nobody_is_here() {
     if (members_.all_left() || (abort_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
@@ -116,7 +107,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             leave(node, now);
             break;
         case wire::FromNode::kOwner:
-            owner(node, message.owner());
+            authorization_.answer(node, message.owner());
             break;
         case wire::FromNode::kStatus: {
             wire::ToNode told;
@@ -274,16 +265,10 @@ void Broker::forget_node(uint32_t node) {
     authorization_.remove_node(node);
 }
 
-BrokerActions Broker::on_connection(uint64_t connection, const SocketEnds& ends, Time now) {
-    for (uint32_t node : authorization_.ask(connection, ends, now)) {
-        wire::ToNode message;
-        message.mutable_who_owns()->set_connection(connection);
-        message.mutable_who_owns()->set_client_address(ends.client);
-        message.mutable_who_owns()->set_client_port(ends.client_port);
-        message.mutable_who_owns()->set_server_address(ends.server);
-        message.mutable_who_owns()->set_server_port(ends.server_port);
-        send(node, std::move(message));
-    }
+BrokerActions Broker::on_connection(const wire::WhoOwns& asked, Time now) {
+    wire::ToNode message;
+    *message.mutable_who_owns() = asked;
+    for (uint32_t node : authorization_.ask(asked, now)) send(node, message);
     return take();
 }
 

@@ -49,9 +49,9 @@ class Broker {
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
     // Its connection closed. Expected after Leave; otherwise the node is lost.
     BrokerActions on_lost(uint32_t node, const std::string& why, Time now);
-    // Somebody connected to a port that only the step's user may use; `connection` is the caller's number.
-    // The decision comes with these actions or with later ones, within kAuthorizationDeadline.
-    BrokerActions on_connection(uint64_t connection, const SocketEnds& ends, Time now);
+    // Somebody connected to a port that only the step's user may use. The decision comes with these actions
+    // or with later ones, within kAuthorizationDeadline.
+    BrokerActions on_connection(const wire::WhoOwns& asked, Time now);
     // A program on the node, whose connection was accepted, has opened PyTorch's store.
     BrokerActions on_torch_arrival(uint32_t node, Time now);
     BrokerActions tick(Time now);
@@ -100,7 +100,6 @@ class Broker {
     void arrival(uint32_t node, wire::NodeArrive arrive, Time now);
     bool is_on(uint32_t rank, uint32_t node) const;
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
-    void owner(uint32_t node, const wire::Owner& owner);
     void leave(uint32_t node, Time now);
     void expire_vanished(Time now);
     void farewell(Time now);

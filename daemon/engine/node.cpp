@@ -105,7 +105,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             tell_deaths(message.deaths());
             break;
         case wire::ToNode::kWhoOwns:
-            look_up(message.who_owns());
+            out_.lookups.push_back(message.who_owns());
             break;
         case wire::ToNode::kStatus: {
             wire::ToRank told;
@@ -140,12 +140,6 @@ void Node::publish(const wire::Plan& plan) {
                          static_cast<uint16_t>(plan.coordinator_port()), broker_.own_address, plan.table()};
 }
 
-void Node::look_up(const wire::WhoOwns& asked) {
-    out_.lookups.push_back({asked.connection(),
-                            {asked.client_address(), static_cast<uint16_t>(asked.client_port()),
-                             asked.server_address(), static_cast<uint16_t>(asked.server_port())}});
-}
-
 void Node::farewell() {
     broker_.gone = true;
     heartbeats_.forget(kBroker);
@@ -161,13 +155,9 @@ void Node::on_other_version(uint32_t protocol) {
                             "; install the same version of slurm-dp on both";
 }
 
-NodeActions Node::on_owner(uint64_t connection, const SocketOwner& owner) {
+NodeActions Node::on_owner(wire::Owner owner) {
     wire::FromNode message;
-    message.mutable_owner()->set_connection(connection);
-    if (owner.uid)
-        message.mutable_owner()->set_uid(*owner.uid);
-    else
-        message.mutable_owner()->set_problem(owner.problem);
+    *message.mutable_owner() = std::move(owner);
     outbox_.send(std::move(message));
     return take();
 }

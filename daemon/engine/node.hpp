@@ -20,7 +20,6 @@
 #include "engine/heartbeats.hpp"
 #include "engine/local_ranks.hpp"
 #include "engine/outbox.hpp"
-#include "engine/peer_authorization.hpp"
 #include "engine/pending_arrivals.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/time.hpp"
@@ -60,11 +59,8 @@ struct NodeActions {
     std::optional<std::string>
         no_plan;                      // publish that there is none, and why; "": the user is told elsewhere
     std::optional<int> signal_ranks;  // send this signal to every process of the step on this node
-    struct Lookup {
-        uint64_t connection = 0;
-        SocketEnds ends;
-    };
-    std::vector<Lookup> lookups;  // find the owner of the socket at the client's end, and tell on_owner
+    std::vector<wire::WhoOwns>
+        lookups;  // find the owner of the socket at the client's end, and tell on_owner
     struct Page {
         ConnectionId connection = 0;
         int32_t fd = -1;  // of that connection's process
@@ -89,7 +85,7 @@ class Node {
     // A peer there spoke another version of slurm-dp. It may be a stranger: worth mentioning at the deadline,
     // but no reason to give up.
     void on_other_version(uint32_t protocol);
-    NodeActions on_owner(uint64_t connection, const SocketOwner& owner);
+    NodeActions on_owner(wire::Owner owner);
     NodeActions on_measured(wire::NodeUsage usage);
     // The connection closed or never came to be.
     NodeActions on_broker_lost(const std::string& why, Time now);
@@ -164,7 +160,6 @@ class Node {
     void rank_event(uint32_t rank, const Fill& fill);
     void rank_ends(uint32_t rank, Time now, const Fill& fill);
     void publish(const wire::Plan& plan);
-    void look_up(const wire::WhoOwns& asked);
     void tell_asker(ConnectionId asker, wire::ToRank message, bool is_last);
     void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);

@@ -13,23 +13,25 @@ void PeerAuthorization::add_node(uint32_t node, const std::vector<std::string>& 
         if (!is_loopback(address)) nodes_by_address_[address].insert(node);
 }
 
-std::vector<uint32_t> PeerAuthorization::ask(uint64_t connection, const SocketEnds& ends, Time now) {
+std::vector<uint32_t> PeerAuthorization::ask(const wire::WhoOwns& asked, Time now) {
     std::set<uint32_t> nodes;
-    if (is_loopback(ends.client)) {
+    if (is_loopback(asked.client_address())) {
         if (own_) nodes.insert(*own_);
-    } else if (auto found = nodes_by_address_.find(ends.client); found != nodes_by_address_.end()) {
+    } else if (auto found = nodes_by_address_.find(asked.client_address());
+               found != nodes_by_address_.end()) {
         nodes = found->second;
     }
     const bool is_known = !nodes.empty();
     std::erase_if(nodes, [&](uint32_t node) { return questions_[node] >= kMaxQuestions; });
     if (nodes.empty()) {
-        refuse(connection, is_known ? "its node does not answer" : "no node of this step has that address");
+        refuse(asked.connection(),
+               is_known ? "its node does not answer" : "no node of this step has that address");
         return {};
     }
     for (uint32_t node : nodes) ++questions_[node];
     if (pending_.size() >= kMaxUnvouched)
         refuse(pending_.begin()->first, "too many connections for which nobody has vouched yet");
-    pending_[connection] = {nodes, now + kAuthorizationDeadline};
+    pending_[asked.connection()] = {nodes, now + kAuthorizationDeadline};
     return {nodes.begin(), nodes.end()};
 }
 
@@ -45,15 +47,16 @@ void PeerAuthorization::not_from(uint32_t node, uint64_t connection, const std::
     if (asked.empty()) refuse(connection, problem);
 }
 
-void PeerAuthorization::answer(uint32_t node, uint64_t connection, const SocketOwner& owner) {
+void PeerAuthorization::answer(uint32_t node, const wire::Owner& said) {
+    const uint64_t connection = said.connection();
     if (auto questions = questions_.find(node); questions != questions_.end() && questions->second > 0)
         --questions->second;
     auto found = pending_.find(connection);
     // A late answer, or one from a node that was not asked.
     if (found == pending_.end() || !found->second.asked.contains(node)) return;
-    if (!owner.uid) return not_from(node, connection, owner.problem);
-    if (*owner.uid != owner_)
-        return refuse(connection, "it belongs to user id " + std::to_string(*owner.uid) +
+    if (!said.has_uid()) return not_from(node, connection, printable(said.problem()));
+    if (said.uid() != owner_)
+        return refuse(connection, "it belongs to user id " + std::to_string(said.uid()) +
                                       ", and this step to user id " + std::to_string(owner_));
     pending_.erase(found);
     decisions_.push_back({connection, "", node});

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "dp.pb.h"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -31,21 +32,6 @@ inline constexpr Time kAuthorizationDeadline{5000};
 inline constexpr size_t kMaxUnvouched = 1024;
 // The most unanswered questions per node: a stopped relay must not fill the broker's memory.
 inline constexpr size_t kMaxQuestions = 4096;
-
-// A TCP connection as the broker sees it: numeric addresses, IPv4 without "::ffff:".
-struct SocketEnds {
-    std::string client;
-    uint16_t client_port = 0;
-    std::string server;
-    uint16_t server_port = 0;
-    bool operator==(const SocketEnds&) const = default;
-};
-
-// A node's answer about a socket.
-struct SocketOwner {
-    std::optional<uid_t> uid;  // of the user to whom the established connection belongs
-    std::string problem;       // else why there is none
-};
 
 class PeerAuthorization {
  public:
@@ -61,8 +47,8 @@ class PeerAuthorization {
     void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
     // Whom to ask about a new connection; nobody if it is refused at once. Connections are numbered in the
     // order in which they come.
-    std::vector<uint32_t> ask(uint64_t connection, const SocketEnds& ends, Time now);
-    void answer(uint32_t node, uint64_t connection, const SocketOwner& owner);
+    std::vector<uint32_t> ask(const wire::WhoOwns& asked, Time now);
+    void answer(uint32_t node, const wire::Owner& said);
     // The node has left or is lost: it answers nothing more, and none of its connections is let in.
     void remove_node(uint32_t node);
     void expire(Time now);

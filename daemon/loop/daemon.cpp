@@ -112,9 +112,7 @@ void Daemon::start_broker(const std::string& secret) {
     if (config_.settings.serves_torch())
         torch_server_.emplace(
             base_.get(), kFdMaster, config_.world_size, rejected_,
-            [this](uint64_t connection, const SocketEnds& ends) {
-                perform(broker_->on_connection(connection, ends, now()));
-            },
+            [this](const wire::WhoOwns& asked) { perform(broker_->on_connection(asked, now())); },
             [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
     perform(node_.on_joined(config_.master_addr, now()));
 }
@@ -240,8 +238,7 @@ void Daemon::perform(const NodeActions& actions) {
         if (is_last) ranks_.close(asker);
     }
     if (actions.signal_ranks) tasks_.signal(*actions.signal_ranks);
-    for (const auto& lookup : actions.lookups)
-        perform(node_.on_owner(lookup.connection, owner_of_client(lookup.ends)));
+    for (const auto& asked : actions.lookups) perform(node_.on_owner(owner_of_client(asked)));
     for (const auto& page : actions.pages)
         usage_.open(page.connection, ranks_.pid_of(page.connection), page.fd);
     if (actions.measure) perform(node_.on_measured(measure(*actions.measure)));

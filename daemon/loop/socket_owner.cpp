@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/fd.hpp"
 
@@ -25,21 +26,21 @@ struct Query {
     inet_diag_req_v2 request;
 };
 
-std::optional<Query> make_query(const SocketEnds& ends) {
+std::optional<Query> make_query(const wire::WhoOwns& asked) {
     Query q{};
     q.header.nlmsg_len = sizeof q;
     q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
     q.header.nlmsg_flags = NLM_F_REQUEST;
     // IPv4 also finds sockets of IPv6 programs that are connected to a v4-mapped address.
-    q.request.sdiag_family = ends.client.find(':') == std::string::npos ? AF_INET : AF_INET6;
+    q.request.sdiag_family = asked.client_address().find(':') == std::string::npos ? AF_INET : AF_INET6;
     q.request.sdiag_protocol = IPPROTO_TCP;
     q.request.idiag_states = ~0U;
-    q.request.id.idiag_sport = htons(ends.client_port);
-    q.request.id.idiag_dport = htons(ends.server_port);
+    q.request.id.idiag_sport = htons(static_cast<uint16_t>(asked.client_port()));
+    q.request.id.idiag_dport = htons(static_cast<uint16_t>(asked.server_port()));
     q.request.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
     q.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    if (inet_pton(q.request.sdiag_family, ends.client.c_str(), q.request.id.idiag_src) != 1 ||
-        inet_pton(q.request.sdiag_family, ends.server.c_str(), q.request.id.idiag_dst) != 1)
+    if (inet_pton(q.request.sdiag_family, asked.client_address().c_str(), q.request.id.idiag_src) != 1 ||
+        inet_pton(q.request.sdiag_family, asked.server_address().c_str(), q.request.id.idiag_dst) != 1)
         return std::nullopt;
     return q;
 }
@@ -58,19 +59,19 @@ bool same_ends(const inet_diag_msg& found, const inet_diag_req_v2& asked) {
            found.id.idiag_dst[3] == asked.id.idiag_dst[0];
 }
 
-SocketOwner nobody(std::string problem) {
-    return {std::nullopt, std::move(problem)};
+wire::Owner nobody(std::string problem) {
+    wire::Owner out;
+    out.set_problem(std::move(problem));
+    return out;
 }
 
-SocketOwner kernel_failed(const char* what, int error) {
+wire::Owner kernel_failed(const char* what, int error) {
     return nobody(std::string("its node's kernel does not tell (") + what + ": " + std::strerror(error) +
                   ")");
 }
 
-}  // namespace
-
-SocketOwner owner_of_client(const SocketEnds& ends) {
-    const auto query = make_query(ends);
+wire::Owner look_up(const wire::WhoOwns& asked) {
+    const auto query = make_query(asked);
     if (!query) return nobody("its addresses are none");
     Fd netlink(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
     if (!netlink) return kernel_failed("NETLINK_SOCK_DIAG", errno);
@@ -100,7 +101,17 @@ SocketOwner owner_of_client(const SocketEnds& ends) {
     std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof found);
     if (found.idiag_state != TCP_ESTABLISHED || !same_ends(found, query->request))
         return nobody("no process of its node has it open any more");
-    return {found.idiag_uid, ""};
+    wire::Owner owner;
+    owner.set_uid(found.idiag_uid);
+    return owner;
+}
+
+}  // namespace
+
+wire::Owner owner_of_client(const wire::WhoOwns& asked) {
+    wire::Owner owner = look_up(asked);
+    owner.set_connection(asked.connection());
+    return owner;
 }
 
 }  // namespace dp

@@ -5,12 +5,12 @@
 // broker's; see engine/peer_authorization.hpp.
 #pragma once
 
-#include "engine/peer_authorization.hpp"
+#include "dp.pb.h"
 
 namespace dp {
 
-// The owner of the established connection whose near end is `ends.client`. The kernel answers at once. A
+// The owner of the established connection's end at the client's address. The kernel answers at once. A
 // closing or half-closed connection has no owner: its process may be gone, and another may get its port.
-SocketOwner owner_of_client(const SocketEnds& ends);
+wire::Owner owner_of_client(const wire::WhoOwns& asked);
 
 }  // namespace dp

@@ -10,11 +10,6 @@
 namespace dp {
 namespace {
 
-SocketEnds ends_of(int fd) {
-    const Endpoint client = peer_end(fd), server = local_end(fd);
-    return {client.address, client.port, server.address, server.port};
-}
-
 // The other end's owner stays valid as long as this connection has neither ended nor been reset: until then
 // nobody else can have the other end's address and port.
 bool is_established(int fd) {
@@ -36,9 +31,16 @@ TorchServer::TorchServer(event_base* base, int socket, uint32_t world_size, Reje
       listener_(base, socket, rejected, [this](Fd fd) { accept(std::move(fd)); }) {}
 
 void TorchServer::accept(Fd socket) {
-    const SocketEnds ends = ends_of(socket.get());
-    unauthorized_[++last_] = {std::move(socket), ends.client};
-    on_connection_(last_, ends);
+    const Endpoint client = peer_end(socket.get());
+    const Endpoint server = local_end(socket.get());
+    wire::WhoOwns asked;
+    asked.set_connection(++last_);
+    asked.set_client_address(client.address);
+    asked.set_client_port(client.port);
+    asked.set_server_address(server.address);
+    asked.set_server_port(server.port);
+    unauthorized_[last_] = {std::move(socket), client.address};
+    on_connection_(asked);
 }
 
 void TorchServer::decide(const PeerAuthorization::Decision& decision) {

@@ -31,7 +31,7 @@ class TorchServer {
  public:
     // Asks who owns the connection; decide delivers the answer, at once or later. Whoever decides also limits
     // how many wait.
-    using OnConnection = std::function<void(uint64_t connection, const SocketEnds&)>;
+    using OnConnection = std::function<void(const wire::WhoOwns&)>;
 
     // A program on that node has opened the store.
     using OnArrival = std::function<void(uint32_t node)>;

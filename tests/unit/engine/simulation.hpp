@@ -139,9 +139,7 @@ class Simulation {
     }
     void lose_launcher(uint32_t node) { perform(node, nodes[node]->on_launcher_lost()); }
     // Somebody connects to the broker's node; the nodes' kernels say `owner`, or nothing at all.
-    void connect(uint64_t connection, const SocketEnds& ends) {
-        perform(broker->on_connection(connection, ends, now));
-    }
+    void connect(const wire::WhoOwns& asked) { perform(broker->on_connection(asked, now)); }
     void open_torch_store(uint32_t node) { perform(broker->on_torch_arrival(node, now)); }
     // Any message, as if a relay had sent it.
     void from_node(uint32_t node, const wire::FromNode& message) {
@@ -175,11 +173,11 @@ class Simulation {
     std::vector<std::string> log;
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
-    std::optional<SocketOwner> owner;
+    std::optional<wire::Owner> owner;
     // How far a node's clock is before the broker's.
     std::map<uint32_t, Time> clock_ahead;
     wire::StepStatus told_status;  // the last one that somebody was told
-    std::vector<std::pair<uint32_t, SocketEnds>> lookups;
+    std::vector<std::pair<uint32_t, wire::WhoOwns>> lookups;
     std::vector<PeerAuthorization::Decision> decisions;
     std::vector<std::pair<uint32_t, wire::StepUsage>> told_usage;  // by rank
     // What /proc and the pages of a node say; nodes in `unmeasured` take their time.
@@ -227,9 +225,12 @@ class Simulation {
             if (message.has_status()) told_status = message.status();
             if (message.has_usage()) told_usage.emplace_back(rank, message.usage());
         }
-        for (const auto& lookup : actions.lookups) {
-            lookups.emplace_back(node, lookup.ends);
-            if (owner) perform(node, nodes[node]->on_owner(lookup.connection, *owner));
+        for (const auto& asked : actions.lookups) {
+            lookups.emplace_back(node, asked);
+            if (!owner) continue;
+            wire::Owner said = *owner;
+            said.set_connection(asked.connection());
+            perform(node, nodes[node]->on_owner(said));
         }
         pages.insert(pages.end(), actions.pages.begin(), actions.pages.end());
         if (actions.measure) {

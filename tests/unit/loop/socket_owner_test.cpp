@@ -19,6 +19,17 @@ namespace {
 
 constexpr uid_t kNobody = 65534;
 
+wire::WhoOwns who_owns(const std::string& client, uint32_t client_port, const std::string& server,
+                       uint32_t server_port) {
+    wire::WhoOwns asked;
+    asked.set_connection(7);
+    asked.set_client_address(client);
+    asked.set_client_port(client_port);
+    asked.set_server_address(server);
+    asked.set_server_port(server_port);
+    return asked;
+}
+
 // A server on every address of both families, as MASTER_PORT is, and one connection to it.
 class SocketOwnerTest : public testing::Test {
  protected:
@@ -49,10 +60,10 @@ class SocketOwnerTest : public testing::Test {
     }
     void accept_one() { accepted.reset(accept(listener.get(), nullptr, nullptr)); }
     // As the broker sees the connection.
-    SocketEnds ends() const {
+    wire::WhoOwns ends() const {
         const int fd = accepted.get();
         const Endpoint client = peer_end(fd), server = local_end(fd);
-        return {client.address, client.port, server.address, server.port};
+        return who_owns(client.address, client.port, server.address, server.port);
     }
 };
 
@@ -67,10 +78,11 @@ TEST_F(SocketOwnerTest, OfAnyFamilyAsTheServerSeesIt) {
                            Row{"::1", AF_INET6, "::1"}}) {
         client = connect_to(row.address, row.family);
         accept_one();
-        EXPECT_EQ(ends().client, row.seen);
-        const SocketOwner owner = owner_of_client(ends());
-        ASSERT_TRUE(owner.uid) << row.address << ": " << owner.problem;
-        EXPECT_EQ(*owner.uid, getuid());
+        EXPECT_EQ(ends().client_address(), row.seen);
+        const wire::Owner owner = owner_of_client(ends());
+        ASSERT_TRUE(owner.has_uid()) << row.address << ": " << owner.problem();
+        EXPECT_EQ(owner.uid(), getuid());
+        EXPECT_EQ(owner.connection(), 7u);
     }
 }
 
@@ -78,7 +90,7 @@ TEST_F(SocketOwnerTest, WhereThereIsOnlyIPv4) {
     listen_on(AF_INET);
     client = connect_to("127.0.0.1", AF_INET);
     accept_one();
-    EXPECT_EQ(owner_of_client(ends()).uid, getuid());
+    EXPECT_EQ(owner_of_client(ends()).uid(), getuid());
 }
 
 TEST_F(SocketOwnerTest, OfAnotherUser) {
@@ -93,7 +105,7 @@ TEST_F(SocketOwnerTest, OfAnotherUser) {
         _exit(read(mine.get(), &byte, 1) == 0 ? 0 : 1);
     }
     accept_one();
-    EXPECT_EQ(owner_of_client(ends()).uid, kNobody);
+    EXPECT_EQ(owner_of_client(ends()).uid(), kNobody);
     accepted.reset();
     int status = 0;
     waitpid(child, &status, 0);
@@ -104,34 +116,35 @@ TEST_F(SocketOwnerTest, NobodyWhereThereIsNoSuchConnection) {
     listen_on(AF_INET6);
     client = connect_to("127.0.0.1", AF_INET);
     accept_one();
-    const SocketEnds real = ends();
-    for (SocketEnds wrong : {SocketEnds{real.client, 1, real.server, real.server_port},
-                             SocketEnds{real.client, real.client_port, real.server, 1},
-                             SocketEnds{"127.0.0.2", real.client_port, real.server, real.server_port},
-                             SocketEnds{real.client, real.client_port, "127.0.0.2", real.server_port},
-                             SocketEnds{"::1", real.client_port, "::1", real.server_port},
-                             // The kernel answers this with the socket that listens on the port.
-                             SocketEnds{real.client, real.server_port, real.server, 1}}) {
-        const SocketOwner owner = owner_of_client(wrong);
-        EXPECT_FALSE(owner.uid) << wrong.client << " " << wrong.client_port << " " << wrong.server;
-        EXPECT_EQ(owner.problem, "no process of its node has it open any more");
+    const wire::WhoOwns real = ends();
+    const std::string c = real.client_address(), s = real.server_address();
+    const uint32_t client_port = real.client_port(), port = real.server_port();
+    for (const wire::WhoOwns& wrong :
+         {who_owns(c, 1, s, port), who_owns(c, client_port, s, 1),
+          who_owns("127.0.0.2", client_port, s, port), who_owns(c, client_port, "127.0.0.2", port),
+          who_owns("::1", client_port, "::1", port),
+          // The kernel answers this with the socket that listens on the port.
+          who_owns(c, port, s, 1)}) {
+        const wire::Owner owner = owner_of_client(wrong);
+        EXPECT_FALSE(owner.has_uid()) << wrong.client_address() << " " << wrong.client_port();
+        EXPECT_EQ(owner.problem(), "no process of its node has it open any more");
     }
-    for (const SocketEnds& nonsense :
-         {SocketEnds{"", 1, "", 1}, SocketEnds{"host", 1, "::1", 1}, SocketEnds{"::1", 1, "10.0.0.1", 1}})
-        EXPECT_EQ(owner_of_client(nonsense).problem, "its addresses are none");
+    for (const wire::WhoOwns& nonsense :
+         {who_owns("", 1, "", 1), who_owns("host", 1, "::1", 1), who_owns("::1", 1, "10.0.0.1", 1)})
+        EXPECT_EQ(owner_of_client(nonsense).problem(), "its addresses are none");
 }
 
 TEST_F(SocketOwnerTest, NobodyOnceItIsClosingOrClosed) {
     listen_on(AF_INET6);
     client = connect_to("127.0.0.1", AF_INET);
     accept_one();
-    const SocketEnds before = ends();
+    const wire::WhoOwns before = ends();
     shutdown(client.get(), SHUT_WR);
-    EXPECT_FALSE(owner_of_client(before).uid);
+    EXPECT_FALSE(owner_of_client(before).has_uid());
     client.reset();
-    EXPECT_FALSE(owner_of_client(before).uid);
+    EXPECT_FALSE(owner_of_client(before).has_uid());
     accepted.reset();
-    EXPECT_FALSE(owner_of_client(before).uid);
+    EXPECT_FALSE(owner_of_client(before).has_uid());
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ using std::chrono::seconds;
 class TorchServerTest : public ServerTest {
  protected:
     BoundPort port = *listen_on_first_free(candidate_ports({79, 1, 0, ""}), "the test");
-    std::vector<std::pair<uint64_t, SocketEnds>> asked;
+    std::vector<wire::WhoOwns> asked;
     std::vector<uint32_t> arrived;  // their nodes
     bool admit_all = false;
     static constexpr uint32_t kNode = 3;
@@ -31,9 +31,9 @@ class TorchServerTest : public ServerTest {
                        port.socket.get(),
                        2,
                        rejected,
-                       [this](uint64_t id, const SocketEnds& ends) {
-                           asked.emplace_back(id, ends);
-                           if (admit_all) server.decide({id, "", kNode});
+                       [this](const wire::WhoOwns& who) {
+                           asked.push_back(who);
+                           if (admit_all) server.decide({who.connection(), "", kNode});
                        },
                        [this](uint32_t node) { arrived.push_back(node); }};
 
@@ -78,11 +78,13 @@ TEST_F(TorchServerTest, NotAByteIsReadOrAnsweredBeforeSomebodyVouches) {
     send_all(client, kGreeting + op(4) + s("n") + u64(1) + op(13) + u(42, 4));
     pause();
     ASSERT_EQ(asked.size(), 1u);
-    EXPECT_EQ(asked[0].second,
-              (SocketEnds{"127.0.0.1", local_end(client.get()).port, "127.0.0.1", port.port}));
+    EXPECT_EQ(asked[0].client_address(), "127.0.0.1");
+    EXPECT_EQ(asked[0].client_port(), local_end(client.get()).port);
+    EXPECT_EQ(asked[0].server_address(), "127.0.0.1");
+    EXPECT_EQ(asked[0].server_port(), port.port);
     char byte = 0;
     EXPECT_EQ(recv(client.get(), &byte, 1, MSG_DONTWAIT), -1);
-    server.decide({asked[0].first, ""});
+    server.decide({asked[0].connection(), ""});
     EXPECT_EQ(receive(client, 12), u64(1) + u(42, 4));
 }
 
@@ -100,9 +102,9 @@ TEST_F(TorchServerTest, WhoIsRefusedGetsNothingAndLeavesNothing) {
     Fd client = connect_one();
     send_all(client, kGreeting + op(1) + s("k") + s("evil"));
     ASSERT_TRUE(run([&] { return !asked.empty(); }));
-    server.decide({asked[0].first, "it belongs to user id 1002"});
+    server.decide({asked[0].connection(), "it belongs to user id 1002"});
     EXPECT_EQ(until_closed(client), "");
-    server.decide({asked[0].first, ""});  // no second thoughts
+    server.decide({asked[0].connection(), ""});  // no second thoughts
     admit_all = true;
     Fd good = connect_one();
     EXPECT_EQ(answer(good, kGreeting + op(3) + s("k"), 8), u64(0));
@@ -119,7 +121,7 @@ TEST_F(TorchServerTest, WhatWasSentByWhoIsGoneIsNotRead) {
         if (with_reset) setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
         client.reset();
         pause();
-        server.decide({asked[0].first, ""});
+        server.decide({asked[0].connection(), ""});
         EXPECT_EQ(server.clients(), 0u);
     }
     admit_all = true;
