@@ -32,11 +32,9 @@ void Broker::send(uint32_t node, wire::ToNode message) {
 
 void Broker::to_all(const wire::ToNode& message) {
     const SharedBytes rest = shared_bytes(message);
-    for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
-        const auto& state = members_.nodes()[node];
-        if (state.joined && !state.left && !state.lost)
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+        if (members_.nodes()[node].is_here())
             out_.sends.emplace_back(node, SharedMessage(wire::ToNode(), rest));
-    }
 }
 
 // One message per node, however many of its ranks it answers; the answer itself is serialised once.
@@ -211,12 +209,13 @@ void Broker::arrival(uint32_t node, wire::NodeArrive arrive, Time now) {
 
 void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     if (!is_on(event.rank(), node)) return;
-    const Membership::Rank before = members_.ranks()[event.rank()];
+    const Membership::Rank& rank = members_.ranks()[event.rank()];
+    const bool had_exited = rank.has_exited();
     members_.note(event);
     switch (event.event_case()) {
         case wire::RankEvent::kVanished:
             store_.drop(event.rank());
-            if (before.has_exited()) break;
+            if (had_exited) break;
             vanished_.add(event.rank(), now);
             break;
         case wire::RankEvent::kStopped:
@@ -229,7 +228,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
         case wire::RankEvent::kExited: {
             store_.drop(event.rank());
             vanished_.remove(event.rank());
-            const bool silent = before.said_hello && !before.said_goodbye;
+            const bool silent = rank.said_hello && !rank.said_goodbye;
             if (event.exited() != 0 && !event.cancelled()) {
                 // Calls that wait for it fail with the death, which may be held back.
                 died(event, now);

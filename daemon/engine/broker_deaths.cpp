@@ -13,12 +13,10 @@ namespace dp {
 
 void Broker::abort(const Death& cause) {
     if (abort_) return;  // the first cause wins; what follows from it is no cause
+    abort_ = abort_message(cause.reason, cause.grace);
+    abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     wire::ToNode message;
-    message.mutable_abort()->set_reason(cause.reason);
-    message.mutable_abort()->set_term_after_ms(static_cast<uint32_t>(cause.grace.term.count()));
-    message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(cause.grace.kill.count()));
-    message.mutable_abort()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
-    abort_ = message.abort();
+    *message.mutable_abort() = *abort_;
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
     to_all(message);
@@ -62,8 +60,7 @@ void Broker::tell_deaths(Time now) {
 }
 
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
-    const auto& state = members_.nodes()[node];
-    if (finished_ || !state.joined || state.left || state.lost) return take();
+    if (finished_ || !members_.nodes()[node].is_here()) return take();
     lose(node, why, kLostDelay, now);
     tell_usage(now);
     return take();
@@ -86,10 +83,8 @@ void Broker::check_heartbeats(Time now) {
     if (news.send) {
         wire::ToNode message;
         message.mutable_alive();
-        for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
-            const auto& state = members_.nodes()[node];
-            if (node != config_.node_rank && state.joined && !state.left && !state.lost) send(node, message);
-        }
+        for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+            if (node != config_.node_rank && members_.nodes()[node].is_here()) send(node, message);
     }
     if (news.notice && !abort_) say(*news.notice);
     for (uint32_t node : news.dead) {

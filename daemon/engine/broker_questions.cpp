@@ -40,11 +40,10 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
 }
 
 void Broker::ask_usage(UsageRounds::Asker asker, Time now) {
-    const auto is_here = [](const Membership::Node& node) { return node.joined && !node.left && !node.lost; };
-    if (!is_here(members_.nodes()[asker.node])) return;
+    if (!members_.nodes()[asker.node].is_here()) return;
     std::vector<uint32_t> nodes;
     for (uint32_t node = 0; node < members_.nodes().size(); ++node)
-        if (is_here(members_.nodes()[node])) nodes.push_back(node);
+        if (members_.nodes()[node].is_here()) nodes.push_back(node);
     const auto asked = usage_.ask(asker, nodes, now);
     if (!asked) {
         wire::ToNode told;

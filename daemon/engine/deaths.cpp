@@ -30,25 +30,23 @@ std::optional<Time> HeldDeaths::next_deadline() const {
     return held_.empty() ? std::nullopt : std::optional(held_.front().first);
 }
 
-void VanishedRanks::add(uint32_t rank, Time now) {
-    until_[rank] = now + kExitFollows;
-    order_.emplace_back(now + kExitFollows, rank);
+bool VanishedRanks::remove(uint32_t rank) {
+    const auto found =
+        std::find_if(until_.begin(), until_.end(), [&](const auto& one) { return one.second == rank; });
+    if (found == until_.end()) return false;
+    until_.erase(found);
+    return true;
 }
 
 std::vector<uint32_t> VanishedRanks::expire(Time now) {
     std::vector<uint32_t> out;
-    for (; !order_.empty() && now >= order_.front().first; order_.pop_front()) {
-        const auto [until, rank] = order_.front();
-        if (auto found = until_.find(rank); found != until_.end() && found->second == until) {
-            until_.erase(found);
-            out.push_back(rank);
-        }
-    }
+    for (; !until_.empty() && now >= until_.front().first; until_.pop_front())
+        out.push_back(until_.front().second);
     return out;
 }
 
 std::optional<Time> VanishedRanks::next_deadline() const {
-    return order_.empty() ? std::nullopt : std::optional(order_.front().first);
+    return until_.empty() ? std::nullopt : std::optional(until_.front().first);
 }
 
 void DeathReports::add(const Death& death) {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -47,16 +46,15 @@ inline constexpr Time kExitFollows{500};
 
 class VanishedRanks {
  public:
-    void add(uint32_t rank, Time now);
+    void add(uint32_t rank, Time now) { until_.emplace_back(now + kExitFollows, rank); }
     // It came back, or its exit followed. Returns whether it had vanished.
-    bool remove(uint32_t rank) { return until_.erase(rank) > 0; }
+    bool remove(uint32_t rank);
     // The ranks whose exit has not followed in time.
     std::vector<uint32_t> expire(Time now);
     std::optional<Time> next_deadline() const;
 
  private:
-    std::map<uint32_t, Time> until_;
-    std::deque<std::pair<Time, uint32_t>> order_;  // also of those that were removed
+    std::deque<std::pair<Time, uint32_t>> until_;  // oldest first
 };
 
 // Deaths after a first one are reported together, at this interval (--dp-on-failure=report).

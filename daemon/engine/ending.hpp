@@ -12,6 +12,7 @@
 
 #include <csignal>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "dp.pb.h"
@@ -29,6 +30,14 @@ struct GracePeriod {
 inline constexpr GracePeriod kBroken{Time(250), Time(1250)};        // a crash: nothing good can follow
 inline constexpr GracePeriod kFailed{Time(250), Time(30000)};       // an exit code: the others may clean up
 inline constexpr GracePeriod kTerminated{Time(5000), Time(30000)};  // told to end: they were told, too
+
+inline wire::Abort abort_message(std::string reason, GracePeriod grace) {
+    wire::Abort abort;
+    abort.set_reason(std::move(reason));
+    abort.set_term_after_ms(static_cast<uint32_t>(grace.term.count()));
+    abort.set_kill_after_ms(static_cast<uint32_t>(grace.kill.count()));
+    return abort;
+}
 
 // How long a death by a polite signal is held back, so that the other ranks' deaths can show that the step
 // was told to end.

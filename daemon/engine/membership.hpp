@@ -37,6 +37,7 @@ class Membership {
         bool left = false;
         bool lost = false;
         Time clock_ahead{};  // of its clock, before the broker's
+        bool is_here() const { return joined && !left && !lost; }
     };
 
     // `hosts` are the step's nodes by node rank; shorter or empty if the launcher could not tell. `start`:

@@ -89,7 +89,11 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     heartbeats_.heard(kBroker, now);
     switch (message.kind_case()) {
         case wire::ToNode::kPlan:
-            publish(message.plan());
+            if (std::exchange(published_, true)) break;
+            out_.plan =
+                NodePlan{message.plan().master_addr(), static_cast<uint16_t>(message.plan().master_port()),
+                         static_cast<uint16_t>(message.plan().coordinator_port()), broker_.own_address,
+                         message.plan().table()};
             break;
         case wire::ToNode::kReply: {
             std::vector<Caller> callers;
@@ -132,12 +136,6 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
     }
     return take();
-}
-
-void Node::publish(const wire::Plan& plan) {
-    if (std::exchange(published_, true)) return;
-    out_.plan = NodePlan{plan.master_addr(), static_cast<uint16_t>(plan.master_port()),
-                         static_cast<uint16_t>(plan.coordinator_port()), broker_.own_address, plan.table()};
 }
 
 void Node::farewell() {
@@ -207,11 +205,7 @@ void Node::tell_loss(Time now) {
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
     if (published_ && is_reporter()) out_.log.push_back(reason + "; ending the step");
-    wire::Abort message;
-    message.set_reason(reason);
-    message.set_term_after_ms(static_cast<uint32_t>(kBroken.term.count()));
-    message.set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
-    abort(std::move(message), !broker_.joined || is_reporter(), now);
+    abort(abort_message(reason, kBroken), !broker_.joined || is_reporter(), now);
 }
 
 void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {

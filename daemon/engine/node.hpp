@@ -159,7 +159,6 @@ class Node {
     void tell_arrival(wire::NodeArrive arrive);
     void rank_event(uint32_t rank, const Fill& fill);
     void rank_ends(uint32_t rank, Time now, const Fill& fill);
-    void publish(const wire::Plan& plan);
     void tell_asker(ConnectionId asker, wire::ToRank message, bool is_last);
     void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
