@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 
@@ -108,10 +109,10 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
             authorization_.answer(node, message.owner());
             break;
         case wire::FromNode::kStatus: {
-            wire::ToNode told;
-            told.mutable_status()->set_connection(message.status().connection());
-            *told.mutable_status()->mutable_status() = status(message.status().summary(), now);
-            send(node, std::move(told));
+            wire::TellStatus told;
+            told.set_connection(message.status().connection());
+            *told.mutable_status() = status(message.status().summary(), now);
+            send(node, wrap(&wire::ToNode::mutable_status, std::move(told)));
             break;
         }
         case wire::FromNode::kAskUsage:
@@ -144,18 +145,13 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     authorization_.add_node(node, {join.addresses().begin(), join.addresses().end()},
                             node == config_.node_rank);
     if (abort_) {
-        wire::ToNode message;
-        *message.mutable_abort() = *abort_;
-        message.mutable_abort()->set_term_after_ms(0);
-        message.mutable_abort()->set_kill_after_ms(static_cast<uint32_t>(kBroken.kill.count()));
-        send(node, std::move(message));
+        wire::Abort at_once = abort_message(abort_->reason(), {Time(0), kBroken.kill});
+        *at_once.mutable_dead() = abort_->dead();
+        send(node, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
         return;
     }
-    if (!death_reports_.told().reason().empty()) {
-        wire::ToNode deaths;
-        *deaths.mutable_deaths() = death_reports_.told();
-        send(node, std::move(deaths));
-    }
+    if (!death_reports_.told().reason().empty())
+        send(node, wrap(&wire::ToNode::mutable_deaths, death_reports_.told()));
     if (members_.all_joined()) send_plan();
 }
 
@@ -265,9 +261,8 @@ void Broker::forget_node(uint32_t node) {
 }
 
 BrokerActions Broker::on_connection(const wire::WhoOwns& asked, Time now) {
-    wire::ToNode message;
-    *message.mutable_who_owns() = asked;
-    for (uint32_t node : authorization_.ask(asked, now)) send(node, message);
+    for (uint32_t node : authorization_.ask(asked, now))
+        send(node, wrap(&wire::ToNode::mutable_who_owns, asked));
     return take();
 }
 
@@ -305,9 +300,7 @@ void Broker::farewell(Time now) {
                             " has left (rank 0's node has finished)";
     deliver(store_.end(wire::LOST, why));
     deliver(collectives_.end(wire::LOST, why));
-    wire::ToNode message;
-    message.mutable_farewell();
-    to_all(message);
+    to_all(wrap(&wire::ToNode::mutable_farewell));
 }
 
 BrokerActions Broker::tick(Time now) {

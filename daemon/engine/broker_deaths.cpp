@@ -8,6 +8,7 @@
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "engine/broker.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 
@@ -15,11 +16,9 @@ void Broker::abort(const Death& cause) {
     if (abort_) return;  // the first cause wins; what follows from it is no cause
     abort_ = abort_message(cause.reason, cause.grace);
     abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
-    wire::ToNode message;
-    *message.mutable_abort() = *abort_;
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
-    to_all(message);
+    to_all(wrap(&wire::ToNode::mutable_abort, *abort_));
     // This ends every waiting call, so that nobody hears of a deadline afterwards.
     store_.end(wire::ABORTED, cause.reason);
     collectives_.end(wire::ABORTED, cause.reason);
@@ -54,9 +53,7 @@ void Broker::tell_deaths(Time now) {
     auto deaths = death_reports_.take(members_, now);
     if (!deaths) return;
     out_.log.push_back(deaths->reason() + "; the other ranks continue (--dp-on-failure=report)");
-    wire::ToNode message;
-    *message.mutable_deaths() = std::move(*deaths);
-    to_all(message);
+    to_all(wrap(&wire::ToNode::mutable_deaths, std::move(*deaths)));
 }
 
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
@@ -80,12 +77,9 @@ void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
 
 void Broker::check_heartbeats(Time now) {
     const Heartbeats::News news = heartbeats_.check(now);
-    if (news.send) {
-        wire::ToNode message;
-        message.mutable_alive();
-        for (uint32_t node = 0; node < members_.nodes().size(); ++node)
-            if (node != config_.node_rank && members_.nodes()[node].is_here()) send(node, message);
-    }
+    for (uint32_t node = 0; news.send && node < members_.nodes().size(); ++node)
+        if (node != config_.node_rank && members_.nodes()[node].is_here())
+            send(node, wrap(&wire::ToNode::mutable_alive));
     if (news.notice && !abort_) say(*news.notice);
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);

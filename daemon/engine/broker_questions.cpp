@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "engine/broker.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 namespace {
@@ -46,18 +47,13 @@ void Broker::ask_usage(UsageRounds::Asker asker, Time now) {
         if (members_.nodes()[node].is_here()) nodes.push_back(node);
     const auto asked = usage_.ask(asker, nodes, now);
     if (!asked) {
-        wire::ToNode told;
-        told.mutable_usage()->set_connection(asker.connection);
-        told.mutable_usage()->mutable_usage()->set_problem("more than " + std::to_string(kMaxUsageAskers) +
-                                                           " want to know at once; ask again");
-        send(asker.node, std::move(told));
-        return;
+        wire::TellUsage told;
+        told.set_connection(asker.connection);
+        told.mutable_usage()->set_problem("more than " + std::to_string(kMaxUsageAskers) +
+                                          " want to know at once; ask again");
+        return send(asker.node, wrap(&wire::ToNode::mutable_usage, std::move(told)));
     }
-    for (uint32_t node : *asked) {
-        wire::ToNode message;
-        message.mutable_measure();
-        send(node, std::move(message));
-    }
+    for (uint32_t node : *asked) send(node, wrap(&wire::ToNode::mutable_measure));
 }
 
 // At the end of a round: the answer is serialised once for all.

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "framing.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 namespace {
@@ -46,24 +47,15 @@ NodeActions Node::take() {
     return std::exchange(out_, {});
 }
 
-void Node::tell_arrival(wire::NodeArrive arrive) {
-    wire::FromNode message;
-    *message.mutable_arrive() = std::move(arrive);
-    outbox_.send(std::move(message));
+void Node::tell_arrivals(std::vector<wire::NodeArrive> arrivals) {
+    for (auto& arrival : arrivals) outbox_.send(wrap(&wire::FromNode::mutable_arrive, std::move(arrival)));
 }
 
-void Node::rank_event(uint32_t rank, const Fill& fill) {
+wire::FromNode Node::event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill) {
     wire::FromNode message;
     message.mutable_rank()->set_rank(rank);
     fill(*message.mutable_rank());
-    outbox_.send(std::move(message));
-}
-
-void Node::rank_ends(uint32_t rank, Time now, const Fill& fill) {
-    wire::FromNode message;
-    message.mutable_rank()->set_rank(rank);
-    fill(*message.mutable_rank());
-    outbox_.batch_exit(std::move(message), now);
+    return message;
 }
 
 // ---- the broker ----
@@ -111,23 +103,19 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         case wire::ToNode::kWhoOwns:
             out_.lookups.push_back(message.who_owns());
             break;
-        case wire::ToNode::kStatus: {
-            wire::ToRank told;
-            *told.mutable_status() = message.status().status();
-            tell_asker(message.status().connection(), std::move(told), true);
+        case wire::ToNode::kStatus:
+            tell_asker(message.status().connection(),
+                       wrap(&wire::ToRank::mutable_status, message.status().status()), true);
             break;
-        }
         case wire::ToNode::kMeasure: {
             auto& connections = out_.measure.emplace();
             for (uint32_t rank : config_.ranks) connections.push_back(ranks_.connection_of(rank));
             break;
         }
-        case wire::ToNode::kUsage: {
-            wire::ToRank told;
-            *told.mutable_usage() = message.usage().usage();
-            tell_asker(message.usage().connection(), std::move(told), false);  // and may ask again
+        case wire::ToNode::kUsage:  // who may ask again
+            tell_asker(message.usage().connection(),
+                       wrap(&wire::ToRank::mutable_usage, message.usage().usage()), false);
             break;
-        }
         case wire::ToNode::kFarewell:
             farewell();
             break;
@@ -153,17 +141,8 @@ void Node::on_other_version(uint32_t protocol) {
                             "; install the same version of slurm-dp on both";
 }
 
-NodeActions Node::on_owner(wire::Owner owner) {
-    wire::FromNode message;
-    *message.mutable_owner() = std::move(owner);
-    outbox_.send(std::move(message));
-    return take();
-}
-
-NodeActions Node::on_measured(wire::NodeUsage usage) {
-    wire::FromNode message;
-    *message.mutable_usage() = std::move(usage);
-    outbox_.send(std::move(message));
+NodeActions Node::on_answer(wire::FromNode answer) {
+    outbox_.send(std::move(answer));
     return take();
 }
 
@@ -220,9 +199,7 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
         out_.log.push_back(message.reason() + "; ending the step");
     }
     termination_.begin(message, now);
-    wire::ToRank told;
-    *told.mutable_abort() = std::move(message);
-    tell_ranks(told);
+    tell_ranks(wrap(&wire::ToRank::mutable_abort, std::move(message)));
 }
 
 // ---- who is no rank ----
@@ -259,16 +236,16 @@ void Node::end_queries(const std::string& why) {
 void Node::report_exit(uint32_t rank, Time now) {
     const auto exit = ranks_.take_exit(rank);
     if (!exit) return;
-    for (auto& arrived : pending_arrivals_.give_up(rank, now)) tell_arrival(std::move(arrived));
-    auto fill = [&](wire::RankEvent& e) {
+    tell_arrivals(pending_arrivals_.give_up(rank, now));
+    wire::FromNode event = event_of(rank, [&](wire::RankEvent& e) {
         e.set_exited(exit->status);
         e.set_cancelled(exit->cancelled);
         if (exit->step) e.set_step(*exit->step);
-    };
+    });
     if (exit->status == 0)
-        rank_ends(rank, now, fill);
+        outbox_.batch_exit(std::move(event), now);
     else
-        rank_event(rank, fill);
+        outbox_.send(std::move(event));
     leave_if_all_told();
 }
 
@@ -280,9 +257,7 @@ void Node::leave_if_all_told() {
         leaving_.finished = true;
         return;
     }
-    wire::FromNode message;
-    message.mutable_leave();
-    outbox_.send(std::move(message));
+    outbox_.send(wrap(&wire::FromNode::mutable_leave));
 }
 
 NodeActions Node::on_control(const ControlEvent& event, Time now) {
@@ -296,10 +271,10 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     if (event.kind == ControlEvent::Kind::tiles) {
         if (event.local_rank < config_.tiles.size()) config_.tiles[event.local_rank] = event.tiles;
     } else if (event.kind == ControlEvent::Kind::task) {
-        rank_event(rank, [&](wire::RankEvent& e) {
+        outbox_.send(event_of(rank, [&](wire::RankEvent& e) {
             e.set_started(event.value);
             e.set_at_ms(now.count());
-        });
+        }));
     } else {
         ranks_.exit(event.local_rank, event.value, leaving_.cancelled || termination_.abort(), now);
         if (!ranks_.connection_of(rank)) report_exit(rank, now);
@@ -309,7 +284,8 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
 
 NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
     if (auto change = ranks_.look(local_rank, stopped))
-        rank_event(config_.ranks[local_rank], [&](wire::RankEvent& e) { e.set_stopped(*change); });
+        outbox_.send(
+            event_of(config_.ranks[local_rank], [&](wire::RankEvent& e) { e.set_stopped(*change); }));
     return take();
 }
 
@@ -368,7 +344,7 @@ NodeActions Node::tick(Time now) {
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);
-    for (auto& arrived : pending_arrivals_.expire(now)) tell_arrival(std::move(arrived));
+    tell_arrivals(pending_arrivals_.expire(now));
     check_heartbeats(now);
     if (auto signal = termination_.signal(now)) out_.signal_ranks = signal;
     return take();

@@ -60,13 +60,13 @@ struct NodeActions {
         no_plan;                      // publish that there is none, and why; "": the user is told elsewhere
     std::optional<int> signal_ranks;  // send this signal to every process of the step on this node
     std::vector<wire::WhoOwns>
-        lookups;  // find the owner of the socket at the client's end, and tell on_owner
+        lookups;  // find the owner of the socket at the client's end, and tell on_answer
     struct Page {
         ConnectionId connection = 0;
         int32_t fd = -1;  // of that connection's process
     };
     std::vector<Page> pages;  // open it (common/phase_page.hpp) and keep it while the connection lives
-    // Measure what the local ranks do, and call on_measured. By local rank: the connection of its world.
+    // Measure what the local ranks do, and tell on_answer. By local rank: the connection of its world.
     std::optional<std::vector<std::optional<ConnectionId>>> measure;
     std::vector<std::string> log;
 };
@@ -85,8 +85,8 @@ class Node {
     // A peer there spoke another version of slurm-dp. It may be a stranger: worth mentioning at the deadline,
     // but no reason to give up.
     void on_other_version(uint32_t protocol);
-    NodeActions on_owner(wire::Owner owner);
-    NodeActions on_measured(wire::NodeUsage usage);
+    // What was looked up or measured for the broker.
+    NodeActions on_answer(wire::FromNode answer);
     // The connection closed or never came to be.
     NodeActions on_broker_lost(const std::string& why, Time now);
 
@@ -152,13 +152,9 @@ class Node {
     } leaving_;
     NodeActions out_;
 
-    // Fills in an event of a rank.
-    using Fill = std::function<void(wire::RankEvent&)>;
-
     NodeActions take();
-    void tell_arrival(wire::NodeArrive arrive);
-    void rank_event(uint32_t rank, const Fill& fill);
-    void rank_ends(uint32_t rank, Time now, const Fill& fill);
+    void tell_arrivals(std::vector<wire::NodeArrive> arrivals);
+    static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
     void tell_asker(ConnectionId asker, wire::ToRank message, bool is_last);
     void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);

@@ -7,6 +7,7 @@
 #include "engine/collectives.hpp"
 #include "engine/node.hpp"
 #include "framing.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 namespace {
@@ -26,16 +27,16 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
     } else if (message.has_request()) {
         request(connection, *rank, message.request(), now);
     } else if (message.has_ready()) {
-        rank_event(*rank, [&](wire::RankEvent& e) {
+        outbox_.send(event_of(*rank, [&](wire::RankEvent& e) {
             e.set_ready(true);
             e.set_at_ms(now.count());
-        });
+        }));
     } else if (message.has_phases()) {
         out_.pages.push_back({connection, message.phases().fd()});
     } else if (message.has_progress()) {
         ranks_.progress(*rank, message.progress().step());
     } else if (message.has_goodbye()) {
-        rank_ends(*rank, now, [](wire::RankEvent& e) { e.set_goodbye(true); });
+        outbox_.batch_exit(event_of(*rank, [](wire::RankEvent& e) { e.set_goodbye(true); }), now);
         forget(connection, *rank, now);
         out_.close.push_back(connection);
     }
@@ -45,7 +46,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
 NodeActions Node::on_rank_closed(ConnectionId connection, Time now) {
     askers_.erase(connection);
     if (const auto rank = ranks_.rank_of(connection)) {
-        rank_event(*rank, [](wire::RankEvent& e) { e.set_vanished(true); });
+        outbox_.send(event_of(*rank, [](wire::RankEvent& e) { e.set_vanished(true); }));
         forget(connection, *rank, now);
     } else {
         ranks_.close(connection);
@@ -79,18 +80,11 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
         return;
     }
     ranks_.open(connection, hello.rank());
-    wire::ToRank welcome;
-    welcome.mutable_welcome();
-    out_.to_ranks.emplace_back(connection, std::move(welcome));
-    if (const wire::Abort* aborted = termination_.abort()) {
-        wire::ToRank message;
-        *message.mutable_abort() = *aborted;
-        out_.to_ranks.emplace_back(connection, std::move(message));
-    } else if (!deaths_.reason().empty()) {
-        wire::ToRank message;
-        *message.mutable_deaths() = deaths_;
-        out_.to_ranks.emplace_back(connection, std::move(message));
-    }
+    out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_welcome));
+    if (const wire::Abort* abort = termination_.abort())
+        out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_abort, *abort));
+    else if (!deaths_.reason().empty())
+        out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_deaths, deaths_));
     wire::Hellos::Rank said;
     said.set_rank(hello.rank());
     said.set_pid(hello.pid());
@@ -109,7 +103,7 @@ void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& 
     if (request.has_arrive()) {
         auto arrived = pending_arrivals_.arrive({rank, request.id()}, request.arrive(), now,
                                                 clamped(request.timeout_ms()));
-        if (arrived) tell_arrival(std::move(*arrived));
+        if (arrived) tell_arrivals({std::move(*arrived)});
         return;
     }
     wire::FromNode up;
@@ -145,9 +139,7 @@ void Node::reply(ConnectionId connection, uint64_t id, wire::Status status, cons
 }
 
 void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) {
-    wire::ToRank common;
-    *common.mutable_reply() = reply;
-    const SharedBytes rest = shared_bytes(common);
+    const SharedBytes rest = shared_bytes(wrap(&wire::ToRank::mutable_reply, reply));
     for (const Caller& caller : callers) {
         // The answer to a process that is gone is not for its successor.
         if (waiting_.erase(caller) == 0) continue;
@@ -169,9 +161,7 @@ void Node::tell_ranks(const wire::ToRank& message) {
 void Node::tell_deaths(const wire::Deaths& deaths) {
     if (deaths_.reason().empty()) deaths_.set_reason(deaths.reason());
     deaths_.mutable_ranks()->MergeFrom(deaths.ranks());
-    wire::ToRank told;
-    *told.mutable_deaths() = deaths;
-    tell_ranks(told);
+    tell_ranks(wrap(&wire::ToRank::mutable_deaths, deaths));
 }
 
 // Fails the waiting calls: there will be no answer.

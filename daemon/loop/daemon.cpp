@@ -17,6 +17,7 @@
 #include "common/plan_file.hpp"
 #include "framing.hpp"
 #include "loop/socket_owner.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 namespace {
@@ -238,10 +239,12 @@ void Daemon::perform(const NodeActions& actions) {
         if (is_last) ranks_.close(asker);
     }
     if (actions.signal_ranks) tasks_.signal(*actions.signal_ranks);
-    for (const auto& asked : actions.lookups) perform(node_.on_owner(owner_of_client(asked)));
+    for (const auto& asked : actions.lookups)
+        perform(node_.on_answer(wrap(&wire::FromNode::mutable_owner, owner_of_client(asked))));
     for (const auto& page : actions.pages)
         usage_.open(page.connection, ranks_.pid_of(page.connection), page.fd);
-    if (actions.measure) perform(node_.on_measured(measure(*actions.measure)));
+    if (actions.measure)
+        perform(node_.on_answer(wrap(&wire::FromNode::mutable_usage, measure(*actions.measure))));
     send(actions.to_broker);
     settle();
 }

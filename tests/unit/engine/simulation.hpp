@@ -15,6 +15,7 @@
 #include "engine/broker.hpp"
 #include "engine/node.hpp"
 #include "framing.hpp"
+#include "wrap.hpp"
 
 namespace dp {
 
@@ -133,7 +134,9 @@ class Simulation {
         perform(node_of(rank), nodes[node_of(rank)]->on_query(rank + 1, query));
     }
     void ask_usage(uint32_t rank) { ask(rank, Query::usage); }
-    void measure(uint32_t node) { perform(node, nodes[node]->on_measured(usage_of(node))); }
+    void measure(uint32_t node) {
+        perform(node, nodes[node]->on_answer(wrap(&wire::FromNode::mutable_usage, usage_of(node))));
+    }
     void lose_broker(uint32_t node) {
         perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
     }
@@ -230,7 +233,7 @@ class Simulation {
             if (!owner) continue;
             wire::Owner said = *owner;
             said.set_connection(asked.connection());
-            perform(node, nodes[node]->on_owner(said));
+            perform(node, nodes[node]->on_answer(wrap(&wire::FromNode::mutable_owner, said)));
         }
         pages.insert(pages.end(), actions.pages.begin(), actions.pages.end());
         if (actions.measure) {
