@@ -63,7 +63,7 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
                 value = *number;
             }
             if (__builtin_add_overflow(value, add.amount(), &value))
-                return refuse(wire::INVALID, "key \"" + printable(add.key(), 80) + "\" would leave 64 bits");
+                return refuse(wire::INVALID, "key \"" + printable(add.key(), 80) + "\" would overflow 64 bits");
             wire::Reply reply;
             reply.set_number(value);
             return put(caller, add.key(), std::to_string(value), std::move(reply));

@@ -14,39 +14,24 @@
 namespace dp {
 namespace {
 
-// Inherits nothing from the daemon except the output: default signals, no environment.
+// Inherits nothing from the daemon except the output, not even its environment.
 pid_t spawn(std::vector<std::string>& command, int output) {
     std::vector<char*> arguments;
-    arguments.reserve(command.size() + 1);
     for (auto& word : command) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     char* environment[] = {nullptr};
     posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
     if (posix_spawn_file_actions_init(&files) != 0) return 0;
-    if (posix_spawnattr_init(&attributes) != 0) {
-        posix_spawn_file_actions_destroy(&files);
-        return 0;
-    }
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     // The daemon got its descriptors from its launcher, at numbers that an exec does not close.
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-    sigset_t all;
-    sigset_t none;
-    sigfillset(&all);
-    sigemptyset(&none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     pid_t process = 0;
-    if (posix_spawn(&process, command.front().c_str(), &files, &attributes, arguments.data(), environment) !=
-        0)
-        process = 0;
-    posix_spawnattr_destroy(&attributes);
+    const int error =
+        posix_spawn(&process, command.front().c_str(), &files, nullptr, arguments.data(), environment);
     posix_spawn_file_actions_destroy(&files);
-    return process;
+    return error == 0 ? process : 0;
 }
 
 }  // namespace

@@ -39,6 +39,10 @@ std::optional<int64_t> leading_number(const std::string& text) {
     return value;
 }
 
+size_t cost_of(const std::string& key, size_t value = 0) {
+    return key.size() + value + kTorchEntryBytes;
+}
+
 std::string quoted(const std::string& key) {
     return "\"" + printable(key, 80) + "\"";
 }
@@ -54,12 +58,7 @@ void TorchStore::disconnect(TorchClient id) {
     if (found == clients_.end()) return;
     Client& client = found->second;
     stop_waiting(id, client);
-    for (const auto& key : client.watched) {
-        bytes_ -= key.size() + kTorchEntryBytes;
-        auto entry = watching_.find(key);
-        entry->second.erase(id);
-        if (entry->second.empty()) watching_.erase(entry);
-    }
+    for (const auto& key : client.watched) leave(watching_, key, id);
     bytes_ -= client.reader.held();
     clients_.erase(found);
 }
@@ -70,21 +69,19 @@ void TorchStore::close(TorchClient id, std::string why) {
 }
 
 TorchActions TorchStore::receive(TorchClient id, std::string_view bytes) {
-    auto found = clients_.find(id);
-    if (found != clients_.end()) {
-        Client& client = found->second;
-        TorchReader& reader = client.reader;
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) return {};
+    TorchReader& reader = found->second.reader;
+    bytes_ -= reader.held();
+    out_.taken = reader.take(bytes);
+    bytes_ += reader.held();
+    if (!reader.broken().empty()) {
+        close(id, reader.broken());
+    } else if (bytes_ > kMaxTorchBytes) {
+        take_room(id, 0);
+    } else if (reader.complete()) {
         bytes_ -= reader.held();
-        out_.taken = reader.take(bytes);
-        bytes_ += reader.held();
-        if (!reader.broken().empty()) {
-            close(id, reader.broken());
-        } else if (bytes_ > kMaxTorchBytes) {
-            take_room(id, 0);
-        } else if (reader.complete()) {
-            bytes_ -= reader.held();
-            handle(id, client, reader.request());
-        }
+        handle(id, found->second, reader.request());
     }
     return std::exchange(out_, {});
 }
@@ -178,11 +175,9 @@ void TorchStore::get_all(TorchClient id, const std::vector<std::string>& keys) {
     size_t size = 0;
     for (const auto& key : keys)
         if (const Value value = value_of(key)) size += value->size();
-    if (size > kMaxTorchReply) {
-        close(id, "it asked for " + std::to_string(size) + " bytes at once; the limit is " +
-                      std::to_string(kMaxTorchReply >> 20) + " MiB");
-        return;
-    }
+    if (size > kMaxTorchReply)
+        return close(id, "it asked for " + std::to_string(size) + " bytes at once; the limit is " +
+                             std::to_string(kMaxTorchReply >> 20) + " MiB");
     for (const auto& key : keys) reply_value(id, value_of(key));
 }
 
@@ -199,9 +194,9 @@ bool TorchStore::available(const std::string& key) const {
 
 bool TorchStore::put(TorchClient id, const std::string& key, std::string value) {
     const Value before = value_of(key);
-    const size_t freed = before ? key.size() + before->size() + kTorchEntryBytes : 0;
+    const size_t freed = before ? cost_of(key, before->size()) : 0;
     bytes_ -= freed;
-    if (!take_room(id, key.size() + value.size() + kTorchEntryBytes)) {
+    if (!take_room(id, cost_of(key, value.size()))) {
         bytes_ += freed;
         return false;
     }
@@ -214,15 +209,10 @@ bool TorchStore::put(TorchClient id, const std::string& key, std::string value) 
 
 void TorchStore::append(TorchClient id, const std::string& key, const std::string& more) {
     const Value before = value_of(key);
-    if (!before) {
-        put(id, key, more);
-        return;
-    }
-    if (before->size() + more.size() > kMaxTorchValue) {
-        close(id, "key " + quoted(key) + " would hold more than " + std::to_string(kMaxTorchValue >> 20) +
-                      " MiB");
-        return;
-    }
+    if (!before) return void(put(id, key, more));
+    if (before->size() + more.size() > kMaxTorchValue)
+        return close(id, "key " + quoted(key) + " would hold more than " +
+                             std::to_string(kMaxTorchValue >> 20) + " MiB");
     if (!take_room(id, more.size())) return;
     values_[key] = std::make_shared<const std::string>(*before + more);
     wake(key, false);
@@ -246,16 +236,11 @@ void TorchStore::add(TorchClient id, const TorchRequest& request) {
     int64_t sum = 0;
     if (const Value before = value_of(key)) {
         auto number = leading_number(*before);
-        if (!number) {
-            close(id, "it added to key " + quoted(key) + ", which holds no number");
-            return;
-        }
+        if (!number) return close(id, "it added to key " + quoted(key) + ", which holds no number");
         sum = *number;
     }
-    if (__builtin_add_overflow(sum, request.number, &sum)) {
-        close(id, "key " + quoted(key) + " would leave 64 bits");
-        return;
-    }
+    if (__builtin_add_overflow(sum, request.number, &sum))
+        return close(id, "key " + quoted(key) + " would overflow 64 bits");
     if (!put(id, key, std::to_string(sum))) return;
     reply(id, little_endian(sum));
     if (key == kWorkers) out_.arrived = !std::exchange(clients_.at(id).arrived, true);
@@ -264,7 +249,7 @@ void TorchStore::add(TorchClient id, const TorchRequest& request) {
 void TorchStore::remove(TorchClient id, const std::string& key) {
     const Value before = value_of(key);
     if (before) {
-        bytes_ -= key.size() + before->size() + kTorchEntryBytes;
+        bytes_ -= cost_of(key, before->size());
         values_.erase(key);
         tell_watchers(key, Change::removed, before, nullptr);
     }
@@ -278,26 +263,25 @@ void TorchStore::wait(TorchClient id, Client& client, std::vector<std::string> k
     size_t size = 0;
     for (auto& key : keys) {
         if (available(key)) continue;
-        const size_t bytes = key.size() + kTorchEntryBytes;
-        if (missing.insert(std::move(key)).second) size += bytes;
+        const size_t cost = cost_of(key);
+        if (missing.insert(std::move(key)).second) size += cost;
     }
-    if (missing.empty()) {
-        reply(id, {kStopWaiting});
-        return;
-    }
+    if (missing.empty()) return reply(id, {kStopWaiting});
     if (!take_room(id, size)) return;
     for (const auto& key : missing) waiting_[key].insert(id);
     client.awaited = std::move(missing);
 }
 
 void TorchStore::stop_waiting(TorchClient id, Client& client) {
-    for (const auto& key : client.awaited) {
-        bytes_ -= key.size() + kTorchEntryBytes;
-        auto entry = waiting_.find(key);
-        entry->second.erase(id);
-        if (entry->second.empty()) waiting_.erase(entry);
-    }
+    for (const auto& key : client.awaited) leave(waiting_, key, id);
     client.awaited.clear();
+}
+
+void TorchStore::leave(ClientsByKey& clients, const std::string& key, TorchClient id) {
+    const auto entry = clients.find(key);
+    entry->second.erase(id);
+    if (entry->second.empty()) clients.erase(entry);
+    bytes_ -= cost_of(key);
 }
 
 // The key exists now: wakes all that wait for it or, for an element of a queue, the first that waits
@@ -305,23 +289,21 @@ void TorchStore::stop_waiting(TorchClient id, Client& client) {
 void TorchStore::wake(const std::string& key, bool only_one) {
     auto entry = waiting_.find(key);
     if (entry == waiting_.end()) return;
-    for (TorchClient id : std::vector<TorchClient>(entry->second.begin(), entry->second.end())) {
+    for (TorchClient id : std::set<TorchClient>(entry->second)) {
         Client& client = clients_.at(id);
         client.awaited.erase(key);
-        entry->second.erase(id);
-        bytes_ -= key.size() + kTorchEntryBytes;
+        leave(waiting_, key, id);
         if (!client.awaited.empty()) continue;
         reply(id, {kStopWaiting});
-        if (only_one) break;
+        if (only_one) return;
     }
-    if (entry->second.empty()) waiting_.erase(entry);
 }
 
 // ---- watching ----
 
 void TorchStore::watch(TorchClient id, Client& client, const std::string& key) {
     if (!client.watched.contains(key)) {
-        if (!take_room(id, key.size() + kTorchEntryBytes)) return;
+        if (!take_room(id, cost_of(key))) return;
         client.watched.insert(key);
         watching_[key].insert(id);
     }
@@ -341,7 +323,7 @@ void TorchStore::tell_watchers(const std::string& key, Change change, const Valu
 // ---- queues ----
 
 void TorchStore::push(TorchClient id, const std::string& key, std::string value) {
-    if (!take_room(id, key.size() + value.size() + kTorchEntryBytes)) return;
+    if (!take_room(id, cost_of(key, value.size()))) return;
     queues_[key].push_back(std::make_shared<const std::string>(std::move(value)));
     wake(key, true);
 }
@@ -354,7 +336,7 @@ void TorchStore::pop(TorchClient id, const std::string& key) {
     const Value value = std::move(queue->second.front());
     queue->second.pop_front();
     if (queue->second.empty()) queues_.erase(queue);
-    bytes_ -= key.size() + value->size() + kTorchEntryBytes;
+    bytes_ -= cost_of(key, value->size());
     reply_value(id, value);
 }
 

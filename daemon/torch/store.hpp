@@ -70,11 +70,13 @@ class TorchStore {
         bool arrived = false;
     };
 
+    using ClientsByKey = std::unordered_map<std::string, std::set<TorchClient>>;
+
     std::map<TorchClient, Client> clients_;
     std::unordered_map<std::string, Value> values_;
     std::unordered_map<std::string, std::deque<Value>> queues_;  // none empty
-    std::unordered_map<std::string, std::set<TorchClient>> waiting_;
-    std::unordered_map<std::string, std::set<TorchClient>> watching_;
+    ClientsByKey waiting_;
+    ClientsByKey watching_;
     size_t bytes_ = 0;
     TorchActions out_;
 
@@ -94,6 +96,7 @@ class TorchStore {
     void remove(TorchClient id, const std::string& key);
     void wait(TorchClient id, Client& client, std::vector<std::string> keys);
     void stop_waiting(TorchClient id, Client& client);
+    void leave(ClientsByKey& clients, const std::string& key, TorchClient id);
     void wake(const std::string& key, bool only_one);
     void watch(TorchClient id, Client& client, const std::string& key);
     void tell_watchers(const std::string& key, Change change, const Value& before, const Value& now);

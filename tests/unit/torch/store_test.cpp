@@ -87,7 +87,7 @@ TEST_F(TorchStoreTest, Add) {
     EXPECT_EQ(ask(1, add("n", 2)), u64(42));
     ask(1, set("n", "9223372036854775807"));
     EXPECT_EQ(ask(1, add("n", 1)), "");
-    EXPECT_EQ(closed[1], "key \"n\" would leave 64 bits");
+    EXPECT_EQ(closed[1], "key \"n\" would overflow 64 bits");
     ask(2, set("n", "none"));
     EXPECT_EQ(ask(2, add("n", 1)), "");
     EXPECT_EQ(closed[2], "it added to key \"n\", which holds no number");
