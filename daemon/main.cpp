@@ -62,7 +62,8 @@ int main() {
     std::set_new_handler(out_of_memory);
     // The secret is in this process: no core file, no debugger, no reading of its memory.
     if (prctl(PR_SET_DUMPABLE, 0) != 0) {
-        dp::log_line("the kernel does not let dp-rendezvousd keep its memory to itself; it does not start");
+        dp::log_line(
+            "dp-rendezvousd does not start: the kernel does not let it protect its memory (PR_SET_DUMPABLE)");
         return 1;
     }
     if (auto served = serve(); !served) {

@@ -95,16 +95,19 @@ void Broker::say(const SilenceNotices::Notice& notice) {
             (nodes.size() == 1 ? ": its network, daemon or node" : ": their network, daemons or nodes") +
             " may be down; lost after " + words(dead_after(config_)));
     if (const auto& nodes = notice.speak_again; !nodes.empty())
-        out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " speaks" : " speak") +
-                           " again, after " + (nodes.size() == 1 ? "" : "up to ") + words(notice.longest));
+        out_.log.push_back(members_.name_nodes(nodes) + (nodes.size() == 1 ? " responds" : " respond") +
+                           " again after " + (nodes.size() == 1 ? "" : "up to ") + words(notice.longest));
 }
 
 void Broker::say(const StoppedRanks::Notice& notice) {
-    const auto add = [this](const std::vector<uint32_t>& ranks, const char* what) {
-        if (!ranks.empty()) out_.log.push_back(name_ranks(ranks) + " on " + members_.hosts_of(ranks) + what);
+    const auto add = [this](const std::vector<uint32_t>& ranks, const char* one, const char* several) {
+        if (!ranks.empty())
+            out_.log.push_back(name_ranks(ranks) + " on " + members_.hosts_of(ranks) +
+                               (ranks.size() == 1 ? one : several));
     };
-    add(notice.stopped, " stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); not killed");
-    add(notice.continued, " going on");
+    const std::string by = " stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); not killed";
+    add(notice.stopped, (" was" + by).c_str(), (" were" + by).c_str());
+    add(notice.continued, " continues", " continue");
 }
 
 }  // namespace dp

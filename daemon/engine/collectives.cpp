@@ -42,7 +42,7 @@ Answer Collectives::fail_all(const Collective& collective, wire::Status status, 
 
 Answer Collectives::cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const {
     return fail_all(collective, wire::ABORTED,
-                    in_quotes(key.group) + " cannot meet; " + members_.describe(std::span(&ended, 1)));
+                    in_quotes(key.group) + " cannot complete; " + members_.describe(std::span(&ended, 1)));
 }
 
 // All members have arrived.
@@ -90,7 +90,7 @@ std::optional<Answer> Collectives::admit(const Key& key, Collective& collective,
     const auto place = place_of(key, rank.rank());
     if (!place)
         return answer(caller, wire::INVALID,
-                      "rank " + std::to_string(rank.rank()) + " is no member of " + in_quotes(key.group));
+                      "rank " + std::to_string(rank.rank()) + " is not a member of " + in_quotes(key.group));
     if (collective.arrived.contains(rank.rank()))
         return answer(
             caller, wire::INVALID,
@@ -160,7 +160,7 @@ std::vector<Answer> Collectives::expire(Time now) {
         auto late = missing(key, collective);
         answers.push_back(fail_all(collective, wire::TIMEOUT,
                                    std::to_string(collective.arrived.size()) + " of " +
-                                       std::to_string(expected(key)) + " ranks met in " +
+                                       std::to_string(expected(key)) + " ranks arrived in " +
                                        in_quotes(key.group) + " within " + words(now - collective.first) +
                                        "; missing: " + members_.describe(late)));
         collectives_.erase(current);

@@ -154,7 +154,7 @@ std::string Membership::state_of(uint32_t rank) const {
         case State::STARTED:
             return told.stopped() ? "stopped by a signal, no hello" : "started, no hello";
         case State::HELLO:
-            return told.stopped() ? "stopped by a signal, not here yet" : "said hello, not here yet";
+            return told.stopped() ? "stopped by a signal, has not arrived" : "said hello, has not arrived";
         case State::GOODBYE:
             return "has said goodbye";
         case State::VANISHED:

@@ -175,10 +175,10 @@ void Node::tell_loss(Time now) {
     if (leaving_.ending || termination_.abort()) return;
     if (config_.settings.reports_failures() && published_) {
         if (is_reporter())
-            out_.log.push_back(reason + "; its ranks go on without it (--dp-on-failure=report)");
+            out_.log.push_back(reason + "; its ranks continue without it (--dp-on-failure=report)");
         end_calls(reason);
         wire::Deaths nobody;
-        nobody.set_reason(reason + "; nobody watches any more");
+        nobody.set_reason(reason + "; later failures are not reported");
         tell_deaths(nobody);
         return;
     }
@@ -316,7 +316,7 @@ void Node::check_heartbeats(Time now) {
     if (news.notice && speaks_for_all()) {
         out_.log.push_back(
             news.notice->silent.empty()
-                ? daemon_of_broker() + " speaks again, after " + words(news.notice->longest)
+                ? daemon_of_broker() + " responds again after " + words(news.notice->longest)
                 : daemon_of_broker() + " has been silent for " + words(kSilent) +
                       ": its network, the daemon or the node may be down; it counts as lost after " +
                       words(dead_after(config_)));
@@ -338,8 +338,9 @@ NodeActions Node::tick(Time now) {
     if (!broker_.joined && !broker_.gone && now >= started_ + config_.settings.timeout())
         lose_broker("this node could not reach " + daemon_of_broker() + shown(config_.broker_addresses) +
                         " within " + words(config_.settings.timeout()) + " (--dp-timeout): " +
-                        (broker_.other_version.empty() ? "is its node up, and may this node connect to it?"
-                                                       : broker_.other_version),
+                        (broker_.other_version.empty()
+                             ? "check that its node is up and that this node may connect to it"
+                             : broker_.other_version),
                     Time(0), now);
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);

@@ -63,9 +63,8 @@ std::string Node::why_no_hello(const wire::Hello& hello) const {
     if (std::find(config_.ranks.begin(), config_.ranks.end(), hello.rank()) == config_.ranks.end())
         return rank + " is not on " + config_.host;
     if (hello.world_size() != config_.world_size)
-        return rank + " believes in a world of " + std::to_string(hello.world_size()) +
-               ", and this step has one of " + std::to_string(config_.world_size) +
-               "; something changed DP_WORLD_SIZE in its environment";
+        return rank + " expects a world of " + plural(hello.world_size(), "rank") + ", but this step has " +
+               std::to_string(config_.world_size) + "; something changed DP_WORLD_SIZE in its environment";
     if (ranks_.connection_of(hello.rank()))
         return "another process is already " + rank +
                "; only one process of a task may open the world at a time";

@@ -30,7 +30,7 @@ std::vector<uint32_t> PeerAuthorization::ask(const wire::WhoOwns& asked, Time no
     }
     for (uint32_t node : nodes) ++questions_[node];
     if (pending_.size() >= kMaxUnvouched)
-        refuse(pending_.begin()->first, "too many connections for which nobody has vouched yet");
+        refuse(pending_.begin()->first, "too many connections whose owner is not known yet");
     pending_[asked.connection()] = {nodes, now + kAuthorizationDeadline};
     return {nodes.begin(), nodes.end()};
 }

@@ -27,7 +27,8 @@ std::optional<StartDeadlines::Late> StartDeadlines::check(const Membership& memb
     std::vector<uint32_t> absent;
     for (uint32_t rank = 0; rank < world; ++rank)
         if (!members.ranks()[rank].node) absent.push_back(rank);
-    return await(std::to_string(world - absent.size()) + of + "are there", started_, members, absent, now);
+    return await(std::to_string(world - absent.size()) + of + "are connected", started_, members, absent,
+                 now);
 }
 
 std::optional<StartDeadlines::Late> StartDeadlines::await(const std::string& there, Time since,

@@ -23,7 +23,7 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
     };
     // One answer per call: libdp never reuses a number.
     if (waiters_.contains(caller))
-        return refuse(wire::INVALID, "this rank is waiting under that number already");
+        return refuse(wire::INVALID, "this rank already has a call with that number");
     switch (request.operation_case()) {
         case wire::Request::kSet: {
             const auto& set = request.set();
@@ -63,7 +63,8 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
                 value = *number;
             }
             if (__builtin_add_overflow(value, add.amount(), &value))
-                return refuse(wire::INVALID, "key \"" + printable(add.key(), 80) + "\" would overflow 64 bits");
+                return refuse(wire::INVALID,
+                              "key \"" + printable(add.key(), 80) + "\" would overflow 64 bits");
             wire::Reply reply;
             reply.set_number(value);
             return put(caller, add.key(), std::to_string(value), std::move(reply));
@@ -80,7 +81,7 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
             return {{{caller}, std::move(reply)}};
         }
         default:
-            return refuse(wire::INVALID, "an operation that this version does not know");
+            return refuse(wire::INVALID, "unknown operation; use libdp and slurm-dp of the same version");
     }
 }
 

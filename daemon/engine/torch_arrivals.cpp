@@ -36,7 +36,7 @@ std::string TorchArrivals::notice(const Membership& members, Time now) {
     if (missing.empty()) return "";
     next_ = now + (pause_ *= 2);
     return std::to_string(there) + " of " + plural(members.ranks().size(), "rank") +
-           " are at PyTorch's store after " + words(now - first_) + "; missing: " + missing;
+           " have opened PyTorch's store after " + words(now - first_) + "; missing: " + missing;
 }
 
 }  // namespace dp

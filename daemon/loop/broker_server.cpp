@@ -26,7 +26,7 @@ void BrokerServer::accept(Fd socket) {
     // The oldest stranger makes room for a newcomer. A relay proves itself within a round trip, and there is
     // room for all relays of the step and many turns of the loop, so it is never the oldest.
     if (unproven_.size() >= std::max<size_t>(kMaxUnproven, size_t{4} * nodes_))
-        refuse(*peers_.find(*unproven_.begin()), "too many connections that prove nothing");
+        refuse(*peers_.find(*unproven_.begin()), "too many connections that have not proven themselves");
     prepare_broker_socket(socket.get());
     Peer& peer = peers_.add();
     unproven_.insert(peer.id);

@@ -52,7 +52,7 @@ void RejectedPeers::no_room(int error) {
 }
 
 void RejectedPeers::summary() {
-    if (unsaid_ > 0) log_line(std::to_string(unsaid_) + " more connections of strangers were closed");
+    if (unsaid_ > 0) log_line(std::to_string(unsaid_) + " more unwanted connections were closed");
 }
 
 }  // namespace dp

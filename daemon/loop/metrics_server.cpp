@@ -45,7 +45,7 @@ MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& 
     if (socket_)
         listener_.emplace(base, socket_.get(), rejected, [this](Fd fd) { accept(std::move(fd)); });
     else
-        log_line("there are no metrics of this step: cannot listen at @" + name + ": " + errno_text(errno));
+        log_line("this step has no metrics: cannot listen at @" + name + ": " + errno_text(errno));
 }
 
 void MetricsServer::accept(Fd socket) {

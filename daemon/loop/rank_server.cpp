@@ -49,11 +49,11 @@ void RankServer::accept(Fd socket) {
 void RankServer::on_frame(Client& client, std::string_view body) {
     const auto message = parse_message<wire::FromRank>(body);
     if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
-        refuse(client, "it sent no message of ours", kSameVersion);
+        refuse(client, "it sent something that is not a message of slurm-dp", kSameVersion);
     else if (const auto query = query_of(*message))
         on_query_(client.id, *query);
     else if (!client.ours)
-        refuse(client, "it is root's, who may ask what the step does, and no more",
+        refuse(client, "root may ask what the step does, and no more",
                "run it as user id " + std::to_string(getuid()));
     else
         on_message_(client.id, *message);

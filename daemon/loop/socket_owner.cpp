@@ -66,13 +66,13 @@ wire::Owner nobody(std::string problem) {
 }
 
 wire::Owner kernel_failed(const char* what, int error) {
-    return nobody(std::string("its node's kernel does not tell (") + what + ": " + std::strerror(error) +
-                  ")");
+    return nobody(std::string("its node's kernel could not name the owner (") + what + ": " +
+                  std::strerror(error) + ")");
 }
 
 wire::Owner look_up(const wire::WhoOwns& asked) {
     const auto query = make_query(asked);
-    if (!query) return nobody("its addresses are none");
+    if (!query) return nobody("its addresses are not valid");
     Fd netlink(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
     if (!netlink) return kernel_failed("NETLINK_SOCK_DIAG", errno);
     setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);

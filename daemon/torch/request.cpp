@@ -95,7 +95,7 @@ void TorchReader::operation(unsigned char code) {
     const int number = recent && code <= kWatch ? code - 1 : code;
     const auto last = recent ? TorchOperation::queue_length : TorchOperation::cancel_wait;
     if (number < 0 || number > static_cast<int>(last)) {
-        fail("it sent " + std::to_string(code) + ", which is no operation of PyTorch's TCPStore");
+        fail("it sent " + std::to_string(code) + ", which is not an operation of PyTorch's TCPStore");
         return;
     }
     request_.operation = static_cast<TorchOperation>(number);

@@ -15,7 +15,7 @@ from programs import progress
 RANK = os.path.join(BUILD, "tests/rank")
 NODES, RANKS_PER_NODE = 4, 8
 NODE = "node03"
-NAMED, BACK = rf"node {NODE} \(ranks 16-23\) has been silent for", rf"node {NODE} \(ranks 16-23\) speaks again"
+NAMED, BACK = rf"node {NODE} \(ranks 16-23\) has been silent for", rf"node {NODE} \(ranks 16-23\) responds again"
 PATIENCE = 20
 PAUSE = 1.0  # until all are heard again
 

@@ -133,7 +133,7 @@ def test_a_rank_that_does_not_come_to_the_store_is_named_while_the_others_wait(c
     step = cluster.popen(["srun", *LAYOUT.split(), "-w", "node01,node02", "--dp-store=torch", "sh", "-c", script], stdin=subprocess.PIPE)
     said = iter(step.stderr.readline, "")
     late = next((line for line in said if "1 of ranks 2-3" in line), "nothing")
-    assert re.fullmatch(r"(\d: )?slurm-dp: 3 of 4 ranks are at PyTorch's store after \d+ s; missing: node02: 1 of ranks 2-3\n", late), late
+    assert re.fullmatch(r"(\d: )?slurm-dp: 3 of 4 ranks have opened PyTorch's store after \d+ s; missing: node02: 1 of ranks 2-3\n", late), late
     out, err = step.communicate("go\n", timeout=60)
     assert step.returncode == 0, err
     assert_trained(out)

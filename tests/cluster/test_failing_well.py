@@ -165,7 +165,7 @@ def test_a_node_that_cannot_reach_the_head_is_named_within_the_timeout(cluster):
         step = cluster.popen([*STEP, f"--dp-timeout={TIMEOUT}", "touch", "/home/alice/launched"])
         named = next(line for line in step.stderr if "slurm-dp:" in line)
         assert time.monotonic() - began < TIMEOUT + 2
-        assert "2 of 4 ranks are there within 3 s (--dp-timeout); missing: node02: ranks 2-3 not started (not connected" in named
+        assert "2 of 4 ranks are connected within 3 s (--dp-timeout); missing: node02: ranks 2-3 not started (not connected" in named
         _, err = step.communicate(timeout=40)
     assert step.returncode != 0 and said(err) == []
     assert cluster.run(["test", "-e", "/home/alice/launched"]).returncode == 1

@@ -93,7 +93,7 @@ def test_a_stopped_daemon_is_named_within_a_second_and_taken_back(world, node, p
     assert named - stopped < 1 + NOISE
     time.sleep(1)
     os.kill(daemon, signal.SIGCONT)
-    training.said("speaks again, after ", within=5)
+    training.said("responds again after ", within=5)
     training.trained_on()
 
 
@@ -202,7 +202,7 @@ def test_a_node_that_is_cut_off_is_named_and_healed_trains_on(cluster, world):
         cut = time.monotonic()
         assert training.said(r"node node02 \(ranks 2-3\) has been silent", within=5) - cut < 1 + NOISE
         time.sleep(2)
-    training.said("node02.* speaks again, after ", within=10)
+    training.said("node02.* responds again after ", within=10)
     training.trained_on()
 
 
@@ -235,10 +235,10 @@ def test_stopped_ranks_are_named_and_left_alone(world):
     pids = training.ranks("node02")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    training.said(r"slurm-dp: ranks 2-3 on node02 stopped by a signal \(SIGSTOP, scontrol suspend, a debugger\?\); not killed", within=5)
+    training.said(r"slurm-dp: ranks 2-3 on node02 were stopped by a signal \(SIGSTOP, scontrol suspend, a debugger\?\); not killed", within=5)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
-    training.said(r"slurm-dp: ranks 2-3 on node02 going on", within=5)
+    training.said(r"slurm-dp: ranks 2-3 on node02 continue", within=5)
     training.trained_on()
 
 

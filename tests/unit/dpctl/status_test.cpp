@@ -31,8 +31,8 @@ TEST(Status, SaysWhatTheRanksAreDoingAndWhoWaitsForWhom) {
               "  gpu0  connected      ranks 0-1 said hello\n"
               "  gpu1  connected      rank 2 said hello; rank 3 started, no hello\n"
               "  gpu2  not connected\n"
-              "group \"world\": 1 of 6 ranks wait, for 3 s; missing: gpu[0-1]: ranks 1-2 said hello, not "
-              "here yet; gpu1: "
+              "group \"world\": 1 of 6 ranks wait, for 3 s; missing: gpu[0-1]: ranks 1-2 said hello, has "
+              "not arrived; gpu1: "
               "rank 3 started, no hello (pid 1003); gpu2: ranks 4-5 not started (not connected: no plugin, "
               "no daemon or "
               "no network there)\n");

@@ -140,7 +140,7 @@ TEST_F(VouchingTest, TheOldestMakesRoomForANewcomer) {
     EXPECT_TRUE(authorization.take_decisions().empty());
     EXPECT_EQ(authorization.ask(from("10.0.0.3", 5000), kNow + Time(1)), std::vector<uint32_t>{2});
     EXPECT_EQ(authorization.take_decisions(),
-              (Decisions{{1, "too many connections for which nobody has vouched yet"}}));
+              (Decisions{{1, "too many connections whose owner is not known yet"}}));
     EXPECT_EQ(answered(1, 1, {kAlice, ""}), Decisions{});
     EXPECT_EQ(refusal(2, 5000, {kAlice, ""}), "");
     EXPECT_EQ(authorization.next_deadline(), kNow + kAuthorizationDeadline);

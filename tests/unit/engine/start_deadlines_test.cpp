@@ -35,12 +35,12 @@ TEST(StartDeadlines, NodesThatDoNotComeAreNamedEverMoreRarelyAndThenAreTooLate) 
         said.push_back(*at - deadlines.started());
         if (late->too_late) {
             EXPECT_EQ(late->line.find(
-                          "2 of 4 ranks are there within 20 s (--dp-timeout); missing: gpu1: ranks 2-3"),
+                          "2 of 4 ranks are connected within 20 s (--dp-timeout); missing: gpu1: ranks 2-3"),
                       0u)
                 << late->line;
             break;
         }
-        EXPECT_EQ(late->line.find("2 of 4 ranks are there after "), 0u) << late->line;
+        EXPECT_EQ(late->line.find("2 of 4 ranks are connected after "), 0u) << late->line;
     }
     EXPECT_EQ(said, (std::vector<Time>{Time(5000), Time(15000), Time(20000)}));
 }

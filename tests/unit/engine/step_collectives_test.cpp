@@ -120,10 +120,11 @@ TEST(Collective, NamesWhoIsMissingAndWhy) {
     s.pass(Time(2100));
     const std::string error = s.ranks[0].replies[1].error();
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::TIMEOUT);
-    EXPECT_EQ(error,
-              "1 of 4 ranks met in group \"world\" within 2 s; missing: gpu[0-1]: ranks 1-2 said hello, not "
-              "here yet; "
-              "gpu1: rank 3 started, no hello (pid 1003)");
+    EXPECT_EQ(
+        error,
+        "1 of 4 ranks arrived in group \"world\" within 2 s; missing: gpu[0-1]: ranks 1-2 said hello, has "
+        "not arrived; "
+        "gpu1: rank 3 started, no hello (pid 1003)");
 }
 
 TEST(Collective, DoesNotWaitForARankThatHasEnded) {
@@ -135,7 +136,7 @@ TEST(Collective, DoesNotWaitForARankThatHasEnded) {
     s.exit(1, 0);
     s.pass(kExitBatch);
     EXPECT_EQ(s.ranks[0].replies[1].status(), wire::ABORTED);
-    EXPECT_NE(s.ranks[0].replies[1].error().find("cannot meet; gpu1: rank 1 exited with code 0"),
+    EXPECT_NE(s.ranks[0].replies[1].error().find("cannot complete; gpu1: rank 1 exited with code 0"),
               std::string::npos);
     s.arrive(0, 2, "world", {}, "", 1);  // nor does a later one
     EXPECT_EQ(s.ranks[0].replies[2].status(), wire::ABORTED);
@@ -200,10 +201,11 @@ TEST(Late, NodesThatHaveNotConnectedAreNamedWhileOneWaits) {
     s.join(1);
     s.pass(Time(5100));
     ASSERT_EQ(s.log.size(), 1u);
-    EXPECT_EQ(s.log[0],
-              "4 of 8 ranks are there after 5 s; missing: gpu[2-3]: ranks 4-7 not started (not connected: no "
-              "plugin, no "
-              "daemon or no network there)");
+    EXPECT_EQ(
+        s.log[0],
+        "4 of 8 ranks are connected after 5 s; missing: gpu[2-3]: ranks 4-7 not started (not connected: no "
+        "plugin, no "
+        "daemon or no network there)");
 }
 
 TEST(Late, ProgramsThatNeverOpenTheWorldAreLeftAlone) {

@@ -356,7 +356,7 @@ TEST(Report, ALostNodeOrBrokerEndsNobodyEither) {
     EXPECT_TRUE(s.signals[0].empty());
     s.lose_broker(1);
     s.pass(Time(40000));
-    EXPECT_TRUE(s.logged("its ranks go on without it"));
+    EXPECT_TRUE(s.logged("its ranks continue without it"));
     EXPECT_TRUE(s.signals[1].empty());
 }
 

@@ -29,7 +29,7 @@ TEST(Silence, OfANodeIsNamedWithinASecondAndTakenBack) {
     s.frozen.clear();
     s.pass(Time(300));
     ASSERT_EQ(s.log.size(), 2u);
-    EXPECT_EQ(s.log[1], "node gpu1 (ranks 2-3) speaks again, after 4 s");
+    EXPECT_EQ(s.log[1], "node gpu1 (ranks 2-3) responds again after 4 s");
     s.pass(Time(60000));
     EXPECT_EQ(s.log.size(), 2u);
     for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
@@ -54,7 +54,7 @@ TEST(Silence, OfManyNodesIsOneLineWithTheirNumber) {
     s.frozen.clear();
     s.pass(Time(400), Time(10));
     ASSERT_EQ(s.log.size(), 2u);
-    EXPECT_EQ(s.log[1], "5 nodes (gpu[3-7], ranks 6-15) speak again, after up to 3 s");
+    EXPECT_EQ(s.log[1], "5 nodes (gpu[3-7], ranks 6-15) respond again after up to 3 s");
 }
 
 // An overloaded machine: nodes fall silent and speak again all the time, and meanwhile a rank is killed.
@@ -110,7 +110,7 @@ TEST(Silence, OfTheBrokerIsSaidByOneNodeAndEndsTheOthersRanks) {
     EXPECT_EQ(s.log[0].find("the rendezvous daemon on gpu0 has been silent for 800 ms"), 0u);
     s.frozen.clear();
     s.pass(kFirstNoticePause);
-    EXPECT_TRUE(s.logged("the rendezvous daemon on gpu0 speaks again, after "));
+    EXPECT_TRUE(s.logged("the rendezvous daemon on gpu0 responds again after "));
     s.frozen = {0};
     s.pass(Time(31000));
     for (uint32_t rank = 2; rank < 6; ++rank)
@@ -142,12 +142,13 @@ TEST(Stopped, RanksAreNamedTogetherAndLeftAlone) {
         s.pass(Time(1000));
     }
     ASSERT_EQ(s.log.size(), 1u);
-    EXPECT_EQ(s.log[0],
-              "ranks 2-3 on gpu1 stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); not killed");
+    EXPECT_EQ(
+        s.log[0],
+        "ranks 2-3 on gpu1 were stopped by a signal (SIGSTOP, scontrol suspend, a debugger?); not killed");
     s.look(2, false);
     s.pass(Time(200));
     ASSERT_EQ(s.log.size(), 2u);
-    EXPECT_EQ(s.log[1], "rank 2 on gpu1 going on");
+    EXPECT_EQ(s.log[1], "rank 2 on gpu1 continues");
     for (const auto& rank : s.ranks) EXPECT_EQ(rank.aborted, "");
 }
 

@@ -78,12 +78,13 @@ TEST(Plan, ANodeThatNeverComesIsNamedOnceAndEverybodyIsToldWhy) {
     EXPECT_FALSE(s.no_plans[0]);
     s.pass(Time(200));
     ASSERT_TRUE(s.no_plans[0]);
-    EXPECT_NE(s.no_plans[0]->find("4 of 6 ranks are there within 10 s (--dp-timeout); missing: gpu2: ranks "
-                                  "4-5 not started (not connected"),
-              std::string::npos)
+    EXPECT_NE(
+        s.no_plans[0]->find("4 of 6 ranks are connected within 10 s (--dp-timeout); missing: gpu2: ranks "
+                            "4-5 not started (not connected"),
+        std::string::npos)
         << *s.no_plans[0];
     // The waiting tasks of rank 0's node print it; neither the broker nor another node prints it again.
-    EXPECT_FALSE(s.logged("4 of 6 ranks are there within 10 s"));
+    EXPECT_FALSE(s.logged("4 of 6 ranks are connected within 10 s"));
     EXPECT_EQ(s.no_plans[1], "");
     // The node that could not connect gives up by itself.
     ASSERT_TRUE(s.no_plans[2]);
@@ -163,7 +164,7 @@ TEST(Hello, WelcomesTheRightRankOnce) {
     EXPECT_FALSE(s.ranks[0].welcome);
     EXPECT_EQ(
         s.ranks[0].replies[0].error(),
-        "rank 0 believes in a world of 8, and this step has one of 4; something changed DP_WORLD_SIZE in its "
+        "rank 0 expects a world of 8 ranks, but this step has 4; something changed DP_WORLD_SIZE in its "
         "environment");
 }
 

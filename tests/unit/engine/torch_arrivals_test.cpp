@@ -34,11 +34,11 @@ TEST_F(TorchArrivalsTest, TheMissingAreNamedByNodeUntilTheyCome) {
     step.pass(Time(3000));
     come_from({0, 1, 0});
     EXPECT_EQ(said_within(Time(4900)), Lines{});
-    EXPECT_EQ(said_within(Time(200)), (Lines{"3 of 6 ranks are at PyTorch's store after 5 s; missing: "
+    EXPECT_EQ(said_within(Time(200)), (Lines{"3 of 6 ranks have opened PyTorch's store after 5 s; missing: "
                                              "gpu1: 1 of ranks 2-3; gpu2: ranks 4-5"}));
     come_from({2, 2});
     EXPECT_EQ(said_within(Time(9800)), Lines{});
-    EXPECT_EQ(said_within(Time(200)), (Lines{"5 of 6 ranks are at PyTorch's store after 15 s; missing: "
+    EXPECT_EQ(said_within(Time(200)), (Lines{"5 of 6 ranks have opened PyTorch's store after 15 s; missing: "
                                              "gpu1: 1 of ranks 2-3"}));
     come_from({1});
     EXPECT_EQ(said_within(Time(60000)), Lines{});
@@ -46,7 +46,7 @@ TEST_F(TorchArrivalsTest, TheMissingAreNamedByNodeUntilTheyCome) {
 
 TEST_F(TorchArrivalsTest, OnesOfANodeAreNotThoseOfAnother) {
     come_from({0, 0, 0, 0, 0, 0, 0});  // launchers whose children come, say
-    EXPECT_EQ(said_within(Time(6000)), (Lines{"2 of 6 ranks are at PyTorch's store after 5 s; missing: "
+    EXPECT_EQ(said_within(Time(6000)), (Lines{"2 of 6 ranks have opened PyTorch's store after 5 s; missing: "
                                               "gpu1: ranks 2-3; gpu2: ranks 4-5"}));
 }
 

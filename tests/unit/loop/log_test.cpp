@@ -25,7 +25,7 @@ TEST(RejectedPeers, ThreeLinesThenACount) {
               "slurm-dp: closed a connection: it is silent\n"
               "slurm-dp: closed a connection: it is silent\n"
               "slurm-dp: closed a connection: it is silent\n"
-              "slurm-dp: 997 more connections of strangers were closed\n");
+              "slurm-dp: 997 more unwanted connections were closed\n");
 }
 
 TEST(RejectedPeers, ANewReasonIsSaidHoweverManyCameBefore) {
@@ -38,7 +38,7 @@ TEST(RejectedPeers, ANewReasonIsSaidHoweverManyCameBefore) {
               "slurm-dp: closed a connection: it is silent\n"
               "slurm-dp: closed a connection: it is silent\n"
               "slurm-dp: closed another: it lies\n"
-              "slurm-dp: 3 more connections of strangers were closed\n");
+              "slurm-dp: 3 more unwanted connections were closed\n");
 }
 
 TEST(RejectedPeers, ReasonsAreNotWithoutEnd) {
@@ -46,7 +46,7 @@ TEST(RejectedPeers, ReasonsAreNotWithoutEnd) {
         for (int i = 0; i < 100; ++i) log.mention("a connection", "reason " + std::to_string(i));
     });
     EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 9) << out;
-    EXPECT_NE(out.find("slurm-dp: 92 more connections of strangers were closed\n"), std::string::npos) << out;
+    EXPECT_NE(out.find("slurm-dp: 92 more unwanted connections were closed\n"), std::string::npos) << out;
 }
 
 TEST(RejectedPeers, NothingHappenedNothingSaid) {

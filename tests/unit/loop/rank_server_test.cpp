@@ -48,8 +48,8 @@ TEST_F(RankServerTest, WhatIsNoMessageIsToldNamedAndClosedAlone) {
     const std::pair<std::string, std::string> cases[] = {
         {std::string("\xff\xff\xff\xff", 4),
          "it sent a frame over the limit of " + std::to_string(kMaxFrame) + " bytes"},
-        {std::string("\x00\x00\x00\x03zzz", 7), "it sent no message of ours"},
-        {std::string(4, '\0'), "it sent no message of ours"},  // an empty one
+        {std::string("\x00\x00\x00\x03zzz", 7), "it sent something that is not a message of slurm-dp"},
+        {std::string(4, '\0'), "it sent something that is not a message of slurm-dp"},  // an empty one
     };
     for (const auto& [bytes, why] : cases) {
         rejected = RejectedPeers("here");

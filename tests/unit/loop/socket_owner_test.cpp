@@ -131,7 +131,7 @@ TEST_F(SocketOwnerTest, NobodyWhereThereIsNoSuchConnection) {
     }
     for (const wire::WhoOwns& nonsense :
          {who_owns("", 1, "", 1), who_owns("host", 1, "::1", 1), who_owns("::1", 1, "10.0.0.1", 1)})
-        EXPECT_EQ(owner_of_client(nonsense).problem(), "its addresses are none");
+        EXPECT_EQ(owner_of_client(nonsense).problem(), "its addresses are not valid");
 }
 
 TEST_F(SocketOwnerTest, NobodyOnceItIsClosingOrClosed) {

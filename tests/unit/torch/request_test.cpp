@@ -145,8 +145,8 @@ TEST(TorchRequest, TheLimitsArePyTorchs) {
         {"a value over 8 MiB", op(1) + s("k") + u64((8 << 20) + 1), "a value of 8388609 bytes"},
         {"128 Ki keys", op(6) + u64(128 << 10), ""},
         {"more keys", op(6) + u64((128 << 10) + 1), "131073 keys at once"},
-        {"an operation beyond the last", op(17), "17, which is no operation"},
-        {"a second greeting", op(0), "0, which is no operation"},
+        {"an operation beyond the last", op(17), "17, which is not an operation"},
+        {"a second greeting", op(0), "0, which is not an operation"},
     };
     for (const auto& limit : limits) {
         const std::string broken = read_all(kGreeting + limit.bytes, 1 << 16).broken;
