@@ -322,15 +322,13 @@ BrokerActions Broker::tick(Time now) {
 }
 
 std::optional<Time> Broker::next_deadline() const {
-    std::optional<Time> next;
-    for (auto deadline :
-         {store_.next_deadline(), collectives_.next_deadline(), authorization_.next_deadline(),
-          usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
-          vanished_.next_deadline(), death_reports_.next_deadline(), stopped_.next_deadline()})
-        next = earlier(next, deadline);
-    if (!finished_) next = earlier(next, leave_at_);
+    const auto next =
+        earliest({store_.next_deadline(), collectives_.next_deadline(), authorization_.next_deadline(),
+                  usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
+                  vanished_.next_deadline(), death_reports_.next_deadline(), stopped_.next_deadline(),
+                  finished_ ? std::nullopt : leave_at_});
     if (abort_) return next;
-    return earlier(earlier(next, torch_arrivals_.next_notice()), start_deadlines_.next_deadline(members_));
+    return earliest({next, torch_arrivals_.next_notice(), start_deadlines_.next_deadline(members_)});
 }
 
 }  // namespace dp

@@ -352,14 +352,11 @@ NodeActions Node::tick(Time now) {
 }
 
 std::optional<Time> Node::next_deadline() const {
-    std::optional<Time> next;
-    for (auto deadline :
-         {termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),
-          heartbeats_.next_deadline(), ranks_.next_deadline()})
-        next = earlier(next, deadline);
-    if (broker_.loss) next = earlier(next, broker_.loss->until);
-    if (!broker_.joined && !broker_.gone) next = earlier(next, started_ + config_.settings.timeout());
-    return next;
+    std::optional<Time> loss, search;
+    if (broker_.loss) loss = broker_.loss->until;
+    if (!broker_.joined && !broker_.gone) search = started_ + config_.settings.timeout();
+    return earliest({termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),
+                     heartbeats_.next_deadline(), ranks_.next_deadline(), loss, search});
 }
 
 }  // namespace dp

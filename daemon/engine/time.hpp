@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 
 #include "base/text.hpp"
@@ -24,6 +25,13 @@ inline std::optional<Time> earlier(std::optional<Time> a, std::optional<Time> b)
     if (!a) return b;
     if (!b) return a;
     return std::min(*a, *b);
+}
+
+// The earliest of them.
+inline std::optional<Time> earliest(std::initializer_list<std::optional<Time>> deadlines) {
+    std::optional<Time> first;
+    for (const auto& deadline : deadlines) first = earlier(first, deadline);
+    return first;
 }
 
 // When to look at a set of deadlines next, without searching it: a lower bound. Removed deadlines leave it as

@@ -44,25 +44,17 @@ event_base* new_event_base() {
     return base;
 }
 
-// srun -e with a separate file per node or task: nobody reads the messages of rank 0's node there.
-bool is_file(int fd) {
-    struct stat found {};
-    return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
-}
-
 NodeFacts facts_of_this_node(const DaemonConfig& config) {
     NodeFacts facts;
     if (config.settings.serves_torch())
         for (auto& one : interface_addresses()) facts.addresses.push_back(std::move(one.address));
-    facts.own_stderr = is_file(STDERR_FILENO);
+    // srun -e with a separate file per node or task: nobody reads the messages of rank 0's node there.
+    struct stat found {};
+    facts.own_stderr = fstat(STDERR_FILENO, &found) == 0 && S_ISREG(found.st_mode);
     return facts;
 }
 
 }  // namespace
-
-Time Daemon::now() {
-    return clock_.at(steady_now());
-}
 
 Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
     : base_(new_event_base()),
@@ -223,14 +215,10 @@ wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& 
 
 void Daemon::perform(const NodeActions& actions) {
     for (const auto& line : actions.log) log_line(line);
-    if (actions.plan) {
-        if (auto done = publish_plan(kFdPlanFile, kFdReady, *actions.plan); !done)
-            log_line(done.error().message);
-    }
-    if (actions.no_plan) {
-        if (auto done = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan); !done)
-            log_line(done.error().message);
-    }
+    Try<void> published;
+    if (actions.plan) published = publish_plan(kFdPlanFile, kFdReady, *actions.plan);
+    if (actions.no_plan) published = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan);
+    if (!published) log_line(published.error().message);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     for (const auto& [asker, message, is_last] : actions.answers) {
@@ -297,18 +285,12 @@ void Daemon::settle() {
     }
     mail_.delivering = false;
 
-    std::optional<Time> next = node_.next_deadline();
-    if (broker_) next = earlier(next, broker_->next_deadline());
+    const auto next = earlier(node_.next_deadline(), broker_ ? broker_->next_deadline() : std::nullopt);
     if (next)
         timer_.after(*next - now());
     else
         timer_.cancel();
-    leave_if_done();
-}
-
-void Daemon::leave_if_done() {
-    if (leaving_) return;
-    if (!(broker_ ? broker_->finished() : node_.finished())) return;
+    if (leaving_ || !(broker_ ? broker_->finished() : node_.finished())) return;
     leaving_ = true;
     // Let the nodes close first: closing with unread bytes would discard our last messages.
     if (broker_server_) broker_server_->close_all();

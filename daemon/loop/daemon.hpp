@@ -78,7 +78,7 @@ class Daemon {
         bool delivering = false;
     } mail_;
 
-    Time now();
+    Time now() { return clock_.at(steady_now()); }
     void start_broker(const std::string& secret);
     void start_relay(const std::string& secret);
     void watch_signals();
@@ -89,7 +89,6 @@ class Daemon {
     void perform(const NodeActions& actions);
     void perform(const BrokerActions& actions);
     void settle();
-    void leave_if_done();
     void look_at_ranks();
     void send(const std::vector<wire::FromNode>& messages);
     wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections);
