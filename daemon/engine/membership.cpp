@@ -136,10 +136,10 @@ std::vector<uint32_t> Membership::without_hello() const {
     return out;
 }
 
-std::vector<uint32_t> Membership::nodes_not_joined() const {
+std::vector<uint32_t> Membership::without_node() const {
     std::vector<uint32_t> out;
-    for (uint32_t i = 0; i < nodes_.size(); ++i)
-        if (!nodes_[i].joined) out.push_back(i);
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank)
+        if (!ranks_[rank].node) out.push_back(rank);
     return out;
 }
 
@@ -178,8 +178,8 @@ std::string Membership::hosts_of(std::span<const uint32_t> ranks) const {
         else
             homeless = true;
     }
-    if (homeless)
-        for (uint32_t node : nodes_not_joined()) nodes.insert(node);
+    for (uint32_t node = 0; homeless && node < nodes_.size(); ++node)
+        if (!nodes_[node].joined) nodes.insert(node);
     std::vector<std::string> hosts;
     for (uint32_t node : nodes)
         if (!nodes_[node].host.empty()) hosts.push_back(nodes_[node].host);

@@ -64,7 +64,8 @@ class Membership {
     size_t awaited() const { return awaited_; }
     // Ranks that have not said hello and have not ended, ascending; without those of lost nodes.
     std::vector<uint32_t> without_hello() const;
-    std::vector<uint32_t> nodes_not_joined() const;
+    // Ranks whose node has not joined, ascending.
+    std::vector<uint32_t> without_node() const;
 
     // "gpu[03-04]: ranks 8-15 not started; gpu07: rank 29 started, no hello (pid 4711)": by state.
     std::string describe(std::span<const uint32_t> ranks) const;

@@ -105,16 +105,16 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
             break;
         case wire::ToNode::kStatus:
             tell_asker(message.status().connection(),
-                       wrap(&wire::ToRank::mutable_status, message.status().status()), true);
+                       wrap(&wire::ToRank::mutable_status, message.status().status()));
             break;
         case wire::ToNode::kMeasure: {
             auto& connections = out_.measure.emplace();
             for (uint32_t rank : config_.ranks) connections.push_back(ranks_.connection_of(rank));
             break;
         }
-        case wire::ToNode::kUsage:  // who may ask again
+        case wire::ToNode::kUsage:
             tell_asker(message.usage().connection(),
-                       wrap(&wire::ToRank::mutable_usage, message.usage().usage()), false);
+                       wrap(&wire::ToRank::mutable_usage, message.usage().usage()));
             break;
         case wire::ToNode::kFarewell:
             farewell();
@@ -204,31 +204,31 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
 
 // ---- who is no rank ----
 
-NodeActions Node::on_query(ConnectionId asker, Query query) {
+NodeActions Node::on_query(ConnectionId asker, const wire::FromRank& query) {
     if (!broker_.joined || broker_.gone) {
-        out_.answers.push_back(
-            {asker, lost(broker_.gone ? daemon_of_broker() + " is gone"
-                                      : "this node has not reached " + daemon_of_broker() + " yet")});
+        out_.answers.emplace_back(
+            asker, lost(broker_.gone ? daemon_of_broker() + " is gone"
+                                     : "this node has not reached " + daemon_of_broker() + " yet"));
         return take();
     }
     if (!askers_.insert(asker).second) return take();  // the answer that is under way will do
     wire::FromNode message;
-    if (query == Query::usage) {
+    if (query.has_usage()) {
         message.mutable_ask_usage()->set_connection(asker);
     } else {
         message.mutable_status()->set_connection(asker);
-        message.mutable_status()->set_summary(query == Query::summary);
+        message.mutable_status()->set_summary(query.status().summary());
     }
     outbox_.send(std::move(message));
     return take();
 }
 
-void Node::tell_asker(ConnectionId asker, wire::ToRank message, bool is_last) {
-    if (askers_.erase(asker) > 0) out_.answers.push_back({asker, std::move(message), is_last});
+void Node::tell_asker(ConnectionId asker, wire::ToRank message) {
+    if (askers_.erase(asker) > 0) out_.answers.emplace_back(asker, std::move(message));
 }
 
 void Node::end_queries(const std::string& why) {
-    for (ConnectionId asker : std::exchange(askers_, {})) out_.answers.push_back({asker, lost(why)});
+    for (ConnectionId asker : std::exchange(askers_, {})) out_.answers.emplace_back(asker, lost(why));
 }
 
 // ---- the launcher ----

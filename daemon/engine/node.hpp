@@ -35,25 +35,17 @@ struct NodeFacts {
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
 };
 
-// What others than ranks ask: dpctl on the ranks' socket, and readers of the metrics. The broker answers.
-enum class Query { status, summary, usage };
-
-// The query in a message on the ranks' socket; nullopt if it is a rank's.
-inline std::optional<Query> query_of(const wire::FromRank& message) {
-    if (message.has_status()) return message.status().summary() ? Query::summary : Query::status;
-    if (message.has_usage()) return Query::usage;
-    return std::nullopt;
+// A question of dpctl's on the ranks' socket, or of a reader of the metrics; the broker answers. Else the
+// message is a rank's.
+inline bool is_query(const wire::FromRank& message) {
+    return message.has_status() || message.has_usage();
 }
 
 struct NodeActions {
     std::vector<std::pair<ConnectionId, SharedMessage<wire::ToRank>>> to_ranks;
     std::vector<ConnectionId> close;  // after what is sent to them
-    struct Answer {
-        ConnectionId asker = 0;
-        wire::ToRank message;
-        bool is_last = true;  // close the connection after it
-    };
-    std::vector<Answer> answers;
+    // To queries. Close the connection afterwards; who asks for usage may ask again.
+    std::vector<std::pair<ConnectionId, wire::ToRank>> answers;
     std::vector<wire::FromNode> to_broker;
     std::optional<NodePlan> plan;  // publish it
     std::optional<std::string>
@@ -96,7 +88,7 @@ class Node {
 
     // ---- who is no rank ----
     // The answer comes with these actions or with later ones.
-    NodeActions on_query(ConnectionId asker, Query query);
+    NodeActions on_query(ConnectionId asker, const wire::FromRank& query);
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
@@ -155,7 +147,7 @@ class Node {
     NodeActions take();
     void tell_arrivals(std::vector<wire::NodeArrive> arrivals);
     static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
-    void tell_asker(ConnectionId asker, wire::ToRank message, bool is_last);
+    void tell_asker(ConnectionId asker, wire::ToRank message);
     void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
     void end_queries(const std::string& why);

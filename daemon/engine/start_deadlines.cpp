@@ -19,30 +19,19 @@ bool StartDeadlines::complete(const Membership& members) const {
 
 std::optional<StartDeadlines::Late> StartDeadlines::check(const Membership& members, Time now) {
     if (complete(members)) return std::nullopt;
+    const bool connected = members.all_joined();
+    const Time since = connected ? *first_hello_ : started_;
+    const bool too_late = now >= since + timeout_;
+    if (!too_late && now < next_notice_) return std::nullopt;
+    if (!too_late) next_notice_ = now + (notice_pause_ *= 2);
+    const std::vector<uint32_t> missing = connected ? members.without_hello() : members.without_node();
     const size_t world = members.ranks().size();
-    const std::string of = " of " + std::to_string(world) + " ranks ";
-    if (members.all_joined())
-        return await(std::to_string(members.hellos()) + of + "said hello", *first_hello_, members,
-                     members.without_hello(), now);
-    std::vector<uint32_t> absent;
-    for (uint32_t rank = 0; rank < world; ++rank)
-        if (!members.ranks()[rank].node) absent.push_back(rank);
-    return await(std::to_string(world - absent.size()) + of + "are connected", started_, members, absent,
-                 now);
-}
-
-std::optional<StartDeadlines::Late> StartDeadlines::await(const std::string& there, Time since,
-                                                          const Membership& members,
-                                                          std::span<const uint32_t> late, Time now) {
-    if (now >= since + timeout_)
-        return Late{
-            there + " within " + words(timeout_) + " (--dp-timeout); missing: " + members.describe(late),
-            true};
-    if (now < next_notice_) return std::nullopt;
-    next_notice_ = now + (notice_pause_ *= 2);
-    return Late{there + " after " + std::to_string((now - since).count() / 1000) +
-                    " s; missing: " + members.describe(late),
-                false};
+    return Late{std::to_string(connected ? members.hellos() : world - missing.size()) + " of " +
+                    std::to_string(world) + " ranks " + (connected ? "said hello" : "are connected") +
+                    (too_late ? " within " + words(timeout_) + " (--dp-timeout)"
+                              : " after " + std::to_string((now - since).count() / 1000) + " s") +
+                    "; missing: " + members.describe(missing),
+                too_late};
 }
 
 std::optional<Time> StartDeadlines::next_deadline(const Membership& members) const {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "engine/membership.hpp"
@@ -41,8 +40,6 @@ class StartDeadlines {
     Time notice_pause_ = kFirstLateNotice;
 
     bool complete(const Membership& members) const;
-    std::optional<Late> await(const std::string& there, Time since, const Membership& members,
-                              std::span<const uint32_t> late, Time now);
 };
 
 }  // namespace dp

@@ -65,16 +65,19 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       ranks_(
           base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
-              perform(node_.on_rank(id, message, now()));
+              perform(is_query(message) ? node_.on_query(id, message) : node_.on_rank(id, message, now()));
           },
-          [this](ConnectionId id, Query query) { perform(node_.on_query(id, query)); },
           [this](ConnectionId id) {
               usage_.close(id);
               perform(node_.on_rank_closed(id, now()));
           }),
       gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
       metrics_(base_.get(), kFdRanks, rejected_,
-               [this](ConnectionId id) { perform(node_.on_query(id, Query::summary)); }),
+               [this](ConnectionId id) {
+                   wire::FromRank query;
+                   query.mutable_status()->set_summary(true);
+                   perform(node_.on_query(id, query));
+               }),
       timer_(base_.get(),
              [this] {
                  perform(node_.tick(now()));
@@ -221,10 +224,10 @@ void Daemon::perform(const NodeActions& actions) {
     if (!published) log_line(published.error().message);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
-    for (const auto& [asker, message, is_last] : actions.answers) {
+    for (const auto& [asker, message] : actions.answers) {
         if (metrics_.answer(asker, message)) continue;
         ranks_.send(asker, message);
-        if (is_last) ranks_.close(asker);
+        if (!message.has_usage()) ranks_.close(asker);
     }
     if (actions.signal_ranks) tasks_.signal(*actions.signal_ranks);
     for (const auto& asked : actions.lookups)

@@ -15,11 +15,10 @@ constexpr const char* kSameVersion = "use libdp and slurm-dp of the same version
 }  // namespace
 
 RankServer::RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message,
-                       OnQuery on_query, OnClosed on_closed)
+                       OnClosed on_closed)
     : base_(base),
       rejected_(rejected),
       on_message_(std::move(on_message)),
-      on_query_(std::move(on_query)),
       on_closed_(std::move(on_closed)),
       clients_(base),
       listener_(base, socket, rejected, [this](Fd fd) { accept(std::move(fd)); }) {}
@@ -50,9 +49,7 @@ void RankServer::on_frame(Client& client, std::string_view body) {
     const auto message = parse_message<wire::FromRank>(body);
     if (!message || message->kind_case() == wire::FromRank::KIND_NOT_SET)
         refuse(client, "it sent something that is not a message of slurm-dp", kSameVersion);
-    else if (const auto query = query_of(*message))
-        on_query_(client.id, *query);
-    else if (!client.ours)
+    else if (!client.ours && !is_query(*message))
         refuse(client, "root may ask what the step does, and no more",
                "run it as user id " + std::to_string(getuid()));
     else

@@ -18,10 +18,9 @@ namespace dp {
 class RankServer {
  public:
     using OnMessage = std::function<void(ConnectionId, const wire::FromRank&)>;
-    using OnQuery = std::function<void(ConnectionId, Query)>;
     using OnClosed = std::function<void(ConnectionId)>;
 
-    RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message, OnQuery on_query,
+    RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message,
                OnClosed on_closed);
 
     void send(ConnectionId connection, const SharedMessage<wire::ToRank>& message);
@@ -40,7 +39,6 @@ class RankServer {
     event_base* base_;
     RejectedPeers& rejected_;
     OnMessage on_message_;
-    OnQuery on_query_;
     OnClosed on_closed_;
     Numbered<Client> clients_;
     Listener listener_;

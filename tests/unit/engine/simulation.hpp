@@ -124,16 +124,13 @@ class Simulation {
     }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         const uint32_t node = node_of(rank);
-        if (auto query = query_of(message))
-            perform(node, nodes[node]->on_query(rank + 1, *query));
+        if (is_query(message))
+            perform(node, nodes[node]->on_query(rank + 1, message));
         else
             perform(node, nodes[node]->on_rank(rank + 1, message, clock(node)));
     }
     // Of a dpctl beside the rank, whose connection has the same number.
-    void ask(uint32_t rank, Query query) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_query(rank + 1, query));
-    }
-    void ask_usage(uint32_t rank) { ask(rank, Query::usage); }
+    void ask_usage(uint32_t rank) { from_rank(rank, wrap(&wire::FromRank::mutable_usage)); }
     void measure(uint32_t node) {
         perform(node, nodes[node]->on_answer(wrap(&wire::FromNode::mutable_usage, usage_of(node))));
     }
@@ -222,7 +219,7 @@ class Simulation {
             for (uint32_t dead : message.abort().dead()) rank.dead.push_back(dead);
             for (uint32_t dead : message.deaths().ranks()) rank.dead.push_back(dead);
         }
-        for (const auto& [asker, message, is_last] : actions.answers) {
+        for (const auto& [asker, message] : actions.answers) {
             const auto rank = static_cast<uint32_t>(asker - 1);
             if (message.has_reply()) ranks[rank].replies[0] = message.reply();
             if (message.has_status()) told_status = message.status();

@@ -21,14 +21,10 @@ class RankServerTest : public ServerTest {
     const std::string name = "slurm-dp/unit" + std::to_string(getpid()) + "/ranks";
     Fd socket_ = listening(name);
     std::vector<std::pair<ConnectionId, wire::FromRank>> heard;
-    std::vector<std::pair<ConnectionId, Query>> asked;
     std::vector<ConnectionId> closed;
     RankServer server{
-        base.get(),
-        socket_.get(),
-        rejected,
+        base.get(), socket_.get(), rejected,
         [this](ConnectionId id, const wire::FromRank& message) { heard.emplace_back(id, message); },
-        [this](ConnectionId id, Query query) { asked.emplace_back(id, query); },
         [this](ConnectionId id) { closed.push_back(id); }};
 
     static Fd listening(const std::string& name) {
@@ -68,23 +64,6 @@ TEST_F(RankServerTest, WhatIsNoMessageIsToldNamedAndClosedAlone) {
     EXPECT_EQ(closed.size(), std::size(cases));
     say(good, to_frame(hello));
     EXPECT_TRUE(run([&] { return heard.size() == 2; })) << "the good one goes on";
-}
-
-// dpctl: no rank, and not heard as one.
-TEST_F(RankServerTest, WhoOnlyAsksComesThroughADoorOfItsOwn) {
-    const Fd fd = connected();
-    wire::FromRank question;
-    question.mutable_status();
-    say(fd, to_frame(question));
-    question.mutable_status()->set_summary(true);
-    say(fd, to_frame(question));
-    question.mutable_usage();
-    say(fd, to_frame(question));
-    ASSERT_TRUE(run([&] { return asked.size() == 3; }));
-    EXPECT_EQ(asked[0].second, Query::status);
-    EXPECT_EQ(asked[1].second, Query::summary);
-    EXPECT_EQ(asked[2].second, Query::usage);
-    EXPECT_TRUE(heard.empty());
 }
 
 TEST_F(RankServerTest, HalfAFrameIsWaitedForAndItsEndIsTheConnectionsEnd) {
