@@ -271,16 +271,6 @@ BrokerActions Broker::on_torch_arrival(uint32_t node, Time now) {
     return take();
 }
 
-void Broker::check_start(Time now) {
-    if (abort_) return;
-    const auto late = start_deadlines_.check(members_, now);
-    if (!late) return;
-    if (late->too_late)
-        abort({late->line, kBroken, {}});
-    else
-        out_.log.push_back(late->line);
-}
-
 // They continue without a connection: calls that wait for one of them fail.
 void Broker::expire_vanished(Time now) {
     for (uint32_t rank : vanished_.expire(now)) {
@@ -306,10 +296,15 @@ void Broker::farewell(Time now) {
 BrokerActions Broker::tick(Time now) {
     tell_deaths(now);
     if (auto notice = stopped_.take(now); notice && !abort_) say(*notice);
-    check_start(now);  // first: who waits for a rank that never came hears of that
+    // First: who waits for a rank that never came hears of that.
+    const auto late = abort_ ? std::nullopt : start_deadlines_.check(members_, now);
+    if (late && late->too_late)
+        abort({late->line, kBroken, {}});
+    else if (late)
+        out_.log.push_back(late->line);
     if (!abort_)
-        if (std::string late = torch_arrivals_.notice(members_, now); !late.empty())
-            out_.log.push_back(std::move(late));
+        if (std::string missing = torch_arrivals_.notice(members_, now); !missing.empty())
+            out_.log.push_back(std::move(missing));
     deliver(store_.expire(now));
     deliver(collectives_.expire(now));
     check_heartbeats(now);

@@ -113,7 +113,6 @@ class Broker {
     void tell_deaths(Time now);
     void forget_node(uint32_t node);
     void finish_if_nobody_is_here();
-    void check_start(Time now);
     void check_heartbeats(Time now);
     void lose(uint32_t node, const std::string& why, Time delay, Time now);
     void say(const SilenceNotices::Notice& notice);

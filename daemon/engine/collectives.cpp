@@ -125,7 +125,7 @@ std::vector<Answer> Collectives::arrive(const wire::NodeArrive& arrive, Time now
     }
     collective.first = std::min(collective.first, first);
     collective.deadline = std::min(collective.deadline, deadline);
-    next_.add(collective.deadline);
+    next_ = earlier(next_, collective.deadline);
     for (const auto& rank : arrive.ranks())
         if (auto refused = admit(key, collective, rank)) answers.push_back(std::move(*refused));
 
@@ -148,13 +148,13 @@ std::vector<Answer> Collectives::arrive(const wire::NodeArrive& arrive, Time now
 
 std::vector<Answer> Collectives::expire(Time now) {
     std::vector<Answer> answers;
-    if (!next_.due(now)) return answers;
+    if (!next_ || now < *next_) return answers;
     next_.reset();
     for (auto it = collectives_.begin(); it != collectives_.end();) {
         auto current = it++;
         const auto& [key, collective] = *current;
         if (collective.deadline > now) {
-            next_.add(collective.deadline);
+            next_ = earlier(next_, collective.deadline);
             continue;
         }
         auto late = missing(key, collective);

@@ -34,7 +34,7 @@ class Collectives {
     std::vector<Answer> arrive(const wire::NodeArrive& arrive, Time now);
     std::vector<Answer> expire(Time now);
     // No later than the next deadline.
-    std::optional<Time> next_deadline() const { return next_.at(); }
+    std::optional<Time> next_deadline() const { return next_; }
 
     // The process that arrived is gone, and the rank may come again: forgets its own calls; the
     // others keep waiting.
@@ -69,7 +69,7 @@ class Collectives {
     const Membership& members_;
     uint32_t world_size_;
     std::map<Key, Collective> collectives_;
-    NextLook next_;
+    std::optional<Time> next_;  // a lower bound of the deadlines
     std::set<uint32_t> ended_;
 
     size_t expected(const Key& key) const { return key.members.empty() ? world_size_ : key.members.size(); }

@@ -47,8 +47,7 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
 }
 
 void Membership::set_clock(uint32_t node, int64_t clock_ms, Time now) {
-    if (node < nodes_.size() && nodes_[node].joined && clock_ms > 0)
-        nodes_[node].clock_ahead = clamped(clock_ms) - now;
+    if (nodes_[node].joined && clock_ms > 0) nodes_[node].clock_ahead = clamped(clock_ms) - now;
 }
 
 // From a node's clock to the time since the broker's start.
@@ -57,8 +56,7 @@ int64_t Membership::since_start(const Rank& rank, int64_t at_ms) const {
 }
 
 void Membership::note_id(uint32_t rank, Time now) {
-    if (rank < ranks_.size() && !ranks_[rank].told.has_id_ms())
-        ranks_[rank].told.set_id_ms((now - start_).count());
+    if (!ranks_[rank].told.has_id_ms()) ranks_[rank].told.set_id_ms((now - start_).count());
 }
 
 void Membership::hello(const wire::Hellos::Rank& said) {
@@ -78,7 +76,6 @@ void Membership::hello(const wire::Hellos::Rank& said) {
 }
 
 void Membership::note(const wire::RankEvent& event) {
-    if (event.rank() >= ranks_.size()) return;
     Rank& rank = ranks_[event.rank()];
     if (rank.has_exited()) return;
     switch (event.event_case()) {
@@ -144,7 +141,7 @@ std::vector<uint32_t> Membership::without_node() const {
 }
 
 std::string Membership::host_of(uint32_t rank) const {
-    if (rank >= ranks_.size() || !ranks_[rank].node) return "a node that has not connected";
+    if (!ranks_[rank].node) return "a node that has not connected";
     return nodes_[*ranks_[rank].node].host;
 }
 
@@ -203,7 +200,6 @@ std::string Membership::name_nodes(std::span<const uint32_t> nodes) const {
 std::string Membership::describe(std::span<const uint32_t> ranks) const {
     std::vector<std::pair<std::string, std::vector<uint32_t>>> groups;  // by state, in the order of the ranks
     for (uint32_t rank : ranks) {
-        if (rank >= ranks_.size()) continue;
         const std::string state = state_of(rank);
         auto group =
             std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == state; });

@@ -117,22 +117,18 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
                        wrap(&wire::ToRank::mutable_usage, message.usage().usage()));
             break;
         case wire::ToNode::kFarewell:
-            farewell();
+            broker_.gone = true;
+            heartbeats_.forget(kBroker);
+            outbox_.close();
+            end_queries(daemon_of_broker() + " has left");
+            end_calls(daemon_of_broker() + " has left (rank 0's node has finished)");
+            if (leaving_.told) leaving_.finished = true;
             break;
         case wire::ToNode::kAlive:
         case wire::ToNode::KIND_NOT_SET:
             break;
     }
     return take();
-}
-
-void Node::farewell() {
-    broker_.gone = true;
-    heartbeats_.forget(kBroker);
-    outbox_.close();
-    end_queries(daemon_of_broker() + " has left");
-    end_calls(daemon_of_broker() + " has left (rank 0's node has finished)");
-    if (leaving_.told) leaving_.finished = true;
 }
 
 void Node::on_other_version(uint32_t protocol) {
@@ -313,7 +309,8 @@ void Node::check_heartbeats(Time now) {
         message.mutable_alive()->set_clock_ms(now.count());
         outbox_.send(std::move(message));
     }
-    if (news.notice && speaks_for_all()) {
+    // If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
+    if (news.notice && !config_.broker && config_.node_rank <= 1) {
         out_.log.push_back(
             news.notice->silent.empty()
                 ? daemon_of_broker() + " responds again after " + words(news.notice->longest)
@@ -322,16 +319,6 @@ void Node::check_heartbeats(Time now) {
                       words(dead_after(config_)));
     }
     if (!news.dead.empty()) lose_broker("it has been silent for " + words(dead_after(config_)), Time(0), now);
-}
-
-// Whether this node reports the loss of the broker, which all nodes see.
-bool Node::is_reporter() const {
-    return facts_.own_stderr || config_.node_rank <= kReporters;
-}
-
-// If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
-bool Node::speaks_for_all() const {
-    return !config_.broker && config_.node_rank <= 1;
 }
 
 NodeActions Node::tick(Time now) {

@@ -148,7 +148,6 @@ class Node {
     void tell_arrivals(std::vector<wire::NodeArrive> arrivals);
     static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
     void tell_asker(ConnectionId asker, wire::ToRank message);
-    void farewell();
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
     void end_queries(const std::string& why);
     void tell_ranks(const wire::ToRank& message);
@@ -166,8 +165,8 @@ class Node {
     void check_heartbeats(Time now);
     void lose_broker(const std::string& why, Time delay, Time now);
     void tell_loss(Time now);
-    bool is_reporter() const;
-    bool speaks_for_all() const;
+    // Whether this node reports the loss of the broker, which all nodes see.
+    bool is_reporter() const { return facts_.own_stderr || config_.node_rank <= kReporters; }
     std::string daemon_of_broker() const { return "the rendezvous daemon on " + config_.broker_host; }
 };
 

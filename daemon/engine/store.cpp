@@ -117,7 +117,7 @@ std::vector<Answer> Store::put(Caller caller, const std::string& key, std::strin
 }
 
 void Store::wait(Caller caller, Waiter waiter) {
-    next_.add(waiter.deadline);
+    next_ = earlier(next_, waiter.deadline);
     for (const auto& key : waiter.missing) by_key_[key].insert(caller);
     waiters_[caller] = std::move(waiter);
 }
@@ -135,13 +135,13 @@ void Store::forget(std::map<Caller, Waiter>::iterator waiter) {
 
 std::vector<Answer> Store::expire(Time now) {
     std::vector<Answer> answers;
-    if (!next_.due(now)) return answers;
+    if (!next_ || now < *next_) return answers;
     next_.reset();
     for (auto it = waiters_.begin(); it != waiters_.end();) {
         auto current = it++;
         const Waiter& waiter = current->second;
         if (waiter.deadline > now) {
-            next_.add(waiter.deadline);
+            next_ = earlier(next_, waiter.deadline);
             continue;
         }
         answers.push_back(answer(current->first, wire::TIMEOUT,

@@ -27,7 +27,7 @@ class Store {
     // Answers calls whose deadline has passed.
     std::vector<Answer> expire(Time now);
     // No later than the next deadline.
-    std::optional<Time> next_deadline() const { return next_.at(); }
+    std::optional<Time> next_deadline() const { return next_; }
 
     // Answers all waiting calls.
     std::vector<Answer> end(wire::Status status, const std::string& why);
@@ -46,7 +46,7 @@ class Store {
     std::unordered_map<std::string, std::string> values_;
     size_t bytes_ = 0;
     std::map<Caller, Waiter> waiters_;
-    NextLook next_;
+    std::optional<Time> next_;  // a lower bound of the waiters' deadlines
     std::unordered_map<std::string, std::set<Caller>> by_key_;
 
     std::vector<Answer> put(Caller caller, const std::string& key, std::string value, wire::Reply reply);

@@ -34,17 +34,4 @@ inline std::optional<Time> earliest(std::initializer_list<std::optional<Time>> d
     return first;
 }
 
-// When to look at a set of deadlines next, without searching it: a lower bound. Removed deadlines leave it as
-// it is and cost one look in vain.
-class NextLook {
- public:
-    void add(Time deadline) { at_ = earlier(at_, deadline); }
-    bool due(Time now) const { return at_ && now >= *at_; }
-    void reset() { at_.reset(); }
-    std::optional<Time> at() const { return at_; }
-
- private:
-    std::optional<Time> at_;
-};
-
 }  // namespace dp

@@ -9,9 +9,8 @@
 
 #include "base/fd.hpp"
 #include "framing.hpp"
-#include "loop/broker_socket.hpp"
 #include "loop/handshake.hpp"
-#include "loop/peer_address.hpp"
+#include "loop/tcp.hpp"
 
 namespace dp {
 

@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "framing.hpp"
-#include "loop/broker_socket.hpp"
 #include "loop/handshake.hpp"
-#include "loop/peer_address.hpp"
+#include "loop/tcp.hpp"
 
 namespace dp {
 

@@ -5,7 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "loop/peer_address.hpp"
+#include "loop/tcp.hpp"
 
 namespace dp {
 namespace {

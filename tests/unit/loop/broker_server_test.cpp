@@ -16,7 +16,7 @@
 #include "framing.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/handshake.hpp"
-#include "loop/peer_address.hpp"
+#include "loop/tcp.hpp"
 #include "server_test.hpp"
 
 namespace dp {

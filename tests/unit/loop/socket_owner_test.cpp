@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/fd.hpp"
-#include "loop/peer_address.hpp"
+#include "loop/tcp.hpp"
 
 namespace dp {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "../torch/bytes.hpp"
 #include "common/node_setup.hpp"
-#include "loop/peer_address.hpp"
+#include "loop/tcp.hpp"
 #include "server_test.hpp"
 
 namespace dp {
