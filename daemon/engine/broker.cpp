@@ -155,8 +155,8 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (members_.all_joined()) send_plan();
 }
 
-// Waits for every node: if one cannot take part, no rank of any other starts. The world is not complete any
-// later for it.
+// Only once every node has joined: if one cannot take part, no rank starts anywhere. That delays nobody, for
+// the world needs every node.
 void Broker::send_plan() {
     plan_sent_ = true;
     wire::ToNode plan;
@@ -179,7 +179,7 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
     for (const auto& said : hellos.ranks()) {
         if (!is_on(said.rank(), node)) continue;
         members_.hello(said);
-        // This is the task's next program: what the last one waited for is not this one's.
+        // The task runs its next program: the calls of the last one are not its own.
         if (vanished_.remove(said.rank())) collectives_.withdraw(said.rank());
         const auto& told = members_.ranks()[said.rank()].told;
         const Time at = start_deadlines_.started() + Time(told.hello_ms());
@@ -296,7 +296,7 @@ void Broker::farewell(Time now) {
 BrokerActions Broker::tick(Time now) {
     tell_deaths(now);
     if (auto notice = stopped_.take(now); notice && !abort_) say(*notice);
-    // First: who waits for a rank that never came hears of that.
+    // Before the calls expire: they are to fail because a rank is missing, not because of their deadlines.
     const auto late = abort_ ? std::nullopt : start_deadlines_.check(members_, now);
     if (late && late->too_late)
         abort({late->line, kBroken, {}});

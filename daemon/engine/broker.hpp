@@ -61,7 +61,7 @@ class Broker {
     bool finished() const { return finished_; }
 
     // Whether the step is being ended and there is a node whose ranks its daemon cannot end: it was lost or
-    // is frozen, or its launcher was killed, without which Slurm waits for ever.
+    // is frozen, or its launcher was killed, without which Slurm waits forever.
     bool leaves_ranks_behind() const { return abort_ && node_is_gone_; }
 
     const Membership& membership() const { return members_; }

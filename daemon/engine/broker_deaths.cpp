@@ -13,7 +13,7 @@
 namespace dp {
 
 void Broker::abort(const Death& cause) {
-    if (abort_) return;  // the first cause wins; what follows from it is no cause
+    if (abort_) return;  // the first cause wins: the others follow from it
     abort_ = abort_message(cause.reason, cause.grace);
     abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).

@@ -48,7 +48,7 @@ Answer Collectives::cannot_meet(const Key& key, const Collective& collective, ui
 // All members have arrived.
 Answer Collectives::complete(const Collective& collective) const {
     if (auto why = collective.facts.disagreement([this](auto ranks) { return members_.hosts_of(ranks); }))
-        return fail_all(collective, wire::INVALID, *why);  // the facts have names, and the ranks stand there
+        return fail_all(collective, wire::INVALID, *why);
     Answer done = fail_all(collective, wire::OK, "");
     for (const auto& value : collective.values) done.reply.mutable_value()->append(value);
     return done;
@@ -133,7 +133,7 @@ std::vector<Answer> Collectives::arrive(const wire::NodeArrive& arrive, Time now
         answers.push_back(complete(collective));
         collectives_.erase(it);
     } else if (collective.arrived.empty()) {
-        collectives_.erase(it);  // nobody of them was let in
+        collectives_.erase(it);  // all of them were refused
     } else if (fresh) {
         // A member that has ended never comes; give_up handles those that end later.
         const auto ended = std::find_if(ended_.begin(), ended_.end(),

@@ -2,7 +2,7 @@
 //
 // One side of the heartbeats between nodes: when to send one, and a failure detector. The broker has one for
 // all relays, a relay one for the broker. A peer that is silent for kSilent is suspected, which is reported,
-// and taken back when it speaks again (a network that stalls, a daemon that was stopped); after the site's
+// and taken back when it responds again (a network that stalls, a daemon that was stopped); after the site's
 // deadline it is dead. If a whole step is suspended (scontrol suspend), so are its daemons: time that this
 // daemon has slept itself counts for nobody. A pure state machine.
 #pragma once

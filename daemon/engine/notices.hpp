@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When to report what many nodes or ranks may do at about the same time: soon, and together.
-// Pure state machines.
+// When to report what several nodes or ranks may do at about the same time: soon, and together. Pure state
+// machines.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline constexpr Time kSilencesTogether{100};
 inline constexpr Time kFirstNoticePause{1000};
 inline constexpr Time kLongestNoticePause{32000};
 
-// Notices about nodes that fall silent and speak again; the more of them come and go, the rarer.
+// Notices about nodes that fall silent and respond again; the more nodes come and go, the rarer.
 class SilenceNotices {
  public:
     using Peer = uint32_t;

@@ -22,7 +22,6 @@ inline constexpr Time kFirstPortAlone{100};
 class SearchPace {
  public:
     // `first`: the number of `targets`, at the head of the list, that lead to the first port.
-    // Not thread-safe.
     SearchPace(size_t first, size_t targets) : width_(std::min(first, targets)), targets_(targets) {}
 
     // The number of targets, from the first on, that this round tries.

@@ -21,7 +21,7 @@ inline size_t unsent(const BufferPtr& buffer) {
     return evbuffer_get_length(bufferevent_get_output(buffer.get()));
 }
 
-// Sends them after what is there. Null or empty: nothing.
+// Appends them to what is sent. Null or empty: nothing.
 inline void add_shared(const BufferPtr& buffer, const SharedBytes& bytes) {
     if (!bytes || bytes->empty()) return;
     auto* share = new SharedBytes(bytes);

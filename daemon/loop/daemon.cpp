@@ -38,7 +38,7 @@ constexpr Time kTilesCome{1000};
 event_base* new_event_base() {
     event_config* config = event_config_new();
     event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
-    event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV);  // in which there is nothing for it
+    event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV);
     event_base* base = event_base_new_with_config(config);
     event_config_free(config);
     return base;
