@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "binding.hpp"
-
+//
+// A task's CPUs and memory near its tiles (tiles.hpp).
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "common/hostlist.hpp"
+#include "tiles.hpp"
 #include "tiles/cpus.hpp"
 #include "tiles/sysfs.hpp"
 
@@ -105,8 +106,9 @@ std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTile
     }
     if (!first_of_them) return std::nullopt;
     return "node " + step.host + ": the tiles of rank " + std::to_string(step.ranks[local_rank]) +
-           " are near CPUs " + compress_ranks(near) + ", and Slurm gave it " + compress_ranks(facts.allowed) +
-           ", where it stays; with srun's --distribution=block:block ranks follow the sockets as tiles do";
+           " are near CPUs " + compress_ranks(near) + ", but Slurm gave it CPUs " +
+           compress_ranks(facts.allowed) +
+           ", and it stays there; with srun --distribution=block:block ranks follow the sockets as tiles do";
 }
 
 }  // namespace dp::plugin

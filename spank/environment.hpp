@@ -8,26 +8,41 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "common/environment_list.hpp"
 
 namespace dp::plugin {
 
-std::optional<std::string> environment_value(spank_t spank, const char* name);
-
 // In slurmstepd this is Slurm's own list, not a copy; null if there is none.
-char** raw_environment(spank_t spank);
+inline char** raw_environment(spank_t spank) {
+    char** environment = nullptr;
+    return spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS ? environment : nullptr;
+}
 
 // All of it at once, for callers that read many variables.
-EnvironmentList environment_list(spank_t spank);
+inline EnvironmentList environment_list(spank_t spank) {
+    return EnvironmentList(raw_environment(spank));
+}
 
 // Writes into the list what has room there; Slurm sets the rest. The list is invalid afterwards.
-void change_environment(spank_t spank, EnvironmentList list, const std::vector<EnvironmentChange>& changes);
+inline void change_environment(spank_t spank, EnvironmentList list,
+                               const std::vector<EnvironmentChange>& changes) {
+    std::vector<const EnvironmentChange*> left;
+    for (const auto& change : changes)
+        if (!list.write(change)) left.push_back(&change);
+    // From here on, Slurm moves the memory that `list` points to.
+    for (const EnvironmentChange* change : left) {
+        if (change->value)
+            spank_setenv(spank, change->name.c_str(), change->value->c_str(), 1);
+        else
+            spank_unsetenv(spank, change->name.c_str());
+    }
+}
 
 // Removes the slots that no change has filled.
-void remove_slots(spank_t spank);
+inline void remove_slots(spank_t spank) {
+    for (const auto& name : slots_of(raw_environment(spank))) spank_unsetenv(spank, name.c_str());
+}
 
 }  // namespace dp::plugin

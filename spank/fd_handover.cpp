@@ -29,28 +29,37 @@ Failure failure(const char* what) {
                    " (SlurmdParameters=contain_spank is set; without it nothing needs to be kept so)"};
 }
 
-// One packet: a letter per descriptor (+ if there is one, - if not), and the descriptors themselves.
-Try<void> send_all(int socket, std::span<Fd* const> all) {
+// A letter per descriptor (+ if there is one, - if not), and the descriptors themselves.
+struct Packet {
     std::array<char, kMost> letters{};
-    std::array<int, kMost> numbers{};
-    size_t count = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-        letters[i] = *all[i] ? '+' : '-';
-        if (*all[i]) numbers[count++] = all[i]->get();
-    }
-    iovec text{letters.data(), all.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof numbers)> ancillary{};
+    iovec text{letters.data(), letters.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> ancillary{};
     msghdr message{};
-    message.msg_iov = &text;
-    message.msg_iovlen = 1;
-    message.msg_control = ancillary.data();
-    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
+
+    Packet() {
+        message.msg_iov = &text;
+        message.msg_iovlen = 1;
+        message.msg_control = ancillary.data();
+        message.msg_controllen = ancillary.size();
+    }
+};
+
+Try<void> send_all(int socket, std::span<Fd* const> all) {
+    Packet packet;
+    cmsghdr* const part = CMSG_FIRSTHDR(&packet.message);
+    size_t bytes = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+        packet.letters[i] = *all[i] ? '+' : '-';
+        if (!*all[i]) continue;
+        const int number = all[i]->get();
+        std::memcpy(CMSG_DATA(part) + bytes, &number, sizeof number);
+        bytes += sizeof number;
+    }
+    packet.message.msg_controllen = CMSG_SPACE(bytes);
     part->cmsg_level = SOL_SOCKET;
     part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(count * sizeof(int));
-    std::memcpy(CMSG_DATA(part), numbers.data(), count * sizeof(int));
-    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    part->cmsg_len = CMSG_LEN(bytes);
+    if (sendmsg(socket, &packet.message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return tl::unexpected(failure("cannot keep the node's descriptors"));
     for (Fd* fd : all) fd->reset();
     return {};
@@ -58,27 +67,20 @@ Try<void> send_all(int socket, std::span<Fd* const> all) {
 
 // MSG_PEEK makes new descriptors for what stays in the packet.
 Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
-    std::array<char, kMost> letters{};
-    iovec text{letters.data(), letters.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> ancillary{};
-    msghdr message{};
-    message.msg_iov = &text;
-    message.msg_iovlen = 1;
-    message.msg_control = ancillary.data();
-    message.msg_controllen = ancillary.size();
-    const ssize_t length = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
-    if (length < 0) return tl::unexpected(failure("cannot fetch the node's descriptors"));
-    const cmsghdr* part = CMSG_FIRSTHDR(&message);
+    Packet packet;
+    if (recvmsg(socket, &packet.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags) < 0)
+        return tl::unexpected(failure("cannot fetch the node's descriptors"));
+    const cmsghdr* part = CMSG_FIRSTHDR(&packet.message);
     const size_t count = part ? (part->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
     size_t next = 0;
     for (size_t i = 0; i < all.size() && next < count; ++i) {
-        if (letters[i] != '+') continue;
+        if (packet.letters[i] != '+') continue;
         int number = -1;
         std::memcpy(&number, CMSG_DATA(part) + next++ * sizeof(int), sizeof number);
         all[i]->reset(number);
     }
     // The kernel drops descriptors for which the process has no room.
-    if (message.msg_flags & MSG_CTRUNC) {
+    if (packet.message.msg_flags & MSG_CTRUNC) {
         errno = EMFILE;
         return tl::unexpected(failure("cannot fetch the node's descriptors"));
     }

@@ -6,20 +6,18 @@ extern "C" {
 #include <slurm/slurm.h>
 }
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
-#include "base/fd.hpp"
 #include "base/text.hpp"
 #include "common/environment.hpp"
 #include "common/hostlist.hpp"
+#include "common/read_file.hpp"
 #include "common/task_environment.hpp"
 #include "srun_words.hpp"
 #include "state.hpp"
@@ -54,11 +52,7 @@ void leave_step_alone() {
 
 // Whether one of srun's own words, before those of the program, matches.
 bool is_given(bool (*is_such)(std::string_view word), int words_of_program) {
-    const Fd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
-    std::string text;
-    char part[4096];
-    for (ssize_t size = 0; file && (size = read(file.get(), part, sizeof part)) > 0;)
-        text.append(part, static_cast<size_t>(size));
+    const std::string text = read_file("/proc/self/cmdline");
     auto words = split(text, '\0');
     const size_t behind = static_cast<size_t>(words_of_program) + 1;  // an empty one behind the last \0
     words.resize(words.size() - std::min(words.size(), behind));
@@ -70,23 +64,13 @@ bool is_set(const char* name) {
     return value && *value;
 }
 
-bool environment_asks_for_gres() {
-    for (char** entry = environ; entry && *entry; ++entry) {
-        const std::string_view text(*entry);
-        const size_t equals = std::min(text.find('='), text.size());
-        if (asks_for_gres(text.substr(0, equals), text.substr(std::min(equals + 1, text.size()))))
-            return true;
-    }
-    return false;
-}
-
 // Leaves for the nodes what they need to know about the step's tiles. Asking slurmctld in a separate process
 // while srun waits for the step would cost more than it saves: all of srun's pages would be copied on write.
 Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program) {
     const auto job = DP_TRY(gres_of_job(job_id));
     set_environment(kGresVariable, job);
-    if (environment_asks_for_gres() || is_given(asks_for_gres, words_of_program)) {
-        auto step = DP_TRY(gres_of_step(job_id, step_id));
+    if (environment_asks_for_gres(get_environment) || is_given(asks_for_gres, words_of_program)) {
+        const auto step = DP_TRY(gres_of_step(job_id, step_id));
         set_environment(kStepGresVariable, step);
     }
     if (is_given(binds_tasks, words_of_program))
@@ -96,11 +80,8 @@ Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program)
 
 // An MPI library's own launcher is not the user's program: the ranks are its children.
 bool is_mpi_launcher(std::string_view program) {
-    if (size_t slash = program.rfind('/'); slash != std::string_view::npos) program.remove_prefix(slash + 1);
-    constexpr std::array<std::string_view, 3> kLaunchers = {"orted", "prted", "hydra_pmi_proxy"};
-    for (std::string_view launcher : kLaunchers)
-        if (program == launcher) return true;
-    return false;
+    program.remove_prefix(program.rfind('/') + 1);  // 0 without one
+    return program == "orted" || program == "prted" || program == "hydra_pmi_proxy";
 }
 
 // Task 0 is on the step's first node, except with --distribution=arbitrary, where the node list is sorted and
@@ -108,7 +89,7 @@ bool is_mpi_launcher(std::string_view program) {
 // ask (a round trip to slurmctld: 2 ms).
 bool rank_zero_is_on_the_first_node() {
     const char* distribution = std::getenv("SLURM_DISTRIBUTION");
-    return distribution && *distribution && std::string_view(distribution).rfind("arbitrary", 0) != 0;
+    return distribution && *distribution && !std::string_view(distribution).starts_with("arbitrary");
 }
 
 // The nodes by their lowest ranks, asked of the step's layout.
@@ -128,6 +109,41 @@ Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
     slurm_job_step_layout_free(layout);
     if (!hosts) return tl::unexpected(hosts.error());
     return compress_hostlist(in_rank_order(std::move(nodes)));
+}
+
+Try<void> prepare_step(spank_t spank, State& s) {
+    uint32_t job_id = 0;
+    uint32_t step_id = 0;
+    uint32_t tasks = 0;
+    uint32_t nodes = 0;
+    int argc = 0;
+    char** argv = nullptr;
+    if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
+        return fail("this srun does not tell the plugin its job, step and tasks");
+    if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
+    if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
+        is_mpi_launcher(argv[0])) {
+        leave_step_alone();
+        return {};
+    }
+    // SPANK counts one component here; the nodes know all of them (node_user_init).
+    if (s.components > 1) return {};
+    const StepVerdict verdict = judge_step(s.settings, s.command_line, tasks);
+    if (verdict.decision == StepVerdict::refuse) return fail(verdict.why);
+    if (verdict.decision == StepVerdict::leave_alone) {
+        leave_step_alone();
+        return {};
+    }
+    if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
+        const auto order = DP_TRY(node_order(job_id, step_id));
+        set_environment(kNodeOrderVariable, order);
+    }
+    if (s.settings.tiles) DP_TRY(tell_of_tiles(job_id, step_id, argc));
+    for (const auto& slot : empty_slots(s.settings.tiles.has_value()))
+        set_environment(slot.name.c_str(), *slot.value);
+    return {};
 }
 
 }  // namespace
@@ -152,7 +168,8 @@ void launcher_post_options() {
     if (auto why = contradiction(s.command_line)) refuse(*why);
     if (s.command_line.visible && !s.settings.tiles)
         refuse(
-            "--dp-visible needs --dp-tiles: it says which of a node's devices a task sees there; give that, "
+            "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give "
+            "--dp-tiles, "
             "too");
     if (s.secret.empty()) {
         auto secret = make_secret();
@@ -175,39 +192,8 @@ void launcher_post_options() {
 }
 
 void launcher_step_created(spank_t spank) {
-    State& s = state();
-    if (!s.active) return;
-    uint32_t job_id = 0;
-    uint32_t step_id = 0;
-    uint32_t tasks = 0;
-    uint32_t nodes = 0;
-    int argc = 0;
-    char** argv = nullptr;
-    if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
-        return refuse_step("this srun does not tell the plugin its job, step and tasks");
-    if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
-    if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
-        is_mpi_launcher(argv[0])) {
-        leave_step_alone();
-        return;
-    }
-    // SPANK counts one component here; the nodes know all of them (node_user_init).
-    if (s.components > 1) return;
-    const StepVerdict verdict = judge_step(s.settings, s.command_line, tasks);
-    if (verdict.decision == StepVerdict::refuse) return refuse_step(verdict.why);
-    if (verdict.decision == StepVerdict::leave_alone) return leave_step_alone();
-    if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
-        auto order = node_order(job_id, step_id);
-        if (!order) return refuse_step(order.error().message);
-        set_environment(kNodeOrderVariable, *order);
-    }
-    if (s.settings.tiles) {
-        if (auto told = tell_of_tiles(job_id, step_id, argc); !told) return refuse_step(told.error().message);
-    }
-    for (const auto& slot : empty_slots(s.settings.tiles.has_value()))
-        set_environment(slot.name.c_str(), *slot.value);
+    if (!state().active) return;
+    if (const auto ready = prepare_step(spank, state()); !ready) refuse_step(ready.error().message);
 }
 
 }  // namespace dp::plugin

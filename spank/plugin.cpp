@@ -43,17 +43,6 @@ State& state() {
     return the_state;
 }
 
-bool StepFacts::has_rank_zero() const {
-    for (uint32_t rank : ranks)
-        if (rank == 0) return true;
-    return false;
-}
-
-void StepFacts::place_component(uint32_t first_rank, uint32_t node) {
-    for (uint32_t& rank : ranks) rank += first_rank;
-    node_rank = node;
-}
-
 namespace {
 
 // Runs a call-back; an exception (no memory, say) becomes `on_throw`.
@@ -98,11 +87,17 @@ void forget_inherited_options() {
 char** words_of_first_line = nullptr;
 bool is_initialized = false;
 
-bool is_second_line(char** words) {
-    return is_initialized && words != words_of_first_line;
+// A call-back for the first line.
+template <typename Body>
+int on_first_line(char** words, const char* where, int on_throw, Body body) {
+    if (is_initialized && words != words_of_first_line) return 0;
+    return guarded(where, on_throw, [&] {
+        body();
+        return 0;
+    });
 }
 
-int register_options(spank_t spank) {
+void register_options(spank_t spank) {
     int index = 0;
     for (const OptionSpec& spec : option_specs()) {
         // Slurm copies the strings and wants them non-const.
@@ -113,12 +108,9 @@ int register_options(spank_t spank) {
         option.has_arg = spec.argument ? 1 : 0;
         option.val = index++;
         option.cb = option_given;
-        if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
-            slurm_error("slurm-dp: cannot register --%s: does another plugin have it?", spec.name);
-            return 0;
-        }
+        if (spank_option_register(spank, &option) != ESPANK_SUCCESS)
+            return slurm_error("slurm-dp: cannot register --%s: does another plugin have it?", spec.name);
     }
-    return 0;
 }
 
 }  // namespace
@@ -130,82 +122,55 @@ extern "C" {
 
 int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
     return guarded("init", 0, [&] {
+        const spank_context_t context = spank_context();
         if (is_initialized) {
-            if (spank_context() == S_CTX_SLURMD)
+            if (context == S_CTX_SLURMD)
                 slurm_error(
-                    "slurm-dp: plugstack.conf has the plugin twice; the first line holds, take the other "
-                    "out");
+                    "slurm-dp: plugstack.conf has the plugin twice; the first line holds, remove the other");
             return 0;
         }
         is_initialized = true;
         words_of_first_line = argv;
         state().site = read_site({argv, static_cast<size_t>(argc)}, DP_DEFAULT_DAEMON);
         // The mistake is the administrator's, who reads slurmd's log; users need not see it.
-        if (spank_context() == S_CTX_SLURMD)
+        if (context == S_CTX_SLURMD)
             for (const auto& mistake : state().site.mistakes) slurm_error("slurm-dp: %s", mistake.c_str());
-        switch (spank_context()) {
-            case S_CTX_LOCAL:
-                forget_inherited_options();
-                return register_options(spank);
-            case S_CTX_ALLOCATOR:
-            case S_CTX_REMOTE:
-                return register_options(spank);
-            default:
-                return 0;
-        }
+        if (context == S_CTX_LOCAL) forget_inherited_options();
+        if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR || context == S_CTX_REMOTE)
+            register_options(spank);
+        return 0;
     });
 }
 
 int slurm_spank_init_post_opt(spank_t spank, int, char* argv[]) {
-    if (is_second_line(argv)) return 0;
-    return guarded("options", -1, [&] {
+    return on_first_line(argv, "options", -1, [&] {
         switch (spank_context()) {
             case S_CTX_ALLOCATOR:
-                allocator_post_options();
-                break;
+                return allocator_post_options();
             case S_CTX_LOCAL:
-                launcher_post_options();
-                break;
+                return launcher_post_options();
             case S_CTX_REMOTE:
-                node_post_options(spank);
-                break;
+                return node_post_options(spank);
             default:
-                break;
+                return;
         }
-        return 0;
     });
 }
 
 int slurm_spank_local_user_init(spank_t spank, int, char* argv[]) {
-    if (is_second_line(argv)) return 0;
-    return guarded("step", -1, [&] {
-        launcher_step_created(spank);
-        return 0;
-    });
+    return on_first_line(argv, "step", -1, [&] { launcher_step_created(spank); });
 }
 
 int slurm_spank_user_init(spank_t spank, int, char* argv[]) {
-    if (is_second_line(argv)) return 0;
-    return guarded("user_init", 0, [&] {
-        node_user_init(spank);
-        return 0;
-    });
+    return on_first_line(argv, "user_init", 0, [&] { node_user_init(spank); });
 }
 
 int slurm_spank_task_post_fork(spank_t spank, int, char* argv[]) {
-    if (is_second_line(argv)) return 0;
-    return guarded("task_post_fork", 0, [&] {
-        node_task_forked(spank);
-        return 0;
-    });
+    return on_first_line(argv, "task_post_fork", 0, [&] { node_task_forked(spank); });
 }
 
 int slurm_spank_task_init(spank_t spank, int, char* argv[]) {
-    if (is_second_line(argv)) return 0;
-    const int done = guarded("task_init", -1, [&] {
-        task_init(spank);
-        return 0;
-    });
+    const int done = on_first_line(argv, "task_init", -1, [&] { task_init(spank); });
     // With `optional` in plugstack.conf Slurm ignores the error, and the program would run outside
     // of any world.
     if (done != 0 && state().active) _exit(1);
@@ -213,11 +178,7 @@ int slurm_spank_task_init(spank_t spank, int, char* argv[]) {
 }
 
 int slurm_spank_task_exit(spank_t spank, int, char* argv[]) {
-    if (is_second_line(argv)) return 0;
-    return guarded("task_exit", 0, [&] {
-        node_task_exited(spank);
-        return 0;
-    });
+    return on_first_line(argv, "task_exit", 0, [&] { node_task_exited(spank); });
 }
 
 int slurm_spank_exit(spank_t, int, char*[]) {

@@ -38,22 +38,17 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
         const size_t equals = word.find('=');
         const std::string_view name = word.substr(0, equals);
         const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
-        if (name == "daemon") {
-            if (value.empty() || value[0] != '/')
-                mistake("daemon=" + printable(value, 80) + ": give the absolute path of dp-rendezvousd");
+        if (name == "daemon" || name == "tiles-conf") {
+            if (value.starts_with('/'))
+                (name == "daemon" ? site.daemon : site.tiles_conf) = value;
             else
-                site.daemon = value;
+                mistake(std::string(name) + "=" + printable(value, 80) + ": give an absolute path");
         } else if (name == "host-suffix") {
-            if (!is_host_suffix(value))
-                mistake("host-suffix=" + printable(value, 80) +
-                        ": give what makes a host name one of the fast network, -ib0 or .hsn for instance");
-            else
+            if (is_host_suffix(value))
                 site.host_suffix = value;
-        } else if (name == "tiles-conf") {
-            if (value.empty() || value[0] != '/')
-                mistake("tiles-conf=" + printable(value, 80) + ": give the absolute path of tiles.conf");
             else
-                site.tiles_conf = value;
+                mistake("host-suffix=" + printable(value, 80) +
+                        ": give what makes a host name one of the fast network, such as -ib0 or .hsn");
         } else if (name == "dead-after") {
             const auto seconds = parse_number<uint32_t>(value);
             if (!seconds || *seconds == 0 || *seconds > kMaxTimeoutSeconds)
@@ -66,7 +61,7 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
             if (auto set = set_option(site.defaults, spec->name, value); !set)
                 mistake(std::string(name) + ": " + set.error().message);
         } else {
-            mistake("\"" + printable(word, 80) + "\" is no setting of slurm-dp; there are " +
+            mistake("\"" + printable(word, 80) + "\" is not a setting of slurm-dp; there are " +
                     names_of_settings());
         }
     }

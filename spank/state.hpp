@@ -11,13 +11,17 @@ extern "C" {
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/failure.hpp"
+#include "common/environment.hpp"
 #include "common/interfaces.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
@@ -50,6 +54,7 @@ struct State {
     // another plugin's, as pyxis brings it along from a container's image: nobody's wish, and guessed.
     std::array<std::optional<std::string>, kNamesOfWorld.size()> world_of_user;
     FdHandover handover;
+    Try<void> handover_built;
     std::optional<InterfaceAddress> interface;  // with --dp-interface
     // What went wrong before there was a task to report it. Returning an error there would drain the node
     // (slurmd blames the node), so the message waits for task_init, where a failure fails only the step.
@@ -61,6 +66,18 @@ struct State {
     uint32_t exited = 0;
     uint64_t root_mount = 0;  // slurmstepd's
     bool signalled = false;   // a task ended by a signal: somebody ends the step
+
+    // The environment as the user wants it: what `inherited` has, but for world_of_user. Keeps both by
+    // reference.
+    GetVariable wishes(const GetVariable& inherited) const {
+        return [this, &inherited](const char* name) {
+            const auto of_world =
+                std::find(kNamesOfWorld.begin(), kNamesOfWorld.end(), std::string_view(name));
+            return of_world == kNamesOfWorld.end()
+                       ? inherited(name)
+                       : world_of_user[static_cast<size_t>(of_world - kNamesOfWorld.begin())];
+        };
+    }
 };
 
 State& state();
@@ -81,6 +98,16 @@ void node_post_options(spank_t spank);
 void node_user_init(spank_t spank);
 void node_task_forked(spank_t spank);
 void node_task_exited(spank_t spank);
+
+// A task's place in the step, as far as its node knows it; without tiles and CPUs.
+TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
+
+// This node's numeric address: from the chosen interface, else from its name in the site's fast network
+// (host-suffix=), else from its own name, else from the first interface that is up; 127.0.0.1 only if there is
+// no other node. And all addresses at which rank 0's node may be reached, those in the chosen network first.
+// (network.cpp)
+Try<std::string> address_of_node(const State& s);
+Try<std::vector<std::string>> broker_addresses(const State& s);
 
 // ---- the task, as the user (task.cpp); the task ends where it has no place in the world ----
 void task_init(spank_t spank);

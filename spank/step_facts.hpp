@@ -3,12 +3,18 @@
 // What slurmstepd knows about its step.
 #pragma once
 
+extern "C" {
+#include <slurm/spank.h>
+}
+
 #include <sys/types.h>
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "base/failure.hpp"
+#include "common/daemon_config.hpp"
+#include "common/environment.hpp"
 #include "common/ports.hpp"
 
 namespace dp::plugin {
@@ -18,23 +24,13 @@ namespace dp::plugin {
 // A heterogeneous step (srun A : B) has one slurmstepd per component of a node, and SPANK counts
 // within the component. So do these facts until task_init, whose environment has the component's place
 // in the step (place_component).
-struct StepFacts {
+struct StepFacts : NodeOfStep {
     uid_t user = 0;
-    uint32_t job_id = 0;
     // Each component of a heterogeneous job is a job of its own; the step belongs to the leader.
     uint32_t leader_job_id = 0;
-    uint32_t step_id = 0;
-    uint32_t restart = 0;
-    bool heterogeneous = false;
-    uint32_t nodes = 0;           // of all components
-    uint32_t world_size = 0;      // of all components
-    uint32_t node_rank = 0;       // Slurm's node id is another one where its nodes are not in rank order
-    uint32_t cpus = 0;            // of the step on this node
-    uint32_t cpus_per_task = 0;   // as the user asked (--cpus-per-task); 0 where not
-    std::vector<uint32_t> ranks;  // world ranks by local rank
-    std::string node_list;        // by node rank; of a heterogeneous step in an order of Slurm's
-    std::string host;
-    std::string secret;
+    bool heterogeneous = false;  // then node_list is in an order of Slurm's
+    uint32_t cpus = 0;           // of the step on this node
+    uint32_t cpus_per_task = 0;  // as the user asked (--cpus-per-task); 0 where not
     PortSeed port_seed;
 
     std::string name() const { return std::to_string(job_id) + "." + std::to_string(step_id); }
@@ -42,5 +38,9 @@ struct StepFacts {
     std::string rank_zero_host() const;  // not of a heterogeneous step: nobody tells its nodes in order
     void place_component(uint32_t first_rank, uint32_t node);
 };
+
+// In user_init: fills in the facts, from SPANK and the node's environment. A failure leaves what is known: its
+// message names the host, and the ids lead to the step that it ends.
+Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& facts);
 
 }  // namespace dp::plugin

@@ -17,14 +17,12 @@ extern "C" {
 #include <utility>
 
 #include "base/text.hpp"
-#include "binding.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/hostlist.hpp"
 #include "common/plan_file.hpp"
 #include "common/task_environment.hpp"
 #include "environment.hpp"
-#include "network.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
 
@@ -40,23 +38,15 @@ constexpr unsigned kEndStepSeconds = 3;
 Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) {
     const StepFacts& f = s.facts;
     DaemonConfig c;
-    c.job_id = f.job_id;
-    c.step_id = f.step_id;
+    static_cast<NodeOfStep&>(c) = f;
+    if (f.heterogeneous) c.node_list.clear();
     c.broker = f.has_rank_zero();
-    c.generation = f.restart;
-    c.world_size = f.world_size;
-    c.nodes = f.nodes;
-    c.node_rank = f.node_rank;
-    c.host = f.host;
-    c.ranks = f.ranks;
     c.tiles = std::move(tiles);
     c.tiles_conf = s.site.tiles_conf;
-    if (!f.heterogeneous) c.node_list = f.node_list;
     c.settings = s.settings;
     c.dead_after_seconds = s.site.dead_after_seconds;
-    c.secret = f.secret;
     if (c.broker) {
-        auto address = DP_TRY(address_of_node(s));
+        const auto address = DP_TRY(address_of_node(s));
         c.broker_host = f.host;
         c.master_addr = address;
         c.master_port = s.node.master.port;
@@ -64,38 +54,28 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     } else {
         auto addresses = DP_TRY(broker_addresses(s));
         c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host();
-        c.broker_addresses = addresses;
+        c.broker_addresses = std::move(addresses);
         if (s.interface) c.node_addr = s.interface->address;
         c.candidates = candidate_ports(f.port_seed);
     }
     return c;
 }
 
-// This task's plan, in `s`; null without tiles. A failure is the node's, reported by its first task. If Slurm
-// has bound each task to tiles of its own, it is this task's, reported by the first that has one: usually all
-// have the same.
-const TilePlan* plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
-    if (!s.tiles || s.failure) return nullptr;
-    auto found = find_plan(*s.tiles, local_rank, get);
-    if (!found) {
-        s.failure = found.error().message;
-        return nullptr;
-    }
-    if (*found) return *found;
-    TileFacts facts = tile_facts(s.facts, s.settings, *s.tiles, local_rank, get);
-    facts.open_error = open_error;
+// This task's plan; none without tiles. A failure is the node's, reported by its first task. If Slurm has bound
+// each task to tiles of its own, it is this task's, reported by the first that has one: usually all have the
+// same.
+std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
+    if (!s.tiles || s.failure) return std::nullopt;
+    const TileFacts facts = facts_of_task(*s.tiles, local_rank, get);
     auto plan = plan_of_task(*s.tiles, facts);
-    if (plan) {
-        s.tiles->own = std::move(*plan);
-        return &s.tiles->own;
-    }
+    if (plan) return std::move(*plan);
     if (is_bound_by_slurm(facts)) {
         s.failure_told = !s.tiles->failure_told.is_first();
         if (local_rank > 0 && !s.failure_told)
             slurm_error("slurm-dp: node %s: %s", s.facts.host.c_str(), plan.error().message.c_str());
     }
     s.failure = plan.error().message;
-    return nullptr;
+    return std::nullopt;
 }
 
 // Whether Slurm has bound each task to tiles of its own.
@@ -104,7 +84,7 @@ bool is_known_to_task_alone(const State& s, const TilePlan& plan) {
 }
 
 // The tiles for the daemon to show, by local rank; "" if that task will report them.
-std::vector<std::string> shown_tiles(const State& s, const TilePlan* plan) {
+std::vector<std::string> shown_tiles(const State& s, const std::optional<TilePlan>& plan) {
     if (!plan) return {};
     std::vector<std::string> shown(s.facts.ranks.size());
     if (is_known_to_task_alone(s, *plan)) {
@@ -116,8 +96,8 @@ std::vector<std::string> shown_tiles(const State& s, const TilePlan* plan) {
     return shown;
 }
 
-Try<void> start_daemon(State& s, const TilePlan* tiles) {
-    auto config = DP_TRY(daemon_config(s, shown_tiles(s, tiles)));
+Try<void> start_daemon(State& s, const std::optional<TilePlan>& tiles) {
+    const auto config = DP_TRY(daemon_config(s, shown_tiles(s, tiles)));
     return spawn_daemon(s.node, write_config(config), STDERR_FILENO);
 }
 
@@ -162,23 +142,6 @@ void print_table(const NodePlan& plan, const TaskFacts& facts, bool dry_run) {
     std::fflush(dry_run ? stdout : stderr);
 }
 
-TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
-    TaskFacts facts;
-    facts.rank = rank;
-    facts.world_size = s.facts.world_size;
-    facts.local_rank = local_rank;
-    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
-    facts.node_rank = s.facts.node_rank;
-    facts.nodes = s.facts.nodes;
-    facts.generation = s.facts.restart;
-    facts.settings = s.settings;
-    facts.sizes = s.settings.sizes(s.facts.world_size);
-    if (s.interface) facts.interface = s.interface->interface;
-    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
-    facts.socket = s.node.socket_name;
-    return facts;
-}
-
 // One task on its way from fork to exec.
 class Task {
  public:
@@ -201,7 +164,7 @@ class Task {
     spank_t spank_;
     uint32_t local_ = 0;
     uint32_t rank_ = 0;
-    const TilePlan* tiles_ = nullptr;
+    std::optional<TilePlan> tiles_;
     Fd said_by_daemon_;
     // Made at the first request; most tasks make none.
     std::optional<EnvironmentList> variables_;
@@ -209,12 +172,7 @@ class Task {
         if (!variables_) variables_ = environment_list(spank_);
         return (*variables_)(name);
     };
-    // What the user wants; see State::world_of_user.
-    const GetVariable before_ = [this](const char* name) {
-        for (size_t i = 0; i < kNamesOfWorld.size(); ++i)
-            if (std::string_view(name) == kNamesOfWorld[i]) return s_.world_of_user[i];
-        return inherited_(name);
-    };
+    const GetVariable before_ = s_.wishes(inherited_);
 
     bool is_first() const { return local_ == 0; }
     [[noreturn]] void refuse(const std::string& why);
@@ -299,7 +257,7 @@ void Task::take_place(const NodePlan& plan) {
     std::vector<std::string> warnings;
     if (tiles_) {
         facts.tiles = tiles_->variables;
-        if (s_.tiles->says_where && !s_.own_binding)
+        if (s_.tiles->inventory.says_where() && !s_.own_binding)
             if (auto warning = bind_near_tiles(s_.facts, *s_.tiles, *tiles_, local_))
                 warnings.push_back(*warning);
     }
@@ -318,6 +276,23 @@ void Task::take_place(const NodePlan& plan) {
 }
 
 }  // namespace
+
+TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
+    TaskFacts facts;
+    facts.rank = rank;
+    facts.world_size = s.facts.world_size;
+    facts.local_rank = local_rank;
+    facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
+    facts.node_rank = s.facts.node_rank;
+    facts.nodes = s.facts.nodes;
+    facts.generation = s.facts.generation;
+    facts.settings = s.settings;
+    facts.sizes = s.settings.sizes(s.facts.world_size);
+    if (s.interface) facts.interface = s.interface->interface;
+    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
+    facts.socket = s.node.socket_name;
+    return facts;
+}
 
 void task_init(spank_t spank) {
     State& s = state();

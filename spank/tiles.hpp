@@ -10,7 +10,6 @@ extern "C" {
 #include <atomic>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/failure.hpp"
@@ -39,23 +38,11 @@ inline constexpr const char* kGpuBindingVariable = "SLURMD_TRES_BIND";
 // What a node knows about tiles before its tasks are forked.
 struct NodeTiles {
     TileInventory inventory;
-    std::vector<GresUnits> given;  // as in TileFacts
-    std::optional<uint64_t> step_count;
-    std::string step_units;
-    std::string step_names;
-    bool says_where = false;  // inventory.says_where()
+    TileFacts facts;  // what all tasks have in common
     // The shares, if they could be computed once for all tasks, and the CPUs near each share.
     std::optional<NodeShares> shares;
     std::vector<std::vector<uint32_t>> near;
-    // Each task's plan, by local rank, as far as the node can tell; empty if it fails for one of them
-    // (plan_tasks). `settled`: a task can differ only in the requested variables.
-    std::vector<TilePlan> plans;
-    bool settled = false;
-    std::vector<std::pair<std::string, std::optional<std::string>>> asked;
-
-    // In a task that had to plan its own; and whether one task of the node has said why it cannot.
-    TilePlan own;
-    OnceANode failure_told;
+    OnceANode failure_told;  // by a task to which Slurm has given GPUs of its own
 };
 
 // In srun, for its nodes, one request to slurmctld each: the job's gres (kGresVariable), and what the step
@@ -63,23 +50,27 @@ struct NodeTiles {
 Try<std::string> gres_of_job(uint32_t job_id);
 Try<std::string> gres_of_step(uint32_t job_id, uint32_t step_id);
 
-// In user_init; `shares` and `near` come later.
-Try<NodeTiles> gather_tiles(const StepFacts& step, const std::string& tiles_conf, const GetVariable& get);
+// In user_init. `get` reads the node's environment. If the tiles cannot be shared out here, each task says why.
+Try<NodeTiles> gather_tiles(const StepFacts& step, const Settings& settings, const std::string& tiles_conf,
+                            const GetVariable& get);
 
-// The facts for one task of the node. `get` reads its environment, without what slurm-dp has set for the
-// node. In user_init, plans as if a task might open every device.
-TileFacts tile_facts(const StepFacts& step, const Settings& settings, const NodeTiles& tiles,
-                     uint32_t local_rank, const GetVariable& get);
-Try<TilePlan> plan_of_task(const NodeTiles& tiles, const TileFacts& facts);
+// In task_init, of this task. `get` reads its environment, without what slurm-dp has set for the node.
+TileFacts facts_of_task(const NodeTiles& tiles, uint32_t local_rank, const GetVariable& get);
+Try<TilePlan> plan_of_task(const NodeTiles& tiles, TileFacts facts);
 
-// In user_init, with `shares`: fills in `plans` if possible. In the tasks it would take 20 us each. `facts`
-// are one task's.
-void plan_tasks(NodeTiles& tiles, TileFacts facts);
-// In task_init: this task's plan, or null if it has to be computed there. Fails if the task may not open a
-// device. The plan stays in `tiles`: a task that wrote to inherited memory would copy the page.
-Try<const TilePlan*> find_plan(const NodeTiles& tiles, uint32_t local_rank, const GetVariable& get);
+// ---- CPUs and memory near the tiles (binding.cpp) ----
 
-// In task_init: 0, or the errno with which this process could not open the file.
-int open_error(const std::string& file);
+// In user_init, once for all tasks: the CPUs near each share, by local rank; empty if they are unknown.
+std::vector<std::vector<uint32_t>> near_of_shares(const TileInventory& inventory,
+                                                  const std::vector<Tiles>& shares);
+
+// In task_init: binds this task to its share of the CPUs near its tiles, among those that it may use, and
+// makes it prefer the memory there. If that fails, everything stays as Slurm had it, and one of the node's
+// affected ranks gets a warning for the user.
+std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTiles& tiles,
+                                           const TilePlan& plan, uint32_t local_rank);
+
+// The CPUs that this process may use, ascending; empty if the kernel does not say.
+std::vector<uint32_t> allowed_cpus();
 
 }  // namespace dp::plugin

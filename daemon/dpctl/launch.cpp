@@ -16,8 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
-#include "common/addresses.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
@@ -27,26 +27,18 @@
 #include "common/processes.hpp"
 #include "common/task_environment.hpp"
 #include "common/wait_status.hpp"
+#include "dpctl/query.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
 namespace {
 
-int complain(const std::string& why) {
-    std::fprintf(stderr, "dpctl: %s\n", why.c_str());
-    return 1;
-}
-
 std::string find_daemon(const std::string& asked) {
     if (!asked.empty()) return asked;
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self);
-    if (n > 0) {
-        std::string beside(self, static_cast<size_t>(n));
-        beside = beside.substr(0, beside.rfind('/')) + "/dp-rendezvousd";
-        if (access(beside.c_str(), X_OK) == 0) return beside;
-    }
-    return DP_DEFAULT_DAEMON;
+    std::error_code unknown;
+    auto beside = std::filesystem::read_symlink("/proc/self/exe", unknown);
+    beside.replace_filename("dp-rendezvousd");
+    return !unknown && access(beside.c_str(), X_OK) == 0 ? beside.string() : DP_DEFAULT_DAEMON;
 }
 
 // How long ranks may take to end after a signal, perhaps with a checkpoint, before they are killed.

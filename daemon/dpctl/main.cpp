@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "dpctl/gpu_use.hpp"
 #include "dpctl/launch.hpp"
+#include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/status.hpp"
 #include "dpctl/tiles.hpp"
@@ -49,8 +49,9 @@ Command add(CLI::App& app, const char* name, const char* what, int (*run)(const 
 
 void add_step(CLI::App& words, std::string& step, const char* what) {
     words.add_option("step", step, what)->check([](const std::string& text) {
-        return is_step_name(text) ? ""
-                                  : printable(text, 40) + " is no step; give JOB or JOB.STEP, as 12 or 12.0";
+        return is_step_name(text)
+                   ? ""
+                   : printable(text, 40) + " is not a step; give JOB or JOB.STEP, such as 12 or 12.0";
     });
 }
 
@@ -93,14 +94,14 @@ void describe_waterfall(CLI::App& words, WaterfallOptions& options) {
 void describe_tiles(CLI::App& words, TilesOptions& options) {
     words.add_option("--conf", options.conf, std::string("tiles.conf (default: ") + kTilesConf + ")")
         ->check(CLI::ExistingFile);
-    words.add_option("--node", options.node, "another node: what tiles.conf says of it");
+    words.add_option("--node", options.node, "another node: what tiles.conf says about it");
     words.add_flag("--json", options.json, "for machines");
 }
 
 void describe_top(CLI::App& words, TopOptions& options) {
     add_step(words, options.step, "JOB or JOB.STEP, as of status");
     auto* once = words.add_flag("--once", options.once, "one table, of half a second");
-    words.add_option("--count", options.count, "so many tables")
+    words.add_option("--count", options.count, "the number of tables")
         ->type_name("N")
         ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
         ->excludes(once);
@@ -141,8 +142,8 @@ std::vector<Command> add_commands(CLI::App& app) {
             show_waterfall, describe_waterfall),
         add<TilesOptions>(
             app, "tiles",
-            "The accelerators of this node and how their tiles are numbered: what tiles.conf says of it,\n"
-            "else what is found in the machine.",
+            "The accelerators of this node and how their tiles are numbered: what tiles.conf says,\n"
+            "else what is detected in the machine.",
             show_tiles, describe_tiles),
         add<TopOptions>(
             app, "top",

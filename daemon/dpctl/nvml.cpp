@@ -2,11 +2,15 @@
 #include "dpctl/nvml.hpp"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <array>
 #include <utility>
 
 #include "base/text.hpp"
+#include "dpctl/query.hpp"
+#include "tiles/conf.hpp"
+#include "tiles/vendor.hpp"
 #include "tiles/vendors/nvidia.hpp"
 
 namespace dp {
@@ -17,6 +21,7 @@ constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
 constexpr int kNoPermission = 4;
 constexpr int kNotFound = 6;
+constexpr int kFunctionNotFound = 13;
 constexpr size_t kUuidSize = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 using Handle = void*;             // nvmlDevice_t
 
@@ -31,158 +36,136 @@ struct Memory {
     unsigned long long used = 0;
 };
 
-}  // namespace
-
-struct Nvml::Library {
-    std::string name;
-    void* object = nullptr;
-    bool initialised = false;
-
-    int (*init)() = nullptr;
-    int (*shutdown)() = nullptr;
-    const char* (*error_string)(int) = nullptr;
-    int (*count)(unsigned*) = nullptr;
-    int (*by_index)(unsigned, Handle*) = nullptr;
-    int (*minor_number)(Handle, unsigned*) = nullptr;
-    int (*uuid)(Handle, char*, unsigned) = nullptr;
-    int (*max_instances)(Handle, unsigned*) = nullptr;
-    int (*instance)(Handle, unsigned, Handle*) = nullptr;
-    int (*gpu_instance_id)(Handle, unsigned*) = nullptr;
-    int (*compute_instance_id)(Handle, unsigned*) = nullptr;
-    int (*utilization)(Handle, Utilization*) = nullptr;
-    int (*memory)(Handle, Memory*) = nullptr;
-
-    Library() = default;
+class Library {
+ public:
+    explicit Library(const std::string& name)
+        : name_(name), object_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
     ~Library() {
-        if (initialised) shutdown();
-        if (object) dlclose(object);
+        if (!object_) return;
+        call("nvmlShutdown");
+        dlclose(object_);
+    }
+    bool is_there() const { return object_ != nullptr; }
+
+    template <typename... Arguments>
+    int call(const char* function, Arguments... arguments) const {
+        const auto found = reinterpret_cast<int (*)(Arguments...)>(dlsym(object_, function));
+        return found ? found(arguments...) : kFunctionNotFound;
     }
 
-    tl::unexpected<Failure> failed(const char* call, int result) const {
-        const char* words = error_string ? error_string(result) : nullptr;
-        return fail(name + ": " + call + ": " + printable(words ? words : "", 100) + " (" +
+    // A call that must succeed.
+    template <typename... Arguments>
+    Try<void> require(const char* function, Arguments... arguments) const {
+        const int result = call(function, arguments...);
+        if (result != kSuccess) return failed(function, result);
+        return {};
+    }
+
+    tl::unexpected<Failure> failed(const char* function, int result) const {
+        if (result == kFunctionNotFound)
+            return fail(name_ + " has no " + function + ": update NVIDIA's driver to 450 or later");
+        const auto error_string = reinterpret_cast<const char* (*)(int)>(dlsym(object_, "nvmlErrorString"));
+        const char* const words = error_string ? error_string(result) : nullptr;
+        return fail(name_ + ": " + function + ": " + printable(words ? words : "", 100) + " (" +
                     std::to_string(result) + ")");
     }
-    Try<void> look_up();
-    Try<std::string> uuid_of(Handle device) const;
-    Try<std::vector<NvmlDevice>> instances_of(Handle gpu, unsigned minor, const std::string& root) const;
+
+ private:
+    std::string name_;
+    void* object_;
 };
 
-Try<void> Nvml::Library::look_up() {
-    const char* missing = nullptr;
-    const auto take = [&](auto& function, const char* symbol) {
-        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(object, symbol));
-        if (!function) missing = symbol;
-    };
-    take(init, "nvmlInit_v2");
-    take(shutdown, "nvmlShutdown");
-    take(error_string, "nvmlErrorString");
-    take(count, "nvmlDeviceGetCount_v2");
-    take(by_index, "nvmlDeviceGetHandleByIndex_v2");
-    take(minor_number, "nvmlDeviceGetMinorNumber");
-    take(uuid, "nvmlDeviceGetUUID");
-    take(max_instances, "nvmlDeviceGetMaxMigDeviceCount");
-    take(instance, "nvmlDeviceGetMigDeviceHandleByIndex");
-    take(gpu_instance_id, "nvmlDeviceGetGpuInstanceId");
-    take(compute_instance_id, "nvmlDeviceGetComputeInstanceId");
-    take(utilization, "nvmlDeviceGetUtilizationRates");
-    take(memory, "nvmlDeviceGetMemoryInfo");
-    if (missing)
-        return fail(name + " has no " + missing + "; it belongs to a driver of before 450, update that");
-    return {};
+std::optional<NvmlUse> use_of(const Library& nvml, Handle device) {
+    Utilization busy;
+    Memory memory;
+    const int rates = nvml.call("nvmlDeviceGetUtilizationRates", device, &busy);
+    if ((rates != kSuccess && rates != kNotSupported) ||
+        nvml.call("nvmlDeviceGetMemoryInfo", device, &memory) != kSuccess)
+        return std::nullopt;
+    return NvmlUse{rates == kSuccess ? std::optional(busy.gpu) : std::nullopt, memory.used, memory.total};
 }
 
-Try<std::string> Nvml::Library::uuid_of(Handle device) const {
-    std::array<char, kUuidSize> text{};
-    if (const int result = uuid(device, text.data(), static_cast<unsigned>(text.size() - 1));
-        result != kSuccess)
-        return failed("nvmlDeviceGetUUID", result);
-    return printable(text.data(), text.size());
+Try<NvmlDevice> describe(const Library& nvml, Handle device, std::string file) {
+    std::array<char, kUuidSize> uuid{};
+    DP_TRY(nvml.require("nvmlDeviceGetUUID", device, uuid.data(), static_cast<unsigned>(uuid.size() - 1)));
+    return NvmlDevice{std::move(file), printable(uuid.data(), uuid.size()), use_of(nvml, device)};
 }
 
-Try<std::vector<NvmlDevice>> Nvml::Library::instances_of(Handle gpu, unsigned minor,
-                                                         const std::string& root) const {
+Try<std::vector<NvmlDevice>> instances_of(const Library& nvml, Handle gpu, unsigned minor,
+                                          const std::string& root) {
     std::vector<NvmlDevice> found;
     unsigned most = 0;
-    int result = max_instances(gpu, &most);
+    int result = nvml.call("nvmlDeviceGetMaxMigDeviceCount", gpu, &most);
     if (result == kNotSupported) return found;
-    if (result != kSuccess) return failed("nvmlDeviceGetMaxMigDeviceCount", result);
+    if (result != kSuccess) return nvml.failed("nvmlDeviceGetMaxMigDeviceCount", result);
     for (unsigned i = 0; i < most; ++i) {
-        Handle handle = nullptr;
-        result = instance(gpu, i, &handle);
+        Handle instance = nullptr;
+        result = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, i, &instance);
         if (result == kNotSupported || result == kNotFound || result == kNoPermission) continue;
-        if (result != kSuccess) return failed("nvmlDeviceGetMigDeviceHandleByIndex", result);
+        if (result != kSuccess) return nvml.failed("nvmlDeviceGetMigDeviceHandleByIndex", result);
         MigInstance where{minor, 0, 0};
-        result = gpu_instance_id(handle, &where.gi);
-        if (result != kSuccess) return failed("nvmlDeviceGetGpuInstanceId", result);
-        result = compute_instance_id(handle, &where.ci);
-        if (result != kSuccess) return failed("nvmlDeviceGetComputeInstanceId", result);
+        DP_TRY(nvml.require("nvmlDeviceGetGpuInstanceId", instance, &where.gi));
+        DP_TRY(nvml.require("nvmlDeviceGetComputeInstanceId", instance, &where.ci));
         auto file = DP_TRY(mig_file(root, where));
-        auto name_of = DP_TRY(uuid_of(handle));
-        found.push_back({std::move(file), std::move(name_of), handle});
+        auto device = DP_TRY(describe(nvml, instance, std::move(file)));
+        found.push_back(std::move(device));
     }
     return found;
 }
 
-Nvml::Nvml(std::unique_ptr<Library> library) : library_(std::move(library)) {}
-Nvml::Nvml(Nvml&& other) noexcept = default;
-Nvml& Nvml::operator=(Nvml&& other) noexcept = default;
-Nvml::~Nvml() = default;
+}  // namespace
 
-Try<std::optional<Nvml>> Nvml::open(const std::string& library) {
-    auto opened = std::make_unique<Library>();
-    opened->name = library;
-    opened->object = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!opened->object) return std::nullopt;
-    DP_TRY(opened->look_up());
-    if (const int result = opened->init(); result != kSuccess) return opened->failed("nvmlInit_v2", result);
-    opened->initialised = true;
-    return Nvml(std::move(opened));
-}
-
-Try<std::vector<NvmlDevice>> Nvml::devices(const std::string& root) const {
-    unsigned count = 0;
-    int result = library_->count(&count);
-    if (result != kSuccess) return library_->failed("nvmlDeviceGetCount_v2", result);
+Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::string& library) {
     std::vector<NvmlDevice> found;
+    const Library nvml(library);
+    if (!nvml.is_there()) return found;
+    unsigned count = 0;
+    DP_TRY(nvml.require("nvmlInit_v2"));
+    DP_TRY(nvml.require("nvmlDeviceGetCount_v2", &count));
     for (unsigned i = 0; i < count; ++i) {
         Handle gpu = nullptr;
-        result = library_->by_index(i, &gpu);
-        if (result == kNoPermission) continue;
-        if (result != kSuccess) return library_->failed("nvmlDeviceGetHandleByIndex_v2", result);
         unsigned minor = 0;
-        result = library_->minor_number(gpu, &minor);
-        if (result != kSuccess) return library_->failed("nvmlDeviceGetMinorNumber", result);
-        auto instances = library_->instances_of(gpu, minor, root);
-        if (!instances) return instances;
-        if (!instances->empty()) {
-            found.insert(found.end(), instances->begin(), instances->end());
-            continue;
-        }
-        auto uuid = DP_TRY(library_->uuid_of(gpu));
-        found.push_back({"/dev/nvidia" + std::to_string(minor), std::move(uuid), gpu});
+        const int result = nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &gpu);
+        if (result == kNoPermission) continue;
+        if (result != kSuccess) return nvml.failed("nvmlDeviceGetHandleByIndex_v2", result);
+        DP_TRY(nvml.require("nvmlDeviceGetMinorNumber", gpu, &minor));
+        const auto instances = DP_TRY(instances_of(nvml, gpu, minor, root));
+        found.insert(found.end(), instances.begin(), instances.end());
+        if (!instances.empty()) continue;
+        auto device = DP_TRY(describe(nvml, gpu, "/dev/nvidia" + std::to_string(minor)));
+        found.push_back(std::move(device));
     }
     return found;
 }
 
-Try<NvmlUse> Nvml::use_of(const NvmlDevice& device) const {
-    NvmlUse use;
-    Utilization busy;
-    int result = library_->utilization(device.handle, &busy);
-    if (result == kSuccess) {
-        use.busy_percent = busy.gpu;
-        use.memory_busy_percent = busy.memory;
-    } else if (result != kNotSupported) {
-        return library_->failed("nvmlDeviceGetUtilizationRates", result);
-    }
-    Memory memory;
-    result = library_->memory(device.handle, &memory);
-    if (result != kSuccess) return library_->failed("nvmlDeviceGetMemoryInfo", result);
-    use.memory_used = memory.used;
-    use.memory_total = memory.total;
-    return use;
+Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root,
+                                 const std::string& library) {
+    wire::NodeUsage usage;
+    const auto inventory = DP_TRY(read_inventory(options.conf, options.node, root));
+    if (!inventory || inventory->vendor != &kNvidia) return usage;
+    const auto known = DP_TRY(nvml_devices(root, library));
+    const uint32_t each = inventory->layout.tiles_per_device;
+    for (uint32_t tile = 0; tile < inventory->layout.tiles; ++tile)
+        for (const NvmlDevice& device : known) {
+            if (device.file != inventory->devices[tile / each].file || !device.use) continue;
+            auto& gpu = *usage.add_gpus();
+            gpu.set_tile(tile);
+            if (device.use->busy_percent) gpu.set_busy_percent(*device.use->busy_percent);
+            gpu.set_memory_used(device.use->memory_used);
+            gpu.set_memory_total(device.use->memory_total);
+        }
+    return usage;
+}
+
+int print_gpu_use(const GpuUseOptions& options) {
+    const auto usage = use_of_gpus(options);
+    if (!usage) return complain(usage.error().message);
+    const std::string bytes = usage->SerializeAsString();
+    const bool written =
+        write(STDOUT_FILENO, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+    return written ? 0 : complain("cannot write the use of the GPUs");
 }
 
 }  // namespace dp

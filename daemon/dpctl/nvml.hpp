@@ -1,52 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What NVIDIA's management library (libnvidia-ml) knows about this node's GPUs and MIG instances beyond
-// /proc: UUIDs, utilisation, memory. Opened at run time, if the node has it. For dpctl only: nothing that
-// runs in every step loads a library.
+// /proc: UUIDs, utilisation, memory. Opened at run time, if the node has it. For dpctl only: the daemon, which
+// runs in every step, asks `dpctl gpu-use` (loop/gpu_probe.hpp).
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/failure.hpp"
+#include "dp.pb.h"
+#include "tiles/inventory.hpp"
 
 namespace dp {
 
-struct NvmlDevice {
-    std::string file;        // in /dev, as inventories name it
-    std::string uuid;        // "GPU-..." or "MIG-..."
-    void* handle = nullptr;  // of the Nvml that told it, and as long as that
-};
-
 struct NvmlUse {
-    // The fraction of the last moments in which a kernel ran or memory was accessed; nullopt for
-    // a MIG instance.
+    // The fraction of the last moments in which a kernel ran; nullopt for a MIG instance.
     std::optional<uint32_t> busy_percent;
-    std::optional<uint32_t> memory_busy_percent;
     uint64_t memory_used = 0;  // bytes
     uint64_t memory_total = 0;
 };
 
-class Nvml {
- public:
-    // nullopt if the library is not installed.
-    static Try<std::optional<Nvml>> open(const std::string& library = "libnvidia-ml.so.1");
-    Nvml(Nvml&& other) noexcept;
-    Nvml& operator=(Nvml&& other) noexcept;
-    ~Nvml();
-
-    // The devices that this process may use: GPUs, or the instances of a GPU in MIG mode. `root`: the folder
-    // with the /proc that names the instances' files.
-    Try<std::vector<NvmlDevice>> devices(const std::string& root = "") const;
-    Try<NvmlUse> use_of(const NvmlDevice& device) const;
-
- private:
-    struct Library;
-    explicit Nvml(std::unique_ptr<Library> library);
-    std::unique_ptr<Library> library_;
+struct NvmlDevice {
+    std::string file;            // in /dev, as inventories name it
+    std::string uuid;            // "GPU-..." or "MIG-..."
+    std::optional<NvmlUse> use;  // nullopt if the library does not say
 };
+
+// The devices that this process may use: GPUs, or the instances of a GPU in MIG mode; none if the library is
+// not installed. `root`: the folder with the /proc that names the instances' files.
+Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root = "",
+                                          const std::string& library = "libnvidia-ml.so.1");
+
+struct GpuUseOptions {
+    std::string node;  // this one's name in tiles.conf
+    std::string conf = kTilesConf;
+};
+
+// The use of this node's tiles whose devices this process may open; a GPU that is several tiles is reported
+// for each. Sets only `gpus`, which stays empty if the node has no NVIDIA GPU or no library.
+Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root = "",
+                                 const std::string& library = "libnvidia-ml.so.1");
+
+// Writes that to standard output. Returns the exit code.
+int print_gpu_use(const GpuUseOptions& options);
 
 }  // namespace dp

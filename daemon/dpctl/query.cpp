@@ -12,16 +12,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "common/read_file.hpp"
 #include "common/unix_socket.hpp"
 #include "socket_io.hpp"
 
@@ -33,11 +31,6 @@ constexpr std::chrono::seconds kPatience{5};
 // How long to wait at a crowded socket when another one answers.
 constexpr std::chrono::milliseconds kPatienceWithOthers{200};
 constexpr std::chrono::milliseconds kBetweenTries{20};
-
-std::string text_of(const char* path) {
-    std::ifstream file(path);
-    return std::string((std::istreambuf_iterator<char>(file)), {});
-}
 
 // A connection to a daemon of this user (for root: of the user in the name); else the reason. nullopt: its
 // backlog is full.
@@ -128,7 +121,7 @@ std::string which_of(const std::vector<StepConnection>& found, const std::string
     const std::string name_it = "dpctl " + verb + " " + found.front().step;
     if (root && !same.empty())
         return "several users say that step " + same + " is theirs on this node (" + steps +
-               "); ask as the one whose it is: runuser -u USER -- " + name_it;
+               "); ask as its owner: runuser -u USER -- " + name_it;
     return std::string("there are several steps") + (root ? "" : " of yours") + " on this node (" + steps +
            "); name one: " + name_it;
 }
@@ -154,10 +147,10 @@ Result<wire::ToRank> ask_step(int socket, const wire::FromRank& question) {
 
 // The requested daemon; else one line that says what to give.
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb) {
-    const QueryingUser me = querying_user(text_of("/proc/self/uid_map"), getuid());
+    const QueryingUser me = querying_user(read_file("/proc/self/uid_map"), getuid());
     if (const char* own = std::getenv("DP_SOCKET"); own && *own == '@' && asked.empty())
         return connect_own(own + 1, me);
-    auto sockets = daemon_sockets(text_of("/proc/net/unix"));
+    auto sockets = daemon_sockets(read_file("/proc/net/unix"));
     std::erase_if(sockets, [&](const RanksSocketName& socket) {
         return (!asked.empty() && !is_step(socket.step, asked)) || !me.may_try(socket, !asked.empty());
     });
@@ -172,10 +165,9 @@ Try<StepConnection> connect_step(const std::string& asked, const std::string& ve
         return fail("step " + crowded +
                     " on this node takes no connection: if it is yours, its rendezvous daemon is stopped, or "
                     "crowded; try again");
-    return fail(std::string("there is no step") + (me.root ? "" : " of yours") +
-                " with a world on this node" + (asked.empty() ? "" : " that is " + printable(asked, 40)) +
-                "; run it on one of the step's nodes, as its user (srun --overlap --jobid=JOB -w NODE "
-                "dpctl " +
+    return fail("no step" + (asked.empty() ? "" : " " + printable(asked, 40)) + (me.root ? "" : " of yours") +
+                " has a world on this node; run dpctl on one of the step's nodes, as its user (srun "
+                "--overlap --jobid=JOB -w NODE dpctl " +
                 verb + ") or root");
 }
 
@@ -199,10 +191,9 @@ bool QueryingUser::may_try(const RanksSocketName& socket, bool named) const {
 QueryingUser querying_user(std::string_view uid_map, uid_t user) {
     QueryingUser asker{user, user, false, user == 0};
     for (std::string_view line : split(uid_map, '\n')) {
-        std::istringstream words{std::string(line)};
-        uint64_t inside = 0, outside = 0, count = 0;
-        if (!(words >> inside >> outside >> count)) continue;
-        constexpr uint64_t kAll = std::numeric_limits<uid_t>::max();
+        unsigned long inside = 0, outside = 0, count = 0;
+        if (std::sscanf(std::string(line).c_str(), "%lu %lu %lu", &inside, &outside, &count) != 3) continue;
+        constexpr unsigned long kAll = std::numeric_limits<uid_t>::max();
         if (inside == 0 && outside == 0 && count == kAll) return asker;
         if (user >= inside && user - inside < count)
             asker.outer = static_cast<uid_t>(outside + user - inside);

@@ -34,7 +34,7 @@ struct StepConnection {
 };
 Try<StepConnection> connect_step(const std::string& asked, const std::string& verb);
 
-inline constexpr const char* kOtherVersion = "what answers there is no rendezvous daemon of this version";
+inline constexpr const char* kOtherVersion = "the answer is not from a rendezvous daemon of this version";
 inline tl::unexpected<Error> no_answer(dp_status status, std::string why) {
     return tl::unexpected(Error{status, std::move(why)});
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dpctl/status.hpp"
 
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,121 +19,114 @@
 namespace dp {
 namespace {
 
-std::string words_for(const wire::StepStatus::Rank& rank) {
-    switch (rank.state()) {
-        case wire::StepStatus::STARTED:
-            return "started, no hello";
-        case wire::StepStatus::HELLO:
-            return rank.stopped() ? "said hello, stopped by a signal" : "said hello";
-        case wire::StepStatus::GOODBYE:
-            return "said goodbye";
-        case wire::StepStatus::VANISHED:
-            return "closed its connection without goodbye";
-        case wire::StepStatus::EXITED:
-            return describe_status(rank.wait_status());
-        default:
-            return "not started";
-    }
+using Status = wire::StepStatus;
+
+// By Status::State: in JSON, and in a sentence.
+constexpr std::array<std::pair<const char*, const char*>, Status::State_ARRAYSIZE> kStates = {
+    {{"not started", "not started"},
+     {"started", "started, no hello"},
+     {"hello", "said hello"},
+     {"goodbye", "said goodbye"},
+     {"vanished", "closed its connection without goodbye"},
+     {"exited", ""}}};
+
+const auto& state_of(Status::State state) {
+    return kStates[Status::State_IsValid(state) ? static_cast<size_t>(state) : 0];
 }
 
-std::string node_state(const wire::StepStatus::Node& node) {
-    if (node.lost()) return "lost";
-    if (node.left()) return "has left";
-    if (!node.joined()) return "not connected";
-    return node.silent_ms() > 0 ? "silent for " + words(std::chrono::milliseconds(node.silent_ms()))
-                                : "connected";
+std::string words_for(const Status::Rank& rank) {
+    if (rank.state() == Status::EXITED) return describe_status(rank.wait_status());
+    const bool stopped = rank.state() == Status::HELLO && rank.stopped();
+    return state_of(rank.state()).second + std::string(stopped ? ", stopped by a signal" : "");
 }
 
-std::string ranks_of(const wire::StepStatus::Node& node) {
+// In JSON; in text "here" is "connected".
+std::string node_state(const Status::Node& node) {
+    return node.lost()            ? "lost"
+           : node.left()          ? "left"
+           : !node.joined()       ? "not connected"
+           : node.silent_ms() > 0 ? "silent"
+                                  : "here";
+}
+
+std::string node_state_in_words(const Status::Node& node) {
+    const std::string state = node_state(node);
+    if (state == "silent") return "silent for " + words(std::chrono::milliseconds(node.silent_ms()));
+    return state == "here" ? "connected" : state == "left" ? "has left" : state;
+}
+
+std::string ranks_of(const Status::Node& node) {
     std::map<std::string, std::vector<uint32_t>> by_state;
     for (const auto& rank : node.ranks()) by_state[words_for(rank)].push_back(rank.rank());
     std::string out;
     for (auto& [words, ranks] : by_state) {
         std::sort(ranks.begin(), ranks.end());
-        out += (out.empty() ? "" : "; ") + name_ranks(ranks) + " " + words;
+        out += fmt::format("{}{} {}", out.empty() ? "" : "; ", name_ranks(ranks), words);
     }
     return out;
 }
 
 }  // namespace
 
-const char* name_of(wire::StepStatus::State state) {
-    switch (state) {
-        case wire::StepStatus::STARTED:
-            return "started";
-        case wire::StepStatus::HELLO:
-            return "hello";
-        case wire::StepStatus::GOODBYE:
-            return "goodbye";
-        case wire::StepStatus::VANISHED:
-            return "vanished";
-        case wire::StepStatus::EXITED:
-            return "exited";
-        default:
-            return "not started";
-    }
+const char* name_of(Status::State state) {
+    return state_of(state).first;
 }
 
-std::string status_text(const std::string& step, const wire::StepStatus& status) {
-    std::string out = "step " + step + ": " + plural(status.world_size(), "rank") + " on " +
-                      plural(static_cast<size_t>(status.nodes_size()), "node") + ", for " +
-                      words(std::chrono::milliseconds(status.age_ms())) + "\n";
+std::string status_text(const std::string& step, const Status& status) {
+    std::string out = fmt::format("step {}: {} on {}, for {}\n", step, plural(status.world_size(), "rank"),
+                                  plural(static_cast<size_t>(status.nodes_size()), "node"),
+                                  words(std::chrono::milliseconds(status.age_ms())));
     if (!status.ending().empty()) out += "it is being ended: " + status.ending() + "\n";
     std::vector<std::vector<std::string>> lines;
     for (const auto& node : status.nodes())
-        lines.push_back({node.host().empty() ? "node " + std::to_string(node.node_rank()) : node.host(),
-                         node_state(node), ranks_of(node)});
+        lines.push_back({node.host().empty() ? fmt::format("node {}", node.node_rank()) : node.host(),
+                         node_state_in_words(node), ranks_of(node)});
     out += aligned(lines, 2);
     for (const auto& meeting : status.meetings())
-        out += "group \"" + printable(meeting.group(), 60) + "\": " + std::to_string(meeting.arrived()) +
-               " of " + std::to_string(meeting.expected()) + " ranks wait, for " +
-               words(std::chrono::milliseconds(meeting.waited_ms())) + "; missing: " + meeting.missing() +
-               "\n";
+        out += fmt::format("group \"{}\": {} of {} ranks wait, for {}; missing: {}\n",
+                           printable(meeting.group(), 60), meeting.arrived(), meeting.expected(),
+                           words(std::chrono::milliseconds(meeting.waited_ms())), meeting.missing());
     return out;
 }
 
-std::string status_json(const std::string& step, const wire::StepStatus& status) {
-    nlohmann::ordered_json out;
-    out["step"] = step;
-    out["world_size"] = status.world_size();
-    out["age_ms"] = status.age_ms();
-    out["ending"] = status.ending();
-    out["nodes"] = nlohmann::ordered_json::array();
+std::string status_json(const std::string& step, const Status& status) {
+    using Json = nlohmann::ordered_json;
+    Json nodes = Json::array();
     for (const auto& node : status.nodes()) {
-        nlohmann::ordered_json one;
-        one["node_rank"] = node.node_rank();
-        one["host"] = node.host();
-        one["address"] = node.address();
-        one["state"] = node.lost()            ? "lost"
-                       : node.left()          ? "left"
-                       : !node.joined()       ? "not connected"
-                       : node.silent_ms() > 0 ? "silent"
-                                              : "here";
-        one["silent_ms"] = node.silent_ms();
-        one["ranks"] = nlohmann::ordered_json::array();
+        Json ranks = Json::array();
         for (const auto& rank : node.ranks()) {
-            nlohmann::ordered_json told;
-            told["rank"] = rank.rank();
-            told["state"] = name_of(rank.state());
-            told["pid"] = rank.pid();
-            told["stopped"] = rank.stopped();
-            if (rank.state() == wire::StepStatus::EXITED) {
-                const int wait_status = rank.wait_status();
-                told[WIFSIGNALED(wait_status) ? "signal" : "exit_code"] =
-                    WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-            }
-            one["ranks"].push_back(std::move(told));
+            Json told = {{"rank", rank.rank()},
+                         {"state", name_of(rank.state())},
+                         {"pid", rank.pid()},
+                         {"stopped", rank.stopped()}};
+            const int ended = rank.wait_status();
+            if (rank.state() == Status::EXITED && WIFSIGNALED(ended))
+                told["signal"] = WTERMSIG(ended);
+            else if (rank.state() == Status::EXITED)
+                told["exit_code"] = WEXITSTATUS(ended);
+            ranks.push_back(std::move(told));
         }
-        out["nodes"].push_back(std::move(one));
+        nodes.push_back({{"node_rank", node.node_rank()},
+                         {"host", node.host()},
+                         {"address", node.address()},
+                         {"state", node_state(node)},
+                         {"silent_ms", node.silent_ms()},
+                         {"ranks", std::move(ranks)}});
     }
-    out["meetings"] = nlohmann::ordered_json::array();
+    Json meetings = Json::array();
     for (const auto& meeting : status.meetings())
-        out["meetings"].push_back({{"group", printable(meeting.group())},
-                                   {"sequence", meeting.sequence()},
-                                   {"arrived", meeting.arrived()},
-                                   {"expected", meeting.expected()},
-                                   {"waited_ms", meeting.waited_ms()},
-                                   {"missing", meeting.missing()}});
+        meetings.push_back({{"group", printable(meeting.group())},
+                            {"sequence", meeting.sequence()},
+                            {"arrived", meeting.arrived()},
+                            {"expected", meeting.expected()},
+                            {"waited_ms", meeting.waited_ms()},
+                            {"missing", meeting.missing()}});
+    const Json out = {{"step", step},
+                      {"world_size", status.world_size()},
+                      {"age_ms", status.age_ms()},
+                      {"ending", status.ending()},
+                      {"nodes", std::move(nodes)},
+                      {"meetings", std::move(meetings)}};
     return out.dump(2) + "\n";
 }
 

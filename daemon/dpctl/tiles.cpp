@@ -15,7 +15,7 @@
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/table.hpp"
-#include "tiles/discover.hpp"
+#include "tiles/conf.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
@@ -45,9 +45,7 @@ Tiles tiles_of(const TileInventory& inventory, size_t device) {
 Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const TilesOptions& options) {
     std::vector<std::string> uuids(inventory.devices.size());
     if (inventory.vendor != &kNvidia) return uuids;
-    const auto nvml = DP_TRY(Nvml::open(options.nvml));
-    if (!nvml) return uuids;
-    const auto known = DP_TRY(nvml->devices(options.root));
+    const auto known = DP_TRY(nvml_devices(options.root, options.nvml));
     for (size_t i = 0; i < uuids.size(); ++i)
         for (const NvmlDevice& device : known)
             if (device.file == inventory.devices[i].file) uuids[i] = device.uuid;
@@ -70,7 +68,7 @@ std::optional<std::string> look_up_cpus(TileInventory& inventory, const std::str
     if (strangers.empty()) return std::nullopt;
     std::sort(strangers.begin(), strangers.end());
     strangers.erase(std::unique(strangers.begin(), strangers.end()), strangers.end());
-    return inventory.source + ": numa= speaks of NUMA node " + compress_ranks(strangers) +
+    return inventory.source + ": numa= names NUMA node " + compress_ranks(strangers) +
            ", and this machine has " + compress_ranks(*there) +
            "; correct it, or ranks are not bound near it";
 }
@@ -97,7 +95,7 @@ std::optional<std::string> gres_of_slurms_node(const std::string& scontrol, cons
 std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres) {
     const TileLayout& layout = inventory.layout;
     const uint64_t expected = layout.tiles / layout.tiles_per_unit;
-    const uint64_t configured = configured_units(node_gres, layout.gres).value_or(0);
+    const uint64_t configured = configured_units(node_gres, layout.gres);
     if (configured == expected) return std::nullopt;
     return inventory.source + ": the " + plural(layout.tiles, "tile") + " of the node make " +
            plural(expected, "unit") + " of gres " + layout.gres + ", and Slurm's node has " +
@@ -161,13 +159,13 @@ int show_tiles(const TilesOptions& options) {
     }
     if (!*inventory && other)
         return complain(
-            options.conf + " says nothing of the node " + node +
+            options.conf + " says nothing about node " + node +
             "; write a line for it, see tiles.conf(5), or ask on that node, where its devices are");
     if (!*inventory) inventory = found_inventory(options.root);
     if (!inventory) return complain(inventory.error().message);
     if (!*inventory)
-        return complain("no tiles are known of the node " + node + ": " + options.conf +
-                        " says nothing of it, and /sys and /proc show no accelerator that can be detected; "
+        return complain("no tiles are known of node " + node + ": " + options.conf +
+                        " does not name it, and /sys and /proc show no accelerator that can be detected; "
                         "write a line for it, see tiles.conf(5), or name the site's file with --conf where "
                         "plugstack.conf has tiles-conf=");
     if (const auto gres = gres_of_slurms_node(options.scontrol, node))

@@ -36,25 +36,13 @@ double unix_time() {
 }
 
 // Ctrl-C and the like as a descriptor that can be waited for.
-class EndSignals {
- public:
-    EndSignals() {
-        sigset_t signals;
-        sigemptyset(&signals);
-        for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, one);
-        sigprocmask(SIG_BLOCK, &signals, nullptr);
-        fd_.reset(signalfd(-1, &signals, SFD_CLOEXEC));
-    }
-    // True: a signal came. Ends early if there is something to read.
-    bool come_within(Milliseconds time, int socket) const {
-        pollfd entries[] = {{fd_.get(), POLLIN, 0}, {socket, POLLIN, 0}};
-        poll(entries, 2, static_cast<int>(std::max<Milliseconds::rep>(time.count(), 0)));
-        return (entries[0].revents & POLLIN) != 0;
-    }
-
- private:
-    Fd fd_;
-};
+Fd end_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, one);
+    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    return Fd(signalfd(-1, &signals, SFD_CLOEXEC));
+}
 
 Result<wire::StepUsage> look(int socket) {
     wire::FromRank question;
@@ -95,8 +83,11 @@ class Top {
         const auto interval =
             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds()));
         for (auto next = Clock::now() + interval;; next = std::max(next + interval, Clock::now())) {
-            const auto wait = std::chrono::ceil<Milliseconds>(next - Clock::now());
-            if (signals_.come_within(wait, step_.socket.get())) return 0;
+            const auto wait = std::max(std::chrono::ceil<Milliseconds>(next - Clock::now()), Milliseconds(0));
+            // Ends early if the daemon leaves.
+            pollfd entries[] = {{signals_.get(), POLLIN, 0}, {step_.socket.get(), POLLIN, 0}};
+            poll(entries, 2, static_cast<int>(wait.count()));
+            if (entries[0].revents & POLLIN) return 0;
             auto after = look(step_.socket.get());
             if (!after) return end(after.error());
             if (int failed = show(usage_between(*before, *after, options_.skip_idle))) return failed;
@@ -111,7 +102,7 @@ class Top {
     std::string user_;
     bool redraws_;
     uint64_t shown_ = 0;
-    EndSignals signals_;
+    const Fd signals_ = end_signals();
     std::set<uint32_t> without_rows_;  // nodes
 
     // 0: no end.

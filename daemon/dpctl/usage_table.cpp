@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dpctl/usage_table.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -16,10 +17,9 @@
 namespace dp {
 namespace {
 
-// By dp_phase_kind: the JSON key, and the column's title.
+// The JSON keys, by dp_phase_kind.
 constexpr std::array<const char*, kPhases> kNames = {"idle", "compute", "load", "communication",
                                                      "checkpoint"};
-constexpr std::array<const char*, kPhases> kTitles = {"%idle", "%compute", "%load", "%comm", "%chkpt"};
 constexpr size_t kIdle = 0;
 // What is printed as 100.0.
 constexpr double kAllOfIt = 99.95;
@@ -58,9 +58,7 @@ std::string host_of(const wire::NodeUsage& node) {
 }
 
 std::string number(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f", value);
-    return text;
+    return fmt::format("{:.1f}", value);
 }
 
 std::string command_in_words(const wire::NodeUsage::Rank& rank) {
@@ -150,33 +148,26 @@ std::string usage_text(const UsageTable& table) {
                       number(table.seconds) + " s\n";
     if (!table.usage.ending().empty())
         out += "it is being ended: " + printable(table.usage.ending(), 600) + "\n";
-    std::vector<std::vector<std::string>> lines = {{"HOST", "TILE"}};
-    std::vector<bool> to_right = {false, false};
-    for (const char* title : kTitles) {
-        lines[0].emplace_back(title);
-        to_right.push_back(true);
-    }
-    lines[0].emplace_back("%cpu");
-    to_right.push_back(true);
-    if (!table.gpus.empty()) {
-        lines[0].insert(lines[0].end(), {"%gpu", "GPU_MEM"});
-        to_right.insert(to_right.end(), {true, true});
-    }
-    for (const char* title : {"RANK", "PID", "USER", "COMMAND"}) lines[0].emplace_back(title);
-    to_right.insert(to_right.end(), {true, true, false, false});
+    const bool with_gpus = !table.gpus.empty();
+    std::vector<std::string> titles = {"HOST",  "TILE",  "%idle",  "%compute",
+                                       "%load", "%comm", "%chkpt", "%cpu"};
+    if (with_gpus) titles.insert(titles.end(), {"%gpu", "GPU_MEM"});
+    titles.insert(titles.end(), {"RANK", "PID", "USER", "COMMAND"});
+    std::vector<bool> to_right(titles.size(), true);
+    for (const size_t text : {size_t{0}, size_t{1}, titles.size() - 2, titles.size() - 1})
+        to_right[text] = false;
+    std::vector<std::vector<std::string>> lines = {std::move(titles)};
     for (const UsageRow& row : table.rows) {
         const auto& rank = row.rank;
         auto& line = lines.emplace_back();
-        line.push_back(row.host);
-        line.push_back(rank.tiles().empty() ? "-" : printable(rank.tiles()));
+        line = {row.host, rank.tiles().empty() ? "-" : printable(rank.tiles())};
         for (size_t i = 0; i < kPhases; ++i) line.push_back(row.percent ? number((*row.percent)[i]) : "-");
         line.push_back(row.cpu_percent ? number(*row.cpu_percent) : "-");
-        if (!table.gpus.empty())
-            for (const auto& word : gpus_in_words(table, row)) line.push_back(word);
-        line.push_back(std::to_string(rank.rank()));
-        line.push_back(rank.pid() == 0 ? "-" : std::to_string(rank.pid()));
-        line.push_back(table.user);
-        line.push_back(command_in_words(rank));
+        if (with_gpus)
+            for (auto& word : gpus_in_words(table, row)) line.push_back(std::move(word));
+        line.insert(line.end(),
+                    {std::to_string(rank.rank()), rank.pid() == 0 ? "-" : std::to_string(rank.pid()),
+                     table.user, command_in_words(rank)});
     }
     return out + aligned(lines, 0, to_right) + problems_of(table.usage);
 }
@@ -211,19 +202,14 @@ std::string usage_csv_titles() {
 std::string usage_csv(const UsageTable& table) {
     std::string out;
     for (const UsageRow& row : table.rows) {
-        char time[32];
-        std::snprintf(time, sizeof time, "%.3f", table.unix_time);
-        // The cells before a tile, and after it.
-        std::string before = time;
-        before.append(",").append(csv_field(row.host)).append(",");
-        std::string after;
-        for (size_t i = 0; i < kPhases; ++i) after += "," + (row.percent ? number((*row.percent)[i]) : "");
-        after += "," + std::to_string(row.rank.rank()) + "," +
-                 (row.rank.pid() == 0 ? "" : std::to_string(row.rank.pid())) + "," + csv_field(table.user) +
-                 "," + csv_field(printable(row.rank.command()));
-        const std::string last = "," + (row.cpu_percent ? number(*row.cpu_percent) : "") + "\n";
+        std::string phases;
+        for (size_t i = 0; i < kPhases; ++i) phases += "," + (row.percent ? number((*row.percent)[i]) : "");
+        const std::string pid = row.rank.pid() == 0 ? "" : std::to_string(row.rank.pid());
         const auto line = [&](const std::string& tile, const Gpu* gpu) {
-            out.append(before).append(tile).append(after).append(gpu_fields(gpu)).append(last);
+            out += fmt::format("{:.3f},{},{}{},{},{},{},{}{},{}\n", table.unix_time, csv_field(row.host),
+                               tile, phases, row.rank.rank(), pid, csv_field(table.user),
+                               csv_field(printable(row.rank.command())), gpu_fields(gpu),
+                               row.cpu_percent ? number(*row.cpu_percent) : "");
         };
         const auto tiles = parse_tiles(row.rank.tiles());
         for (const uint32_t tile : tiles) line(std::to_string(tile), gpu_of(table, row, tile));
@@ -235,50 +221,48 @@ std::string usage_csv(const UsageTable& table) {
 std::string usage_json(const UsageTable& table) {
     using Json = nlohmann::ordered_json;
     const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
-    Json out;
-    out["step"] = table.step;
-    out["time"] = rounded(table.unix_time);
-    out["seconds"] = rounded(table.seconds);
-    out["world_size"] = table.usage.world_size();
-    out["ending"] = table.usage.ending();
-    out["ranks"] = Json::array();
+    Json ranks = Json::array();
     for (const UsageRow& row : table.rows) {
-        Json one;
-        one["host"] = row.host;
-        one["rank"] = row.rank.rank();
-        one["local_rank"] = row.rank.local_rank();
-        one["tiles"] = parse_tiles(row.rank.tiles());
-        one["state"] = name_of(row.rank.state());
-        one["stopped"] = row.rank.stopped();
-        one["pid"] = row.rank.pid();
-        one["user"] = table.user;
-        one["command"] = printable(row.rank.command());
-        one["percent"] = nullptr;
-        one["total_seconds"] = nullptr;
-        for (size_t i = 0; row.percent && i < kPhases; ++i)
-            one["percent"][kNames[i]] = rounded((*row.percent)[i]);
-        for (int i = 0; i < row.rank.phase_ns_size() && i < static_cast<int>(kPhases); ++i)
-            one["total_seconds"][kNames[static_cast<size_t>(i)]] =
-                rounded(static_cast<double>(row.rank.phase_ns(i)) / 1e9);
-        one["cpu_percent"] = nullptr;
-        if (row.cpu_percent) one["cpu_percent"] = rounded(*row.cpu_percent);
-        one["gpus"] = Json::array();
-        for (const uint32_t tile : parse_tiles(row.rank.tiles())) {
-            const Gpu* gpu = gpu_of(table, row, tile);
-            if (!gpu) continue;
-            Json use = {{"tile", tile},
-                        {"busy_percent", nullptr},
-                        {"memory_used", gpu->memory_used()},
-                        {"memory_total", gpu->memory_total()}};
-            if (gpu->has_busy_percent()) use["busy_percent"] = gpu->busy_percent();
-            one["gpus"].push_back(std::move(use));
-        }
-        out["ranks"].push_back(std::move(one));
+        const auto& rank = row.rank;
+        Json percent;
+        Json total;
+        for (size_t i = 0; row.percent && i < kPhases; ++i) percent[kNames[i]] = rounded((*row.percent)[i]);
+        for (int i = 0; i < rank.phase_ns_size() && i < static_cast<int>(kPhases); ++i)
+            total[kNames[static_cast<size_t>(i)]] = rounded(static_cast<double>(rank.phase_ns(i)) / 1e9);
+        Json gpus = Json::array();
+        const auto tiles = parse_tiles(rank.tiles());
+        for (const uint32_t tile : tiles)
+            if (const Gpu* gpu = gpu_of(table, row, tile))
+                gpus.push_back(
+                    {{"tile", tile},
+                     {"busy_percent", gpu->has_busy_percent() ? Json(gpu->busy_percent()) : Json()},
+                     {"memory_used", gpu->memory_used()},
+                     {"memory_total", gpu->memory_total()}});
+        ranks.push_back({{"host", row.host},
+                         {"rank", rank.rank()},
+                         {"local_rank", rank.local_rank()},
+                         {"tiles", tiles},
+                         {"state", name_of(rank.state())},
+                         {"stopped", rank.stopped()},
+                         {"pid", rank.pid()},
+                         {"user", table.user},
+                         {"command", printable(rank.command())},
+                         {"percent", std::move(percent)},
+                         {"total_seconds", std::move(total)},
+                         {"cpu_percent", row.cpu_percent ? Json(rounded(*row.cpu_percent)) : Json()},
+                         {"gpus", std::move(gpus)}});
     }
-    out["not_measured"] = Json::array();
+    Json problems = Json::array();
     for (const auto& node : table.usage.nodes())
         if (!node.problem().empty())
-            out["not_measured"].push_back({{"host", host_of(node)}, {"problem", printable(node.problem())}});
+            problems.push_back({{"host", host_of(node)}, {"problem", printable(node.problem())}});
+    const Json out = {{"step", table.step},
+                      {"time", rounded(table.unix_time)},
+                      {"seconds", rounded(table.seconds)},
+                      {"world_size", table.usage.world_size()},
+                      {"ending", table.usage.ending()},
+                      {"ranks", std::move(ranks)},
+                      {"not_measured", std::move(problems)}};
     return out.dump() + "\n";
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "dpctl/query.hpp"
+#include "dpctl/table.hpp"
 
 namespace dp {
 namespace {
@@ -70,22 +71,14 @@ std::vector<Row> rows_of(const wire::StepStatus& status) {
     return rows;
 }
 
-std::string right(const std::string& text, size_t width) {
-    return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
 std::string bar(const Row& row, int64_t end) {
     std::string out(kBar, ' ');
     size_t from = 0;
     for (size_t m = 0; m < kMoments; ++m) {
-        if (!row.at[m]) continue;
-        const size_t to =
-            end == 0
-                ? 0
-                : static_cast<size_t>(std::max<int64_t>(0, *row.at[m]) * static_cast<int64_t>(kBar) / end);
-        for (; from < std::min(to, kBar); ++from) out[from] = kMomentNames[m].mark;
+        const int64_t to = end == 0 ? 0 : row.at[m].value_or(0) * static_cast<int64_t>(kBar) / end;
+        for (; static_cast<int64_t>(from) < std::min<int64_t>(to, kBar); ++from)
+            out[from] = kMomentNames[m].mark;
     }
-    while (!out.empty() && out.back() == ' ') out.pop_back();
     return out;
 }
 
@@ -127,43 +120,35 @@ std::string summary(const std::vector<Row>& rows) {
             look += (look.empty() ? "" : ", ") + who + " (" + std::to_string(phase->worst) + " ms " +
                     kMomentNames[m].reached + ")";
     }
-    return out + (look.empty() ? "nobody stands out\n" : "look at " + look + "\n");
+    return out + (look.empty() ? "no rank stands out\n" : "look at " + look + "\n");
 }
 
 }  // namespace
 
 std::string waterfall_text(const std::string& step, const wire::StepStatus& status) {
-    const std::vector<Row> rows = rows_of(status);
+    std::vector<Row> rows = rows_of(status);
     int64_t end = 0;
-    size_t hosts = 4;
-    for (const Row& row : rows) {
-        end = std::max(end, row.last());
-        hosts = std::max(hosts, row.host.size());
-    }
+    for (const Row& row : rows) end = std::max(end, row.last());
     std::string out =
         "step " + step + ": " + plural(status.world_size(), "rank") + " on " +
         plural(static_cast<size_t>(status.nodes_size()), "node") +
         "; ms since the first task's start: . until started, - until hello, = until id, # until ready\n";
-    std::vector<const Row*> shown;
-    shown.reserve(rows.size());
-    for (const Row& row : rows) shown.push_back(&row);
+    const std::string of_all = summary(rows);
     if (rows.size() > kRanksShown) {
-        std::stable_sort(shown.begin(), shown.end(),
-                         [](const Row* a, const Row* b) { return a->last() > b->last(); });
-        shown.resize(kRanksShown);
-        std::sort(shown.begin(), shown.end(), [](const Row* a, const Row* b) { return a->rank < b->rank; });
+        std::stable_sort(rows.begin(), rows.end(),
+                         [](const Row& a, const Row& b) { return a.last() > b.last(); });
+        rows.resize(kRanksShown);
+        std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rank < b.rank; });
         out += "the " + std::to_string(kRanksShown) + " slowest:\n";
     }
-    std::string titles = right("RANK", 6) + "  HOST" + std::string(hosts - 4, ' ');
-    for (const auto& name : kMomentNames) titles += right(name.title, 9);
-    out += titles + "\n";
-    for (const Row* row : shown) {
-        std::string line = right(std::to_string(row->rank), 6) + "  " + row->host +
-                           std::string(hosts - row->host.size(), ' ');
-        for (const auto& moment : row->at) line += right(moment ? std::to_string(*moment) : "-", 9);
-        out += line + "  " + bar(*row, end) + "\n";
+    std::vector<std::vector<std::string>> lines = {{"RANK", "HOST"}};
+    for (const auto& name : kMomentNames) lines.front().emplace_back(name.title);
+    for (const Row& row : rows) {
+        auto& line = lines.emplace_back(std::vector{std::to_string(row.rank), row.host});
+        for (const auto& moment : row.at) line.push_back(moment ? std::to_string(*moment) : "-");
+        line.push_back(bar(row, end));
     }
-    return out + summary(rows);
+    return out + aligned(lines, 2, {true, false, true, true, true, true}) + of_all;
 }
 
 int show_waterfall(const WaterfallOptions& options) {

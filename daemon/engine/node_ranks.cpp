@@ -80,8 +80,8 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
     }
     ranks_.open(connection, hello.rank());
     out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_welcome));
-    if (const wire::Abort* abort = termination_.abort())
-        out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_abort, *abort));
+    if (const wire::Abort* aborted = termination_.abort())
+        out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_abort, *aborted));
     else if (!deaths_.reason().empty())
         out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_deaths, deaths_));
     wire::Hellos::Rank said;

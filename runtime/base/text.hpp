@@ -34,6 +34,15 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
     }
 }
 
+// The parts with the separator between them.
+template <typename Parts>
+std::string join(const Parts& parts, std::string_view separator = ",") {
+    std::string text;
+    for (const auto& part : parts) text.append(part).append(separator);
+    if (!text.empty()) text.resize(text.size() - separator.size());
+    return text;
+}
+
 // Plain text for one log line: replaces everything except printable ASCII by '?', and cuts long texts.
 inline std::string printable(std::string_view text, size_t limit = 200) {
     std::string out(text.substr(0, limit));

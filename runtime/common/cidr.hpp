@@ -3,24 +3,47 @@
 // Networks in CIDR notation (RFC 4632, RFC 4291): "10.1.0.0/16", "fd00:1::/64". Pure.
 #pragma once
 
+#include <arpa/inet.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace dp {
 
-// The bytes of a numeric address in network order, 4 for IPv4 and 16 for IPv6; nullopt if it is not one.
-std::optional<std::vector<uint8_t>> address_bytes(const std::string& address);
+// The bytes of a numeric address in network order, 4 for IPv4 and 16 for IPv6; none if it is not one.
+inline std::vector<uint8_t> address_bytes(const std::string& address) {
+    std::vector<uint8_t> bytes(16);
+    if (inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1) return bytes;
+    bytes.resize(inet_pton(AF_INET, address.c_str(), bytes.data()) == 1 ? 4 : 0);
+    return bytes;
+}
 
 struct Network {
     std::vector<uint8_t> address;  // 4 or 16 bytes, network order
     unsigned prefix = 0;           // bits
+
     // Whether it contains a numeric address of the same family.
-    bool contains(const std::string& numeric) const;
+    bool contains(const std::string& numeric) const {
+        const std::vector<uint8_t> other = address_bytes(numeric);
+        if (other.size() != address.size()) return false;
+        for (unsigned bit = 0; bit < prefix; ++bit)
+            if (((address[bit / 8] ^ other[bit / 8]) & (0x80u >> (bit % 8))) != 0) return false;
+        return true;
+    }
 };
 
-std::optional<Network> parse_cidr(std::string_view text);
+inline std::optional<Network> parse_cidr(std::string_view text) {
+    const size_t slash = text.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    auto address = address_bytes(std::string(text.substr(0, slash)));
+    const auto prefix = parse_number<unsigned>(text.substr(slash + 1));
+    if (address.empty() || !prefix || *prefix > address.size() * 8) return std::nullopt;
+    return Network{std::move(address), *prefix};
+}
 
 }  // namespace dp

@@ -21,15 +21,9 @@ using Clock = std::chrono::steady_clock;
 // The daemon's messages.
 constexpr std::string_view kHere = "here", kRanksLeft = "ranks left";
 
-void say(int fd, std::string_view word) {
-    while (send(fd, word.data(), word.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
-    }
-}
-
-// Whether there may be more to read. ECONNRESET: the daemon left without reading everything; the kernel
-// reports this once, before it delivers what the daemon had said.
-bool is_passing(int error) {
-    return error == EINTR || error == ECONNRESET;
+// Neither waits for the other side nor dies because of it.
+void send_packet(int fd, std::string_view packet) {
+    send(fd, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
@@ -71,25 +65,22 @@ Try<ControlEvent> read_control(std::string_view packet) {
 
 void send_control(int fd, const ControlEvent& event) {
     const std::string packet = write_control(event);
-    if (packet.size() > kMaxControl) return;
-    // A launcher must neither wait for the daemon nor die because of it.
-    while (send(fd, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
-    }
+    if (packet.size() <= kMaxControl) send_packet(fd, packet);
 }
 
 void announce_daemon(int fd) {
-    say(fd, kHere);
+    send_packet(fd, kHere);
 }
 
 void announce_ranks_left(int fd) {
-    say(fd, kRanksLeft);
+    send_packet(fd, kRanksLeft);
 }
 
 bool ranks_are_left(int fd) {
     for (;;) {
         char word[16];
         const ssize_t size = recv(fd, word, sizeof word, MSG_DONTWAIT);
-        if (size < 0 && is_passing(errno)) continue;
+        if (size < 0 && errno == ECONNRESET) continue;  // see daemon_pid
         if (size <= 0) return false;
         if (std::string_view(word, static_cast<size_t>(size)) == kRanksLeft) return true;
     }
@@ -107,7 +98,9 @@ std::optional<pid_t> daemon_pid(int fd) {
     ssize_t size = 0;
     do {
         size = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (size < 0 && is_passing(errno));
+        // The daemon left without reading everything: the kernel reports this once, before it delivers what the
+        // daemon had said.
+    } while (size < 0 && errno == ECONNRESET);
     if (size <= 0) return std::nullopt;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS) continue;

@@ -5,9 +5,8 @@
 // at its end perhaps that ranks are left.
 //
 //   task LOCAL PID        a rank's process was started
-//   tiles LOCAL LIST      which tiles Slurm has bound it to ("3" or "0-1"); from the rank's task itself,
-//   before it
-//                         becomes its program: nobody else knows
+//   tiles LOCAL LIST      which tiles Slurm has bound it to ("3" or "0-1"); from the rank's task itself, before
+//                         it becomes its program: nobody else knows
 //   exit LOCAL STATUS     it ended; STATUS as in waitpid(2)
 //   end                   the last local rank has ended: leave
 //

@@ -89,27 +89,24 @@ bool from_text(std::string_view text, std::vector<Item>& out) {
 }  // namespace
 
 std::string write_config(const DaemonConfig& config) {
-    Fields fields = {{"version", std::to_string(kDaemonConfigVersion)}};
-    visit(config, [&](const char* name, const auto& value) { fields.emplace(name, to_text(value)); });
-    return write_fields(fields);
+    std::string text = field_line("version", std::to_string(kDaemonConfigVersion));
+    visit(config, [&](const char* name, const auto& value) { text += field_line(name, to_text(value)); });
+    return text;
 }
 
 Try<DaemonConfig> read_config(std::string_view text) {
-    auto fields = read_fields(text);
-    if (!fields) return fail("the daemon's configuration is malformed: " + fields.error().message);
-    if (const std::string version = field(*fields, "version");
-        version != std::to_string(kDaemonConfigVersion))
+    if (const auto version = field_of(text, "version"); version != std::to_string(kDaemonConfigVersion))
         return fail("plugin and dp-rendezvousd are of different versions (they speak " +
                     printable(version, 20) + " and " + std::to_string(kDaemonConfigVersion) +
                     "); install both from the same package");
     DaemonConfig c;
-    std::string bad;
-    visit(c, [&](const char* name, auto& value) {
-        if (!from_text(field(*fields, name), value) && bad.empty()) bad = name;
+    std::string_view bad;
+    visit(c, [&](std::string_view name, auto& value) {
+        if (!from_text(field_of(text, name), value) && bad.empty()) bad = name;
     });
     if (!bad.empty())
-        return fail("the daemon's configuration is malformed: " + bad + "=" +
-                    printable(field(*fields, bad), 40));
+        return fail("the daemon's configuration is malformed: " + std::string(bad) + "=" +
+                    printable(field_of(text, bad), 40));
     if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.ranks.empty())
         return fail("the daemon's configuration is incomplete");
     if (!c.tiles.empty() && c.tiles.size() != c.ranks.size())

@@ -31,23 +31,29 @@ enum DaemonFd : int {
     kFdCoordinator = 10,  // broker only: the held port of a program's own coordinator
 };
 
-struct DaemonConfig {
+// A step as one of its nodes knows it.
+struct NodeOfStep {
     uint32_t job_id = 0;  // 0: not a step of Slurm (dpctl launch)
     uint32_t step_id = 0;
-    bool broker = false;
     uint32_t generation = 0;
     uint32_t world_size = 0;
     uint32_t nodes = 0;
     uint32_t node_rank = 0;
     std::string host;             // this node's name
     std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
+    std::string node_list;        // compressed, in node-rank order; "" where the launcher could not tell
+    std::string secret;           // 64 hexadecimal digits
+
+    bool operator==(const NodeOfStep&) const = default;
+};
+
+struct DaemonConfig : NodeOfStep {
+    bool broker = false;
     // The tiles of each of these ranks, by local rank: "12-15", "" if unknown. Empty: all unknown.
     std::vector<std::string> tiles;
     std::string tiles_conf;           // the site's file of the nodes' accelerators; "" where it has none
-    std::string node_list;            // compressed, in node-rank order; "" where the launcher could not tell
     Settings settings;                // the step's, complete
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
-    std::string secret;               // 64 hexadecimal digits
     std::string broker_host;          // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
     std::vector<uint16_t> candidates;           // the ports to try there

@@ -33,17 +33,9 @@ class Hostlist {
     bool has(std::string_view host) const;
     // nullopt if index >= size().
     std::optional<std::string> at(size_t index) const;
-    // A host that two of the lists share, and the indices of these lists, the lower first; nullopt if there
-    // is none. Compares brackets by their numbers if that is less work than expanding them.
-    struct Shared {
-        std::string host;
-        size_t first, second;
-    };
-    static std::optional<Shared> shared_host(std::span<const Hostlist> lists);
     // All hosts, in order. Several brackets in one name expand like nested loops, the last one fastest.
     std::vector<std::string> all() const;
 
- private:
     // A range of a bracket, "01-03": numbers padded to a number of digits, and how many numbers precede it
     // in the bracket.
     struct Range {
@@ -51,33 +43,29 @@ class Hostlist {
         size_t digits;
         size_t before;
         size_t end() const { return before + (last - first + 1); }
-        size_t width() const;
     };
     // The text before a bracket, and the bracket; none after the last text. A bracket may have as many ranges
     // as the list has hosts, so never walk through all of them for each number.
     struct Piece {
         std::string_view word;
         std::vector<Range> ranges;
-        size_t numbers() const { return ranges.empty() ? 0 : ranges.back().end(); }
-        // Below numbers().
-        std::string number(size_t index) const;
+        size_t numbers() const { return ranges.empty() ? 1 : ranges.back().end(); }
     };
+    // The pieces between two commas.
     using Name = std::vector<Piece>;
 
-    static Try<Name> read_name(std::string_view name, std::string_view list);
-    static Try<std::vector<Range>> read_bracket(std::string_view body, std::string_view list);
-    static size_t hosts_of(const Name& name);
-    static size_t bytes_of(const Name& name);  // at least those of its hosts
-    static std::string host_of(const Name& name, size_t index);
-    static std::optional<std::string> common_number(const Piece& a, const Piece& b);
-    // At most one bracket, and no digits next to it that could be confused with its own.
-    static bool is_plain(const Name& name);
-    static std::optional<std::string> common_host(const Name& a, const Name& b);  // of plain ones
-    static bool matches(std::span<const Piece> pieces, std::string_view host);
-
+ private:
     std::vector<Name> names_;
     size_t size_ = 0;
 };
+
+// A host that two of the lists share, and the indices of these lists, the lower first; nullopt if there is
+// none.
+struct SharedHost {
+    std::string host;
+    size_t first, second;
+};
+std::optional<SharedHost> shared_host(std::span<const Hostlist> lists);
 
 // Hostlist::all.
 Try<std::vector<std::string>> expand_hostlist(std::string_view list);

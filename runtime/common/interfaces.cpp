@@ -30,6 +30,10 @@ unsigned prefix_of(const sockaddr* mask) {
     return bits;
 }
 
+bool is_link_local(const std::string& address) {
+    return address.starts_with("169.254.") || address.starts_with("fe80:");
+}
+
 bool is_usable(const InterfaceAddress& one) {
     return one.up && !one.address.empty();
 }
@@ -46,11 +50,12 @@ std::string names_of(const std::vector<InterfaceAddress>& all) {
 }  // namespace
 
 bool is_loopback(const std::string& address) {
-    return address.rfind("127.", 0) == 0 || address == "::1";
+    return address.starts_with("127.") || address == "::1";
 }
 
-bool is_link_local(const std::string& address) {
-    return address.rfind("169.254.", 0) == 0 || address.rfind("fe80:", 0) == 0;
+std::vector<std::string> reachable(std::vector<std::string> addresses) {
+    std::erase_if(addresses, [](const std::string& a) { return is_loopback(a) || is_link_local(a); });
+    return addresses;
 }
 
 std::vector<InterfaceAddress> all_interfaces() {

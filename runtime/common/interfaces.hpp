@@ -33,8 +33,10 @@ Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vec
 // The addresses of another host, those in the network of `own` first: they are reached through it. Pure.
 std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own);
 
-// Both are unusable from another host.
 bool is_loopback(const std::string& address);
-bool is_link_local(const std::string& address);
+
+// The addresses that another host can use: not loopback (Debian's installer maps the host name to 127.0.1.1),
+// not link-local. Pure.
+std::vector<std::string> reachable(std::vector<std::string> addresses);
 
 }  // namespace dp

@@ -24,48 +24,37 @@ constexpr int kControlBuffer = 1 << 20;  // two packets a task may wait before t
 
 Try<std::string> random_hex(size_t bytes) {
     std::vector<unsigned char> raw(bytes);
-    size_t have = 0;
-    while (have < bytes) {
-        ssize_t n = getrandom(raw.data() + have, bytes - have, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail("the kernel gives no random bytes: " + errno_text(errno));
-        have += static_cast<size_t>(n);
-    }
-    static constexpr char kDigits[] = "0123456789abcdef";
+    // The kernel gives up to 256 bytes at once (getrandom(2)).
+    if (getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size()))
+        return fail("the kernel gives no random bytes: " + errno_text(errno));
     std::string out;
-    for (unsigned char byte : raw) {
-        out += kDigits[byte >> 4];
-        out += kDigits[byte & 15];
-    }
+    for (unsigned char byte : raw)
+        for (const int digit : {byte >> 4, byte & 15}) out += "0123456789abcdef"[digit];
     return out;
 }
 
 // A TCP socket bound exclusively to the port on every address; on failure errno is set.
 Fd bind_exclusively(uint16_t port) {
-    Fd fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (fd) {
-        int off = 0;
-        setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        sockaddr_in6 any{};
-        any.sin6_family = AF_INET6;
-        any.sin6_addr = in6addr_any;
-        any.sin6_port = htons(port);
-        if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0) return fd;
-        if (errno == EADDRINUSE || errno == EACCES) return Fd();
-    }
-    // No IPv6 in this kernel or namespace.
-    fd.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd) return fd;
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_ANY);
-    any.sin_port = htons(port);
-    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) {
-        int saved = errno;
+    const auto bound = [](int family, const auto& any) {
+        Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const int off = 0;
+        if (fd && family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        if (fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0) return fd;
+        const int why = errno;
         fd.reset();
-        errno = saved;
-    }
-    return fd;
+        errno = why;
+        return fd;
+    };
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(port);
+    Fd fd = bound(AF_INET6, any);
+    if (fd || errno == EADDRINUSE || errno == EACCES) return fd;
+    // No IPv6 in this kernel or namespace.
+    sockaddr_in any_of_ipv4{};
+    any_of_ipv4.sin_family = AF_INET;
+    any_of_ipv4.sin_port = htons(port);
+    return bound(AF_INET, any_of_ipv4);
 }
 
 template <typename Finish>
@@ -101,25 +90,20 @@ Try<Fd> listen_abstract(const std::string& name) {
     return fd;
 }
 
-Try<BoundPort> bind_master(const std::vector<uint16_t>& candidates, bool serve) {
-    return serve ? listen_on_first_free(candidates, "MASTER_PORT")
-                 : hold_first_free(candidates, "MASTER_PORT");
-}
-
 Try<void> bind_ports(NodeSetup& node, const PortWishes& ports) {
     const std::vector<uint16_t> order = binding_order(ports.candidates, ports.ephemeral);
+    const auto bind_master = [&](const std::vector<uint16_t>& candidates) -> Try<void> {
+        auto master = DP_TRY(ports.serve_master ? listen_on_first_free(candidates, "MASTER_PORT")
+                                                : hold_first_free(candidates, "MASTER_PORT"));
+        node.master = std::move(master);
+        return {};
+    };
     // A port that the user insists on comes first, because the others might take it; else the broker's, which
     // the relays then find at their first try.
-    Try<BoundPort> master;
-    if (ports.master) {
-        master = bind_master({ports.master}, ports.serve_master);
-        if (!master) return tl::unexpected(master.error());
-    }
+    if (ports.master) DP_TRY(bind_master({ports.master}));
     auto broker = DP_TRY(listen_on_first_free(order, "the rendezvous daemon"));
-    if (!ports.master) master = bind_master(order, ports.serve_master);
-    if (!master) return tl::unexpected(master.error());
+    if (!ports.master) DP_TRY(bind_master(order));
     auto coordinator = DP_TRY(hold_first_free(order, "a coordinator"));
-    node.master = std::move(*master);
     node.broker = std::move(broker);
     node.coordinator = std::move(coordinator);
     return {};
@@ -174,9 +158,7 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     int on = 1;
     setsockopt(control[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
 
-    if (!ports.candidates.empty()) {
-        DP_TRY(bind_ports(node, ports));
-    }
+    if (!ports.candidates.empty()) DP_TRY(bind_ports(node, ports));
     return node;
 }
 

@@ -114,7 +114,7 @@ const std::vector<OptionSpec>& option_specs() {
                                 kLowestPort, 65535),
         option<&Settings::interface>(
             "dp-interface", "SLURM_DP_INTERFACE", "NAME|CIDR",
-            "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous where names lead there",
+            "the network of MASTER_ADDR, NCCL and Gloo, and of the rendezvous if host names resolve to it",
             nullptr, {.plugstack = true},
             "; give the name of a network interface that every node of the step has (ib0), or a network "
             "(10.1.0.0/16)"),

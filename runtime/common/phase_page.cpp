@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace dp {
 namespace {
@@ -16,6 +17,13 @@ bool read_at(int fd, void* out, size_t size, size_t offset) {
     return pread(fd, out, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
 }
 
+// A store that readers in another process see whole. Nobody else writes, so loads may be plain.
+template <typename Word>
+void store(Word& shared, Word value) {
+    static_assert(std::atomic_ref<Word>::is_always_lock_free);
+    std::atomic_ref(shared).store(value, std::memory_order_release);
+}
+
 }  // namespace
 
 int64_t monotonic_ns() {
@@ -24,24 +32,22 @@ int64_t monotonic_ns() {
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-void SharedPhasePage::begin(uint64_t phase, int64_t now_ns) {
-    phase_.store(phase, std::memory_order_relaxed);
-    since_ns_.store(now_ns, std::memory_order_relaxed);
-    version_.store(kPhasePageVersion, std::memory_order_release);
+void begin_phases(PhasePage& shared, uint64_t phase, int64_t now_ns) {
+    store(shared.phase, phase);
+    store(shared.since_ns, now_ns);
+    store(shared.version, kPhasePageVersion);
 }
 
-void SharedPhasePage::enter(uint64_t phase, int64_t now_ns) {
-    const uint64_t before = phase_.load(std::memory_order_relaxed);
+void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns) {
+    const uint64_t before = shared.phase;
     if (phase == before) return;
-    const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
-    auto& total = total_ns_[before];
-    const int64_t spent = now_ns - since_ns_.load(std::memory_order_relaxed);
-    // No store may become visible before the odd number.
-    sequence_.store(sequence + 1, std::memory_order_relaxed);
-    total.store(total.load(std::memory_order_relaxed) + spent, std::memory_order_release);
-    phase_.store(phase, std::memory_order_release);
-    since_ns_.store(now_ns, std::memory_order_release);
-    sequence_.store(sequence + 2, std::memory_order_release);
+    const int64_t total = shared.total_ns[before] + now_ns - shared.since_ns;
+    // Each store becomes visible after those before it, and none before the odd number.
+    store(shared.sequence, shared.sequence + 1);
+    store(shared.total_ns[before], total);
+    store(shared.phase, phase);
+    store(shared.since_ns, now_ns);
+    store(shared.sequence, shared.sequence + 1);
 }
 
 // Reads the sequence number before and after it, each with a read of its own: the order within one read

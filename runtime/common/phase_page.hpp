@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,26 +31,14 @@ struct PhasePage {
     bool operator==(const PhasePage&) const = default;
 };
 inline constexpr uint64_t kPhasePageVersion = 1;
+static_assert(sizeof(PhasePage) <= kPhasePageBytes);
 
 // CLOCK_MONOTONIC.
 int64_t monotonic_ns();
 
-// The rank's side: the same page in shared memory. One thread at a time.
-class SharedPhasePage {
- public:
-    // Fresh memory, all zeros.
-    void begin(uint64_t phase, int64_t now_ns);
-    void enter(uint64_t phase, int64_t now_ns);
-
- private:
-    std::atomic<uint64_t> version_;
-    std::atomic<uint64_t> sequence_;
-    std::atomic<uint64_t> phase_;
-    std::atomic<int64_t> since_ns_;
-    std::array<std::atomic<int64_t>, kPhases> total_ns_;
-};
-static_assert(sizeof(SharedPhasePage) == sizeof(PhasePage) && sizeof(PhasePage) <= kPhasePageBytes);
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+// The rank's side: the page in shared memory, fresh (all zeros) or begun. One thread at a time.
+void begin_phases(PhasePage& shared, uint64_t phase, int64_t now_ns);
+void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns);
 
 // The daemon's side. Returns a consistent page or nothing, whatever the rank does to the file meanwhile.
 std::optional<PhasePage> read_phase_page(int fd);

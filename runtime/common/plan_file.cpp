@@ -10,6 +10,7 @@
 
 #include "base/awake.hpp"
 #include "base/text.hpp"
+#include "common/fields.hpp"
 
 namespace dp {
 namespace {
@@ -22,14 +23,9 @@ constexpr char kLineEnd = '\x7f';
 // The only field where there is no plan.
 constexpr const char* kFailure = "failure";
 
-Try<void> publish(int plan_file, int ready_write, const Fields& fields) {
-    std::string text = write_fields(fields);
-    for (size_t done = 0; done < text.size();) {
-        ssize_t n = pwrite(plan_file, text.data() + done, text.size() - done, static_cast<off_t>(done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail(std::string("cannot write the plan: ") + std::strerror(errno));
-        done += static_cast<size_t>(n);
-    }
+Try<void> publish(int plan_file, int ready_write, const std::string& text) {
+    if (pwrite(plan_file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+        return fail(std::string("cannot write the plan: ") + std::strerror(errno));
     // Nobody may wait any more: the tasks were cancelled.
     if (write(ready_write, "!", 1) != 1 && errno != EPIPE)
         return fail(std::string("cannot announce the plan: ") + std::strerror(errno));
@@ -41,7 +37,6 @@ Try<std::string> read_plan_file(int plan_file) {
     char chunk[1024];
     for (;;) {
         ssize_t n = pread(plan_file, chunk, sizeof chunk, static_cast<off_t>(text.size()));
-        if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(std::string("cannot read the plan: ") + std::strerror(errno));
         if (n == 0) return text;
         text.append(chunk, static_cast<size_t>(n));
@@ -54,15 +49,14 @@ Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan) {
     std::string table = plan.table;
     std::replace(table.begin(), table.end(), '\n', kLineEnd);
     return publish(plan_file, ready_write,
-                   {{"master_addr", plan.master_addr},
-                    {"master_port", std::to_string(plan.master_port)},
-                    {"coordinator_port", std::to_string(plan.coordinator_port)},
-                    {"node_addr", plan.node_addr},
-                    {"table", table}});
+                   field_line("master_addr", plan.master_addr) +
+                       field_line("master_port", std::to_string(plan.master_port)) +
+                       field_line("coordinator_port", std::to_string(plan.coordinator_port)) +
+                       field_line("node_addr", plan.node_addr) + field_line("table", table));
 }
 
 Try<void> publish_failure(int plan_file, int ready_write, const std::string& why) {
-    return publish(plan_file, ready_write, {{kFailure, why}});
+    return publish(plan_file, ready_write, field_line(kFailure, why));
 }
 
 Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::milliseconds timeout) {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/failure.hpp"
-#include "common/fields.hpp"
 
 namespace dp {
 

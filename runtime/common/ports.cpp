@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/ports.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <string_view>
 
-#include "base/fd.hpp"
 #include "common/ranges.hpp"
+#include "common/read_file.hpp"
 
 namespace dp {
 namespace {
@@ -53,12 +50,10 @@ std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange 
 }
 
 PortRange read_ephemeral_range() {
-    Fd file(open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_CLOEXEC));
-    char text[64] = {};
-    if (!file || read(file.get(), text, sizeof text - 1) <= 0) return {};
+    const std::string text = read_file("/proc/sys/net/ipv4/ip_local_port_range");
     unsigned first = 0;
     unsigned last = 0;
-    if (std::sscanf(text, "%u %u", &first, &last) != 2 || first > 65535 || last > 65535) return {};
+    if (std::sscanf(text.c_str(), "%u %u", &first, &last) != 2 || first > 65535 || last > 65535) return {};
     return {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
 }
 

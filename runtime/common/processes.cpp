@@ -2,7 +2,6 @@
 #include "common/processes.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,28 +9,15 @@
 #include <memory>
 #include <vector>
 
-#include "base/fd.hpp"
 #include "base/text.hpp"
+#include "common/read_file.hpp"
 
 namespace dp {
 namespace {
 
-std::string read_file(const std::string& path) {
-    Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    std::string text;
-    char chunk[4096];
-    ssize_t n = 0;
-    while (file && (n = read(file.get(), chunk, sizeof chunk)) > 0)
-        text.append(chunk, static_cast<size_t>(n));
-    return text;
-}
-
 std::vector<pid_t> all_processes() {
     std::vector<pid_t> pids;
-    struct Close {
-        void operator()(DIR* dir) const { closedir(dir); }
-    };
-    std::unique_ptr<DIR, Close> proc(opendir("/proc"));
+    const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
     if (!proc) return pids;
     while (const dirent* entry = readdir(proc.get()))
         if (auto pid = parse_number<pid_t>(entry->d_name)) pids.push_back(*pid);

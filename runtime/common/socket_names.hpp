@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.hpp"
+
 namespace dp {
 
 // Names are without '@'.
@@ -20,14 +22,30 @@ struct RanksSocketName {
     std::string suffix;  // by chance, so that nobody can have bound it before
     bool operator==(const RanksSocketName&) const = default;
 
-    std::string text() const;  // "slurm-dp/123.0/1001/5f"
+    std::string text() const {  // "slurm-dp/123.0/1001/5f"
+        return "slurm-dp/" + step + "/" + std::to_string(user) + "/" + suffix;
+    }
 };
 
 // The name's parts; nullopt if it is not ours. Anybody can listen on any name: step and suffix consist of
 // letters, digits, '.' and '-', so they are printable.
-std::optional<RanksSocketName> parse_ranks_socket_name(std::string_view name);
+inline std::optional<RanksSocketName> parse_ranks_socket_name(std::string_view name) {
+    const auto is_plain = [](std::string_view text) {
+        return !text.empty() &&
+               text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") ==
+                   std::string_view::npos;
+    };
+    const auto parts = split(name, '/');
+    if (parts.size() != 4 || parts[0] != "slurm-dp" || !is_plain(parts[1]) || !is_plain(parts[3]))
+        return std::nullopt;
+    const auto user = parse_number<uid_t>(parts[2]);
+    if (!user) return std::nullopt;
+    return RanksSocketName{std::string(parts[1]), *user, std::string(parts[3])};
+}
 
 // The socket of a step's metrics: "slurm-dp-metrics/123.0".
-std::string metrics_socket_name(std::string_view step);
+inline std::string metrics_socket_name(std::string_view step) {
+    return "slurm-dp-metrics/" + std::string(step);
+}
 
 }  // namespace dp

@@ -66,8 +66,6 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     auto* launch = static_cast<Launch*>(argument);
     Handover* handovers = launch->handovers;
     const size_t count = launch->count;
-    const int binary = launch->binary;
-    const int stderr_fd = launch->stderr_fd;
     setsid();
     for (int sig = 1; sig < NSIG; ++sig) signal(sig, SIG_DFL);
     sigset_t none;
@@ -83,8 +81,9 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) give_up(launch, Launch::Step::descriptors);
     const int staged_null = stage(launch, null);
-    const int staged_stderr = fcntl(stderr_fd, F_GETFD) < 0 ? staged_null : stage(launch, stderr_fd);
-    const int staged_binary = stage(launch, binary);
+    const bool has_stderr = fcntl(launch->stderr_fd, F_GETFD) >= 0;
+    const int staged_stderr = has_stderr ? stage(launch, launch->stderr_fd) : staged_null;
+    const int staged_binary = stage(launch, launch->binary);
     for (size_t i = 0; i < count; ++i) handovers[i].from = stage(launch, handovers[i].from);
     dup2(staged_null, 0);
     dup2(staged_stderr, 1);

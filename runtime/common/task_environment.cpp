@@ -84,17 +84,16 @@ class Writer {
     }
     void own(const char* name, uint32_t value, bool warn) { own(name, text(value), warn); }
 
-    void remove(const char* name) { out_.changes.push_back({name, std::nullopt}); }
-
     void remove_unless_set(const char* name) {
-        if (!is_set(name) && get_(name)) remove(name);
+        const bool is_set = std::any_of(out_.changes.begin(), out_.changes.end(),
+                                        [&](const EnvironmentChange& c) { return c.name == name; });
+        if (!is_set && get_(name)) out_.changes.push_back({name, std::nullopt});
     }
 
     // An outer step's variable that this one does not set would be about the wrong step.
     TaskEnvironment finish() {
-        for (const auto& outer : outer_)
-            if (!is_set(outer.first) && get_(outer.first.c_str()) == outer.second)
-                remove(outer.first.c_str());
+        for (const auto& [name, value] : outer_)
+            if (get_(name.c_str()) == value) remove_unless_set(name.c_str());
         if (!contradictions_.empty())
             out_.warnings.push_back(
                 contradictions_ +
@@ -109,11 +108,6 @@ class Writer {
     }
 
  private:
-    bool is_set(std::string_view name) const {
-        return std::any_of(out_.changes.begin(), out_.changes.end(),
-                           [&](const EnvironmentChange& c) { return c.name == name; });
-    }
-
     const GetVariable& get_;
     std::map<std::string, std::string, std::less<>> outer_;
     TaskEnvironment out_;
@@ -204,18 +198,12 @@ void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
 void write_tiles(Writer& w, const TaskFacts& facts) {
     for (const TaskVariable& variable : facts.tiles) {
         const char* name = variable.name.c_str();
-        switch (variable.whose) {
-            case TaskVariable::Whose::job:
-                w.offer(name, variable.value);
-                break;
-            case TaskVariable::Whose::task:
-                w.own(name, variable.value, true);
-                break;
-            case TaskVariable::Whose::slurm:
-            case TaskVariable::Whose::ours:
-                w.set(name, variable.value);
-                break;
-        }
+        if (variable.whose == TaskVariable::Whose::job)
+            w.offer(name, variable.value);
+        else if (variable.whose == TaskVariable::Whose::task)
+            w.own(name, variable.value, true);
+        else
+            w.set(name, variable.value);
     }
     for (const char* name : kNamesOfTiles) w.remove_unless_set(name);
 }
@@ -232,6 +220,17 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
     write_tiles(w, facts);
     for (const char* name : kLauncherVariables) w.remove_unless_set(name);
     return w.finish();
+}
+
+std::vector<EnvironmentChange> node_variables(const TaskFacts& any, const GetVariable& get) {
+    constexpr std::array<std::string_view, 10> kNames = {
+        "WORLD_SIZE",    "LOCAL_WORLD_SIZE",    "NODE_RANK",    "GROUP_RANK", "GROUP_WORLD_SIZE",
+        "DP_WORLD_SIZE", "DP_LOCAL_WORLD_SIZE", "DP_NODE_RANK", "DP_NODES",   "DP_GENERATION"};
+    auto changes = task_environment(any, {}, get).changes;
+    std::erase_if(changes, [&](const EnvironmentChange& change) {
+        return std::find(kNames.begin(), kNames.end(), change.name) == kNames.end();
+    });
+    return changes;
 }
 
 uint32_t cpus_of_task(uint32_t asked, uint32_t bound, uint32_t step_cpus_on_node, uint32_t local_tasks) {

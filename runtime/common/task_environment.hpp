@@ -16,7 +16,6 @@
 #include "common/model_parallel.hpp"
 #include "common/options.hpp"
 #include "common/plan_file.hpp"
-#include "common/task_variable.hpp"
 
 namespace dp {
 
@@ -57,6 +56,9 @@ inline constexpr std::array<const char*, 6> kNamesOfTiles = {
 // single task (RANK, LOCAL_RANK, ...) are always ours. Values that an outer step of ours set do not count as
 // the user's: DP_INJECTED lists them, as NAME=VALUE separated by spaces.
 TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, const GetVariable& get);
+
+// The part of it that all tasks of a node share and that needs no plan; `any` is one of them.
+std::vector<EnvironmentChange> node_variables(const TaskFacts& any, const GetVariable& get);
 
 // The CPUs of one of `local_tasks` tasks on a node: its share of the step's CPUs there, but no more than it
 // is bound to or --cpus-per-task says. (--cpus-per-task alone would not do: inside sbatch -c 4 it may be the

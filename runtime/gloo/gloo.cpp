@@ -9,6 +9,12 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+
 #include <algorithm>
 #include <exception>
 #include <map>
@@ -17,7 +23,8 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "gloo/sockets.hpp"
+#include "base/text.hpp"
+#include "common/congestion.hpp"
 #include "libdp/internal.h"
 
 namespace dp {
@@ -73,6 +80,48 @@ std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address)
     return made;
 }
 
+// ---- this process's TCP connections, found by comparing: Gloo does not tell which ones are its own ----
+
+// Descriptor -> inode, so that a reused descriptor number is not taken for the same connection.
+using ConnectedSockets = std::map<int, unsigned long>;
+
+unsigned long inode_of(int fd) {
+    struct stat found {};
+    return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
+}
+
+bool is_connected_tcp(int fd) {
+    const auto option = [fd](int name) {
+        int value = -1;
+        socklen_t size = sizeof value;
+        return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+    };
+    const int domain = option(SO_DOMAIN);
+    if ((domain != AF_INET && domain != AF_INET6) || option(SO_TYPE) != SOCK_STREAM) return false;
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+}
+
+ConnectedSockets connected_sockets() {
+    ConnectedSockets found;
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir("/proc/self/fd"), closedir);
+    if (!directory) return found;
+    while (const dirent* entry = readdir(directory.get())) {
+        const auto fd = parse_number<int>(entry->d_name);
+        if (!fd || !is_connected_tcp(*fd)) continue;
+        if (const unsigned long inode = inode_of(*fd)) found[*fd] = inode;
+    }
+    return found;
+}
+
+// Calls `act` with each descriptor that is still the same connection.
+template <typename Act>
+void for_each_open(const ConnectedSockets& sockets, Act act) {
+    for (const auto& [fd, inode] : sockets)
+        if (inode_of(fd) == inode) act(fd);
+}
+
 // A mesh whose waits end with an error when the step is being ended: Gloo itself would wait until its timeout
 // for a rank that is stopped or cut off. Shutting down its connections wakes it; they are those that the
 // process got while it connected. (A connection that another thread opened at that moment ends with them, in
@@ -84,8 +133,12 @@ class Mesh : public ::gloo::rendezvous::Context {
 
     // Call it once the mesh is connected.
     void look_for_sockets(const ConnectedSockets& before) {
-        sockets_ = added(before, connected_sockets());
-        replace_bbr(sockets_);
+        sockets_ = connected_sockets();
+        std::erase_if(sockets_, [&](const auto& socket) {
+            const auto old = before.find(socket.first);
+            return old != before.end() && old->second == socket.second;
+        });
+        for_each_open(sockets_, replace_bbr);
     }
 
     // Also the transport's timeout, which was set for connecting and applies if a collective gives none
@@ -93,12 +146,17 @@ class Mesh : public ::gloo::rendezvous::Context {
     void set_patience(std::chrono::milliseconds patience) {
         setTimeout(patience);
         transportContext_->setTimeout(patience);
-        limit_waits(sockets_, patience);
+        const timeval most{patience.count() / 1000, patience.count() % 1000 * 1000};
+        for_each_open(sockets_, [&](int fd) {
+            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+            setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+        });
     }
 
     void end_with_the_step(dp::Context& context) {
         auto watch = context.on_event([this](const Event& event) {
-            if (event.kind != DP_EVENT_DEATHS) shut_down(sockets_);
+            if (event.kind != DP_EVENT_DEATHS)
+                for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
         });
         if (watch) watch_ = std::make_unique<EventWatch>(std::move(*watch));
     }
@@ -133,8 +191,9 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
     const auto& members = group.members;
     const auto place = std::find(members.begin(), members.end(), world.rank);
     if (!members.empty() && place == members.end())
-        return failure(DP_ERROR_INVALID, "rank " + std::to_string(world.rank) + " is no member of group \"" +
-                                             group.name + "\", whose mesh it wants");
+        return failure(DP_ERROR_INVALID, "rank " + std::to_string(world.rank) +
+                                             " is not a member of group \"" + group.name +
+                                             "\", whose mesh it asked for");
     const auto rank = members.empty() ? world.rank : static_cast<std::uint32_t>(place - members.begin());
     const auto size = members.empty() ? world.size : static_cast<std::uint32_t>(members.size());
     // Waits for all ranks first: libdp names the missing ranks and their hosts, while Gloo would only say

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dp/dp.h"
@@ -25,11 +26,27 @@ class Events {
     using Callback = std::function<void(const StepEvent&)>;
 
     // Delivers the events so far to it.
-    uint64_t add(Callback callback);
+    uint64_t add(Callback callback) {
+        const std::lock_guard guard(mutex_);
+        const uint64_t watch = next_++;
+        callbacks_.emplace(watch, callback);
+        for (const StepEvent& event : std::vector(history_)) callback(event);
+        return watch;
+    }
     // Once this returns, the call-back is not running, unless this is called from inside it.
-    void forget(uint64_t watch);
+    void forget(uint64_t watch) {
+        const std::lock_guard guard(mutex_);
+        callbacks_.erase(watch);
+    }
     // Delivers an event to all. Nothing is delivered after the end of the step.
-    void happen(const StepEvent& event);
+    void happen(const StepEvent& event) {
+        const std::lock_guard guard(mutex_);
+        if (!history_.empty() && history_.back().kind != DP_EVENT_DEATHS) return;
+        history_.push_back(event);
+        // Copies: a call-back may forget itself and others.
+        for (const auto& [watch, callback] : std::map(callbacks_))
+            if (callbacks_.contains(watch)) callback(event);
+    }
 
  private:
     std::recursive_mutex mutex_;  // held while call-backs run; they may add and forget

@@ -29,15 +29,10 @@ struct dp_context {
 
 namespace {
 
-// By dp_dimension.
-struct NamedDimension {
-    dp::Dimension dimension;
-    const char* name;
-};
-constexpr std::array<NamedDimension, 3> kDimensions = {{{dp::Dimension::tensor, "tensor"},
-                                                        {dp::Dimension::data, "data"},
-                                                        {dp::Dimension::pipeline, "pipeline"}}};
-
+constexpr std::array<const char*, 3> kDimensionNames = {"tensor", "data", "pipeline"};  // by dp_dimension
+static_assert(static_cast<int>(dp::Dimension::tensor) == DP_TENSOR &&
+              static_cast<int>(dp::Dimension::data) == DP_DATA &&
+              static_cast<int>(dp::Dimension::pipeline) == DP_PIPELINE);
 static_assert(DP_PHASE_CHECKPOINT + 1 == dp::kPhases);
 
 thread_local std::string last_error;
@@ -47,7 +42,7 @@ dp_status fail(dp_status status, std::string message) {
     return status;
 }
 
-// Runs the body of a call: argument errors and exceptions (no memory) become a status.
+// Runs the body of a call: an exception (no memory) becomes a status.
 template <typename Body>
 dp_status guarded(Body body) {
     try {
@@ -60,37 +55,41 @@ dp_status guarded(Body body) {
     }
 }
 
-dp_status no_context() {
-    return fail(DP_ERROR_INVALID, "the dp_context is NULL: call dp_open first");
+// The same for a call that needs a context.
+template <typename Body>
+dp_status guarded(const dp_context* context, Body body) {
+    return guarded([&] {
+        return context ? body() : fail(DP_ERROR_INVALID, "the dp_context is NULL: call dp_open first");
+    });
+}
+
+template <typename T>
+dp_status status_of(const dp::Result<T>& result) {
+    return result ? DP_OK : fail(result.error().status, result.error().message);
 }
 
 dp_status no_key() {
     return fail(DP_ERROR_INVALID, "the key is NULL");
 }
 
-dp_status no_value() {
-    return fail(DP_ERROR_INVALID, "the value is NULL, but its size is not 0");
-}
-
-dp_status too_large() {
-    return fail(DP_ERROR_TOO_LARGE, "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
-}
-
-std::chrono::milliseconds deadline(const dp_context* context, int64_t timeout_ms) {
-    if (timeout_ms == DP_TIMEOUT_DEFAULT) return context->environment.timeout;
-    // A limit, because the sum with a clock must not overflow.
-    return std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
+dp_status check_value(const void* value, size_t size) {
+    if (size > DP_MAX_VALUE_BYTES)
+        return fail(DP_ERROR_TOO_LARGE,
+                    "a value has at most " + std::to_string(DP_MAX_VALUE_BYTES) + " bytes");
+    if (!value && size > 0) return fail(DP_ERROR_INVALID, "the value is NULL, but its size is not 0");
+    return DP_OK;
 }
 
 dp::Result<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, int64_t timeout_ms) {
-    return context->client->call(std::move(request), deadline(context, timeout_ms));
+    // A limit, because the sum with a clock must not overflow.
+    const std::chrono::milliseconds given(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
+    return context->client->call(std::move(request),
+                                 timeout_ms == DP_TIMEOUT_DEFAULT ? context->environment.timeout : given);
 }
 
-dp_status failed(const dp::Error& error) {
-    return fail(error.status, error.message);
-}
-
-dp_status copy_out(const std::string& value, void* out, size_t capacity, size_t* out_size) {
+dp_status copy_value(const dp::Result<dp::wire::Reply>& reply, void* out, size_t capacity, size_t* out_size) {
+    if (!reply) return status_of(reply);
+    const std::string& value = reply->value();
     if (out_size) *out_size = value.size();
     if (value.size() > capacity)
         return fail(DP_ERROR_TOO_LARGE, "the value has " + std::to_string(value.size()) +
@@ -127,7 +126,7 @@ bool is_root(const GroupView& group, uint32_t roots) {
 
 // Takes part in the group's next collective.
 dp::Result<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp::wire::Arrive how,
-                               int64_t timeout_ms) {
+                                 int64_t timeout_ms) {
     dp::wire::Request request;
     auto* arrive = request.mutable_arrive();
     *arrive = std::move(how);
@@ -138,8 +137,8 @@ dp::Result<dp::wire::Reply> meet(dp_context* context, const GroupView& group, dp
 }
 
 // The same; returns the roots' values in order.
-dp::Result<dp::wire::Reply> meet(dp_context* context, const GroupView& group, uint32_t roots, const void* data,
-                               size_t size, int64_t timeout_ms) {
+dp::Result<dp::wire::Reply> meet(dp_context* context, const GroupView& group, uint32_t roots,
+                                 const void* data, size_t size, int64_t timeout_ms) {
     dp::wire::Arrive how;
     how.set_roots(roots);
     if (size > 0 && is_root(group, roots)) how.set_value(data, size);
@@ -172,7 +171,7 @@ int dp_in_step(void) {
 
 dp_status dp_open(dp_context** context) {
     return guarded([&] {
-        if (!context) return fail(DP_ERROR_INVALID, "dp_open wants a place for the context");
+        if (!context) return fail(DP_ERROR_INVALID, "dp_open needs a pointer to write the context to");
         *context = nullptr;
         if (!dp_in_step())
             return fail(DP_ERROR_NO_STEP,
@@ -181,15 +180,15 @@ dp_status dp_open(dp_context** context) {
         auto environment = dp::world_from_environment(dp::get_environment);
         if (!environment) return fail(DP_ERROR_INVALID, environment.error().message);
         auto client = dp::Client::connect(*environment);
-        if (!client) return failed(client.error());
+        if (!client) return status_of(client);
         auto opened = std::make_unique<dp_context>();
         opened->environment = std::move(*environment);
         opened->client = std::move(*client);
         const auto& e = opened->environment;
         opened->world = {e.rank,  e.size,       e.local_rank,          e.local_size,  e.node_rank,
                          e.nodes, e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
-        for (size_t d = 0; d < kDimensions.size(); ++d)
-            opened->groups[d] = e.sizes.group_of(kDimensions[d].dimension, e.rank);
+        for (size_t d = 0; d < opened->groups.size(); ++d)
+            opened->groups[d] = e.sizes.group_of(static_cast<dp::Dimension>(d), e.rank);
         *context = opened.release();
         return DP_OK;
     });
@@ -204,16 +203,16 @@ const dp_world* dp_get_world(const dp_context* context) {
 }
 
 dp_status dp_get_place(const dp_context* context, dp_dimension dimension, dp_place* place) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         const auto index = static_cast<size_t>(dimension);
-        if (!place || index >= kDimensions.size())
+        if (!place || index >= kDimensionNames.size())
             return fail(DP_ERROR_INVALID,
-                        "dp_get_place wants DP_TENSOR, DP_DATA or DP_PIPELINE and a place to fill");
+                        "dp_get_place needs DP_TENSOR, DP_DATA or DP_PIPELINE and a dp_place to fill");
         const auto& members = context->groups[index];
-        place->rank = context->environment.sizes.rank_in(kDimensions[index].dimension, context->world.rank);
+        place->rank =
+            context->environment.sizes.rank_in(static_cast<dp::Dimension>(index), context->world.rank);
         place->size = static_cast<uint32_t>(members.size());
-        place->group = {kDimensions[index].name, members.data(), members.size()};
+        place->group = {kDimensionNames[index], members.data(), members.size()};
         return DP_OK;
     });
 }
@@ -223,34 +222,18 @@ const char* dp_last_error(void) {
 }
 
 const char* dp_status_name(dp_status status) {
-    switch (status) {
-        case DP_OK:
-            return "ok";
-        case DP_ERROR_NO_STEP:
-            return "not in a step";
-        case DP_ERROR_INVALID:
-            return "invalid";
-        case DP_ERROR_TIMEOUT:
-            return "timed out";
-        case DP_ERROR_LOST:
-            return "daemon lost";
-        case DP_ERROR_ABORTED:
-            return "step aborted";
-        case DP_ERROR_NOT_FOUND:
-            return "not found";
-        case DP_ERROR_TOO_LARGE:
-            return "too large";
-        case DP_ERROR_BACKEND:
-            return "backend failed";
-    }
-    return "unknown status";
+    constexpr std::array kNames = {"ok",        "not in a step", "invalid",
+                                   "timed out", "daemon lost",   "step aborted",
+                                   "not found", "too large",     "backend failed"};
+    static_assert(kNames.size() == DP_ERROR_BACKEND + 1);
+    const auto index = static_cast<size_t>(status);
+    return index < kNames.size() ? kNames[index] : "unknown status";
 }
 
 dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* user, uint64_t* watch) {
-    return guarded([&] {
-        if (!context) return no_context();
-        if (!callback) return fail(DP_ERROR_INVALID, "dp_on_event wants a call-back");
-        const uint64_t made = context->client->listen().add([callback, user](const dp::StepEvent& event) {
+    return guarded(context, [&] {
+        if (!callback) return fail(DP_ERROR_INVALID, "dp_on_event needs a call-back");
+        const uint64_t made = context->client->on_event([callback, user](const dp::StepEvent& event) {
             const dp_event told{event.kind, event.reason.c_str(), event.ranks.data(), event.ranks.size()};
             callback(user, &told);
         });
@@ -268,22 +251,17 @@ void dp_at_step(dp_context* context, uint64_t step) {
 }
 
 dp_status dp_phase(dp_context* context, dp_phase_kind phase) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         if (static_cast<size_t>(phase) >= dp::kPhases)
-            return fail(DP_ERROR_INVALID, "dp_phase wants one of dp_phase_kind, not " +
-                                              std::to_string(static_cast<long>(phase)));
-        const auto entered = context->client->enter_phase(phase);
-        return entered ? DP_OK : failed(entered.error());
+            return fail(DP_ERROR_INVALID,
+                        "dp_phase needs a dp_phase_kind, not " + std::to_string(static_cast<long>(phase)));
+        return status_of(context->client->enter_phase(phase));
     });
 }
 
 dp_status dp_barrier(dp_context* context, const dp_group* group, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
-        auto reply = meet(context, view(context, group), 1, nullptr, 0, timeout_ms);
-        return reply ? DP_OK : failed(reply.error());
-    });
+    return guarded(context,
+                   [&] { return status_of(meet(context, view(context, group), 1, nullptr, 0, timeout_ms)); });
 }
 
 dp_status dp_unique_id(dp_context* context, const dp_group* group, dp_make_id make_id, void* user,
@@ -297,9 +275,8 @@ size_t dp_unique_id_count(size_t ranks) {
 
 dp_status dp_unique_ids(dp_context* context, const dp_group* group, size_t count, dp_make_id make_id,
                         void* user, uint8_t* ids, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
-        if (!make_id || !ids) return fail(DP_ERROR_INVALID, "a unique id wants make_id and a place for it");
+    return guarded(context, [&] {
+        if (!make_id || !ids) return fail(DP_ERROR_INVALID, "a unique id needs make_id and a buffer");
         const GroupView members = view(context, group);
         if (count == 0 || count > members.size)
             return fail(DP_ERROR_INVALID, "a group of " + std::to_string(members.size) + " has 1 to " +
@@ -310,7 +287,7 @@ dp_status dp_unique_ids(dp_context* context, const dp_group* group, size_t count
         // A root that cannot make an id arrives anyway, without one, so that the others learn it at once.
         const bool have = is_root(members, roots) && make_id(user, made) == 0;
         auto reply = meet(context, members, roots, made, have ? sizeof made : 0, timeout_ms);
-        if (!reply) return failed(reply.error());
+        if (!reply) return status_of(reply);
         if (reply->value().size() != count * DP_UNIQUE_ID_BYTES) return no_id(members, roots);
         std::memcpy(ids, reply->value().data(), reply->value().size());
         return DP_OK;
@@ -319,20 +296,18 @@ dp_status dp_unique_ids(dp_context* context, const dp_group* group, size_t count
 
 dp_status dp_broadcast(dp_context* context, const dp_group* group, const void* data, size_t size, void* out,
                        size_t capacity, size_t* out_size, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
-        if (size > DP_MAX_VALUE_BYTES) return too_large();
-        if (!data && size > 0) return no_value();
-        auto reply = meet(context, view(context, group), 1, data, size, timeout_ms);
-        return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+    return guarded(context, [&] {
+        if (const dp_status s = check_value(data, size); s != DP_OK) return s;
+        return copy_value(meet(context, view(context, group), 1, data, size, timeout_ms), out, capacity,
+                          out_size);
     });
 }
 
 dp_status dp_agree(dp_context* context, const dp_group* group, const dp_fact* facts, size_t count,
                    int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
-        if (!facts && count > 0) return fail(DP_ERROR_INVALID, "the facts are NULL, but there are some");
+    return guarded(context, [&] {
+        if (!facts && count > 0)
+            return fail(DP_ERROR_INVALID, "the facts are NULL, but their count is not 0");
         dp::wire::Arrive how;
         for (const dp_fact* fact = facts; fact != facts + count; ++fact) {
             if (!fact->name || fact->name[0] == '\0') return fail(DP_ERROR_INVALID, "a fact has no name");
@@ -343,60 +318,51 @@ dp_status dp_agree(dp_context* context, const dp_group* group, const dp_fact* fa
             told->set_rule(fact->rule == DP_DISTINCT ? dp::wire::Fact::DISTINCT : dp::wire::Fact::SAME);
             told->set_remedy(fact->remedy ? fact->remedy : "");
         }
-        auto reply = meet(context, view(context, group), std::move(how), timeout_ms);
-        return reply ? DP_OK : failed(reply.error());
+        return status_of(meet(context, view(context, group), std::move(how), timeout_ms));
     });
 }
 
 dp_status dp_set(dp_context* context, const char* key, const void* value, size_t size, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         if (!key) return no_key();
-        if (size > DP_MAX_VALUE_BYTES) return too_large();
-        if (!value && size > 0) return no_value();
+        if (const dp_status s = check_value(value, size); s != DP_OK) return s;
         dp::wire::Request request;
         request.mutable_set()->set_key(key);
         if (size > 0) request.mutable_set()->set_value(value, size);
-        auto reply = call(context, std::move(request), timeout_ms);
-        return reply ? DP_OK : failed(reply.error());
+        return status_of(call(context, std::move(request), timeout_ms));
     });
 }
 
 dp_status dp_get(dp_context* context, const char* key, void* out, size_t capacity, size_t* out_size,
                  int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         if (!key) return no_key();
         dp::wire::Request request;
         request.mutable_get()->set_key(key);
         request.mutable_get()->set_now(timeout_ms == 0);
-        auto reply = call(context, std::move(request), timeout_ms);
-        return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+        return copy_value(call(context, std::move(request), timeout_ms), out, capacity, out_size);
     });
 }
 
 dp_status dp_wait(dp_context* context, const char* const* keys, size_t count, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         for (size_t i = 0; i < count; ++i)
             if (!keys || !keys[i]) return no_key();
         dp::wire::Request request;
         request.mutable_wait();
         for (size_t i = 0; i < count; ++i) request.mutable_wait()->add_keys(keys[i]);
-        auto reply = call(context, std::move(request), timeout_ms);
-        return reply ? DP_OK : failed(reply.error());
+        return status_of(call(context, std::move(request), timeout_ms));
     });
 }
 
 dp_status dp_add(dp_context* context, const char* key, int64_t amount, int64_t* result, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         if (!key) return no_key();
         dp::wire::Request request;
         request.mutable_add()->set_key(key);
         request.mutable_add()->set_amount(amount);
         auto reply = call(context, std::move(request), timeout_ms);
-        if (!reply) return failed(reply.error());
+        if (!reply) return status_of(reply);
         if (result) *result = reply->number();
         return DP_OK;
     });
@@ -405,18 +371,16 @@ dp_status dp_add(dp_context* context, const char* key, int64_t amount, int64_t* 
 dp_status dp_compare_set(dp_context* context, const char* key, const void* expected, size_t expected_size,
                          const void* desired, size_t desired_size, void* out, size_t capacity,
                          size_t* out_size, int64_t timeout_ms) {
-    return guarded([&] {
-        if (!context) return no_context();
+    return guarded(context, [&] {
         if (!key) return no_key();
-        if (expected_size > DP_MAX_VALUE_BYTES || desired_size > DP_MAX_VALUE_BYTES) return too_large();
-        if ((!expected && expected_size > 0) || (!desired && desired_size > 0)) return no_value();
+        if (const dp_status s = check_value(expected, expected_size); s != DP_OK) return s;
+        if (const dp_status s = check_value(desired, desired_size); s != DP_OK) return s;
         dp::wire::Request request;
         auto* swap = request.mutable_compare_set();
         swap->set_key(key);
         if (expected_size > 0) swap->set_expected(expected, expected_size);
         if (desired_size > 0) swap->set_desired(desired, desired_size);
-        auto reply = call(context, std::move(request), timeout_ms);
-        return reply ? copy_out(reply->value(), out, capacity, out_size) : failed(reply.error());
+        return copy_value(call(context, std::move(request), timeout_ms), out, capacity, out_size);
     });
 }
 

@@ -3,11 +3,19 @@
 // This rank's phase (dp_phase), in a page that its node's daemon reads (common/phase_page.hpp).
 #pragma once
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "base/errno_text.hpp"
 #include "base/failure.hpp"
 #include "base/fd.hpp"
 #include "common/phase_page.hpp"
@@ -17,7 +25,10 @@ namespace dp {
 class Phases {
  public:
     Phases() = default;
-    ~Phases();
+    ~Phases() {
+        if (page_) munmap(page_, kPhasePageBytes);
+        if (unsigned char* mark = mark_.load()) munmap(mark, kMarkBytes);
+    }
     Phases(const Phases&) = delete;
     Phases& operator=(const Phases&) = delete;
 
@@ -34,16 +45,54 @@ class Phases {
     }
     // Enters a phase; makes the page if there is none. Thread-safe; fails if there is no memory or descriptor
     // for it. Returns its descriptor the first time: the daemon must be told.
-    Try<std::optional<int>> enter(uint64_t phase);
+    Try<std::optional<int>> enter(uint64_t phase) {
+        const std::lock_guard guard(mutex_);
+        if (!page_) {
+            DP_TRY(make());
+            begin_phases(*page_, phase, monotonic_ns());
+            return file_.get();
+        }
+        enter_phase(*page_, phase, monotonic_ns());
+        return std::nullopt;
+    }
 
  private:
+    static constexpr size_t kMarkBytes = 1;  // of which the kernel makes a page
     std::mutex mutex_;
     Fd file_;
-    SharedPhasePage* page_ = nullptr;
+    PhasePage* page_ = nullptr;  // shared
     // 1; the kernel zeroes it in a fork (MADV_WIPEONFORK). Asking for the pid would be a system call.
     std::atomic<unsigned char*> mark_{nullptr};
 
-    Try<void> make();
+    Try<void> make() {
+        const auto failed = [](const char* call) {
+            return fail(std::string("cannot make the page for dp_phase: ") + call + ": " + errno_text(errno));
+        };
+        const auto map = [](size_t bytes, int flags, int fd) {
+            return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+        };
+        Fd file(memfd_create(kPhasePageName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+        if (!file) return failed("memfd_create");
+        if (ftruncate(file.get(), static_cast<off_t>(kPhasePageBytes)) != 0) return failed("ftruncate");
+        // A page that vanished under the mapping would kill this process.
+        if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+            return failed("F_ADD_SEALS");
+        void* const page = map(kPhasePageBytes, MAP_SHARED, file.get());
+        if (page == MAP_FAILED) return failed("mmap");
+        void* const mark = map(kMarkBytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+        const bool is_wiped = mark != MAP_FAILED && madvise(mark, kMarkBytes, MADV_WIPEONFORK) == 0;
+        if (!is_wiped) {
+            const auto why = failed("MADV_WIPEONFORK (since Linux 4.14)");
+            munmap(page, kPhasePageBytes);
+            if (mark != MAP_FAILED) munmap(mark, kMarkBytes);
+            return why;
+        }
+        file_ = std::move(file);
+        page_ = static_cast<PhasePage*>(page);
+        *static_cast<unsigned char*>(mark) = 1;
+        mark_.store(static_cast<unsigned char*>(mark), std::memory_order_release);
+        return {};
+    }
 };
 
 }  // namespace dp

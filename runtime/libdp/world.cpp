@@ -40,7 +40,8 @@ Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
     WorldEnvironment world;
     world.socket = text("DP_SOCKET");
     if (world.socket.size() < 2 || world.socket[0] != '@')
-        return fail("DP_SOCKET=\"" + printable(world.socket, 60) + "\" is no abstract socket name");
+        return fail("DP_SOCKET=\"" + printable(world.socket, 60) +
+                    "\" is not the name of an abstract socket");
     world.socket.erase(0, 1);
     if (auto why = other_step(world.socket, get)) return fail(*why);
     world.rank = number("DP_RANK");

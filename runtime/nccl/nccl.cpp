@@ -5,9 +5,11 @@
 // CUDA module and by programs that link NCCL. See dp/nccl.h.
 #include "dp/nccl.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +24,6 @@
 #include "base/awake.hpp"
 #include "libdp/internal.h"
 #include "nccl/abort_guard.hpp"
-#include "nccl/device.hpp"
 
 static_assert(sizeof(ncclUniqueId) == DP_UNIQUE_ID_BYTES);
 
@@ -34,7 +35,6 @@ namespace {
 #endif
 
 using dp::AbortGuard;
-using dp::current_device;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -56,6 +56,24 @@ ncclResult_t begin_communicator(ncclComm_t* comm, int size, std::vector<ncclUniq
         return ncclCommInitRankScalable(comm, size, rank, static_cast<int>(ids.size()), ids.data(), config);
 #endif
     return ncclCommInitRankConfig(comm, size, ids.front(), rank, config);
+}
+
+// The PCI bus id of the calling thread's current device, "0000:17:00.0"; "" if there is no driver or no current
+// device. From the driver: libdp-nccl does not link the CUDA runtime, because a program may have its own.
+std::string current_device() {
+    // From cuda.h: CUresult and CUdevice are ints, 0 is success.
+    using ContextGetDevice = int (*)(int*);
+    using DeviceGetBusId = int (*)(char*, int, int);
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver == nullptr) return "";
+    const auto get_device = reinterpret_cast<ContextGetDevice>(dlsym(driver, "cuCtxGetDevice"));
+    const auto get_bus_id = reinterpret_cast<DeviceGetBusId>(dlsym(driver, "cuDeviceGetPCIBusId"));
+    std::array<char, 32> id{};
+    int device = 0;
+    const bool found = get_device != nullptr && get_bus_id != nullptr && get_device(&device) == 0 &&
+                       get_bus_id(id.data(), static_cast<int>(id.size()), device) == 0;
+    dlclose(driver);
+    return found ? id.data() : "";
 }
 
 int make_id(void*, uint8_t id[DP_UNIQUE_ID_BYTES]) {

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <map>
 #include <utility>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/ranges.hpp"
 #include "tiles/cpus.hpp"
+#include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
@@ -19,53 +20,34 @@ constexpr std::array<std::string_view, 9> kKeys = {
     "nodes", "vendor", "devices", "tiles-per-device", "gres", "tiles-per-unit", "numa", "cpus", "files"};
 
 // The words NAME=VALUE of one line.
-class Words {
- public:
-    // False if the name is there already.
-    bool add(std::string_view name, std::string_view value) {
-        if (find(name)) return false;
-        words_.emplace_back(name, value);
-        return true;
-    }
-    bool empty() const { return words_.empty(); }
-    std::optional<std::string_view> find(std::string_view name) const {
-        for (const auto& [there, value] : words_)
-            if (there == name) return value;
-        return std::nullopt;
-    }
-
- private:
-    std::vector<std::pair<std::string_view, std::string_view>> words_;
-};
+using Words = std::map<std::string_view, std::string_view>;
 
 Try<Words> read_words(std::string_view line) {
+    constexpr std::string_view kBlanks = " \t\r";
     Words words;
-    for (std::string_view rest = line; !rest.empty();) {
-        const size_t begin = rest.find_first_not_of(" \t\r");
-        if (begin == std::string_view::npos) break;
-        rest.remove_prefix(begin);
-        const std::string_view word = rest.substr(0, rest.find_first_of(" \t\r"));
-        rest.remove_prefix(word.size());
+    for (size_t begin = 0; (begin = line.find_first_not_of(kBlanks)) != std::string_view::npos;) {
+        line.remove_prefix(begin);
+        const std::string_view word = line.substr(0, line.find_first_of(kBlanks));
+        line.remove_prefix(word.size());
         const size_t equals = word.find('=');
         const std::string_view name = word.substr(0, equals);
-        if (equals == std::string_view::npos || std::find(kKeys.begin(), kKeys.end(), name) == kKeys.end()) {
-            std::string known;
-            for (std::string_view key : kKeys) known += (known.empty() ? "" : ", ") + std::string(key) + "=";
-            return fail("\"" + printable(word, 60) + "\" is not understood; there are " + known);
-        }
-        if (!words.add(name, word.substr(equals + 1)))
-            return fail(std::string(name) + "= stands there twice");
+        if (equals == std::string_view::npos || std::find(kKeys.begin(), kKeys.end(), name) == kKeys.end())
+            return fail("\"" + printable(word, 60) + "\" is not understood; there are " + join(kKeys, "=, ") +
+                        "=");
+        if (!words.emplace(name, word.substr(equals + 1)).second)
+            return fail(std::string(name) + "= is given twice");
     }
     return words;
 }
 
 std::string_view value_of(const Words& words, std::string_view name) {
-    return words.find(name).value_or("");
+    const auto found = words.find(name);
+    return found == words.end() ? std::string_view() : found->second;
 }
 
 // A number from 1 to kMaxTiles; `otherwise` if the word is missing and `otherwise` is not 0.
 Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t otherwise) {
-    const bool given = words.find(name).has_value();
+    const bool given = words.contains(name);
     if (!given && otherwise > 0) return otherwise;
     const auto number = parse_number<uint32_t>(value_of(words, name));
     if (!number || *number == 0 || *number > kMaxTiles)
@@ -74,58 +56,47 @@ Try<uint32_t> number_of(const Words& words, std::string_view name, uint32_t othe
     return *number;
 }
 
-Try<std::vector<uint32_t>> read_cpus(std::string_view list) {
-    auto cpus = parse_ranges<uint32_t>(list, kMaxCpu);
-    if (!cpus || cpus->empty())
-        return fail("cpus: \"" + printable(list, 60) + "\" is no list of CPUs, such as 0-15,32-47");
-    return std::move(*cpus);
-}
-
-tl::unexpected<Failure> not_for_each(std::string_view name, size_t found, uint32_t devices) {
-    return fail(std::string(name) + "= speaks of " + plural(found, "device") + ", devices= of " +
+Try<void> require_one_each(std::string_view name, size_t found, uint32_t devices) {
+    if (found == devices) return {};
+    return fail(std::string(name) + "= lists " + plural(found, "device") + ", and devices= says " +
                 std::to_string(devices));
 }
 
 Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
     std::vector<TileDevice> devices(count);
-    if (words.find("numa")) {
+    if (words.contains("numa")) {
         const auto parts = split(value_of(words, "numa"), ',');
-        if (parts.size() != count) return not_for_each("numa", parts.size(), count);
+        DP_TRY(require_one_each("numa", parts.size(), count));
         for (size_t i = 0; i < count; ++i) {
             devices[i].numa = parse_number<uint32_t>(parts[i]);
             if (!devices[i].numa)
                 return fail("numa: \"" + printable(parts[i], 40) + "\" is not the number of a NUMA node");
         }
     }
-    if (words.find("cpus")) {
+    if (words.contains("cpus")) {
         const auto parts = split(value_of(words, "cpus"), '/');
-        if (parts.size() != count) return not_for_each("cpus", parts.size(), count);
+        DP_TRY(require_one_each("cpus", parts.size(), count));
         for (size_t i = 0; i < count; ++i) {
-            auto cpus = DP_TRY(read_cpus(parts[i]));
-            devices[i].cpus = std::move(cpus);
+            devices[i].cpus = parse_ranges<uint32_t>(parts[i], kMaxCpu).value_or(Cpus());
+            if (devices[i].cpus.empty())
+                return fail("cpus: \"" + printable(parts[i], 60) +
+                            "\" is not a list of CPUs, such as 0-15,32-47");
         }
     }
-    if (words.find("files")) {
-        auto files = expand_hostlist(value_of(words, "files"));
+    if (words.contains("files")) {
+        const auto files = expand_hostlist(value_of(words, "files"));
         if (!files) return fail("files: " + files.error().message);
-        if (files->size() != count) return not_for_each("files", files->size(), count);
+        DP_TRY(require_one_each("files", files->size(), count));
         for (size_t i = 0; i < count; ++i) {
-            if ((*files)[i][0] != '/')
-                return fail("files: \"" + printable((*files)[i], 60) + "\" is no absolute path");
-            if (std::any_of(devices.begin(), devices.end(),
-                            [&](const TileDevice& d) { return d.file == (*files)[i]; }))
-                return fail("files: " + printable((*files)[i], 60) + " stands there twice");
-            devices[i].file = std::move((*files)[i]);
+            const std::string& file = (*files)[i];
+            if (file[0] != '/') return fail("files: \"" + printable(file, 60) + "\" is not an absolute path");
+            if (std::find(files->begin(), files->end(), file) !=
+                files->begin() + static_cast<std::ptrdiff_t>(i))
+                return fail("files: " + printable(file, 60) + " is given twice");
+            devices[i].file = file;
         }
     }
     return devices;
-}
-
-std::string names_of_vendors() {
-    std::string names;
-    for (const Vendor* vendor : kVendors)
-        names += (names.empty() ? "" : vendor == kVendors.back() ? " or " : ", ") + std::string(vendor->name);
-    return names;
 }
 
 Try<TileInventory> read_inventory(const Words& words) {
@@ -133,8 +104,11 @@ Try<TileInventory> read_inventory(const Words& words) {
     const std::string_view name = value_of(words, "vendor");
     const auto vendor =
         std::find_if(kVendors.begin(), kVendors.end(), [&](const Vendor* v) { return v->name == name; });
-    if (vendor == kVendors.end())
-        return fail("vendor=" + printable(name, 40) + ": give " + names_of_vendors());
+    if (vendor == kVendors.end()) {
+        std::vector<std::string_view> names;
+        for (const Vendor* one : kVendors) names.push_back(one->name);
+        return fail("vendor=" + printable(name, 40) + ": give one of " + join(names, ", "));
+    }
     inventory.vendor = *vendor;
     const auto devices = DP_TRY(number_of(words, "devices", 0));
     const auto per_device = DP_TRY(number_of(words, "tiles-per-device", 1));
@@ -166,11 +140,17 @@ Try<TileInventory> read_inventory(const Words& words) {
     return inventory;
 }
 
-Try<Hostlist> read_nodes(const Words& words) {
+struct Line {
+    Hostlist nodes;
+    TileInventory inventory;
+};
+
+Try<Line> read_line(const Words& words) {
     auto nodes = Hostlist::read(value_of(words, "nodes"));
     if (!nodes) return fail("nodes: " + nodes.error().message);
     if (nodes->size() == 0) return fail("nodes= is missing: give the nodes that have these tiles");
-    return nodes;
+    auto inventory = DP_TRY(read_inventory(words));
+    return Line{std::move(*nodes), std::move(inventory)};
 }
 
 }  // namespace
@@ -180,28 +160,44 @@ Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const s
     std::vector<Hostlist> nodes_of;
     std::vector<size_t> line_of;
     std::optional<TileInventory> found;
-    size_t number = 0;
     const auto where = [&](size_t line) { return path + " line " + std::to_string(line); };
+    size_t number = 0;
+    size_t hosts = 0;
     for (std::string_view line : split(text, '\n')) {
         ++number;
         const auto words = read_words(line.substr(0, line.find('#')));
-        if (!words) return fail(where(number) + ": " + words.error().message);
-        if (words->empty()) continue;
-        auto nodes = read_nodes(*words);
-        if (!nodes) return fail(where(number) + ": " + nodes.error().message);
-        auto inventory = read_inventory(*words);
-        if (!inventory) return fail(where(number) + ": " + inventory.error().message);
-        if (nodes->has(node)) {
-            found = std::move(*inventory);
+        if (words && words->empty()) continue;
+        auto read = words.and_then(read_line);
+        if (!read) return fail(where(number) + ": " + read.error().message);
+        if (read->nodes.has(node)) {
+            found = std::move(read->inventory);
             found->source = where(number);
         }
-        nodes_of.push_back(std::move(*nodes));
+        hosts += read->nodes.size();
+        if (hosts > kMaxHosts) return fail(where(number) + ": the file names too many nodes");
+        nodes_of.push_back(std::move(read->nodes));
         line_of.push_back(number);
     }
-    if (const auto twice = Hostlist::shared_host(nodes_of))
-        return fail(where(line_of[twice->second]) + ": " + printable(twice->host, 60) + " stands in line " +
-                    std::to_string(line_of[twice->first]) + " already");
+    if (const auto twice = shared_host(nodes_of))
+        return fail(where(line_of[twice->second]) + ": " + printable(twice->host, 60) +
+                    " is already in line " + std::to_string(line_of[twice->first]));
     return found;
+}
+
+Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node) {
+    const auto text = read_text(tiles_conf, 4 << 20, "is longer than 4 MiB");
+    if (!text)
+        return fail(text.error().message +
+                    "; give a file there as tiles.conf(5) describes it, that every user may read");
+    if (!*text) return std::nullopt;
+    return read_tiles_conf(**text, tiles_conf, node);
+}
+
+Try<std::optional<TileInventory>> read_inventory(const std::string& tiles_conf, const std::string& node,
+                                                 const std::string& root) {
+    auto written = written_inventory(tiles_conf, node);
+    if (!written || *written) return written;
+    return found_inventory(root);
 }
 
 }  // namespace dp

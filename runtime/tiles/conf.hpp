@@ -34,4 +34,12 @@ namespace dp {
 Try<std::optional<TileInventory>> read_tiles_conf(std::string_view text, const std::string& path,
                                                   std::string_view node);
 
+// The same from the file; nullopt also if there is none.
+Try<std::optional<TileInventory>> written_inventory(const std::string& tiles_conf, const std::string& node);
+
+// The inventory of this node: what tiles.conf says, else what is detected in /sys and /proc below `root` (""
+// except in tests). nullopt if there is neither. Only reads files; never waits.
+Try<std::optional<TileInventory>> read_inventory(const std::string& tiles_conf, const std::string& node,
+                                                 const std::string& root = "");
+
 }  // namespace dp

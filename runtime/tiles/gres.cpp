@@ -13,8 +13,7 @@ namespace {
 constexpr std::string_view kNoIndices = "N/A";
 
 tl::unexpected<Failure> malformed(std::string_view part, const std::string& why) {
-    return tl::unexpected(
-        Failure{"Slurm says of this node's gres \"" + printable(part) + "\", where " + why});
+    return fail("Slurm describes this node's gres as \"" + printable(part) + "\", where " + why);
 }
 
 // "0,2-5" -> ascending, without repetition.
@@ -24,7 +23,7 @@ Try<std::vector<uint32_t>> parse_indices(std::string_view list, std::string_view
     for (std::string_view range : split(list, ',')) {
         const auto read = parse_range<uint32_t>(range);
         if (!read || read->second < read->first)
-            return malformed(part, "\"" + printable(range, 40) + "\" is no index and no range of them");
+            return malformed(part, "\"" + printable(range, 40) + "\" is neither an index nor a range");
         const auto [first, last] = *read;
         if (last > kMaxGresIndex) return malformed(part, "an index is over " + std::to_string(kMaxGresIndex));
         if (!out.empty() && first <= out.back()) return malformed(part, "the indices do not ascend");
@@ -40,7 +39,7 @@ Try<GresUnits> parse_name(std::string_view text, bool with_count, std::string_vi
         const size_t colon = text.rfind(':');
         const auto count =
             colon == std::string_view::npos ? std::nullopt : parse_number<uint64_t>(text.substr(colon + 1));
-        if (!count) return malformed(part, "no count stands before the bracket");
+        if (!count) return malformed(part, "there is no count before the bracket");
         units.count = *count;
         text = text.substr(0, colon);
     }
@@ -69,7 +68,7 @@ Try<GresUnits> parse_units(std::string_view part) {
     if (inside.find('/') != std::string_view::npos &&
         inside.find_first_not_of("0123456789/,") == std::string_view::npos)
         return parse_name(name, true, part);
-    if (!inside.starts_with("CNT:")) return malformed(part, "neither IDX: nor CNT: stands in the bracket");
+    if (!inside.starts_with("CNT:")) return malformed(part, "the bracket has neither IDX: nor CNT:");
     auto units = DP_TRY(parse_name(name, false, part));
     const auto count = parse_number<uint64_t>(inside.substr(4));
     if (!count) return malformed(part, "the count is not a number");
@@ -77,12 +76,14 @@ Try<GresUnits> parse_units(std::string_view part) {
     return units;
 }
 
-// "gpu", "gpu:2", "gpu:a100:2", "gpu:a100=2"; nullopt: another gres.
-std::optional<uint64_t> units_in(std::string_view word, std::string_view gres) {
+// Of words such as "gpu", "gpu:2", "gpu:a100:2", "gpu:a100=2" those of one gres.
+uint64_t sum_of_units(const std::vector<std::string_view>& words, std::string_view gres) {
     constexpr std::string_view kSeparators = ":=";
-    if (word.substr(0, word.find_first_of(kSeparators)) != gres) return std::nullopt;
-    if (word == gres) return 1;
-    return parse_number<uint64_t>(word.substr(word.find_last_of(kSeparators) + 1)).value_or(1);
+    uint64_t units = 0;
+    for (std::string_view word : words)
+        if (word.substr(0, word.find_first_of(kSeparators)) == gres)
+            units += parse_number<uint64_t>(word.substr(word.find_last_of(kSeparators) + 1)).value_or(1);
+    return units;
 }
 
 }  // namespace
@@ -108,33 +109,29 @@ Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text) {
 }
 
 std::string gres_detail(const std::vector<GresUnits>& given) {
-    std::string text;
+    std::vector<std::string> parts;
     for (const GresUnits& units : given) {
-        if (!text.empty()) text += ',';
-        text += units.name;
+        std::string& text = parts.emplace_back(units.name);
         if (!units.type.empty()) text += ":" + units.type;
-        if (!units.indices) {
-            text += "(CNT:" + std::to_string(units.count) + ")";
-            continue;
-        }
-        const auto& indices = *units.indices;
-        text += ":" + std::to_string(units.count) + "(IDX:";
-        text += indices.empty() ? std::string(kNoIndices) : compress_ranks(indices);
-        text += ")";
+        const std::string count = std::to_string(units.count);
+        if (!units.indices)
+            text += "(CNT:" + count + ")";
+        else
+            text += ":" + count + "(IDX:" +
+                    (units.indices->empty() ? std::string(kNoIndices) : compress_ranks(*units.indices)) + ")";
     }
-    return text;
+    return join(parts);
 }
 
-std::string write_job_gres(const std::vector<NodeGres>& nodes) {
-    std::string text;
+std::string write_job_gres(const std::vector<std::pair<std::string, std::string>>& nodes) {
+    std::vector<std::string> parts;
     for (size_t i = 0; i < nodes.size();) {
         std::vector<std::string> same;
-        const std::string& detail = nodes[i].detail;
-        for (; i < nodes.size() && nodes[i].detail == detail; ++i) same.push_back(nodes[i].node);
-        if (!detail.empty())
-            text.append(text.empty() ? "" : ";").append(compress_hostlist(same)).append("=").append(detail);
+        const std::string& detail = nodes[i].second;
+        for (; i < nodes.size() && nodes[i].second == detail; ++i) same.push_back(nodes[i].first);
+        if (!detail.empty()) parts.push_back(compress_hostlist(same) + "=" + detail);
     }
-    return text;
+    return join(parts, ";");
 }
 
 Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node) {
@@ -142,35 +139,26 @@ Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node) 
         const size_t equals = part.find('=');
         const auto nodes = Hostlist::read(part.substr(0, equals));
         if (!nodes || equals == std::string_view::npos)
-            return fail("srun's plugin says of the job's gres \"" + printable(part) +
-                        "\", which is no NODES=GRES");
+            return fail("srun's plugin describes the job's gres as \"" + printable(part) +
+                        "\", which is not NODES=GRES");
         if (nodes->has(node)) return std::string(part.substr(equals + 1));
     }
     return std::string();
 }
 
-std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres) {
-    std::optional<uint64_t> units;
-    for (std::string_view word : split(tres, ','))
-        if (word.starts_with("gres:") || word.starts_with("gres/"))
-            if (auto more = units_in(word.substr(5), gres)) units = units.value_or(0) + *more;
-    return units;
+uint64_t units_of_step(std::string_view step_gres, std::string_view gres, uint64_t tasks) {
+    const auto units = [&](std::string_view request) {
+        std::vector<std::string_view> words;
+        for (std::string_view word : split(request, ','))
+            if (word.starts_with("gres:") || word.starts_with("gres/")) words.push_back(word.substr(5));
+        return sum_of_units(words, gres);
+    };
+    const size_t bar = std::min(step_gres.find('|'), step_gres.size());
+    return units(step_gres.substr(0, bar)) +
+           units(step_gres.substr(std::min(bar + 1, step_gres.size()))) * tasks;
 }
 
-uint64_t StepGres::units_on_node(std::string_view gres, uint64_t tasks) const {
-    return requested_units(per_node, gres).value_or(0) + requested_units(per_task, gres).value_or(0) * tasks;
-}
-
-std::string write_step_gres(const StepGres& step) {
-    return step.per_node + "|" + step.per_task;
-}
-
-StepGres read_step_gres(std::string_view text) {
-    const size_t bar = std::min(text.find('|'), text.size());
-    return {std::string(text.substr(0, bar)), std::string(text.substr(std::min(bar + 1, text.size())))};
-}
-
-std::optional<uint64_t> configured_units(std::string_view node_gres, std::string_view gres) {
+uint64_t configured_units(std::string_view node_gres, std::string_view gres) {
     std::string text;
     int depth = 0;
     for (char c : node_gres) {
@@ -178,10 +166,7 @@ std::optional<uint64_t> configured_units(std::string_view node_gres, std::string
         if (depth == 0) text += c;
         depth -= c == ')' ? 1 : 0;
     }
-    std::optional<uint64_t> units;
-    for (std::string_view word : split(text, ','))
-        if (auto more = units_in(word, gres)) units = units.value_or(0) + *more;
-    return units;
+    return sum_of_units(split(text, ','), gres);
 }
 
 }  // namespace dp

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/failure.hpp"
@@ -36,34 +37,20 @@ Try<std::vector<GresUnits>> parse_gres_detail(std::string_view text);
 // The reverse.
 std::string gres_detail(const std::vector<GresUnits>& given);
 
-// The gres of all nodes of a job, as one line that the launcher sends them, folding neighbours with the same:
-// "gpu[01-02]=gpu:4(IDX:0-3);gpu03=gpu:2(IDX:0-1)". Nodes without any are left out.
-struct NodeGres {
-    std::string node;
-    std::string detail;
-};
-std::string write_job_gres(const std::vector<NodeGres>& nodes);
+// The gres of all nodes of a job (name and detail), as one line that the launcher sends them, folding neighbours
+// with the same: "gpu[01-02]=gpu:4(IDX:0-3);gpu03=gpu:2(IDX:0-1)". Nodes without any are left out.
+std::string write_job_gres(const std::vector<std::pair<std::string, std::string>>& nodes);
 
 // One node's detail in it; "" if it is not there.
 Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node);
 
-// The number of units of one gres in a step's request ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2"
-// or "gres/rdu=2"), of all types; nullopt if it does not name the gres.
-std::optional<uint64_t> requested_units(std::string_view tres, std::string_view gres);
+// The number of units of one gres, of all types, that a step has on a node with that many of its tasks, by its
+// request per node, "|", and its request per task ("gres:rdu:2,gres:gpu:a100:1", since 23.11 "gres/rdu:2" or
+// "gres/rdu=2"). The launcher sends it for gres other than GPUs, of which Slurm tells the nodes nothing.
+uint64_t units_of_step(std::string_view step_gres, std::string_view gres, uint64_t tasks);
 
-// A step's request, or its job's if it has none, for gres other than GPUs, which Slurm does not tell the
-// nodes; as one word that the launcher sends them.
-struct StepGres {
-    std::string per_node;  // as in requested_units
-    std::string per_task;
-    // The number of units that it got on a node with that many of its tasks.
-    uint64_t units_on_node(std::string_view gres, uint64_t tasks) const;
-};
-std::string write_step_gres(const StepGres& step);
-StepGres read_step_gres(std::string_view text);
-
-// The number of units of one gres that a node has, of all types, in Slurm's text about the node
-// ("gpu:a100:4(S:0-1),rdu:8"); nullopt if it has none.
-std::optional<uint64_t> configured_units(std::string_view node_gres, std::string_view gres);
+// The number of units of one gres, of all types, that a node has, in Slurm's text about the node
+// ("gpu:a100:4(S:0-1),rdu:8").
+uint64_t configured_units(std::string_view node_gres, std::string_view gres);
 
 }  // namespace dp

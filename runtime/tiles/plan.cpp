@@ -165,13 +165,13 @@ Try<Owned> owned_units(const TileFacts& facts) {
     if (!told && facts.step_count == 0u)
         return fail("this step was given none of its job's " + std::to_string(units.size()) + " " +
                     layout.gres +
-                    " on this node: what a step asks for itself (--gres, --gpus and their like) takes the "
-                    "place of all that its job has; ask for these, too, as with --gres=" +
+                    " on this node: what a step asks for itself (--gres, --gpus and similar options) "
+                    "replaces all that its job has; ask for these, too, as with --gres=" +
                     layout.gres + ":" + std::to_string(units.size()));
     if (!told && facts.step_count && *facts.step_count < units.size())
         return fail("this step was given " + std::to_string(*facts.step_count) + " of its job's " +
                     std::to_string(units.size()) + " " + layout.gres +
-                    " on this node, and Slurm tells nobody which; give the step all of them (leave out its "
+                    " on this node, and Slurm does not tell which; give the step all of them (leave out its "
                     "--gres; steps one after the other), or start each step as a job of its own");
     return owned;
 }
@@ -198,6 +198,22 @@ std::vector<NodeShares::Device> devices_to_open(const TileFacts& facts, const st
                 devices.push_back({device, facts.ranks[by_task ? facts.local_rank : i]});
         }
     return devices;
+}
+
+Try<void> require_access(const TileFacts& facts, const std::vector<NodeShares::Device>& devices) {
+    for (const auto& [number, rank] : devices) {
+        const std::string& file = facts.inventory->devices[number].file;
+        const int error = facts.open_error(file);
+        if (error == 0) continue;
+        return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
+                    std::to_string(number) + ": " + std::strerror(error) + "; " +
+                    (error == EPERM
+                         ? "Slurm's device cgroup does not allow it: gres.conf and tiles.conf disagree"
+                     : error == ENOENT ? "correct files= in tiles.conf"
+                                       : "give the job's users access to it") +
+                    " (" + facts.inventory->source + ")");
+    }
+    return {};
 }
 
 std::vector<TaskVariable> variables_of(const TileView& view) {
@@ -257,32 +273,12 @@ Try<NodeShares> share_node(const TileFacts& facts) {
     return node;
 }
 
-Try<void> require_access(const TileInventory& inventory, const std::vector<NodeShares::Device>& devices,
-                         const std::function<int(const std::string& file)>& open_error) {
-    for (const auto& [number, rank] : devices) {
-        const std::string& file = inventory.devices[number].file;
-        const int error = open_error(file);
-        if (error == 0) continue;
-        return fail("rank " + std::to_string(rank) + " may not open " + file + ", its device " +
-                    std::to_string(number) + ": " + std::strerror(error) + "; " +
-                    (error == EPERM
-                         ? "Slurm's device cgroup keeps it from it: gres.conf and tiles.conf disagree"
-                     : error == ENOENT ? "correct files= in tiles.conf"
-                                       : "give the job's users access to it") +
-                    " (" + inventory.source + ")");
-    }
-    return {};
-}
-
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node) {
-    DP_TRY(require_access(*facts.inventory, node.to_open, facts.open_error));
-    TilePlan plan;
-    plan.own = node.shares[node.by_task ? 0 : facts.local_rank];
-    plan.by_task = node.by_task;
-    const Tiles& own = plan.own;
-    plan.variables = variables_of({*facts.inventory, own, node.visible.empty() ? own : node.visible,
-                                   node.firsts, node.names, facts.get});
-    return plan;
+    DP_TRY(require_access(facts, node.to_open));
+    const Tiles& own = node.shares[node.by_task ? 0 : facts.local_rank];
+    const Tiles& visible = node.visible.empty() ? own : node.visible;
+    return TilePlan{own, node.by_task,
+                    variables_of({*facts.inventory, own, visible, node.firsts, node.names, facts.get})};
 }
 
 Try<TilePlan> plan_tiles(const TileFacts& facts) {

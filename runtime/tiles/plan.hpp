@@ -73,9 +73,6 @@ Try<TilePlan> plan_tiles(const TileFacts& facts);
 // The same in two steps, of which a node needs the first only once.
 Try<NodeShares> share_node(const TileFacts& facts);
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node);
-// The part of plan_rank that only the task itself can do. Fails if it may not open one of the devices.
-Try<void> require_access(const TileInventory& inventory, const std::vector<NodeShares::Device>& devices,
-                         const std::function<int(const std::string& file)>& open_error);
 
 // The CPUs near the devices of these tiles, ascending; empty if one device is not near any in particular.
 // `cpus_of_numa` lists those of a NUMA node.

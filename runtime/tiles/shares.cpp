@@ -63,20 +63,19 @@ Try<Tiles> owned_tiles(const std::vector<GresUnits>& given, const TileLayout& la
     for (const GresUnits& units : given) {
         if (units.name != layout.gres || units.count == 0) continue;
         if (!units.indices)
-            return fail("Slurm counts the gres " + layout.gres + " of this node only (" +
+            return fail("Slurm only counts the gres " + layout.gres + " of this node (" +
                         gres_detail({units}) +
-                        "), so nobody knows which tiles are this job's; give it File= in gres.conf");
+                        ") and does not tell which are this job's; give it File= in gres.conf");
         if (units.indices->size() != units.count)
             return fail("Slurm names fewer units than it has given of the gres " +
                         printable(gres_detail({units}), 80) +
-                        ": several share one and are no tiles, or its list was too long for it");
+                        ": either jobs share a unit, or the list is too long for Slurm");
         for (uint32_t index : *units.indices) {
             const uint64_t end = (uint64_t{index} + 1) * layout.tiles_per_unit;
             if (end > layout.tiles)
                 return fail("Slurm has given " + layout.gres + " " + std::to_string(index) +
-                            ", but of the node's " + plural(layout.tiles, "tile") + " at " +
-                            std::to_string(layout.tiles_per_unit) + " each there are only " +
-                            plural(layout.tiles / std::max(1u, layout.tiles_per_unit), "such unit") +
+                            ", but the node's " + plural(layout.tiles, "tile") + " make only " +
+                            plural(layout.tiles / std::max(1u, layout.tiles_per_unit), "unit") +
                             "; correct tiles.conf or gres.conf");
             for (uint64_t tile = end - layout.tiles_per_unit; tile < end; ++tile)
                 owned.push_back(static_cast<uint32_t>(tile));

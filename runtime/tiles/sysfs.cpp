@@ -37,7 +37,6 @@ Try<std::optional<std::string>> read_text(const std::string& path, size_t longes
     std::string text;
     for (char part[4096];;) {
         const ssize_t size = read(file.get(), part, sizeof part);
-        if (size < 0 && errno == EINTR) continue;
         if (size < 0) return fail("cannot read " + path + ": " + errno_text(errno));
         if (size == 0) return text;
         text.append(part, static_cast<size_t>(size));
@@ -114,15 +113,15 @@ std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node) {
 
 // Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 if the platform does not say;
 // local_cpulist is then all CPUs.
-Try<Surroundings> surroundings_of(const std::string& root, const std::string& pci_address) {
+Try<TileDevice> device_at(const std::string& root, const std::string& pci_address) {
     const std::string folder = root + "/sys/bus/pci/devices/" + pci_address;
     const auto node = DP_TRY(read_word(folder + "/numa_node"));
     const auto list = DP_TRY(read_word(folder + "/local_cpulist"));
     auto cpus = parse_cpu_list(list);
     if (!cpus)
-        return fail(folder + "/local_cpulist is no list of CPUs: \"" + printable(list, 60) +
+        return fail(folder + "/local_cpulist is not a list of CPUs: \"" + printable(list, 60) +
                     "\"; write the node's devices into tiles.conf");
-    return Surroundings{parse_number<uint32_t>(node), std::move(*cpus)};
+    return TileDevice{"", "", parse_number<uint32_t>(node), std::move(*cpus)};
 }
 
 }  // namespace dp

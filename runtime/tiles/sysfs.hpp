@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/failure.hpp"
+#include "tiles/inventory.hpp"
 
 namespace dp {
 
@@ -44,12 +45,8 @@ std::vector<uint32_t> read_cpu_list(const std::string& path);
 std::string folder_of_numa(const std::string& root);
 std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node);
 
-struct Surroundings {
-    std::optional<uint32_t> numa;  // nullopt where the kernel does not know
-    std::vector<uint32_t> cpus;
-};
-
-// For a device on the PCI bus ("0000:17:00.0"), below `root`; nothing is known about one that is not there.
-Try<Surroundings> surroundings_of(const std::string& root, const std::string& pci_address);
+// A device on the PCI bus ("0000:17:00.0"), below `root`: what is near it, as far as the kernel knows. Nothing is
+// known about one that is not there.
+Try<TileDevice> device_at(const std::string& root, const std::string& pci_address);
 
 }  // namespace dp

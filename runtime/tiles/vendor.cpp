@@ -26,15 +26,6 @@ uint32_t TileView::number_in_task(uint32_t tile) const {
     return unit ? *unit * per_unit + tile % per_unit : tile;
 }
 
-std::string join(const std::vector<std::string>& words, char separator) {
-    std::string text;
-    for (const auto& word : words) {
-        if (!text.empty()) text += separator;
-        text += word;
-    }
-    return text;
-}
-
 VendorVariables visible_devices(const TileView& view, std::vector<std::string>& names) {
     VendorVariables out;
     for (uint32_t tile : view.visible) {
@@ -45,6 +36,18 @@ VendorVariables visible_devices(const TileView& view, std::vector<std::string>& 
         if (there == names.end()) names.push_back(name);
     }
     return out;
+}
+
+Try<std::optional<TileInventory>> found_inventory(const std::string& root) {
+    for (const Vendor* vendor : kVendors) {
+        if (!vendor->detect) continue;
+        auto found = DP_TRY(vendor->detect(root));
+        if (!found) continue;
+        found->vendor = vendor;
+        found->source = "found in " + root + "/sys and " + root + "/proc";
+        return found;
+    }
+    return std::nullopt;
 }
 
 std::optional<TileInventory> inventory_of_gpus(std::vector<TileDevice> devices, uint32_t tiles_per_device) {

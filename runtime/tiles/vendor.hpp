@@ -12,7 +12,6 @@
 
 #include "base/failure.hpp"
 #include "common/environment.hpp"
-#include "common/task_variable.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
@@ -57,9 +56,10 @@ struct Vendor {
 extern const Vendor kSambanova, kIntel, kNvidia, kAmd;
 inline constexpr std::array<const Vendor*, 4> kVendors = {&kSambanova, &kIntel, &kNvidia, &kAmd};
 
-// ---- for vendors' files ----
+// What is detected in the machine, in /sys and /proc below `root`.
+Try<std::optional<TileInventory>> found_inventory(const std::string& root = "");
 
-std::string join(const std::vector<std::string>& words, char separator = ',');
+// ---- for vendors' files ----
 
 // The names of the visible tiles' devices, each once, and the position of the first own one among them.
 VendorVariables visible_devices(const TileView& view, std::vector<std::string>& names);

@@ -146,5 +146,5 @@ def test_every_candidate_port_taken_is_said_with_the_ports(cluster):
 
 def test_a_wrong_setting_in_plugstack_conf_is_slurmds_to_say_and_jobs_still_run(another_cluster):
     one = another_cluster(plugstack_args="colour=green")
-    assert '"colour=green" is no setting of slurm-dp' in one.log("slurmd-node01.log")
+    assert '"colour=green" is not a setting of slurm-dp' in one.log("slurmd-node01.log")
     assert one.run(["srun", "-N2", "-n2", "--dp-world=auto", RANK, "world"], check=True).stdout.count("size=2") == 2

@@ -247,7 +247,7 @@ def test_the_secret_is_in_no_prolog_table_or_log(cluster):
     assert "StepId=" in texts["scontrol"] and "DP_RANK=" in texts["task-prolog"] and len(texts) > 16
     assert [name for name, text in texts.items() if secret in text or secret.upper() in text] == []
     # Nor do they see the slots into which the tasks' variables are written (environment_list.hpp).
-    assert all("SLURM_DP_" not in texts[name] for name in ("task-prolog", "task-epilog"))
+    assert all("SLURM_DP_" not in texts[name] for name in ("task-prolog", "task-epilog")) and "WORLD_SIZE=4" in texts["task-epilog"]
     assert re.search("^RANK=[0-3]$", texts["task-prolog"], re.M) and not re.search("^RANK=", texts["task-epilog"], re.M)
 
 

@@ -171,7 +171,7 @@ def test_steps_of_one_job_have_what_slurm_gave_each(cluster):
     with tiles_conf(cluster, SN10):
         found = steps("rdu")
         assert "rank=" not in found.stdout
-        assert "this step was given 2 of its job's 4 rdu on this node, and Slurm tells nobody which" in found.stderr
+        assert "this step was given 2 of its job's 4 rdu on this node, and Slurm does not tell which" in found.stderr
     with tiles_conf(cluster, SN30_BY_TILE):
         found = cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=tile:4", "srun", "--gres=none", "--dp-tiles=auto", "echo", "ran"])
         assert "ran" not in found.stdout and "this step was given none of its job's 4 tile" in found.stderr, found.stderr
@@ -234,12 +234,12 @@ def test_sbatch_passes_it_on(cluster):
     (SN30_BY_TILE, "--gres=tile:64 --dp-tiles=65", "--dp-tiles=65 for 2 ranks needs 130 tiles, and the step owns 64 tiles"),
     (GPUS, "--gres=gpu:3 --dp-tiles=auto", "the step owns 3 tiles on this node, which do not divide evenly among 2 ranks; give --dp-tiles=1"),
     (GPUS, "--dp-tiles=1", "the job owns no gpu on this node"),
-    (SN10 + " gres=counted", "--gres=counted:2 --dp-tiles=1", "Slurm counts the gres counted of this node only (counted(CNT:2))"),
-    (GPUS, "--dp-visible=own", "--dp-visible needs --dp-tiles: it says which of a node's devices a task sees there; give that, too"),
+    (SN10 + " gres=counted", "--gres=counted:2 --dp-tiles=1", "Slurm only counts the gres counted of this node (counted(CNT:2))"),
+    (GPUS, "--dp-visible=own", "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give --dp-tiles, too"),
     (GPUS, "--dp-tiles=1 --dp-visible=all", "--dp-visible=all: no such view; give node"),
     ("nodes=elsewhere vendor=nvidia devices=1", "--gres=gpu:2 --dp-tiles=1", "/etc/slurm/tiles.conf does not name node node01"),
     (GPUS + " tiles=8", "--gres=gpu:2 --dp-tiles=1", "tiles.conf line 1: \"tiles=8\" is not understood; there are nodes="),
-    (GPUS + "\nnodes=node02 vendor=amd devices=1", "--gres=gpu:2 --dp-tiles=1", "tiles.conf line 2: node02 stands in line 1 already"),
+    (GPUS + "\nnodes=node02 vendor=amd devices=1", "--gres=gpu:2 --dp-tiles=1", "tiles.conf line 2: node02 is already in line 1"),
     (GPUS.replace("devices=4", "devices=2").replace("0-3", "0-1"), "--gres=gpu:4 --dp-tiles=1", "Slurm has given gpu 2, but of the node's 2 tiles"),
     (GPUS.replace("/dev/gpu", "/dev/none"), "--gres=gpu:2 --dp-tiles=1", "may not open /dev/none0, its device 0: No such file"),
     (GPUS.replace("/dev/gpu[0-3]", "/dev/gpu[3,2,1,0]"), "--gres=gpu:2 --dp-tiles=1",
@@ -370,7 +370,7 @@ def test_where_no_cpu_is_near_slurms_binding_stays_with_a_warning(cluster):
         done = cluster.run(["srun", "-N1", "-n4", "--gres=gpu:4", "--dp-tiles=1", "sh", "-c", SHOW])
     assert len({task["cpus"] for task in shown(done)}) == 1
     assert done.stderr.count("slurm-dp:") == 2, "one for each place"
-    assert "the tiles of rank 0 are near CPUs 9000, and Slurm gave it" in done.stderr
+    assert "the tiles of rank 0 are near CPUs 9000, but Slurm gave it" in done.stderr
 
 
 def test_memory_near_the_tiles_is_preferred(cluster):

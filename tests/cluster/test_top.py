@@ -158,7 +158,7 @@ def test_somebody_else_is_told_nothing_and_does_not_disturb(cluster, step):
     for verb in ("top", "status", "waterfall"):
         for before, words in (([], []), ([], [running.job]), (IN_TWO_NAMESPACES, [])):
             done = cluster.node("node02", [*AS_BOB, *before, DPCTL, verb, *words])
-            assert done.returncode == 1 and "there is no step of yours with a world on this node" in done.stderr, done
+            assert done.returncode == 1 and "no step of yours has a world on this node" in done.stderr, done
     done = cluster.node("node02", ["env", f"DP_SOCKET={ranks_socket(cluster, running.job)}", *AS_BOB, DPCTL, "status"])
     assert (done.returncode, done.stderr) == (1, "dpctl: the step of DP_SOCKET belongs to alice; unset DP_SOCKET, or name a step\n")
     running.ends_well()  # without a word of a stranger
@@ -202,7 +202,7 @@ def test_who_pretends_to_have_a_step_is_told_from_whose_it_is(cluster, step):
     assert bob.stdout.readline() == "listens\n"
     for words in ([], [running.job]):
         done = cluster.node("node02", [DPCTL, "status", *words])
-        assert done.returncode == 1 and f"ask as the one whose it is: runuser -u USER -- dpctl status {running.job}.0" in done.stderr, done
+        assert done.returncode == 1 and f"ask as its owner: runuser -u USER -- dpctl status {running.job}.0" in done.stderr, done
         assert f"{running.job}.0 of alice" in done.stderr and f"{running.job}.0 of bob" in done.stderr and "\x1b" not in done.stderr, done
         assert cluster.node("node02", [*AS_ALICE, DPCTL, "status", *words], check=True).stdout.startswith(f"step {running.job}.0: ")
     bob.communicate(timeout=60)

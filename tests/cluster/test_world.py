@@ -36,6 +36,23 @@ def test_every_task_is_a_rank_and_knows_its_place(cluster):
     assert done.stderr == ""
 
 
+def test_a_tasks_epilog_knows_the_world_and_its_node(cluster):
+    """Slurm runs it with the node's environment, so it has what the node's tasks share, and their prologs have everything."""
+    kept = "/home/alice/scripts-of-tasks"
+    cluster.run(f"rm -rf {kept}; mkdir {kept}", check=True)
+    for name in ("prolog", "epilog"):
+        cluster.run(f"""printf '#!/bin/sh\\necho %s $NODE_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $DP_NODES $RANK >> {kept}/said\\n' {name} > {kept}/{name}
+                        chmod +x {kept}/{name}""", check=True)
+    step = ["srun", "-N2", "-n3", "--distribution=cyclic", f"--task-prolog={kept}/prolog", f"--task-epilog={kept}/epilog"]
+    done = cluster.run([*step, "--dp-world=auto", RANK, "meet", "0"], check=True)
+    assert done.stderr == ""
+    said = cluster.run(f"sort {kept}/said", check=True).stdout.splitlines()
+    assert said == ["epilog 0 3 2 2", "epilog 0 3 2 2", "epilog 1 3 1 2", "prolog 0 3 2 2 0", "prolog 0 3 2 2 2", "prolog 1 3 1 2 1"]
+    users = cluster.run([*step[:4], step[-1], "--dp-world=auto", "true"], env={"WORLD_SIZE": "77"}, check=True)
+    assert "WORLD_SIZE=77" in users.stderr
+    assert cluster.run(f"tail -n1 {kept}/said", check=True).stdout.split()[:3:2] == ["epilog", "77"]
+
+
 def test_the_usual_variables_are_there_and_no_secret_is(cluster):
     done = cluster.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=4", "sh", "-c", "env; cat /proc/$PPID/cmdline 2>/dev/null | tr '\\0' ' '; echo"],
                        check=True)

@@ -44,10 +44,10 @@ std::string pci_address(uint32_t domain, uint32_t location, uint32_t function) {
     return text;
 }
 
-Try<Surroundings> surroundings_of_gpu(const std::string& root, const Gpu& gpu) {
-    auto own = surroundings_of(root, pci_address(gpu.domain, gpu.location, gpu.location & 7));
+Try<TileDevice> device_of(const std::string& root, const Gpu& gpu) {
+    auto own = device_at(root, pci_address(gpu.domain, gpu.location, gpu.location & 7));
     if (!own || own->numa || !own->cpus.empty()) return own;
-    return surroundings_of(root, pci_address(gpu.domain, gpu.location, 0));
+    return device_at(root, pci_address(gpu.domain, gpu.location, 0));
 }
 
 // nullopt if the node is a processor. `node` is its folder.
@@ -65,13 +65,12 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& fol
     };
     if (number("simd_count ") == 0) return std::nullopt;
     Gpu gpu{number("domain "), number("location_id "), node, {}};
+    auto device = DP_TRY(device_of(root, gpu));
     const auto name = DP_TRY(read_word(folder + "/name"));
-    gpu.device.name = printable(name, 80);
+    device.name = printable(name, 80);
     if (const uint32_t minor = number("drm_render_minor "); minor > 0)
-        gpu.device.file = "/dev/dri/renderD" + std::to_string(minor);
-    auto near = DP_TRY(surroundings_of_gpu(root, gpu));
-    gpu.device.numa = near.numa;
-    gpu.device.cpus = std::move(near.cpus);
+        device.file = "/dev/dri/renderD" + std::to_string(minor);
+    gpu.device = std::move(device);
     return gpu;
 }
 

@@ -60,9 +60,8 @@ bool is_for_computing(std::string_view pci_class, std::string_view address) {
 // only: "device/ tile#/gt#", xe_gt_freq.c of Linux. i915 has a GT for each: "gt/gt0", intel_gt_sysfs.c. i915
 // before 5.18 has no such folder and does not know a second stack.
 Try<uint32_t> count_tiles(const std::string& card) {
-    const auto tiles = list_numbered(card + "/device", "tile");
-    if (!tiles) return tl::unexpected(tiles.error());
-    if (!tiles->empty()) return static_cast<uint32_t>(tiles->size());
+    const auto tiles = DP_TRY(list_numbered(card + "/device", "tile"));
+    if (!tiles.empty()) return static_cast<uint32_t>(tiles.size());
     const auto gts = DP_TRY(list_numbered(card + "/gt", "gt"));
     return static_cast<uint32_t>(std::max<size_t>(1, gts.size()));
 }
@@ -76,13 +75,11 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& car
     gpu.address = real_name(card + "/device");
     if (!is_for_computing(pci_class, gpu.address)) return std::nullopt;
     const auto tiles = DP_TRY(count_tiles(card));
+    const auto files = DP_TRY(list_numbered(card + "/device/drm", "renderD"));
+    auto device = DP_TRY(device_at(root, gpu.address));
+    if (!files.empty()) device.file = "/dev/dri/renderD" + std::to_string(files.front());
     gpu.tiles = tiles;
-    const auto files = list_numbered(card + "/device/drm", "renderD");
-    if (!files) return tl::unexpected(files.error());
-    if (!files->empty()) gpu.device.file = "/dev/dri/renderD" + std::to_string(files->front());
-    auto near = DP_TRY(surroundings_of(root, gpu.address));
-    gpu.device.numa = near.numa;
-    gpu.device.cpus = std::move(near.cpus);
+    gpu.device = std::move(device);
     return gpu;
 }
 

@@ -41,8 +41,7 @@ VendorVariables variables(const TileView& view) {
 
 struct Gpu {
     uint32_t minor = 0;
-    std::string model;
-    Surroundings near;
+    TileDevice device;
 };
 
 // nullopt for a GPU that the driver does not use. Source: nv_procfs_read_gpu_info of NVIDIA's
@@ -56,8 +55,10 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& fol
     if (!minor) return fail(path + " does not say which /dev/nvidia* is this GPU's" + kWriteIt);
     std::string address(value_behind(information, "Bus Location:").value_or(folder));
     for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    auto near = DP_TRY(surroundings_of(root, address));
-    return Gpu{*minor, printable(value_behind(information, "Model:").value_or(""), 80), std::move(near)};
+    auto device = DP_TRY(device_at(root, address));
+    device.name = printable(value_behind(information, "Model:").value_or(""), 80);
+    device.file = "/dev/nvidia" + std::to_string(*minor);
+    return Gpu{*minor, std::move(device)};
 }
 
 // The usable part of MIG is the compute instances; the folders are those of the existing instances. Source:
@@ -70,9 +71,10 @@ Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& 
     for (uint32_t gi : instances) {
         const auto computing = DP_TRY(list_numbered(folder + "/gi" + std::to_string(gi), "ci"));
         for (uint32_t ci : computing) {
+            TileDevice& instance = found.emplace_back(gpu.device);
+            instance.name += " MIG gi" + std::to_string(gi) + "/ci" + std::to_string(ci);
             auto file = DP_TRY(mig_file(root, {gpu.minor, gi, ci}));
-            const std::string name = gpu.model + " MIG gi" + std::to_string(gi) + "/ci" + std::to_string(ci);
-            found.push_back({name, std::move(file), gpu.near.numa, gpu.near.cpus});
+            instance.file = std::move(file);
         }
     }
     return found;
@@ -96,9 +98,7 @@ Try<std::optional<TileInventory>> detect(const std::string& root) {
     for (const Gpu& gpu : gpus) {
         const auto parts = DP_TRY(read_instances(root, gpu));
         instances.insert(instances.end(), parts.begin(), parts.end());
-        if (parts.empty())
-            devices.push_back(
-                {gpu.model, "/dev/nvidia" + std::to_string(gpu.minor), gpu.near.numa, gpu.near.cpus});
+        if (parts.empty()) devices.push_back(gpu.device);
     }
     devices.insert(devices.end(), instances.begin(), instances.end());
     return inventory_of_gpus(std::move(devices));

@@ -112,11 +112,13 @@ TEST(DaemonConfig, GarbageIsRefused) {
     }
 }
 
-TEST(Fields, AreFoundInTheTextAsWell) {
-    const Fields fields = {{"a", "1"}, {"addr", "fd00::1=x"}, {"empty", ""}, {"z", "last"}};
-    const std::string text = write_fields(fields);
-    for (const auto& [name, value] : fields) EXPECT_EQ(field_of(text, name), value) << name;
-    for (const char* missing : {"", "add", "addre", "1", "last", "Z"})
+TEST(Fields, AreFoundByName) {
+    const std::string text = field_line("a", "1") + field_line("addr", "fd00::1=x") +
+                             field_line("empty", "") + field_line("z", "two\nlines");
+    EXPECT_EQ(field_of(text, "a"), "1");
+    EXPECT_EQ(field_of(text, "addr"), "fd00::1=x");
+    EXPECT_EQ(field_of(text, "z"), "two?lines");
+    for (const char* missing : {"", "add", "addre", "1", "empty", "lines", "Z"})
         EXPECT_EQ(field_of(text, missing), "") << missing;
     EXPECT_EQ(field_of("a=1", "a"), "1") << "without a line's end";
     EXPECT_EQ(field_of("", "a"), "");

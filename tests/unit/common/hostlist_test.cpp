@@ -80,7 +80,6 @@ TEST(Hostlist, NodesAreNumberedByTheirLowestRanks) {
     }
 }
 
-// By the numbers where that can be told from them, else host by host: compared with all of both lists.
 TEST(Hostlist, ListsMayHaveAHostInCommon) {
     std::string written_out = "node1";
     for (int i = 3; i < 200; i += 2) written_out += ",node" + std::to_string(i);
@@ -120,7 +119,7 @@ TEST(Hostlist, ListsMayHaveAHostInCommon) {
             const bool expected =
                 std::find_first_of(of_a.begin(), of_a.end(), of_b.begin(), of_b.end()) != of_a.end();
             const Hostlist both[] = {*a, *b};
-            const auto shared = Hostlist::shared_host(both);
+            const auto shared = shared_host(both);
             EXPECT_EQ(shared.has_value(), expected) << one << " and " << two;
             if (shared) {
                 EXPECT_EQ(std::pair(shared->first, shared->second), std::pair(size_t{0}, size_t{1}));
@@ -144,7 +143,7 @@ TEST(Hostlist, TheTwoListsWithTheSameHostAreNamed) {
             if (twice) texts[33] = texts[7] + ",other";
             std::vector<Hostlist> lists;
             for (const auto& text : texts) lists.push_back(*Hostlist::read(text));
-            const auto shared = Hostlist::shared_host(lists);
+            const auto shared = shared_host(lists);
             ASSERT_EQ(shared.has_value(), twice);
             if (twice) {
                 EXPECT_EQ(shared->first, 7u);

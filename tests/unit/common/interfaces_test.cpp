@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "common/addresses.hpp"
 
 namespace dp {
 namespace {

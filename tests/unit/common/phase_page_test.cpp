@@ -27,7 +27,7 @@ class SharedPage {
         at_ = mmap(nullptr, kPhasePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     }
     ~SharedPage() { munmap(at_, kPhasePageBytes); }
-    SharedPhasePage* operator->() { return static_cast<SharedPhasePage*>(at_); }
+    PhasePage& operator*() { return *static_cast<PhasePage*>(at_); }
     // As the daemon reads it.
     std::optional<PhaseTimes> times(int64_t now_ns) const {
         const auto page = read_phase_page(fd.get());
@@ -42,14 +42,14 @@ class SharedPage {
 TEST(PhasePage, TimeGoesToThePhaseThatIsOn) {
     SharedPage page;
     EXPECT_FALSE(page.times(5)) << "nobody has written it";
-    page->begin(1, 1000);
+    begin_phases(*page, 1, 1000);
     EXPECT_EQ(page.times(1000), (PhaseTimes{0, 0, 0, 0, 0}));
     EXPECT_EQ(page.times(1500), (PhaseTimes{0, 500, 0, 0, 0}));
-    page->enter(3, 1600);
-    page->enter(3, 1700);
+    enter_phase(*page, 3, 1600);
+    enter_phase(*page, 3, 1700);
     EXPECT_EQ(page.times(2000), (PhaseTimes{0, 600, 0, 400, 0}));
-    page->enter(1, 2000);
-    page->enter(0, 2001);
+    enter_phase(*page, 1, 2000);
+    enter_phase(*page, 0, 2001);
     EXPECT_EQ(page.times(2001), (PhaseTimes{0, 601, 0, 400, 0}));
     EXPECT_EQ(page.times(1), (PhaseTimes{0, 1, 0, 1, 0})) << "a clock that is not the rank's";
 }
@@ -77,7 +77,7 @@ TEST(PhasePage, GarbageIsNoPageOrHasTimesThatCanBe) {
 
 TEST(PhasePage, AFileThatIsTooShortOrForEverBeingWrittenIsNone) {
     SharedPage page;
-    page->begin(1, 1);
+    begin_phases(*page, 1, 1);
     const uint64_t odd = 7;
     ASSERT_EQ(pwrite(page.fd.get(), &odd, sizeof odd, offsetof(PhasePage, sequence)),
               static_cast<ssize_t>(sizeof odd));
@@ -91,10 +91,10 @@ TEST(PhasePage, AFileThatIsTooShortOrForEverBeingWrittenIsNone) {
 // The writer's clock ticks once a change, so that the sum of all times is the number of changes.
 TEST(PhasePage, IsReadWholeWhileItIsWritten) {
     SharedPage page;
-    page->begin(0, 0);
+    begin_phases(*page, 0, 0);
     std::atomic<bool> stop = false;
     std::thread writer([&] {
-        for (int64_t now = 1; !stop; ++now) page->enter(static_cast<uint64_t>(now) % kPhases, now);
+        for (int64_t now = 1; !stop; ++now) enter_phase(*page, static_cast<uint64_t>(now) % kPhases, now);
     });
     int whole = 0;
     for (int i = 0; i < 20000; ++i) {

@@ -39,6 +39,26 @@ TEST(TaskEnvironment, IsWhatLibdpReads) {
     EXPECT_EQ(world->timeout, std::chrono::seconds(60));
 }
 
+// Slurm runs a task's epilog with it.
+TEST(TaskEnvironment, ANodesPartHasNothingOfATaskOrThePlan) {
+    Variables env;
+    change(env, node_variables(rank_5_of_8(), reading(env)));
+    EXPECT_EQ(env, (Variables{{"WORLD_SIZE", "8"},
+                              {"LOCAL_WORLD_SIZE", "4"},
+                              {"NODE_RANK", "1"},
+                              {"GROUP_RANK", "1"},
+                              {"GROUP_WORLD_SIZE", "2"},
+                              {"DP_WORLD_SIZE", "8"},
+                              {"DP_LOCAL_WORLD_SIZE", "4"},
+                              {"DP_NODE_RANK", "1"},
+                              {"DP_NODES", "2"},
+                              {"DP_GENERATION", "3"}}));
+    env = {{"WORLD_SIZE", "the user's"}};
+    change(env, node_variables(rank_5_of_8(), reading(env)));
+    EXPECT_EQ(env["WORLD_SIZE"], "the user's");
+    EXPECT_EQ(env["DP_WORLD_SIZE"], "8");
+}
+
 TEST(TaskEnvironment, KeepsWhatTheUserSetForTheWorldAndSaysSoWhereItDiffers) {
     auto [env, warnings] = task_with({{"MASTER_ADDR", "head"}, {"WORLD_SIZE", "8"}});
     EXPECT_EQ(env["MASTER_ADDR"], "head");

@@ -8,7 +8,6 @@
 #include <map>
 
 #include "../tiles/fake_tree.hpp"
-#include "dpctl/gpu_use.hpp"
 
 namespace dp {
 namespace {
@@ -22,9 +21,7 @@ void make_instances(const FakeTree& tree) {
 TEST(Nvml, KnowsWhatThisProcessMayUseByItsFile) {
     const FakeTree tree;
     make_instances(tree);
-    const auto nvml = Nvml::open(DP_TEST_NVML);
-    ASSERT_TRUE(nvml && *nvml) << nvml.error().message;
-    const auto devices = (*nvml)->devices(tree.root());
+    const auto devices = nvml_devices(tree.root(), DP_TEST_NVML);
     ASSERT_TRUE(devices) << devices.error().message;
     std::map<std::string, std::string> uuids;
     for (const auto& device : *devices) uuids[device.file] = device.uuid;
@@ -37,18 +34,14 @@ TEST(Nvml, KnowsWhatThisProcessMayUseByItsFile) {
 TEST(Nvml, SaysHowBusyAGpuIsAndOfAnInstanceItsMemory) {
     const FakeTree tree;
     make_instances(tree);
-    const auto nvml = Nvml::open(DP_TEST_NVML);
-    ASSERT_TRUE(nvml && *nvml) << nvml.error().message;
-    const auto devices = (*nvml)->devices(tree.root());
-    ASSERT_TRUE(devices);
+    const auto devices = nvml_devices(tree.root(), DP_TEST_NVML);
+    ASSERT_TRUE(devices) << devices.error().message;
     for (const auto& device : *devices) {
-        const auto use = (*nvml)->use_of(device);
-        ASSERT_TRUE(use) << use.error().message;
+        ASSERT_TRUE(device.use) << device.file;
         const bool whole = device.file == "/dev/nvidia1";
-        EXPECT_EQ(use->busy_percent, whole ? std::optional(87u) : std::nullopt) << device.file;
-        EXPECT_EQ(use->memory_busy_percent, whole ? std::optional(12u) : std::nullopt);
-        EXPECT_EQ(use->memory_used, 5ull << 30);
-        EXPECT_EQ(use->memory_total, (whole ? 141ull : 18ull) << 30);
+        EXPECT_EQ(device.use->busy_percent, whole ? std::optional(87u) : std::nullopt) << device.file;
+        EXPECT_EQ(device.use->memory_used, 5ull << 30);
+        EXPECT_EQ(device.use->memory_total, (whole ? 141ull : 18ull) << 30);
     }
 }
 
@@ -78,22 +71,22 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
 }
 
 TEST(Nvml, NoLibraryIsNoError) {
-    const auto nvml = Nvml::open("libno-such-library.so.1");
-    ASSERT_TRUE(nvml) << nvml.error().message;
-    EXPECT_FALSE(*nvml);
+    const auto devices = nvml_devices("", "libno-such-library.so.1");
+    ASSERT_TRUE(devices) << devices.error().message;
+    EXPECT_TRUE(devices->empty());
 }
 
 TEST(Nvml, ALibraryOfAnotherKindIsNamed) {
-    const auto nvml = Nvml::open("libc.so.6");
-    ASSERT_FALSE(nvml);
-    EXPECT_EQ(nvml.error().message.find("libc.so.6 has no nvml"), 0u) << nvml.error().message;
+    const auto devices = nvml_devices("", "libc.so.6");
+    ASSERT_FALSE(devices);
+    EXPECT_EQ(devices.error().message.find("libc.so.6 has no nvml"), 0u) << devices.error().message;
 }
 
 TEST(Nvml, SaysWhyItDoesNotBegin) {
-    const auto nvml = Nvml::open(DP_TEST_NVML_WITHOUT_DRIVER);
-    ASSERT_FALSE(nvml);
-    EXPECT_NE(nvml.error().message.find(": nvmlInit_v2: Driver Not Loaded (9)"), std::string::npos)
-        << nvml.error().message;
+    const auto devices = nvml_devices("", DP_TEST_NVML_WITHOUT_DRIVER);
+    ASSERT_FALSE(devices);
+    EXPECT_NE(devices.error().message.find(": nvmlInit_v2: Driver Not Loaded (9)"), std::string::npos)
+        << devices.error().message;
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ TEST_F(TilesVerb, LooksUpTheCpusOfNumaNodesAndNamesThoseThatAreNotThere) {
     EXPECT_EQ(said.code, 0);
     EXPECT_EQ(said.err,
               "dpctl: " + tree.root() +
-                  "/tiles.conf line 1: numa= speaks of NUMA node 7, and this machine has 0-1; correct it, "
+                  "/tiles.conf line 1: numa= names NUMA node 7, and this machine has 0-1; correct it, "
                   "or ranks are not bound near it\n");
     EXPECT_NE(said.out.find("1     2-3"), std::string::npos) << said.out;  // as written
     options.node = "gpu01";                                                // as another might be
@@ -160,15 +160,15 @@ TEST_F(TilesVerb, OfAnotherNodeSaysOnlyWhatIsWritten) {
     EXPECT_EQ(said.out, "");
     EXPECT_EQ(said.err,
               "dpctl: " + options.conf +
-                  " says nothing of the node gpu02; write a line for it, see tiles.conf(5), or ask on "
+                  " says nothing about node gpu02; write a line for it, see tiles.conf(5), or ask on "
                   "that node, where its devices are\n");
 }
 
 TEST_F(TilesVerb, SaysWhereItHasLookedInVain) {
     const Said said = say(options);
     EXPECT_EQ(said.code, 1);
-    EXPECT_EQ(said.err.find("dpctl: no tiles are known of the node gpu01: " + options.conf +
-                            " says nothing of it, and /sys and /proc show no accelerator"),
+    EXPECT_EQ(said.err.find("dpctl: no tiles are known of node gpu01: " + options.conf +
+                            " does not name it, and /sys and /proc show no accelerator"),
               0u)
         << said.err;
 }

@@ -30,11 +30,11 @@ TEST(Waterfall, NamesWhomToLookAt) {
               "step 12.0: 4 ranks on 2 nodes; ms since the first task's start: . until started, - until "
               "hello, = until "
               "id, # until ready\n"
-              "  RANK  HOST  started    hello       id    ready\n"
-              "     0  gpu0        0       20      200      400  --==================####################\n"
-              "     1  gpu1       10       20      200      400  .-==================####################\n"
-              "     2  gpu0        0       10      200      390  -===================###################\n"
-              "     3  gpu1       10      200      200      400  .-------------------####################\n"
+              "  RANK  HOST  started  hello   id  ready\n"
+              "     0  gpu0        0     20  200    400  --==================####################\n"
+              "     1  gpu1       10     20  200    400  .-==================####################\n"
+              "     2  gpu0        0     10  200    390  -===================###################\n"
+              "     3  gpu1       10    200  200    400  .-------------------####################\n"
               "to be started: median 10 ms, worst 10 ms (rank 1 on gpu1)\n"
               "from its start to its hello: median 20 ms, worst 190 ms (rank 3 on gpu1)\n"
               "from its hello to its unique id: median 180 ms, worst 190 ms (rank 2 on gpu0)\n"
@@ -61,7 +61,7 @@ TEST(Waterfall, OfAWorldThatHasNotBegunIsNoError) {
     wire::StepStatus status;
     status.set_world_size(1);
     status.add_nodes()->add_ranks();
-    EXPECT_NE(waterfall_text("12.0", status).find("nobody stands out"), std::string::npos);
+    EXPECT_NE(waterfall_text("12.0", status).find("no rank stands out"), std::string::npos);
 }
 
 // From the nodes' own clocks, which nobody has set.

@@ -62,8 +62,8 @@ class SocketOwnerTest : public testing::Test {
     // As the broker sees the connection.
     wire::WhoOwns ends() const {
         const int fd = accepted.get();
-        const Endpoint client = peer_end(fd), server = local_end(fd);
-        return who_owns(client.address, client.port, server.address, server.port);
+        const Endpoint peer = peer_end(fd), server = local_end(fd);
+        return who_owns(peer.address, peer.port, server.address, server.port);
     }
 };
 

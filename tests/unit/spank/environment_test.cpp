@@ -6,10 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdarg>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "fake_spank.hpp"
 
 namespace {
 
@@ -61,11 +64,23 @@ FakeSlurm* slurm = nullptr;
 }  // namespace
 
 extern "C" {
-spank_err_t spank_get_item(spank_t, spank_item_t, ...) {
-    return static_cast<spank_err_t>(ESPANK_ERROR);
-}
-spank_err_t spank_getenv(spank_t, const char*, char*, int) {
-    return static_cast<spank_err_t>(ESPANK_ENV_NOEXIST);
+spank_err_t spank_get_item(spank_t, spank_item_t item, ...) {
+    const dp::plugin::SpankItems& told = dp::plugin::spank_items;
+    va_list more;
+    va_start(more, item);
+    const uint32_t local = item == S_JOB_LOCAL_TO_GLOBAL_ID ? va_arg(more, uint32_t) : 0;
+    void* const out = va_arg(more, void*);
+    va_end(more);
+    const auto number = told.numbers.find(item);
+    if (item == S_JOB_LOCAL_TO_GLOBAL_ID && local < told.ranks.size())
+        *static_cast<uint32_t*>(out) = told.ranks[local];
+    else if (number == told.numbers.end())
+        return static_cast<spank_err_t>(ESPANK_ERROR);
+    else if (item == S_JOB_NCPUS)
+        *static_cast<uint16_t*>(out) = static_cast<uint16_t>(number->second);
+    else
+        *static_cast<uint32_t*>(out) = number->second;
+    return static_cast<spank_err_t>(ESPANK_SUCCESS);
 }
 spank_err_t spank_setenv(spank_t, const char* name, const char* value, int) {
     slurm->set(name, value);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "../common/some_task.hpp"
+
 namespace dp::plugin {
 namespace {
 
@@ -20,13 +22,21 @@ TEST(SrunWords, GresOfTheStepsOwn) {
 }
 
 TEST(SrunWords, GresOfTheStepsOwnInTheEnvironment) {
-    EXPECT_TRUE(asks_for_gres("SLURM_GPUS", "1"));
-    EXPECT_TRUE(asks_for_gres("SLURM_GRES", "none"));
-    EXPECT_TRUE(asks_for_gres("SLURM_TRES_PER_TASK", "cpu=2,gres/tile=4"));
-    EXPECT_FALSE(asks_for_gres("SLURM_TRES_PER_TASK", "cpu=2"));  // of --cpus-per-task since 24.11
-    EXPECT_FALSE(asks_for_gres("SLURM_GPUS", ""));
-    EXPECT_FALSE(asks_for_gres("SLURM_GPUS_ON_NODE", "4"));
-    EXPECT_FALSE(asks_for_gres("SLURM_JOB_GPUS", "0,1"));
+    const struct {
+        const char* variable;
+        const char* value;
+        bool asks;
+    } cases[] = {{"SLURM_GPUS", "1", true},
+                 {"SLURM_GRES", "none", true},
+                 {"SLURM_TRES_PER_TASK", "cpu=2,gres/tile=4", true},
+                 {"SLURM_TRES_PER_TASK", "cpu=2", false},  // of --cpus-per-task since 24.11
+                 {"SLURM_GPUS", "", false},
+                 {"SLURM_GPUS_ON_NODE", "4", false},
+                 {"SLURM_JOB_GPUS", "0,1", false}};
+    for (const auto& c : cases) {
+        const Variables environment = {{c.variable, c.value}};
+        EXPECT_EQ(environment_asks_for_gres(reading(environment)), c.asks) << c.variable << "=" << c.value;
+    }
 }
 
 TEST(SrunWords, Bindings) {

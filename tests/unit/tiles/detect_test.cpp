@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "fake_tree.hpp"
-#include "tiles/discover.hpp"
+#include "tiles/conf.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
@@ -150,7 +150,7 @@ TEST(Detect, WhatNvidiasDriverDoesNotSayIsRefused) {
     const FakeTree cpus;
     cpus.nvidia("0000:17:00.0", 0);
     cpus.pci("0000:17:00.0", 0, "all");
-    EXPECT_TRUE(contains(refusal(cpus), "0000:17:00.0/local_cpulist is no list of CPUs: \"all\""));
+    EXPECT_TRUE(contains(refusal(cpus), "0000:17:00.0/local_cpulist is not a list of CPUs: \"all\""));
 }
 
 TEST(Detect, IntelsStacksUnderEitherDriver) {

@@ -84,51 +84,46 @@ TEST(Gres, WhatSlurmDoesNotWriteIsRefusedWithTheReason) {
 }
 
 TEST(Gres, OfAJobIsSentToItsNodes) {
-    const std::vector<NodeGres> nodes = {{"gpu01", "gpu:4(IDX:0-3),rdu:1(IDX:0)"},
-                                         {"gpu02", "gpu:4(IDX:0-3),rdu:1(IDX:0)"},
-                                         {"gpu03", ""},
-                                         {"x", "gpu:2(IDX:1,3)"}};
+    const std::vector<std::pair<std::string, std::string>> nodes = {{"gpu01", "gpu:4(IDX:0-3),rdu:1(IDX:0)"},
+                                                                    {"gpu02", "gpu:4(IDX:0-3),rdu:1(IDX:0)"},
+                                                                    {"gpu03", ""},
+                                                                    {"x", "gpu:2(IDX:1,3)"}};
     const std::string text = write_job_gres(nodes);
     EXPECT_EQ(text, "gpu[01-02]=gpu:4(IDX:0-3),rdu:1(IDX:0);x=gpu:2(IDX:1,3)");
-    for (const auto& node : nodes) EXPECT_EQ(gres_of_node(text, node.node), node.detail);
+    for (const auto& [node, detail] : nodes) EXPECT_EQ(gres_of_node(text, node), detail);
     EXPECT_EQ(gres_of_node("", "gpu01"), "");
     EXPECT_FALSE(gres_of_node("gpu[01", "gpu01"));
 }
 
-TEST(Gres, ThatAStepAskedFor) {
-    EXPECT_EQ(requested_units("gres:rdu:2", "rdu"), 2u);
-    EXPECT_EQ(requested_units("gres/rdu:2", "rdu"), 2u);
-    EXPECT_EQ(requested_units("cpu:2,gres:gpu:a100:1,gres:gpu:h100:3,gres:rdu", "gpu"), 4u);
-    EXPECT_EQ(requested_units("cpu:2,gres:gpu:a100:1,gres:rdu", "rdu"), 1u);
-    EXPECT_EQ(requested_units("gres:gpu:a100", "gpu"), 1u);
-    EXPECT_EQ(requested_units("gres:rdu_tile:4", "rdu"), std::nullopt);
-    EXPECT_EQ(requested_units("", "rdu"), std::nullopt);
-    EXPECT_EQ(requested_units("cpu=2,gres/rdu=2,gres/gpu:a100=1", "rdu"), 2u);
-    EXPECT_EQ(requested_units("cpu=2,gres/rdu=2,gres/gpu:a100=1", "gpu"), 1u);
-}
-
 TEST(Gres, ThatAStepWasGiven) {
-    struct Case {
-        StepGres step;
-        uint64_t tiles;
-    };
-    for (const Case& c : {Case{{"gres:gpu:4,gres:tile:8", ""}, 8},
-                          {{"", ""}, 0},  // by --gpus, or by --gres=none
-                          {{"gres:gpu:1", ""}, 0},
-                          {{"", "cpu=2,gres/tile=4"}, 12},
-                          {{"gres/tile:2", "gres/tile:4"}, 14}}) {
-        const std::string text = write_step_gres(c.step);
-        EXPECT_EQ(read_step_gres(text).units_on_node("tile", 3), c.tiles) << text;
-    }
-    EXPECT_EQ(read_step_gres("").units_on_node("tile", 3), 0u);
+    const struct {
+        const char* step;
+        const char* gres;
+        uint64_t units;
+    } cases[] = {{"gres:rdu:2|", "rdu", 2},
+                 {"gres/rdu:2|", "rdu", 2},
+                 {"cpu:2,gres:gpu:a100:1,gres:gpu:h100:3,gres:rdu|", "gpu", 4},
+                 {"cpu:2,gres:gpu:a100:1,gres:rdu|", "rdu", 1},
+                 {"gres:gpu:a100|", "gpu", 1},
+                 {"gres:rdu_tile:4|", "rdu", 0},
+                 {"cpu=2,gres/rdu=2,gres/gpu:a100=1|", "rdu", 2},
+                 {"cpu=2,gres/rdu=2,gres/gpu:a100=1|", "gpu", 1},
+                 {"gres:gpu:4,gres:tile:8|", "tile", 8},
+                 {"|", "tile", 0},  // by --gpus, or by --gres=none
+                 {"", "tile", 0},
+                 {"gres:gpu:1|", "tile", 0},
+                 {"|cpu=2,gres/tile=4", "tile", 12},
+                 {"gres/tile:2|gres/tile:4", "tile", 14}};
+    for (const auto& c : cases)
+        EXPECT_EQ(units_of_step(c.step, c.gres, 3), c.units) << c.step << " " << c.gres;
 }
 
 TEST(Gres, ThatANodeHas) {
     EXPECT_EQ(configured_units("gpu:a100:4(S:0,1),gpu:h100:2(S:1),rdu:8", "gpu"), 6u);
     EXPECT_EQ(configured_units("gpu:4(S:0-1),rdu:8,rdu_tile:64", "rdu"), 8u);
     EXPECT_EQ(configured_units("gpu", "gpu"), 1u);
-    EXPECT_EQ(configured_units("(null)", "gpu"), std::nullopt);
-    EXPECT_EQ(configured_units("", "gpu"), std::nullopt);
+    EXPECT_EQ(configured_units("(null)", "gpu"), 0u);
+    EXPECT_EQ(configured_units("", "gpu"), 0u);
 }
 
 }  // namespace

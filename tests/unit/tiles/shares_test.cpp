@@ -54,9 +54,9 @@ TEST(OwnedTiles, AreTheUnitsThatSlurmGave) {
 TEST(OwnedTiles, AreNeverGuessed) {
     const TileLayout gpus{"gpu", 1, 1, 4};
     const std::pair<const char*, const char*> cases[] = {
-        {"gpu(CNT:2)", "counts the gres gpu of this node only"},
+        {"gpu(CNT:2)", "only counts the gres gpu of this node"},
         {"gpu:8(IDX:0)", "fewer units than it has given of the gres gpu:8(IDX:0)"},
-        {"gpu:1(IDX:4)", "Slurm has given gpu 4, but of the node's 4 tiles"},
+        {"gpu:1(IDX:4)", "Slurm has given gpu 4, but the node's 4 tiles make only 4 units"},
         {"gpu:1(IDX:0),gpu:1(IDX:0)", "twice"},
     };
     for (const auto& [given, why] : cases) {
