@@ -4,11 +4,9 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <string>
 
 #include "trainer/base/standard_streams.hpp"
 #include "trainer/commands/compile.hpp"
-#include "trainer/commands/generate.hpp"
 #include "trainer/commands/options.hpp"
 #include "trainer/commands/run.hpp"
 #include "trainer/devices/cpu/spinning.hpp"

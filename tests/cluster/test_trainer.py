@@ -206,7 +206,7 @@ BAD_INPUT = {
                                              "--checkpoint-dir saved: there are checkpoints, and --resume=never asks for none"),
     "a directory that cannot be made": ("--model=linear --metrics=m.jsonl", "--tensorboard=/proc/x", "--tensorboard: /proc/x cannot be written: "),
     "limits that exclude each other": ("--model=linear --min-throughput=10", "--max-throughput=5",
-                                       "--min-throughput: 10 is more than --max-throughput, which is 5: no run keeps both; "),
+                                       "--min-throughput: 10 is more than --max-throughput, which is 5: no run satisfies both; "),
     "no number": ("--model=linear", "--lr=nan", "--lr: 'nan' is not a number above 0, such as 0.001; "),
     "no whole number": ("--model=linear", "--epochs=many", "--epochs: 'many' is not a whole number from 1 to "),
     "an unknown option": ("--model=linear", "--epoch-count=3", "no such option: --epoch-count; "),

@@ -76,7 +76,7 @@ def assert_it_went_on(job, text, stopped_by, *srun):
     result = summary_in(text)
     resumed, steps = result["resumed_from_step"], result["steps"]
     assert resumed > 0 and steps == resumed + 100, text
-    assert f"going on from {job.name}/step-{resumed:09}: {resumed} of {steps} steps are made" in text
+    assert f"resuming from {job.name}/step-{resumed:09}: step {resumed} of {steps}" in text
     assert result["parameters_equal_on_all_ranks"] is True
     expected = job.without_interruption(steps, *srun)
     assert result["parameters_hash"] == expected["parameters_hash"], text
@@ -92,7 +92,7 @@ def test_a_job_that_is_signalled_saves_is_requeued_and_goes_on(cluster):
     stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("0", "7"), ("1", "0")])
     assert text.count(f"SIGUSR1 has come: stopped after step {stopped} of {ENDLESS}; "
                       f"the same command goes on from signalled/step-{stopped:09},") == 1, text
-    assert f"{stopped} of {stopped + 100} steps are made; SIGUSR1 had stopped it there\n" in text
+    assert f"step {stopped} of {stopped + 100}; SIGUSR1 stopped it there\n" in text
     assert len(job.steps_saved()) == 2 and max(job.steps_saved()) == stopped + 100
     cluster.assert_idle()
     cluster.assert_nothing_left()
@@ -119,7 +119,7 @@ def test_a_running_job_that_is_requeued_goes_on(cluster):
     text = job.finish(within=150)
     stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("1", "0")])
     assert stopped == saved >= 50
-    assert f"{stopped} of {stopped + 100} steps are made; SIGTERM had stopped it there\n" in text
+    assert f"step {stopped} of {stopped + 100}; SIGTERM stopped it there\n" in text
     cluster.assert_idle()
     cluster.assert_nothing_left()
 

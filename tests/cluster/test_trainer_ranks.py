@@ -109,7 +109,7 @@ def test_an_option_that_differs_is_named_before_anybody_trains(cluster, option):
     if values:
         usual, other = values.split()
         assert f" differs: {usual} on " in lines[0] and f", {other} on rank 1 " in lines[0], lines[0]
-    assert "memory a rank" not in done.stdout and '{"model"' not in done.stdout
+    assert "memory per rank" not in done.stdout and '{"model"' not in done.stdout
 
 
 @pytest.mark.parametrize("option", [name for name, word in MAY_DIFFER.items() if word])

@@ -58,7 +58,7 @@ def test_runs_use_what_a_step_has_compiled_until_it_is_stale_or_foreign(cluster,
     assert re.fullmatch(r"data-\w{64}\.cache\nplan-\w{64}\.cache\n", entries), "of both nodes, which are alike: " + entries
     run = trainer()
     assert re.fullmatch(r"compiled: plan of \d+ s ago, data of \d+ s ago(; 1 thread)?, in verbs/cache", the_line(run, "compiled: "))
-    assert "(measured) of " in the_line(run, "memory a rank: ")
+    assert "(measured) of " in the_line(run, "memory per rank: ")
     assert last_json(run)["parameters_hash"] == before["parameters_hash"]
 
     # Stale, because the data is of another time; foreign, because the plan is another program's file.
@@ -67,7 +67,7 @@ def test_runs_use_what_a_step_has_compiled_until_it_is_stale_or_foreign(cluster,
     run = trainer()
     assert re.fullmatch(r"compiled: the plan is no entry of this cache.*, the data is stale \(files\); `trainer compile` makes it again, "
                         r"in verbs/cache", the_line(run, "compiled: "))
-    assert "(measured)" not in the_line(run, "memory a rank: ")
+    assert "(measured)" not in the_line(run, "memory per rank: ")
     assert last_json(run)["parameters_hash"] == before["parameters_hash"]
     again = trainer("compile", nodes=1)  # of two, either may be the first
     assert "written again, because it was stale (files)" in the_line(again, "  data ")
@@ -96,7 +96,7 @@ def test_a_sharded_optimizer_learns_the_same_and_goes_on_on_another_world(cluste
         done = cluster.run(["srun", f"-N{nodes}", f"--ntasks-per-node={ranks // nodes}", "--dp-world=auto", TRAINER, "--model=linear",
                             f"--steps={steps}", "--log-interval=2", f"--batch-size={40 // ranks}", f"--metrics=verbs/{name}.jsonl", *options],
                            cwd=home, timeout=60, check=True)
-        assert ("; the ranks of a node share parameters" in the_line(done, "memory a rank: ")) == (ranks > nodes)
+        assert ("; the ranks of a node share parameters" in the_line(done, "memory per rank: ")) == (ranks > nodes)
         lines = cluster.run(["cat", f"verbs/{name}.jsonl"], cwd=home, check=True).stdout.splitlines()
         return last_json(done), {line["step"]: line["loss"] for line in map(json.loads, lines) if line["event"] == "step"}
 

@@ -40,8 +40,30 @@ Try<Fd> open_regular(const std::filesystem::path& file) {
     if (!in || fstat(in.get(), &facts) != 0) return dp::fail(errno_text(errno));
     if (S_ISREG(facts.st_mode)) return in;
     return dp::fail(std::string(S_ISDIR(facts.st_mode)    ? std::strerror(EISDIR)
-                                           : S_ISFIFO(facts.st_mode) ? "it is a pipe, not a file"
-                                                                     : "it is not a regular file"));
+                                : S_ISFIFO(facts.st_mode) ? "it is a pipe, not a file"
+                                                          : "it is not a regular file"));
+}
+
+Try<void> read_at(const Fd& file, std::int64_t at, void* to, std::size_t count) {
+    auto* next = static_cast<char*>(to);
+    while (count > 0) {
+        const ssize_t got = pread(file.get(), next, count, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return dp::fail(got == 0 ? "cut short" : errno_text(errno));
+        next += got;
+        at += got;
+        count -= static_cast<std::size_t>(got);
+    }
+    return {};
+}
+
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory) {
+    std::vector<std::filesystem::path> entries;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+         at.increment(error))
+        entries.push_back(at->path());
+    return entries;
 }
 
 Result<std::string> read_file(const std::filesystem::path& file) {

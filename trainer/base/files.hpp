@@ -3,9 +3,11 @@
 // Reads, writes and hashes whole files, with errors for users. For code that reads and writes data sets.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/fd.hpp"
 #include "trainer/base/result.hpp"
@@ -15,6 +17,11 @@ namespace dp::trainer {
 // Opens a regular file to read. An error is the reason alone. Anything else is refused: to open a pipe would
 // wait for a writer.
 Try<Fd> open_regular(const std::filesystem::path& file);
+// Reads exactly `count` bytes from `at` on. An error is the reason alone, such as "cut short".
+Try<void> read_at(const Fd& file, std::int64_t at, void* to, std::size_t count);
+
+// The paths of what is in a directory; none if it cannot be read.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory);
 
 Result<std::string> read_file(const std::filesystem::path& file);
 // The contents are on disk when it returns, so a full disk is noticed here.

@@ -22,28 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What rank 0 must know about each rank's shard, as numbers that ranks can exchange: the SHA-256, the sum of
-// losses, the sum of correct predictions.
-constexpr std::size_t kShardFacts = 4 + 2 + 1;
-
-std::array<std::int64_t, kShardFacts> facts_of(const WrittenShard& shard, const Progress& progress) {
-    std::array<std::int64_t, kShardFacts> facts{};
-    std::memcpy(facts.data(), shard.digest.data(), shard.digest.size());
-    facts[4] = std::bit_cast<std::int64_t>(progress.loss);
-    facts[5] = std::bit_cast<std::int64_t>(progress.correct);
-    facts[6] = shard.is_finite ? 1 : 0;
-    return facts;
-}
-
-bool is_finite(const std::int64_t* facts) {
-    return facts[6] != 0 && std::isfinite(std::bit_cast<double>(facts[4]));
-}
-
-StoredShard shard_of_facts(const std::int64_t* facts) {
+// What rank 0 must know about each rank's shard, and the same as numbers that ranks can exchange.
+struct ShardFacts {
     Sha256::Digest digest;
-    std::memcpy(digest.data(), facts, digest.size());
-    return {hex_of(digest), std::bit_cast<double>(facts[4]), std::bit_cast<double>(facts[5])};
-}
+    double loss, correct;
+    std::int64_t is_finite;
+};
+using Numbers = std::array<std::int64_t, sizeof(ShardFacts) / sizeof(std::int64_t)>;
 
 std::string host() {
     std::array<char, 256> name{};
@@ -88,21 +73,22 @@ Result<void> Checkpointer::together(const Result<void>& mine) {
     return all_or_none(mine, device_, communicator_);
 }
 
+template <typename Act>
+Result<void> Checkpointer::on_rank_0(Act act) {
+    return together(is_first() ? act() : Result<void>());
+}
+
 // ---- restore
 
-Result<void> Checkpointer::prepare_directory() {
+Result<void> Checkpointer::prepare_directory(const Tell& tell) {
     const fs::path& directory = plan_.directory;
-    Result<void> claimed;
-    if (is_first()) {
-        auto mine = DirectoryLock::make(directory);
-        if (mine) {
-            claim_ = std::move(*mine);
-            tidy(directory);
-        } else {
-            claimed = tl::unexpected(mine.error());
-        }
-    }
-    DP_TRY(together(claimed));
+    const auto claim = [&]() -> Result<void> {
+        auto lock = DP_TRY(DirectoryLock::make(directory));
+        claim_ = std::move(lock);
+        for (const auto& line : tidy(directory)) tell(line);
+        return {};
+    };
+    DP_TRY(on_rank_0(claim));
     const fs::path here = presence_file(directory, communicator_.rank());
     Result<void> written = write_durably(here, "\n");
     std::error_code error;
@@ -114,30 +100,25 @@ Result<void> Checkpointer::prepare_directory() {
         written = fail(Fault::usage,
                        fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));
     auto done = together(written);
-    if (done) done = together(is_first() ? check_presence(directory, communicator_.size()) : Result<void>{});
+    if (done) done = on_rank_0([&] { return check_presence(directory, communicator_.size()); });
     fs::remove(here, error);
     if (!done) (void)together({});  // so that rank 0 finds the directory empty, if it has made it
     return done;
 }
 
-// What --resume says of the checkpoints that rank 0 sees.
-Result<void> Checkpointer::check_resume() {
-    Result<void> allowed;
-    if (is_first()) {
-        const bool are_some = !checkpoints_in(plan_.directory).empty();
-        if (!are_some && plan_.resume == Resume::must)
-            allowed = fail(Fault::usage, fmt::format("--checkpoint-dir {}: no checkpoint there, and "
-                                                     "--resume=must asks for one",
-                                                     plan_.directory.string()));
-        if (are_some && plan_.resume == Resume::never)
-            allowed = fail(Fault::usage, fmt::format("--checkpoint-dir {}: there are checkpoints, and "
-                                                     "--resume=never asks for none; give another directory",
-                                                     plan_.directory.string()));
-    }
-    return together(allowed);
+Result<void> Checkpointer::check_resume(bool are_checkpoints) const {
+    if (!are_checkpoints && plan_.resume == Resume::must)
+        return fail(Fault::usage,
+                    fmt::format("--checkpoint-dir {}: no checkpoint there, and --resume=must asks for one",
+                                plan_.directory.string()));
+    if (are_checkpoints && plan_.resume == Resume::never)
+        return fail(Fault::usage, fmt::format("--checkpoint-dir {}: there are checkpoints, and "
+                                              "--resume=never asks for none; give another directory",
+                                              plan_.directory.string()));
+    return {};
 }
 
-// Of the checkpoints that rank 0 sees.
+// As rank 0 sees it.
 Result<std::optional<std::int64_t>> Checkpointer::newest_before(std::int64_t step) {
     std::int64_t found = 0;  // none
     if (is_first()) {
@@ -159,51 +140,57 @@ Result<Manifest> Checkpointer::open(std::int64_t step) {
 }
 
 // Fault::checkpoint: it is damaged.
-Result<Restored> Checkpointer::restore_from(std::int64_t step) {
+Result<Manifest> Checkpointer::restore_from(std::int64_t step) {
     const fs::path path = path_of(step);
-    const auto manifest = open(step);
+    auto manifest = open(step);
     DP_TRY(together(manifest ? Result<void>{} : tl::unexpected(manifest.error())));
     // The ranks divide the shards among themselves, whatever the number of ranks that wrote them.
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
-    Progress progress = manifest->progress;
     Result<void> sound;
     for (std::int64_t theirs = rank; sound && theirs < manifest->world(); theirs += world) {
         sound = verify_shard(path, *manifest, theirs);
-        progress.loss += manifest->shards[static_cast<std::size_t>(theirs)].loss;
-        progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
+        manifest->progress.loss += manifest->shards[static_cast<std::size_t>(theirs)].loss;
+        manifest->progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
     }
     DP_TRY(together(sound));
-    const auto filled = read_vectors(path, *manifest, now_.training.parameters, vectors_, device_);
-    DP_TRY(together(filled));
-    return Restored{progress, manifest->precision, manifest->samples_at_once, manifest->stopped_by};
+    DP_TRY(together(read_vectors(path, *manifest, now_.training.parameters, vectors_, device_)));
+    return manifest;
 }
 
-Result<std::optional<Restored>> Checkpointer::restore(
-    const std::function<void(const std::string&)>& damaged) {
-    DP_TRY(prepare_directory());
-    DP_TRY(check_resume());
-    auto step = newest_before(std::numeric_limits<std::int64_t>::max());
-    std::vector<std::int64_t> passed_over;
-    while (step && *step) {
-        auto restored = restore_from(**step);
+Result<std::optional<Manifest>> Checkpointer::restore(const Tell& tell) {
+    DP_TRY(prepare_directory(tell));
+    auto step = DP_TRY(newest_before(std::numeric_limits<std::int64_t>::max()));
+    if (const auto allowed = check_resume(step.has_value()); !allowed)
+        return fail(Fault::usage, is_first() ? allowed.error().message : "");
+    std::vector<std::int64_t> damaged;
+    while (step) {
+        auto restored = restore_from(*step);
         if (restored) {
-            // It is whole: where fewer are to stay than before, this makes room on a disk that may be full.
-            for (const std::int64_t one : passed_over)
-                if (is_first()) set_aside(plan_.directory, one);
-            if (is_first()) keep_newest(plan_.directory, plan_.keep);
+            if (is_first()) clear(damaged, tell);
             return std::move(*restored);
         }
         const Error& problem = restored.error();
         if (problem.fault != Fault::checkpoint) return tl::unexpected(problem);
-        passed_over.push_back(**step);
-        step = newest_before(**step);
-        if (step && !*step) return tl::unexpected(none_is_whole(problem, passed_over.size() > 1));
-        if (step && !problem.message.empty())
-            damaged(
-                fmt::format("{}; going back to {}", problem.message, path_of(**step).filename().string()));
+        damaged.push_back(*step);
+        const auto older = DP_TRY(newest_before(*step));
+        if (!older) return tl::unexpected(none_is_whole(problem, damaged.size() > 1));
+        if (!problem.message.empty())
+            tell(fmt::format("{}; going back to {}", problem.message, path_of(*older).filename().string()));
+        step = older;
     }
-    if (!step) return tl::unexpected(step.error());
     return std::nullopt;
+}
+
+// After a whole one is found: sets the damaged ones aside. If fewer are to stay than before, this makes room
+// on a disk that may be full.
+void Checkpointer::clear(const std::vector<std::int64_t>& damaged, const Tell& tell) {
+    for (const std::int64_t step : damaged) {
+        const auto done = set_aside(plan_.directory, step);
+        if (done) continue;
+        damaged_.insert(step);
+        tell(done.error().message);
+    }
+    keep_newest(plan_.directory, plan_.keep, damaged_);
 }
 
 // ---- save
@@ -220,48 +207,49 @@ Result<void> Checkpointer::save(const Progress& progress, const std::string& sto
 Result<void> Checkpointer::write(const Progress& progress, const std::string& stopped_by) {
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
     const fs::path unfinished = unfinished_path(plan_.directory, progress.step);
-    Result<void> made;
-    if (is_first()) made = claim_->check();
-    if (is_first() && made) {
+    const auto make = [&]() -> Result<void> {
+        DP_TRY(claim_->check());
         std::error_code error;
         fs::remove_all(unfinished, error);
         fs::create_directory(unfinished, error);
-        if (error)
-            made = fail(Fault::checkpoint,
-                        fmt::format("{}: cannot make it: {}", unfinished.string(), error.message()));
-    }
-    DP_TRY(together(made));
+        if (!error) return {};
+        return fail(Fault::checkpoint,
+                    fmt::format("{}: cannot make it: {}", unfinished.string(), error.message()));
+    };
+    DP_TRY(on_rank_0(make));
 
     const auto shard = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_);
     DP_TRY(together(shard ? Result<void>{} : tl::unexpected(shard.error())));
-    const auto facts = DP_TRY(gather_of_all_ranks(facts_of(*shard, progress), device_, communicator_));
+    const ShardFacts mine{shard->digest, progress.loss, progress.correct, shard->is_finite ? 1 : 0};
+    const auto numbers = DP_TRY(gather_of_all_ranks(std::bit_cast<Numbers>(mine), device_, communicator_));
     Manifest manifest{now_.training, data_source_, progress, {}, {}};
     manifest.precision = now_.precision;
     manifest.samples_at_once = now_.samples_at_once;
     manifest.stopped_by = stopped_by;
     for (const auto& vector : vectors_) manifest.vectors.push_back({vector.name, vector.elements()});
+    std::vector<ShardFacts> facts(static_cast<std::size_t>(world));
+    std::memcpy(facts.data(), numbers.data(), facts.size() * sizeof(ShardFacts));
     bool all_finite = true;
-    for (std::int64_t one = 0; one < world; ++one) {
-        const std::int64_t* of_one = facts.data() + static_cast<std::size_t>(one) * kShardFacts;
-        manifest.shards.push_back(shard_of_facts(of_one));
-        all_finite &= is_finite(of_one);
+    for (const ShardFacts& one : facts) {
+        manifest.shards.push_back({hex_of(one.digest), one.loss, one.correct});
+        all_finite &= one.is_finite != 0 && std::isfinite(one.loss);
     }
     // Each bad one would push a good one out of the directory.
     if (!all_finite)
         return fail(Fault::training,
                     is_first()
                         ? fmt::format("step {}: the loss or the model is NaN or infinite; give a smaller "
-                                      "--lr and go on from the checkpoint before this one",
+                                      "--lr and resume from the checkpoint before this one",
                                       progress.step)
                         : "");
-    Result<void> published;
-    if (is_first()) {
-        published = check_shards_seen(unfinished, manifest);
-        if (auto ours = claim_->check(); !ours) published = ours;
-        if (published) published = publish(plan_.directory, manifest);
-        if (published) keep_newest(plan_.directory, plan_.keep);
-    }
-    return together(published);
+    const auto finish = [&]() -> Result<void> {
+        DP_TRY(claim_->check());
+        DP_TRY(check_shards_seen(unfinished, manifest));
+        DP_TRY(publish(plan_.directory, manifest));
+        keep_newest(plan_.directory, plan_.keep, damaged_);
+        return {};
+    };
+    return on_rank_0(finish);
 }
 
 }  // namespace dp::trainer

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,25 +28,20 @@
 
 namespace dp::trainer {
 
-// The contents of a checkpoint besides the vectors.
-struct Restored {
-    Progress progress;
-    std::string precision;         // of the training that wrote it
-    std::int64_t samples_at_once;  // by it; 0: it does not say
-    std::string stopped_by;        // the signal that it ended with; "": none
-};
-
 class Checkpointer {
  public:
     // `now`: of this training; `vectors` are what is saved and restored. Its `now.vectors` need not be set.
     Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
                  std::vector<Vector> vectors, Device& device, Communicator& communicator);
 
-    // Fills the vectors from the newest checkpoint that is whole and says how far it was; nothing where there
-    // is none. What is wrong with a newer one goes to `damaged`, on the rank that saw it. Also sees whether
-    // the directory can be written, before anybody has worked for nothing. Faults are Fault::usage: the user
-    // gave the wrong directory, or the wrong options for it, or no checkpoint is whole.
-    Result<std::optional<Restored>> restore(const std::function<void(const std::string&)>& damaged);
+    // A line for the user, on one rank.
+    using Tell = std::function<void(const std::string&)>;
+
+    // Fills the vectors from the newest whole checkpoint and returns its manifest, with this rank's loss and
+    // correct in the progress; nothing if there is none. What is wrong with a newer one goes to `tell`, on
+    // the rank that saw it. Also checks that the directory can be written. Faults are Fault::usage: the wrong
+    // directory, the wrong options for it, or no whole checkpoint.
+    Result<std::optional<Manifest>> restore(const Tell& tell);
 
     // The checkpoint is named after the optimizer's steps in `progress`. Fault::checkpoint: it could not be
     // written, and the training may continue without it. Fault::training: it is not worth keeping.
@@ -63,13 +59,18 @@ class Checkpointer {
     Communicator& communicator_;
     std::unique_ptr<DirectoryLock> claim_;  // rank 0's, of the directory, once it has looked there
 
+    std::set<std::int64_t> damaged_;  // rank 0's: steps that could not be set aside
+
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine);
-    Result<void> prepare_directory();
-    Result<void> check_resume();
+    template <typename Act>
+    Result<void> on_rank_0(Act act);
+    Result<void> prepare_directory(const Tell& tell);
+    Result<void> check_resume(bool are_checkpoints) const;
     Result<std::optional<std::int64_t>> newest_before(std::int64_t step);
     Result<Manifest> open(std::int64_t step);
-    Result<Restored> restore_from(std::int64_t step);
+    Result<Manifest> restore_from(std::int64_t step);
+    void clear(const std::vector<std::int64_t>& damaged, const Tell& tell);
     Result<void> write(const Progress& progress, const std::string& stopped_by);
 };
 

@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <system_error>
 
+#include "base/text.hpp"
 #include "trainer/base/durable.hpp"
 #include "trainer/base/files.hpp"
 
@@ -20,41 +20,26 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kDone = "DONE";
-constexpr std::string_view kPrefix = "step-", kUnfinished = ".unfinished";
-constexpr std::string_view kPresence = ".rank-";
 
-bool has_prefix(const fs::path& path, std::string_view prefix) {
-    return path.filename().string().starts_with(prefix);
-}
-
-// Parses "step-000000351".
-std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
-    const std::string name = checkpoint.filename().string();
-    if (!name.starts_with(kPrefix)) return std::nullopt;
-    std::int64_t step = 0;
-    const char* end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (error != std::errc() || stop != end || checkpoint_path({}, step) != name) return std::nullopt;
-    return step;
-}
-
-// The entries of a directory; none if it cannot be read.
-std::vector<fs::path> entries_of(const fs::path& directory) {
-    std::vector<fs::path> entries;
-    std::error_code error;
-    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
-        entries.push_back(at->path());
-    return entries;
+// The number in a name such as "step-000000351", if `path_of` gives it just this name.
+std::optional<std::int64_t> number_in(const fs::path& entry,
+                                      fs::path (*path_of)(const fs::path&, std::int64_t)) {
+    constexpr std::string_view kDigits = "0123456789";
+    const std::string name = entry.filename().string();
+    const auto first = std::min(name.find_first_of(kDigits), name.size());
+    const auto last = std::min(name.find_first_not_of(kDigits, first), name.size());
+    const auto number = parse_number<std::int64_t>(std::string_view(name).substr(first, last - first));
+    return number && path_of({}, *number) == name ? number : std::nullopt;
 }
 
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
-    return directory / fmt::format("{}{:09}", kPrefix, step);
+    return directory / fmt::format("step-{:09}", step);
 }
 
 fs::path unfinished_path(const fs::path& directory, std::int64_t step) {
-    return directory / fmt::format(".{}{:09}{}", kPrefix, step, kUnfinished);
+    return directory / fmt::format(".step-{:09}.unfinished", step);
 }
 
 std::string shard_name(std::int64_t rank, std::int64_t world) {
@@ -65,7 +50,7 @@ std::vector<std::int64_t> checkpoints_in(const fs::path& directory) {
     std::vector<std::int64_t> steps;
     for (const auto& entry : entries_of(directory)) {
         std::error_code ignored;
-        if (const auto step = step_of(entry); step && fs::exists(entry / kDone, ignored))
+        if (const auto step = number_in(entry, checkpoint_path); step && fs::exists(entry / kDone, ignored))
             steps.push_back(*step);
     }
     std::sort(steps.begin(), steps.end(), std::greater<>());
@@ -103,7 +88,7 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
         return damaged(checkpoint, fmt::format("has no readable {}", text ? kDone : kManifest));
     if (*done != sha256(*text) + "\n")
         return damaged(checkpoint,
-                       fmt::format("is damaged: {} has not the SHA-256 that {} says", kManifest, kDone));
+                       fmt::format("is damaged: the SHA-256 of {} is not the one in {}", kManifest, kDone));
     auto manifest = manifest_of(*text);
     if (!manifest && manifest.error().fault == Fault::checkpoint)
         return damaged(checkpoint, manifest.error().message);
@@ -115,40 +100,54 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
     return manifest;
 }
 
-void keep_newest(const fs::path& directory, std::int64_t count) {
-    const auto steps = checkpoints_in(directory);
-    for (std::size_t i = static_cast<std::size_t>(count); i < steps.size(); ++i) {
+void keep_newest(const fs::path& directory, std::int64_t count, const std::set<std::int64_t>& damaged) {
+    for (const std::int64_t step : checkpoints_in(directory)) {
+        if (damaged.contains(step) || --count >= 0) continue;
         // Under the name of an unfinished one first: whatever interrupts this, tidy() clears the rest away.
-        const fs::path gone = unfinished_path(directory, steps[i]);
+        const fs::path gone = unfinished_path(directory, step);
         std::error_code error;
         fs::remove_all(gone, error);
-        fs::rename(checkpoint_path(directory, steps[i]), gone, error);
+        fs::rename(checkpoint_path(directory, step), gone, error);
         if (!error && make_durable(directory)) fs::remove_all(gone, error);
     }
 }
 
-void set_aside(const fs::path& directory, std::int64_t step) {
+Try<void> set_aside(const fs::path& directory, std::int64_t step) {
     const fs::path from = checkpoint_path(directory, step);
     fs::path to = from;
     to += ".damaged";
     std::error_code error;
     fs::remove_all(to, error);
     fs::rename(from, to, error);
+    if (!error) return {};
+    return dp::fail(fmt::format("{}: cannot rename it to {}: {}; remove it yourself", from.string(),
+                                to.filename().string(), error.message()));
 }
 
-void tidy(const fs::path& directory) {
+std::vector<std::string> tidy(const fs::path& directory) {
+    std::vector<std::string> lines;
     std::error_code error;
     for (const auto& entry : entries_of(directory)) {
-        const bool is_unfinished =
-            has_prefix(entry, fmt::format(".{}", kPrefix)) && entry.extension() == kUnfinished;
-        // Older trainers removed the mark first, and then the rest.
-        const bool is_unmarked = step_of(entry) && !fs::exists(entry / kDone, error) && !error;
-        if (is_unfinished || is_unmarked || has_prefix(entry, kPresence)) fs::remove_all(entry, error);
+        const auto step = number_in(entry, checkpoint_path);
+        if (number_in(entry, unfinished_path)) {
+            fs::remove_all(entry, error);
+            lines.push_back(
+                error ? fmt::format("{}: cannot remove it: {}", entry.string(), error.message())
+                      : fmt::format("removed {}, which an interrupted training left", entry.string()));
+        } else if (number_in(entry, presence_file)) {
+            fs::remove(entry, error);
+        } else if (step && fs::is_directory(entry, error) && !fs::exists(entry / kDone, error) && !error) {
+            const auto done = set_aside(directory, *step);
+            lines.push_back(done ? fmt::format("the checkpoint {0} has no {1}; it is kept as {2}.damaged",
+                                               entry.string(), kDone, entry.filename().string())
+                                 : done.error().message);
+        }
     }
+    return lines;
 }
 
 fs::path presence_file(const fs::path& directory, std::int64_t rank) {
-    return directory / fmt::format("{}{:05}.here", kPresence, rank);
+    return directory / fmt::format(".rank-{:05}.here", rank);
 }
 
 Result<void> check_presence(const fs::path& directory, std::int64_t world) {
@@ -162,7 +161,7 @@ Result<void> check_presence(const fs::path& directory, std::int64_t world) {
     const std::size_t named = std::min(missing.size(), kNamed);
     return fail(
         Fault::usage,
-        fmt::format("--checkpoint-dir {}: what rank{} {}{} write{} there is not seen by rank 0; it must "
+        fmt::format("--checkpoint-dir {}: rank 0 does not see what rank{} {}{} write{} there; it must "
                     "be on a file system that all nodes share",
                     directory.string(), missing.size() == 1 ? "" : "s",
                     fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),

@@ -6,9 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -17,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text.hpp"
 #include "trainer/base/durable.hpp"
 
 namespace dp::trainer {
@@ -24,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "job 12, process 4711 on node01, 9f3c05a1…": readable up to the last comma, unique after it.
+// "job 12, process 4711 on node01, 9f3c05a1…": for people up to the last comma, unique after it.
 std::string new_words() {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
@@ -36,9 +35,7 @@ std::string new_words() {
 
 // Untrusted: anybody who may write there could have written this.
 std::string for_people(const std::string& words) {
-    constexpr std::size_t kMost = 200;
-    std::string text = words.substr(0, std::min(words.rfind(','), kMost));
-    std::erase_if(text, [](unsigned char c) { return std::isprint(c) == 0; });
+    const std::string text = printable(words.substr(0, words.rfind(',')));
     return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
@@ -58,8 +55,8 @@ Result<std::unique_ptr<DirectoryLock>> DirectoryLock::make(const fs::path& direc
     Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: another training saves itself there now; wait for its "
-                                "end, or give another directory",
+                    fmt::format("--checkpoint-dir {}: another training is using it; wait until that ends, or "
+                                "give another directory",
                                 directory.string()));
     std::string words = new_words();
     if (auto written = write_durably(directory / kClaimFile, words); !written) {
@@ -88,8 +85,8 @@ Result<void> DirectoryLock::check() const {
     const std::string now{std::istreambuf_iterator<char>(file), {}};
     if (now == words_) return {};
     return fail(Fault::usage,
-                fmt::format("--checkpoint-dir {}: another training{} has begun to save itself there; this "
-                            "one ends and leaves the directory to it",
+                fmt::format("--checkpoint-dir {}: another training{} has taken the directory over; this one "
+                            "ends",
                             directory_.string(), for_people(now)));
 }
 

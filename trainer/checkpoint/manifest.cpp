@@ -16,8 +16,9 @@ constexpr const char* kFormat = "slurm-dp checkpoint";
 // More than anybody has, and small enough that the product of two of them does not overflow.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 40, kMostRanks = std::int64_t{1} << 20;
 
-tl::unexpected<Error> wrong(std::string what) {
-    return fail(Fault::usage, std::move(what));
+template <typename... Args>
+tl::unexpected<Error> wrong(fmt::format_string<Args...> what, Args&&... args) {
+    return fail(Fault::usage, fmt::format(what, std::forward<Args>(args)...));
 }
 
 std::int64_t count_of(const Json& json, const char* key, std::int64_t most = kMostElements,
@@ -41,9 +42,9 @@ Result<void> check_places(const std::vector<Place>& then, const std::vector<Plac
         const std::string new_one = i < now.size() ? shape_of(now[i]) : "nothing";
         if (old_one != new_one)
             return wrong(
-                fmt::format("has a {} of another size or make: {} where this one has {}; give the "
-                            "options of the model that it was made with",
-                            model, old_one, new_one));
+                "has a {} of another size or make: {} where this one has {}; give the "
+                "options of the model that it was made with",
+                model, old_one, new_one);
     }
     return {};
 }
@@ -84,8 +85,7 @@ Result<void> check_batch(std::int64_t then, const Continuation& now) {
         "was made with a global batch of {}, and this run has one of {} (ranks: {}, "
         "--batch-size: {}, --accumulate: {})",
         then, now.training.global_batch, now.world, now.batch, now.accumulate);
-    if (then % now.world != 0)
-        return wrong(fmt::format("{}; take a number of ranks that divides {}", what, then));
+    if (then % now.world != 0) return wrong("{}; take a number of ranks that divides {}", what, then);
     const std::int64_t of_a_rank = then / now.world;
     // Keeps the user's own numbers if possible.
     const std::int64_t accumulate = of_a_rank % now.accumulate == 0 ? now.accumulate : 1;
@@ -94,8 +94,8 @@ Result<void> check_batch(std::int64_t then, const Continuation& now) {
     };
     const std::string by_size = advice(of_a_rank / accumulate, accumulate);
     if (of_a_rank % now.batch != 0 || of_a_rank / now.batch == accumulate)
-        return wrong(fmt::format("{}; give {}", what, by_size));
-    return wrong(fmt::format("{}; give {}, or {}", what, by_size, advice(now.batch, of_a_rank / now.batch)));
+        return wrong("{}; give {}", what, by_size);
+    return wrong("{}; give {}, or {}", what, by_size, advice(now.batch, of_a_rank / now.batch));
 }
 
 // Where in the training a step is. "epoch" and "samples_into_epoch" say it for people.
@@ -161,10 +161,10 @@ Result<Manifest> manifest_of(std::string_view text) {
         const Json json = Json::parse(text);
         if (json.at("format") != kFormat) return wrong("is not a manifest of slurm-dp's trainer");
         if (const auto version = json.at("version").get<std::int64_t>(); version != kCheckpointVersion)
-            return wrong(fmt::format(
+            return wrong(
                 "has version {} of the format, and this trainer reads version {}; take "
                 "the trainer that wrote it, or {} one",
-                version, kCheckpointVersion, version > kCheckpointVersion ? "a newer" : "an older"));
+                version, kCheckpointVersion, version > kCheckpointVersion ? "a newer" : "an older");
         Manifest manifest;
         auto& training = manifest.training;
         training.model = json.at("model").get<std::string>();
@@ -204,31 +204,30 @@ Result<Manifest> manifest_of(std::string_view text) {
 Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     const auto& then = manifest.training;
     if (then.model != now.training.model)
-        return wrong(fmt::format("is of the model {}; give --model={}", then.model, then.model));
+        return wrong("is of the model {}; give --model={}", then.model, then.model);
     for (const auto& [name, value] : then.shape)
         if (const auto here = now.training.shape.find(name);
             here == now.training.shape.end() || here->second != value)
-            return wrong(fmt::format("is of {} with {} {}; give --{}={}", then.model, name, value,
-                                     dashed(name), value));
+            return wrong("is of {} with {} {}; give --{}={}", then.model, name, value, dashed(name), value);
     DP_TRY(check_places(then.parameters, now.training.parameters, then.model));
     DP_TRY(check_places(then.buffers, now.training.buffers, then.model));
     if (then.optimizer != now.training.optimizer)
-        return wrong(fmt::format("was made with {}; give --optimizer={}", then.optimizer, then.optimizer));
+        return wrong("was made with {}; give --optimizer={}", then.optimizer, then.optimizer);
     if (then.seed != now.training.seed)
-        return wrong(fmt::format("was made with the seed {}; give --seed={}", then.seed, then.seed));
+        return wrong("was made with the seed {}; give --seed={}", then.seed, then.seed);
     if (then.samples != now.training.samples || then.data_fingerprint != now.training.data_fingerprint)
         return wrong(
-            fmt::format("was made with other data: {} training samples from {}, or the same normalised "
-                        "otherwise; give that data again",
-                        then.samples, manifest.data_source));
+            "was made with other data: {} training samples from {}, or the same with another "
+            "normalisation; give that data again",
+            then.samples, manifest.data_source);
     DP_TRY(check_batch(then.global_batch, now));
     if (manifest.progress.step < 1 || manifest.progress.step > now.total_steps)
-        return wrong(fmt::format("is of step {}, and this run ends at step {}; give more --epochs or --steps",
-                                 manifest.progress.step, now.total_steps));
+        return wrong("is of step {}, and this run ends at step {}; give more --epochs or --steps",
+                     manifest.progress.step, now.total_steps);
     for (const auto& name : now.vectors)
         if (std::none_of(manifest.vectors.begin(), manifest.vectors.end(),
                          [&](const StoredVector& one) { return one.name == name; }))
-            return wrong(fmt::format("lacks {}; it was written by another version of the trainer", name));
+            return wrong("lacks {}; it was written by another version of the trainer", name);
     return {};
 }
 

@@ -7,7 +7,7 @@
 //   step-000000351/
 //     rank-00000-of-00002.f32   shards: numbers of 32 bits, little-endian, nothing else
 //     rank-00001-of-00002.f32
-//     manifest.json             all that is not such a number; written when the shards are complete
+//     manifest.json             everything else; written when the shards are complete
 //     DONE                      the SHA-256 of manifest.json; a directory without it is no checkpoint
 //
 // Numbers belong to vectors, which "vectors" lists by name and length: "values" (the parameters), the
@@ -38,8 +38,8 @@ struct Place {
 };
 
 // What must be equal for a training to resume from another: what the numbers mean, and which samples come
-// next. Learning rate, weight decay, the optimizer's constants, dropout and sharding of the optimizer's state
-// may differ, because people change them on purpose.
+// next. Learning rate, weight decay, the optimizer's constants, dropout and the sharding of the optimizer may
+// differ: people change them on purpose.
 struct TrainingIdentity {
     std::string model;
     std::vector<Place> parameters;
@@ -57,9 +57,8 @@ struct Progress {
     std::int64_t step = 0;              // optimizer steps, skipped ones included
     std::int64_t skipped = 0;           // of these
     std::int64_t skipped_in_epoch = 0;  // of the epoch that `step` is in
-    std::int64_t bad_in_a_row = 0;      // the last so many steps were skipped
-    // This rank's, over the samples of the epoch so far.
-    double loss = 0, correct = 0;
+    std::int64_t bad_in_a_row = 0;      // consecutive skipped steps at the end
+    double loss = 0, correct = 0;       // this rank's sums over the epoch so far
 };
 
 struct StoredVector {
@@ -79,31 +78,28 @@ struct Manifest {
     Progress progress;        // without loss and correct: those are the shards'
     std::vector<StoredVector> vectors;
     std::vector<StoredShard> shards;  // by rank
-    // The training's precision, for messages: the numbers are f32 in any case, and a training in another
-    // precision can resume from them.
+    // The rest is for messages. The numbers are f32 in any precision.
     std::string precision = "fp32";
-    // For models that use statistics of the batch: samples that all ranks processed at once, for
-    // messages; else 0.
+    // Samples that all ranks processed at once, of models that use statistics of the batch; else 0.
     std::int64_t samples_at_once = 0;
-    // The signal that stopped the training, "SIGTERM"; "": none. For messages: when Slurm ends srun together
-    // with the ranks, their own last words are lost.
+    // The signal that stopped the training, "SIGTERM"; "": none. What ranks print last is lost when Slurm
+    // ends srun with them.
     std::string stopped_by = {};
 
     std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };
 
 std::string text_of(const Manifest& manifest);
-// The error says only what is wrong with the text. Fault::checkpoint: it is damaged; Fault::usage: it is another
-// trainer's.
+// The error says only what is wrong. Fault::checkpoint: damage; Fault::usage: another trainer's version.
 Result<Manifest> manifest_of(std::string_view text);
 
-// What the ranks of the resuming training need.
+// The training that resumes.
 struct Continuation {
     TrainingIdentity training;
-    std::vector<std::string> vectors;  // that it needs
+    std::vector<std::string> vectors;  // the names of those that it needs
     std::int64_t total_steps;
     std::int64_t world, batch, accumulate;  // for the advice
-    std::string precision = "fp32";         // this and the next for the manifest
+    std::string precision = "fp32";         // this and the next are for its own manifests
     std::int64_t samples_at_once = 0;
 };
 

@@ -2,13 +2,14 @@
 #include "trainer/checkpoint/shard.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <system_error>
 
 #include "trainer/base/durable.hpp"
@@ -31,66 +32,41 @@ tl::unexpected<Error> unreadable(const fs::path& checkpoint, const std::string& 
     return damaged(checkpoint, fmt::format("has {}, which cannot be read: {}", name, why));
 }
 
-// Reads a vector's numbers from whichever shards have them.
-class Reader {
- public:
-    Reader(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector)
-        : checkpoint_(checkpoint), manifest_(manifest), vector_(vector) {}
-
-    Result<void> read(std::int64_t first, std::span<float> out) const {
-        const auto count = static_cast<std::int64_t>(out.size());
-        const std::int64_t world = manifest_.world(), elements = manifest_.vectors[vector_].elements;
-        for (std::int64_t rank = 0; rank < world; ++rank) {
-            const Shard shard = shard_of(elements, rank, world);
-            const std::int64_t from = std::max(first, shard.first);
-            const std::int64_t to = std::min(first + count, shard.first + shard.count);
-            if (from >= to) continue;
-            if (auto done = read_from(rank, from - shard.first, out.data() + (from - first), to - from);
-                !done)
-                return done;
-        }
-        return {};
+// Reads a vector's numbers from `first` on, from whichever shards have them. `vector`: its index.
+Result<void> read_numbers(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector,
+                          std::int64_t first, std::span<float> out) {
+    const auto place = manifest.vectors.begin() + static_cast<std::ptrdiff_t>(vector);
+    const std::vector<StoredVector> before(manifest.vectors.begin(), place);
+    const auto count = static_cast<std::int64_t>(out.size()), world = manifest.world();
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+        const Shard shard = shard_of(place->elements, rank, world);
+        const std::int64_t from = std::max(first, shard.first);
+        const std::int64_t to = std::min(first + count, shard.first + shard.count);
+        if (from >= to) continue;
+        const std::string name = shard_name(rank, world);
+        const auto in = open_regular(checkpoint / name);
+        if (!in) return unreadable(checkpoint, name, in.error().message);
+        const std::int64_t at = shard_bytes(before, rank, world) + (from - shard.first) * kNumber;
+        const auto done =
+            read_at(*in, at, out.data() + (from - first), static_cast<std::size_t>((to - from) * kNumber));
+        if (!done) return unreadable(checkpoint, name, done.error().message);
     }
+    return {};
+}
 
- private:
-    const fs::path& checkpoint_;
-    const Manifest& manifest_;
-    std::size_t vector_;
-
-    // Reads from number `skip` of the vector's part in the rank's shard on.
-    Result<void> read_from(std::int64_t rank, std::int64_t skip, float* out, std::int64_t count) const {
-        const std::vector<StoredVector> before(
-            manifest_.vectors.begin(), manifest_.vectors.begin() + static_cast<std::ptrdiff_t>(vector_));
-        std::int64_t at = shard_bytes(before, rank, manifest_.world()) + skip * kNumber;
-        const std::string name = shard_name(rank, manifest_.world());
-        const auto in = open_regular(checkpoint_ / name);
-        if (!in) return unreadable(checkpoint_, name, in.error().message);
-        auto* to = reinterpret_cast<char*>(out);
-        for (std::int64_t left = count * kNumber; left > 0;) {
-            const ssize_t got = ::pread(in->get(), to, static_cast<std::size_t>(left), at);
-            if (got < 0 && errno == EINTR) continue;
-            if (got <= 0) return unreadable(checkpoint_, name, got == 0 ? "it is cut" : std::strerror(errno));
-            to += got;
-            at += got;
-            left -= got;
-        }
-        return {};
-    }
-};
-
-// Copies the stored numbers from `stored` on to the numbers [at, at + count) of the vector, as far as this
-// rank holds them, piece by piece.
-Result<void> copy(const Reader& reader, std::int64_t stored, const Vector& to, std::int64_t at,
-                  std::int64_t count, Device& device) {
+// Copies stored numbers from `stored` on to the numbers [at, at + count) of the vector, as far as this rank
+// holds them, piece by piece.
+Result<void> copy(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector,
+                  std::int64_t stored, const Vector& to, std::int64_t at, std::int64_t count,
+                  Device& device) {
     const std::int64_t from = std::max(at, to.first),
                        end = std::min(at + count, to.first + to.numbers.elements());
     if (from >= end) return {};
     std::vector<float> chunk(static_cast<std::size_t>(std::min(kChunk, end - from)));
     for (std::int64_t next = from; next < end; next += kChunk) {
         const std::int64_t numbers = std::min(kChunk, end - next);
-        if (auto read = reader.read(stored + (next - at), {chunk.data(), static_cast<std::size_t>(numbers)});
-            !read)
-            return read;
+        const std::span part(chunk.data(), static_cast<std::size_t>(numbers));
+        DP_TRY(read_numbers(checkpoint, manifest, vector, stored + (next - at), part));
         device.upload(chunk.data(), to.part(next, numbers));
         device.synchronize();  // the chunk is used again
     }
@@ -133,24 +109,24 @@ Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, 
     const auto in = open_regular(checkpoint / name);
     if (std::error_code ignored; !in && !fs::exists(checkpoint / name, ignored))
         return damaged(checkpoint, fmt::format("lacks {}", name));
-    if (!in) return unreadable(checkpoint, name, in.error().message);
-    Sha256 sha;
-    std::vector<char> chunk(static_cast<std::size_t>(kChunk * kNumber));
-    std::int64_t bytes = 0;
-    for (;;) {
-        const ssize_t got = ::read(in->get(), chunk.data(), chunk.size());
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return unreadable(checkpoint, name, std::strerror(errno));
-        if (got == 0) break;
-        sha.update(chunk.data(), static_cast<std::size_t>(got));
-        bytes += got;
-    }
-    if (const auto right = shard_bytes(manifest.vectors, rank, manifest.world()); bytes != right)
+    struct stat facts {};
+    if (!in || ::fstat(in->get(), &facts) != 0)
+        return unreadable(checkpoint, name, in ? std::strerror(errno) : in.error().message);
+    const std::int64_t bytes = facts.st_size, right = shard_bytes(manifest.vectors, rank, manifest.world());
+    if (bytes != right)
         return damaged(checkpoint,
                        fmt::format("is damaged: {} has {} bytes instead of {}", name, bytes, right));
+    Sha256 sha;
+    std::vector<char> chunk(static_cast<std::size_t>(kChunk * kNumber));
+    for (std::int64_t at = 0; at < bytes; at += kChunk * kNumber) {
+        const auto count = static_cast<std::size_t>(std::min(kChunk * kNumber, bytes - at));
+        const auto done = read_at(*in, at, chunk.data(), count);
+        if (!done) return unreadable(checkpoint, name, done.error().message);
+        sha.update(chunk.data(), count);
+    }
     if (hex_of(sha.digest()) != manifest.shards[static_cast<std::size_t>(rank)].sha256)
         return damaged(checkpoint,
-                       fmt::format("is damaged: {} has not the SHA-256 that the manifest says", name));
+                       fmt::format("is damaged: the SHA-256 of {} is not the one in the manifest", name));
     return {};
 }
 
@@ -160,13 +136,12 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
         const auto stored = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
                                          [&](const auto& one) { return one.name == vector.name; });
         if (stored == manifest.vectors.end()) return damaged(checkpoint, "lacks " + vector.name);
-        const Reader reader(checkpoint, manifest,
-                            static_cast<std::size_t>(stored - manifest.vectors.begin()));
+        const auto index = static_cast<std::size_t>(stored - manifest.vectors.begin());
         if (!vector.of_parameters) {
             if (stored->elements != vector.elements())
                 return damaged(checkpoint, fmt::format("has {} of {} numbers instead of {}", vector.name,
                                                        stored->elements, vector.elements()));
-            DP_TRY(copy(reader, 0, vector, 0, stored->elements, device));
+            DP_TRY(copy(checkpoint, manifest, index, 0, vector, 0, stored->elements, device));
             continue;
         }
         for (std::size_t i = 0; i < now.size(); ++i) {
@@ -175,7 +150,7 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
             if (count > stored->elements - then)
                 return damaged(checkpoint,
                                fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
-            DP_TRY(copy(reader, then, vector, now[i].first, count, device));
+            DP_TRY(copy(checkpoint, manifest, index, then, vector, now[i].first, count, device));
         }
     }
     return {};

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,9 +20,9 @@ namespace dp::trainer {
 struct Vector {
     std::string name;
     Tensor numbers;
-    bool of_parameters;      // laid out as the parameters are, padding between them; else simply numbers
-    std::int64_t first = 0;  // where `numbers` begin in the vector
-    std::optional<std::int64_t> whole = {};  // numbers of the vector; nullopt: `numbers` are all of it
+    bool of_parameters;                      // laid out as the parameters are, with padding between them
+    std::int64_t first = 0;                  // where `numbers` begin in the vector
+    std::optional<std::int64_t> whole = {};  // elements of the vector; nullopt: `numbers` are all of it
 
     std::int64_t elements() const { return whole.value_or(numbers.elements()); }
     // The numbers [from, from + count) of the vector, all of which this rank holds.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requests to stop: SIGUSR1 and SIGTERM, which Slurm sends before a time limit, a preemption or a requeue,
-// reach each rank at another moment. The ranks agree on the step after which they stop. The training loop
-// asks after each step.
+// reach each rank at another moment. The ranks agree on the step after which they stop.
 #pragma once
 
 #include <chrono>

@@ -2,58 +2,45 @@
 #include "trainer/command_line/nearest.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace dp::trainer {
 namespace {
 
+// Ours, and what others call it.
 using Pair = std::pair<std::string_view, std::string_view>;
-constexpr std::array<Pair, 37> kOurs{{
-    {"--accumulate-grad-batches", "--gradient-accumulation-steps"},
-    {"--betas", "--adam-beta1 and --adam-beta2"},
-    {"--clip-grad-norm", "--clip-grad"},
-    {"--data-path", "--data-dir"},
-    {"--eps", "--adam-eps"},
-    {"--exit-interval", "--steps"},
-    {"--fp16", "--bf16"},
-    {"--ga-steps", "--gradient-accumulation-steps"},
-    {"--global-batch-size",
-     "--batch-size and --gradient-accumulation-steps (a global batch is ranks x both)"},
-    {"--gradient-clip-val", "--clip-grad"},
-    {"--learning-rate", "--lr"},
-    {"--load", "--checkpoint-dir"},
-    {"--log-dir", "--tensorboard"},
-    {"--logging-steps", "--log-interval"},
-    {"--lr-scheduler", "--lr-schedule"},
-    {"--lr-scheduler-type", "--lr-schedule"},
-    {"--lr-warmup-iters", "--lr-warmup-fraction"},
-    {"--max-epochs", "--epochs"},
-    {"--max-grad-norm", "--clip-grad"},
-    {"--max-position-embeddings", "--seq-length"},
-    {"--max-steps", "--steps"},
-    {"--micro-batch-size", "--batch-size"},
-    {"--momentum", "--sgd-momentum"},
-    {"--num-epochs", "--epochs"},
-    {"--num-train-epochs", "--epochs"},
-    {"--output-dir", "--checkpoint-dir"},
-    {"--per-device-train-batch-size", "--batch-size"},
-    {"--recompute-activations", "--recompute"},
-    {"--recompute-granularity", "--recompute"},
-    {"--resume-from-checkpoint", "--checkpoint-dir"},
-    {"--save", "--checkpoint-dir"},
-    {"--save-steps", "--save-interval"},
-    {"--train-batch-size", "--batch-size"},
-    {"--train-iters", "--steps"},
-    {"--train-samples", "--samples"},
-    {"--warmup-ratio", "--lr-warmup-fraction"},
-    {"--weight-decay-rate", "--weight-decay"},
-}};
+constexpr Pair kOurs[] = {
+    {"--adam-beta1 and --adam-beta2", "--betas"},
+    {"--adam-eps", "--eps"},
+    {"--batch-size", "--micro-batch-size,--per-device-train-batch-size,--train-batch-size"},
+    {"--batch-size and --gradient-accumulation-steps (a global batch is ranks x both)",
+     "--global-batch-size"},
+    {"--bf16", "--fp16"},
+    {"--checkpoint-dir", "--load,--output-dir,--resume-from-checkpoint,--save"},
+    {"--clip-grad", "--clip-grad-norm,--gradient-clip-val,--max-grad-norm"},
+    {"--data-dir", "--data-path"},
+    {"--epochs", "--max-epochs,--num-epochs,--num-train-epochs"},
+    {"--gradient-accumulation-steps", "--accumulate-grad-batches,--ga-steps"},
+    {"--log-interval", "--logging-steps"},
+    {"--lr", "--learning-rate"},
+    {"--lr-schedule", "--lr-scheduler,--lr-scheduler-type"},
+    {"--lr-warmup-fraction", "--lr-warmup-iters,--warmup-ratio"},
+    {"--recompute", "--recompute-activations,--recompute-granularity"},
+    {"--samples", "--train-samples"},
+    {"--save-interval", "--save-steps"},
+    {"--seq-length", "--max-position-embeddings"},
+    {"--sgd-momentum", "--momentum"},
+    {"--steps", "--exit-interval,--max-steps,--train-iters"},
+    {"--tensorboard", "--log-dir"},
+    {"--weight-decay", "--weight-decay-rate"},
+};
 
-// Letters that are put in, left out or changed from one to the other (Levenshtein).
+// Levenshtein's: letters that are inserted, deleted or replaced.
 std::size_t distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -77,7 +64,7 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     };
     const std::string_view meant = bare(word);
     std::optional<std::string> best;
-    std::size_t least = meant.size() / 3 + 1;  // from here on it is not like it
+    std::size_t least = meant.size() / 3 + 1;  // from here on they are not similar
     for (const auto& name : names) {
         const bool begins = meant.size() >= 3 && bare(name).starts_with(meant);
         const std::size_t apart = begins ? 1 : distance(meant, bare(name));
@@ -89,10 +76,10 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
 }
 
 std::optional<std::string_view> ours_for(std::string_view name) {
-    const auto* found =
-        std::find_if(kOurs.begin(), kOurs.end(), [&](const Pair& pair) { return pair.first == name; });
-    if (found == kOurs.end()) return std::nullopt;
-    return found->second;
+    for (const auto& [ours, theirs] : kOurs)
+        for (const std::string_view one : split(theirs, ','))
+            if (one == name) return ours;
+    return std::nullopt;
 }
 
 }  // namespace dp::trainer

@@ -2,14 +2,13 @@
 //
 // The one description of an option: its names, where its value goes, what it may be, what it means, and what
 // depends on it. From it follow the command line and its help (parse.hpp), what ranks compare before they
-// train together, what a compiled plan depends on, and what a checkpoint has to agree with.
+// train together, what a compiled plan depends on, and what a checkpoint must agree with.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "trainer/command_line/values.hpp"
@@ -29,7 +28,7 @@ struct Uses {
     // learn different things.
     const char* may_differ;
     PlanUse plan;
-    bool resumes;  // a checkpoint that was written with another value can be gone on from
+    bool resumes;  // whether a training can resume from a checkpoint that was written with another value
 };
 
 // How a training goes; what it is; and where it writes or looks, which changes neither.
@@ -53,8 +52,8 @@ struct OptionRow {
     std::function<std::string()> text;
     // What few options have.
     std::string needs = {}, excludes = {};  // names of others
-    std::string only_of = {};               // the model or optimizer that alone looks at it
-    std::string bare = {};                  // the value that it has without one
+    std::string only_of = {};               // the only model or optimizer that uses it
+    std::string bare = {};                  // its value if none is given
     bool is_required = false, takes_many = false;
 
     std::string name() const { return names.substr(0, names.find(',')); }
@@ -66,40 +65,43 @@ class OptionList {
     // Of the rows that follow.
     void heading(std::string text) { heading_ = std::move(text); }
 
-    // The field must outlive the list.
+    // The field must outlive the list. It is a value, an optional, or a vector, to which each use adds one.
     template <typename Field, typename T>
-    OptionRow& add(std::string names, Field& field, Format<T> format, std::string help, const Uses& uses) {
-        return put(
-            std::move(names), format, std::move(help), uses,
-            [&field](T value) { field = static_cast<Field>(std::move(value)); },
-            [&field, text = format.text] { return text(static_cast<T>(field)); });
-    }
-    template <typename T>
-    OptionRow& add(std::string names, std::optional<T>& field, Format<T> format, std::string help,
+    OptionRow& add(std::string names, Field& field, const Format<T>& format, std::string help,
                    const Uses& uses) {
-        return put(
-            std::move(names), format, std::move(help), uses, [&field](T value) { field = std::move(value); },
-            [&field, text = format.text] { return field ? text(*field) : "none"; });
-    }
-    // Each time that it is given it adds one.
-    template <typename T>
-    OptionRow& add(std::string names, std::vector<T>& field, Format<T> format, std::string help,
-                   const Uses& uses) {
-        auto& row = put(
-            std::move(names), format, std::move(help), uses,
-            [&field](T value) { field.push_back(std::move(value)); }, [] { return std::string("none"); });
-        row.takes_many = true;
-        return row;
+        constexpr bool kIsVector = requires(T value) {
+            field.push_back(value);
+        };
+        const auto set = [&field, parse = format.parse](const std::string& given) {
+            Try<T> value = parse(given);
+            if (!value) return std::optional(value.error().message);
+            if constexpr (kIsVector)
+                field.push_back(*std::move(value));
+            else
+                field = static_cast<Field>(*std::move(value));
+            return std::optional<std::string>();
+        };
+        const auto text = [&field, write = format.text]() -> std::string {
+            if constexpr (kIsVector)
+                return "none";
+            else if constexpr (requires { field.has_value(); })
+                return field ? write(*field) : "none";
+            else
+                return write(static_cast<T>(field));
+        };
+        rows_.push_back({std::move(names), format.type, std::move(help), heading_, uses, set, text});
+        rows_.back().takes_many = kIsVector;
+        return rows_.back();
     }
     // Sets the field to `value`.
     template <typename T>
     OptionRow& flag(std::string names, T& field, T value, std::string help, const Uses& uses) {
-        rows_.push_back({std::move(names), "", std::move(help), heading_, uses,
-                         [&field, value](const std::string&) {
-                             field = value;
-                             return std::optional<std::string>();
-                         },
-                         [&field, value] { return std::string(field == value ? "given" : "none"); }});
+        const auto set = [&field, value](const std::string&) {
+            field = value;
+            return std::optional<std::string>();
+        };
+        const auto text = [&field, value] { return std::string(field == value ? "given" : "none"); };
+        rows_.push_back({std::move(names), "", std::move(help), heading_, uses, set, text});
         return rows_.back();
     }
     OptionRow& flag(std::string names, bool& field, std::string help, const Uses& uses) {
@@ -109,20 +111,6 @@ class OptionList {
  private:
     std::deque<OptionRow> rows_;
     std::string heading_ = "Options";
-
-    template <typename T, typename Set, typename Text>
-    OptionRow& put(std::string names, const Format<T>& format, std::string help, const Uses& uses, Set set,
-                   Text text) {
-        const auto take = [set,
-                           parse = format.parse](const std::string& given) -> std::optional<std::string> {
-            auto value = parse(given);
-            if (!value) return std::move(value.error().message);
-            set(std::move(*value));
-            return std::nullopt;
-        };
-        rows_.push_back({std::move(names), format.type, std::move(help), heading_, uses, take, text});
-        return rows_.back();
-    }
 };
 
 }  // namespace dp::trainer

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -16,32 +17,32 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// ---- before CLI11
-
 // What a script's variable that is not set leaves. CLI11 would take the next word for the value of "--json=",
-// and a
-// --checkpoint-dir that is nowhere would save nothing.
+// and a --checkpoint-dir that is nowhere would save nothing.
 std::optional<std::string> empty_word(const Words& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
-        const bool is_option = word.starts_with("--");
-        if (is_option && word.find('=') == word.size() - 1) return word.substr(0, word.size() - 1);
-        if (!word.empty()) continue;
-        const bool is_value = i > 0 && words[i - 1].starts_with("--");
-        return is_value ? words[i - 1] : i + 1 == words.size() ? "the last word" : "a word";
+        const std::string before = i > 0 ? words[i - 1] : "";
+        if (word.starts_with("--") && word.find('=') == word.size() - 1)
+            return word.substr(0, word.size() - 1);
+        if (!word.empty() || before == "--prompt") continue;  // only a text may begin with nothing
+        return before.starts_with("--") ? before : i + 1 == words.size() ? "the last word" : "a word";
     }
     return std::nullopt;
 }
 
-// Only a text may begin with nothing; that is what it does without the option, too.
-Words without_empty_prompt(Words words) {
-    std::erase(words, "--prompt=");
-    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-        if (words[i] != "--prompt" || !words[i + 1].empty()) continue;
-        const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
-        words.erase(at, at + 2);
-    }
-    return words;
+// As messages name it, with dashes.
+std::string dashed(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+}
+
+// With those that other programs' scripts write: --batch_size.
+std::string names_in_cli(const OptionRow& row) {
+    std::string names = row.names, others = row.names;
+    for (std::size_t i = 1; i < others.size(); ++i)
+        if (others[i] == '-' && std::isalnum(static_cast<unsigned char>(others[i - 1])) != 0) others[i] = '_';
+    return others == names ? names : names + "," + others;
 }
 
 Words names_of(const OptionRow& row) {
@@ -54,30 +55,6 @@ const OptionRow* row_named(const OptionList& list, std::string_view name) {
         for (const auto& one : names_of(row))
             if (one == name) return &row;
     return nullptr;
-}
-
-const OptionRow* row_anywhere(const CommandLine& line, std::string_view name) {
-    const OptionRow* row = row_named(line.common, name);
-    for (const Subcommand& subcommand : line.subcommands)
-        if (row == nullptr) row = row_named(subcommand.options, name);
-    return row;
-}
-
-// Other programs' scripts write --batch_size. What no option is called stays as it is, and so does an
-// option's value, which CLI11 takes whatever it looks like.
-Words with_dashes(Words words, const CommandLine& line) {
-    bool is_value = false;
-    for (std::string& word : words) {
-        if (word == "--" && !is_value) break;  // files from here on
-        std::string name = word.substr(0, word.find('='));
-        const bool has_value = name.size() < word.size();
-        std::replace(name.begin(), name.end(), '_', '-');
-        const bool is_name = !is_value && name.starts_with("--");
-        const OptionRow* row = is_name ? row_anywhere(line, name) : nullptr;
-        is_value = row != nullptr && !has_value && !row->type.empty() && row->bare.empty();
-        if (row != nullptr) word.replace(0, name.size(), name);
-    }
-    return words;
 }
 
 // ---- CLI11
@@ -107,38 +84,30 @@ std::string without_empty_lines(std::string text) {
     return text;
 }
 
-CLI::Option* option_for(CLI::App& app, const OptionRow& row) {
-    const auto ignore = [](const auto&) {};  // its check has taken the value
-    if (row.takes_many) return app.add_option_function<Words>(row.names, ignore, help_of(row));
-    return app.add_option_function<std::string>(row.names, ignore, help_of(row));
-}
-
 void add(CLI::App& app, const OptionRow& row) {
+    const std::string help = help_of(row);
     if (row.type.empty()) {
         const auto set = [&row] { (void)row.set(""); };
-        app.add_flag_callback(row.names, set, help_of(row))->group(row.heading);
+        app.add_flag_callback(names_in_cli(row), set, help)->group(row.heading);
         return;
     }
-    auto* option = option_for(app, row);
+    auto* option = app.add_option(names_in_cli(row), help);
     option->group(row.heading)->required(row.is_required)->type_name(row.type);
-    if (row.takes_many) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (row.takes_many)
+        option->expected(CLI::detail::expected_max_vector_size)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (!row.bare.empty()) option->expected(0, 1);
     // CLI11 checks each value in its turn: the last one that is given stays in the field.
     option->check(
         CLI::Validator([&row](std::string& value) { return row.set(value).value_or(std::string()); }, ""));
 }
 
-// Once all are there.
-void relate(CLI::App& app, const OptionList& list) {
+void add_all(CLI::App& app, const OptionList& list) {
+    for (const OptionRow& row : list.rows()) add(app, row);
     for (const OptionRow& row : list.rows()) {
         if (!row.needs.empty()) app.get_option(row.name())->needs(app.get_option(row.needs));
         if (!row.excludes.empty()) app.get_option(row.name())->excludes(app.get_option(row.excludes));
     }
-}
-
-void add_all(CLI::App& app, const OptionList& list) {
-    for (const OptionRow& row : list.rows()) add(app, row);
-    relate(app, list);
 }
 
 void note_given(CLI::App& app, const OptionList& list, Given& given) {
@@ -152,9 +121,13 @@ void note_given(CLI::App& app, const OptionList& list, Given& given) {
 
 // ---- what is wrong
 
-// An option that is nobody's, or another's.
-std::string unknown_option(std::string name, const CommandLine& line, const Subcommand* chosen) {
-    std::replace(name.begin(), name.end(), '_', '-');
+std::string suggestion(const std::string& word, const Words& names) {
+    const auto like = nearest(word, names);
+    return like ? fmt::format("; do you mean {}?", *like) : "";
+}
+
+// An option that does not exist, or that is another subcommand's.
+std::string unknown_option(const std::string& name, const CommandLine& line, const Subcommand* chosen) {
     const bool takes_common = chosen == nullptr || chosen->takes_common;
     if (const auto ours = ours_for(name))
         return fmt::format("no such option: {}; here it is {}", name, *ours);
@@ -162,7 +135,7 @@ std::string unknown_option(std::string name, const CommandLine& line, const Subc
         if (row_named(other.options, name) != nullptr)
             return fmt::format("{} is an option of `trainer {}`", name, other.name);
     if (!takes_common && row_named(line.common, name) != nullptr)
-        return fmt::format("{} is an option of trainings, and `trainer {}` is none", name, chosen->name);
+        return fmt::format("{} is for training; `trainer {}` does not take it", name, chosen->name);
     Words names;
     const auto add_names = [&](const OptionList& list) {
         for (const OptionRow& row : list.rows())
@@ -170,16 +143,15 @@ std::string unknown_option(std::string name, const CommandLine& line, const Subc
     };
     if (takes_common) add_names(line.common);
     if (chosen != nullptr) add_names(chosen->options);
-    const auto like = nearest(name, names);
-    return fmt::format("no such option: {}{}", name, like ? fmt::format("; do you mean {}?", *like) : "");
+    return fmt::format("no such option: {}{}", name, suggestion(name, names));
 }
 
 std::string unknown_word(const std::string& word, const CommandLine& line, const Subcommand* chosen) {
-    if (word.starts_with('-')) return unknown_option(word.substr(0, word.find('=')), line, chosen);
+    if (word.starts_with('-')) return unknown_option(dashed(word.substr(0, word.find('='))), line, chosen);
+    if (chosen != nullptr) return fmt::format("unexpected argument of `trainer {}`: {}", chosen->name, word);
     Words names;
     for (const Subcommand& one : line.subcommands) names.push_back(one.name);
-    const auto like = nearest(word, names);
-    return fmt::format("no such subcommand: {}{}", word, like ? fmt::format("; do you mean {}?", *like) : "");
+    return fmt::format("no such subcommand: {}{}", word, suggestion(word, names));
 }
 
 // Of several words that nobody knows it is the first.
@@ -202,13 +174,13 @@ std::string refused(const std::string& what) {
     return what + "; `trainer --help` lists the options";
 }
 
-ParsedWords parse_words(const Words& given_words, const CommandLine& line) {
+ParsedWords parse_words(Words words, const CommandLine& line) {
     ParsedWords parsed;
-    const Words words = without_empty_prompt(given_words);
+    std::erase(words, "--prompt=");  // what it is without the option, too
     if (const auto empty = empty_word(words)) {
         parsed.complaint =
-            refused(fmt::format("{} is empty; give what is missing, or leave the option out (a script's "
-                                "variable that is not set?)",
+            refused(fmt::format("{} is empty; give a value, or leave the option out (is a variable of the "
+                                "script not set?)",
                                 *empty));
         return parsed;
     }
@@ -232,9 +204,8 @@ ParsedWords parse_words(const Words& given_words, const CommandLine& line) {
     };
     try {
         // CLI11 takes the words from the back of the vector.
-        auto known = with_dashes(words, line);
-        std::reverse(known.begin(), known.end());
-        app.parse(std::move(known));
+        std::reverse(words.begin(), words.end());
+        app.parse(std::move(words));
     } catch (const CLI::CallForVersion& call) {
         parsed.help = std::string(call.what()) + "\n";
         return parsed;
@@ -251,7 +222,7 @@ ParsedWords parse_words(const Words& given_words, const CommandLine& line) {
     parsed.subcommand = subcommand->name;
     if (!subcommand->takes_common && !parsed.given.empty())
         parsed.complaint =
-            refused(fmt::format("{0} is an option of trainings; those of `trainer {1}` stand behind {1}",
+            refused(fmt::format("{0} is for training; the options of `trainer {1}` come after {1}",
                                 *parsed.given.begin(), subcommand->name));
     note_given(*app.get_subcommand(subcommand->name), subcommand->options, parsed.given);
     return parsed;

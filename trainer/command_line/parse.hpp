@@ -37,7 +37,7 @@ struct ParsedWords {
     std::optional<std::string> complaint;  // one line, without the program's name
 };
 
-ParsedWords parse_words(const std::vector<std::string>& words, const CommandLine& command_line);
+ParsedWords parse_words(std::vector<std::string> words, const CommandLine& command_line);
 
 // What every complaint about a command line ends with.
 std::string refused(const std::string& what);

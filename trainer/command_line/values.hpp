@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the values of options may be: how each is read, and how it is written where ranks compare them. A
-// complaint says what was given and what is allowed. The options are declared with these, see
-// option_list.hpp.
+// complaint says what was given and what is allowed. Options are declared with these (option_list.hpp).
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,26 +21,28 @@ template <typename T>
 struct Format {
     std::string type;  // in help, such as "N"
     std::function<Try<T>(const std::string&)> parse;
-    std::function<std::string(const T&)> text;
+    std::function<std::string(const T&)> text = [](const T& value) {
+        if constexpr (requires { value.string(); })  // a path
+            return value.string();
+        else
+            return fmt::format("{}", value);
+    };
 };
 
 // A whole number in [low, high].
 Format<std::int64_t> whole(std::int64_t low, std::int64_t high);
-// A number in [low, high), which it is also in 32 bits.
+// A number in [low, high), also as a float.
 Format<double> number(double low, double high, const char* such_as);
-// A number above 0.
-Format<double> positive(const char* such_as);
-// The same of what is computed with in 32 bits: neither 0 nor infinite there.
-Format<double> positive_in_32_bits(const char* such_as);
+// A number above 0; with Bits::fp32 neither 0 nor infinite as a float.
+enum class Bits { any, fp32 };
+Format<double> positive(const char* such_as, Bits bits = Bits::any);
 // Bytes, such as 1500000, 512MiB or 1.5G; units are powers of 1024, as Slurm's.
 Format<std::int64_t> size_in_bytes();
-Format<std::filesystem::path> path(const char* type);
-// One that is there.
-Format<std::filesystem::path> existing_path(const char* type);
-Format<std::filesystem::path> existing_directory(const char* type);
+enum class PathOf { anything, existing, existing_directory };
+Format<std::filesystem::path> path(const char* type, PathOf what = PathOf::anything);
 Format<std::string> any_text(const char* type);
 
-// One of a few words. `also`: words that other programs have for the same.
+// One of a few words. `also`: what other programs call the same.
 template <typename T>
 Format<T> one_of(std::vector<std::pair<std::string, T>> words,
                  std::vector<std::pair<std::string, T>> also = {}) {
@@ -64,8 +64,11 @@ Format<T> one_of(std::vector<std::pair<std::string, T>> words,
     };
     return {std::move(names), parse, text};
 }
-// Words that stand for themselves, or for the number that they are.
-Format<std::string> one_of(const std::vector<std::string>& words);
-Format<std::int64_t> one_of(const std::vector<std::int64_t>& numbers);
+template <typename T>
+Format<T> one_of(const std::vector<T>& values) {
+    std::vector<std::pair<std::string, T>> words;
+    for (const T& value : values) words.emplace_back(fmt::format("{}", value), value);
+    return one_of<T>(std::move(words));
+}
 
 }  // namespace dp::trainer

@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// See compile.hpp. It refuses what a run would refuse, because it prepares as a run does.
+// It refuses what a run would refuse, because it prepares as a run does.
 #include "trainer/commands/compile.hpp"
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/standard_streams.hpp"
-#include "trainer/commands/compile_report.hpp"
+#include "trainer/commands/measure.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/compile/build.hpp"
 #include "trainer/compile/cache.hpp"
-#include "trainer/compile/plan.hpp"
-#include "trainer/compile/steps.hpp"
 #include "trainer/compile/stored_data.hpp"
-#include "trainer/compile/threads.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/left.hpp"
 
@@ -38,115 +33,119 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Out of the cache, after it has been put there if need be.
+// From the cache, after it has been put there if need be.
 Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const DataRequest& request, bool force,
-                             CompileResult& result) {
+                             CompiledData& told) {
     if (!is_worth_storing(request)) return load(request);
-    auto found = cache.find(key);
-    const auto read = [&]() -> Result<Dataset> {
+    const auto read = [&](const Lookup& found) -> Result<Dataset> {
+        if (!found.entry) return fail(Fault::usage, found.why_not);
         const auto start = Clock::now();
         auto data = read_data(*found.entry, request);
-        result.data.read_seconds = seconds_since(start);
-        result.data.load_seconds = seconds_to_load(*found.entry);
-        result.data.bytes = found.entry->bytes();
+        told.read_seconds = seconds_since(start);
+        told.load_seconds = found.entry->content.value("seconds", 0.0);
+        told.bytes = found.entry->bytes;
         return data;
     };
-    result.data.was = found.why_not;
+    const auto found = cache.find(key);
+    told.was = found.why_not;
     if (found.entry && !force) {
-        result.data.made = Made::kept;
-        auto data = read();
+        told.made = Made::kept;
+        auto data = read(found);
         if (data) return data;
-        result.data.was = data.error().message;
+        told.was = data.error().message;
     }
-    result.data.made = Made::now;
-    const auto start = Clock::now();
+    told.made = Made::now;
     {
+        const auto start = Clock::now();
         const auto loaded = DP_TRY(load_all(request));
         const double seconds = seconds_since(start);
         DP_TRY(store_data(cache, key, request, loaded, seconds));
     }
-    found = cache.find(key);
-    auto data = found.entry ? read() : Result<Dataset>(fail(Fault::usage, found.why_not));
+    auto data = read(cache.find(key));
     if (data) return data;
     return fail(Fault::usage, fmt::format("--cache-dir {}: what was just written there cannot be read ({}); "
                                           "give another directory",
                                           cache.directory().string(), data.error().message));
 }
 
-// Opens the device that --device asks for.
-using Open = std::function<Result<OpenedDevice>()>;
-
-// On a device that has not worked yet: what it has a choice of it measures when it first comes to it.
-Result<void> let_device_choose(const Trial& trial, const Open& open, Plan& plan) {
-    const auto opened = DP_TRY(open());
-    Device& device = *opened.device;
-    device.choices().measure(true);
-    const auto tuned = DP_TRY(time_steps(trial, device, kSeconds));
-    device.choices().measure(false);
-    if (device.choices().all().empty() || tuned.seconds >= plan.plain_seconds) return {};
-    plan.step_seconds = tuned.seconds;
-    plan.choices = device.choices();
-    return {};
-}
-
 // What a training takes, and how it is fastest.
-Result<Plan> make_plan(const Trial& trial, Device& device, const Open& open, const Surroundings& here,
-                       const MemoryCase& memory_case, std::vector<ThreadTrial>& trials) {
-    Plan plan;
-    plan.needs = estimate_memory(memory_case.model, trial.settings, &trial.data, 1, &device);
+Result<void> make_plan(const Prepared& prepared, const Surroundings& here, CompiledPlan& told) {
+    const Options& options = prepared.options;
+    const Trial trial{*prepared.info, options.shape, prepared.data, options.training};
+    const MemoryCase memory = prepared.memory_case(1, 1);
+    Device& device = prepared.device();
+    Plan& plan = told.plan;
+    plan.needs = estimate_memory(memory);
     const auto plain = time_steps(trial, device, kSeconds);
-    if (!plain) return tl::unexpected(with_advice(plain.error(), device, memory_case));
+    if (!plain) return tl::unexpected(with_advice(plain.error(), device, memory));
     plan.peak = device.memory().peak();
     plan.plain_seconds = plan.step_seconds = plain->seconds;
-    if (device.is_deterministic()) return plan;  // measuring again might choose otherwise
+    if (device.is_deterministic()) return {};  // measuring again might choose otherwise
     if (device.name() != "cpu") {
-        DP_TRY(let_device_choose(trial, open, plan));
-        return plan;
+        // A fresh one: a device measures its choices when it first comes to each.
+        const auto fresh = DP_TRY(open_device_of(options, here));
+        TunedChoices& choices = fresh.device->choices();
+        choices.measure(true);
+        const auto tuned = DP_TRY(time_steps(trial, *fresh.device, kSeconds));
+        choices.measure(false);
+        if (choices.all().empty() || tuned.seconds >= plan.plain_seconds) return {};
+        plan.step_seconds = tuned.seconds;
+        plan.choices = choices;
+        return {};
     }
     const int threads = threads_for(here);
-    if (here.omp_threads || threads == 1 || plain->seconds > kLongStep) return plan;
-    auto tried = DP_TRY(try_threads(trial, threads, kSeconds));
-    trials = std::move(tried);
+    if (here.omp_threads || threads == 1 || plain->seconds > kLongStep) return {};
+    auto trials = DP_TRY(try_threads(trial, threads, kSeconds));
     const ThreadTrial best = best_of(trials);
     plan.plain_seconds = trials.front().step.seconds;
     plan.step_seconds = best.step.seconds;
     if (best.threads != threads) plan.choices.set(kThreadsChoice, std::to_string(best.threads));
-    return plan;
+    told.trials = std::move(trials);
+    return {};
 }
 
-// Where it was found, or made and kept.
-Result<void> find_or_make_plan(const Prepared& prepared, const Cache& cache, const CacheKey& key,
-                               const Surroundings& here, const std::function<void(const std::string&)>& say,
-                               CompileResult& result) {
-    const Options& options = prepared.options;
+// Whether the cache has it; else `told.was` says why not.
+bool find_plan(const Cache& cache, const CacheKey& key, bool force, CompiledPlan& told) {
     const auto found = cache.find(key);
-    result.plan.was = found.why_not;
-    if (found.entry && !options.cache.force) {
-        if (const auto kept = plan_of(found.entry->content())) {
-            result.plan.made = Made::kept;
-            result.plan.plan = *kept;
-            return {};
-        }
-        result.plan.was = "damaged";
+    told.was = found.why_not;
+    if (!found.entry || force) return false;
+    const auto kept = plan_of(found.entry->content);
+    if (kept) {
+        told.made = Made::kept;
+        told.plan = *kept;
+    } else {
+        told.was = "damaged";
     }
-    say(fmt::format("compiling {} with a batch of {} for {}", result.model, result.batch,
-                    result.device_name));
-    auto plan = DP_TRY(make_plan(
-        {*prepared.info, options.shape, prepared.data, options.training}, prepared.device(),
-        [&] { return open_device_of(options, here); }, here, prepared.memory_case(1, 1), result.plan.trials));
-    DP_TRY(cache.put(key, json_of(plan), {}));
-    result.plan.plan = std::move(plan);
-    return {};
+    return kept.has_value();
 }
 
-Result<void> tell(const CompileResult& result, const Options& options) {
-    const std::string json =
-        compile_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    if (options.output.json) {
-        DP_TRY(write_output(*options.output.json, json + "\n"));
-    }
-    print_if_possible(stdout, fmt::format("{}\n{}\n", compile_table(result), json));
-    return {};
+// "written", or "written again, because it was stale (build)".
+std::string written(const std::string& why) {
+    return why.empty() ? "written" : fmt::format("written again, because it was {}", why);
+}
+
+std::string data_text(const CompileResult& r) {
+    if (r.data.made == Made::none) return "not cached: it is made as fast as it would be read";
+    return fmt::format("{} {}: {} to load without it, {} with it", size_text(r.data.bytes),
+                       r.data.made == Made::kept ? "cached before" : written(r.data.was),
+                       time_text(r.data.load_seconds), time_text(r.data.read_seconds));
+}
+
+std::string threads_text(const CompileResult& r) {
+    const int chosen = threads_of(r.plan.plan.choices, r.threads);
+    std::string text = chosen == r.threads ? fmt::format("{}", r.threads)
+                                           : fmt::format("{} instead of {}", chosen, r.threads);
+    std::string tried;
+    for (const ThreadTrial& trial : r.plan.trials)
+        tried +=
+            fmt::format("{}{}: {}", tried.empty() ? "" : ", ", trial.threads, time_text(trial.step.seconds));
+    if (is_disturbed(r.plan.trials))
+        tried += "; not tuned, because other programs used the CPUs meanwhile: --force tries again";
+    return tried.empty() ? text : fmt::format("{} (a step with {})", text, tried);
+}
+
+const char* name_of(Made made) {
+    return made == Made::none ? "none" : made == Made::kept ? "kept" : "made";
 }
 
 }  // namespace
@@ -156,10 +155,9 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     if (here.local_rank != 0) return {};
     const auto directory = cache_directory(given.cache);
     if (!directory)
-        return fail(Fault::usage,
-                    "`trainer compile` has nowhere to keep what it makes; give --cache-dir DIR");
+        return fail(Fault::usage, "`trainer compile` has no directory for its cache; give --cache-dir DIR");
     const bool speaks = speaks_for_all(here);
-    DP_TRY(speaks ? can_be_written("--json", given.output.json) : Result<void>());
+    if (speaks) DP_TRY(can_be_written("--json", given.output.json));
     const auto say = [&](const std::string& line) {
         if (speaks) print_if_possible(stdout, line + "\n");
     };
@@ -169,38 +167,96 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     const Cache cache(*directory);
     const std::string build = build_of_this_program();
     CompileResult result;
-    CacheKey from_data;
+    CacheKey data;
     std::optional<MadeDirectories> opened_cache;
+    const auto load_data = [&](const Options& options) -> Result<Dataset> {
+        auto writable = DP_TRY(cache.open_for_writing());
+        opened_cache.emplace(std::move(writable));
+        data = data_key(options.data, build);
+        return compile_data(cache, data, options.data, options.cache.force, result.data);
+    };
     const auto prepared =
-        prepare_training(completed(given, *choice.info), *choice.info, here, 1,
-                         [&](const Options& options) -> Result<Dataset> {
-                             auto writable = DP_TRY(cache.open_for_writing());
-                             opened_cache.emplace(std::move(writable));
-                             from_data = data_key(options.data, build);
-                             return compile_data(cache, from_data, options.data, options.cache.force, result);
-                         });
-    if (!prepared) return tl::unexpected(prepared.error());
-    const Options& options = prepared->options;
-    Device& device = prepared->device();
-    if (prepared->opened.note) say(*prepared->opened.note);
+        DP_TRY(prepare_training(completed(given, *choice.info), *choice.info, here, 1, load_data));
+    const Options& options = prepared.options;
+    Device& device = prepared.device();
+    if (prepared.opened.note) say(*prepared.opened.note);
     for (const auto& line : options_without_effect(options)) say(line);
-    if (auto problem = memory_problem(prepared->info->name, prepared->memory_case(1, 1), device.name(),
+    if (auto problem = memory_problem(prepared.info->name, prepared.memory_case(1, 1), device.name(),
                                       available_here(device, here)))
         return fail(Fault::device, *problem);
-    result.model = prepared->info->name;
+    result.model = prepared.info->name;
     result.device = device.name();
     result.device_name = device.facts().model;
     result.batch = options.training.batch;
     result.accumulate = options.training.accumulate;
     result.directory = directory->string();
     result.threads = threads_for(here);
-    const CacheKey key =
-        plan_key({values_of_plan(options), device, here.omp_threads.has_value(), from_data}, build);
-    DP_TRY(find_or_make_plan(*prepared, cache, key, here, say, result));
+    const CacheKey key = plan_key(values_of_plan(options), device, here.omp_threads.has_value(), data, build);
+    if (!find_plan(cache, key, options.cache.force, result.plan)) {
+        say(fmt::format("compiling {} with a batch of {} for {}", result.model, result.batch,
+                        result.device_name));
+        DP_TRY(make_plan(prepared, here, result.plan));
+        DP_TRY(cache.put(key, json_of(result.plan.plan), {}));
+    }
     result.removed = cache.prune(options.cache.limit);
     result.cache_bytes = cache.bytes();
     result.seconds = seconds_since(started);
-    return speaks ? tell(result, options) : Result<void>();
+    const std::string json =
+        compile_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    if (speaks && options.output.json) DP_TRY(write_output(*options.output.json, json + "\n"));
+    say(fmt::format("{}\n{}", compile_table(result), json));
+    return {};
+}
+
+std::string compile_table(const CompileResult& r) {
+    const auto row = [](std::string_view name, const std::string& value) {
+        return fmt::format("  {:<10}{}\n", name, value);
+    };
+    const Plan& plan = r.plan.plan;
+    std::string table =
+        row("model", fmt::format("{} with a batch of {}{} for {}", r.model, r.batch,
+                                 r.accumulate > 1 ? fmt::format(" x {}", r.accumulate) : "", r.device_name)) +
+        row("data", data_text(r)) +
+        row("plan", r.plan.made == Made::kept ? "cached before" : written(r.plan.was)) +
+        row("memory",
+            fmt::format("{} measured, {}", size_text(plan.peak), "planned " + needs_text(plan.needs))) +
+        row("step",
+            plan.step_seconds < plan.plain_seconds
+                ? fmt::format("{}, not tuned {}", time_text(plan.step_seconds), time_text(plan.plain_seconds))
+                : time_text(plan.step_seconds));
+    if (r.device == "cpu")
+        table += row("threads", threads_text(r));
+    else
+        table += row("tuned", fmt::format("{} choices", plan.choices.all().size()));
+    const std::string removed =
+        r.removed == 0 ? "" : fmt::format("; least recently used entries removed: {}", r.removed);
+    table += row("cache", fmt::format("{}, {} in all{}", r.directory, size_text(r.cache_bytes), removed));
+    return table + fmt::format("  {:<10}{:.1f} s", "took", r.seconds);
+}
+
+nlohmann::ordered_json compile_json(const CompileResult& r) {
+    const Plan& plan = r.plan.plan;
+    nlohmann::ordered_json json{{"compiled", r.model},
+                                {"device", r.device},
+                                {"device_name", r.device_name},
+                                {"batch_size", r.batch},
+                                {"accumulate", r.accumulate},
+                                {"cache", r.directory},
+                                {"data", name_of(r.data.made)},
+                                {"data_bytes", r.data.bytes},
+                                {"data_seconds_without", r.data.load_seconds},
+                                {"data_seconds_with", r.data.read_seconds},
+                                {"plan", name_of(r.plan.made)},
+                                {"memory_planned_bytes", plan.needs.total()},
+                                {"memory_peak_bytes", plan.peak},
+                                {"step_ms_untuned", plan.plain_seconds * 1e3},
+                                {"step_ms", plan.step_seconds * 1e3},
+                                {"choices", plan.choices.all().size()},
+                                {"cache_bytes", r.cache_bytes},
+                                {"cache_removed", r.removed}};
+    if (r.device == "cpu") json["threads"] = threads_of(plan.choices, r.threads);
+    json["seconds"] = r.seconds;
+    return json;
 }
 
 }  // namespace dp::trainer

@@ -21,28 +21,23 @@
 namespace dp::trainer {
 namespace {
 
-struct Found {
-    std::filesystem::path path;
-    Manifest manifest;
-};
-
-Result<Found> read_checkpoint(const std::filesystem::path& path) {
+Result<Manifest> read_checkpoint(const std::filesystem::path& path) {
     auto manifest = DP_TRY(read_manifest(path));
     if (manifest.training.model != "gpt")
         return fail(Fault::usage, fmt::format("{}: is of the model {}, and only gpt generates text",
                                               path.string(), manifest.training.model));
     for (std::int64_t rank = 0; rank < manifest.world(); ++rank) DP_TRY(verify_shard(path, manifest, rank));
-    return Found{path, std::move(manifest)};
+    return manifest;
 }
 
 // The newest checkpoint that is whole, if it is gpt's.
-Result<Found> find_checkpoint(const std::filesystem::path& directory) {
+Result<Manifest> find_checkpoint(const std::filesystem::path& directory) {
     const auto steps = checkpoints_in(directory);
     if (steps.empty())
         return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: no checkpoint there; train with --model=gpt "
-                                "--checkpoint-dir {} first",
-                                directory.string(), directory.string()));
+                    fmt::format("--checkpoint-dir {0}: no checkpoint there; train with --model=gpt "
+                                "--checkpoint-dir {0} first",
+                                directory.string()));
     for (std::size_t i = 0;; ++i) {
         auto found = read_checkpoint(checkpoint_path(directory, steps[i]));
         if (found || found.error().fault != Fault::checkpoint) return found;
@@ -63,7 +58,7 @@ Result<GptShape> shape_in(const Manifest& manifest) {
                                                                       {"vocab_size", &shape.vocabulary}}) {
         const auto found = told.find(name);
         if (found == told.end() || found->second < 1)
-            return fail(Fault::usage, fmt::format("the manifest does not say {}; it is damaged", name));
+            return fail(Fault::usage, fmt::format("the manifest lacks {}; it is damaged", name));
         *value = found->second;
     }
     if (shape.hidden % shape.heads != 0)
@@ -94,12 +89,12 @@ std::size_t pick_token(std::span<const float> logits, double temperature, std::i
 }
 
 Result<void> generate(const GenerateOptions& options) {
-    const auto found = DP_TRY(find_checkpoint(options.checkpoint_directory));
-    const auto shape = DP_TRY(shape_in(found.manifest));
+    const auto manifest = DP_TRY(find_checkpoint(options.checkpoint_directory));
+    const auto shape = DP_TRY(shape_in(manifest));
     auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
     if (tokenizer->vocabulary() > shape.vocabulary)
         return fail(Fault::usage,
-                    fmt::format("--data-dir {}: its tokenizer knows {} tokens, and the model {}; give the "
+                    fmt::format("--data-dir {}: its tokenizer has {} tokens, and the model {}; give the "
                                 "data that it was trained on",
                                 options.data_directory.string(), tokenizer->vocabulary(), shape.vocabulary));
     std::vector<Token> text;
@@ -111,9 +106,8 @@ Result<void> generate(const GenerateOptions& options) {
     model->place(*device, 0, 1, type_of(options.precision));
     DP_TRY(device->status());
     const std::vector<Vector> values{{"values", model->parameters().values(), true}};
-    if (auto read = read_vectors(found.path, found.manifest, places_of(model->parameters()), values, *device);
-        !read)
-        return read;
+    const auto path = checkpoint_path(options.checkpoint_directory, manifest.progress.step);
+    DP_TRY(read_vectors(path, manifest, places_of(model->parameters()), values, *device));
     model->parameters().refresh_compute_copy(*device);
     const Tensor wide = device->make(Type::f32, {1, shape.vocabulary});
 

@@ -129,8 +129,9 @@ nlohmann::ordered_json info_json(const Options& options, std::int64_t parameters
 
 Result<void> info(const Options& given) {
     if (given.info.ranks_per_node > 1 && given.device.choice == DeviceChoice::cuda)
-        return fail(Fault::usage,
-                    "--ranks-per-node with --device=cuda: ranks on GPUs have parameters each; leave it out");
+        return fail(
+            Fault::usage,
+            "--ranks-per-node with --device=cuda: each rank on a GPU has its own parameters; leave it out");
     const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
     if (choice.reason) fmt::print("{}\n", *choice.reason);
     const ModelInfo& chosen = *choice.info;
@@ -141,8 +142,8 @@ Result<void> info(const Options& given) {
     const auto device = DP_TRY(copying_device(options, *model));
 
     // The data set is not opened for this.
-    const MemoryNeeds needs = estimate_memory(*model, options.training, nullptr, options.info.ranks,
-                                              device.get(), options.info.ranks_per_node);
+    const MemoryNeeds needs = estimate_memory(
+        {*model, options.training, nullptr, options.info.ranks, device.get(), options.info.ranks_per_node});
     const std::int64_t count = model->parameters().count();
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
@@ -151,8 +152,8 @@ Result<void> info(const Options& given) {
     fmt::print("\n");
     print_row("parameters", "", std::to_string(count));
     print_needs(options, needs);
-    print_row("a sample, both passes", "", fmt::format("{:.3f} MFLOP", flops / 1e6));
-    print_row("a step of a rank", "",
+    print_row("per sample, both passes", "", fmt::format("{:.3f} MFLOP", flops / 1e6));
+    print_row("per step and rank", "",
               fmt::format("{:.3f} MFLOP", flops * static_cast<double>(options.training.batch) / 1e6));
     fmt::print("{}\n", info_json(options, count, needs, flops).dump());
     return {};

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See measure.hpp. Times are taken where the training loop tells its observer of steps and phases.
 #include "trainer/commands/measure.hpp"
 
 #include <fmt/format.h>
@@ -8,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -17,7 +14,7 @@
 namespace dp::trainer {
 namespace {
 
-// Of which the parts are measured.
+// Steps whose parts are measured.
 constexpr std::int64_t kSplitSteps = 20;
 
 using Clock = std::chrono::steady_clock;
@@ -26,15 +23,15 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
 }
 
-// That all threads of this process have worked.
+// Of all threads of this process.
 double cpu_seconds() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
-// Takes the time of steps, then, in `split` more steps, of what they consist of: for that the device has to
-// finish one part before the next begins, which makes a step slower.
+// Times steps, and then, in kSplitSteps more, their parts: for that the device has to finish one part before
+// the next begins, which makes a step slower.
 class Stopwatch final : public Observer {
  public:
     Stopwatch(Device& device, const MeasureOptions& options)
@@ -87,10 +84,6 @@ Result<double> sum_of_all_ranks(double number, Device& device, Communicator& com
     return device.values_of<double>(tensor)[0];
 }
 
-double samples_of(const Measurement& measured) {
-    return static_cast<double>(measured.iterations * measured.global_batch);
-}
-
 }  // namespace
 
 std::string time_text(double seconds) {
@@ -101,10 +94,9 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
                             const Settings& settings, const MeasureOptions& options, Device& device,
                             Communicator& communicator) {
     Stopwatch watch(device, options);
-    auto repeated =
-        repeat_step(info, model, data, settings, device, communicator,
-                    options.warmup + options.iterations + std::min(options.iterations, kSplitSteps), watch);
-    if (!repeated) return tl::unexpected(repeated.error());
+    const std::int64_t steps =
+        options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
+    DP_TRY(repeat_step(info, model, data, settings, device, communicator, steps, watch));
 
     double total = 0;
     for (const double seconds : watch.steps()) total += seconds;
@@ -112,25 +104,23 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
     const auto most = DP_TRY(largest_of_all_ranks(watch.communication_share(), device, communicator));
     const auto least = DP_TRY(largest_of_all_ranks(-watch.communication_share(), device, communicator));
     const auto worked = DP_TRY(sum_of_all_ranks(watch.cpu_time(), device, communicator));
+    const std::int64_t global_batch = settings.batch * settings.accumulate * communicator.size();
+    const auto samples = static_cast<double>(options.iterations * global_batch);
     return Measurement{options.iterations,
                        options.warmup,
                        settings.batch,
                        settings.accumulate,
-                       settings.batch * settings.accumulate * communicator.size(),
+                       global_batch,
                        spread_of(watch.steps()),
-                       slowest,
-                       worked,
+                       samples / slowest,
+                       worked / samples,
                        3 * model.forward_flops_per_sample(),
                        -least,
                        most};
 }
 
-double samples_per_second(const Measurement& measured) {
-    return samples_of(measured) / measured.total_seconds;
-}
-
 std::string measurement_table(const Measurement& measured) {
-    const double rate = samples_per_second(measured);
+    const double rate = measured.samples_per_second;
     const auto row = [](std::string_view name, const std::string& value) {
         return fmt::format("  {:<22}{}\n", name, value);
     };
@@ -143,17 +133,17 @@ std::string measurement_table(const Measurement& measured) {
         row("step, least to most",
             fmt::format("{} to {}", time_text(measured.step.min), time_text(measured.step.max))) +
         row("throughput", fmt::format("{:.1f} samples/s", rate)) +
-        row("CPU time", fmt::format("{} a sample", time_text(measured.cpu_seconds / samples_of(measured)))) +
+        row("CPU time", fmt::format("{} per sample", time_text(measured.cpu_seconds_per_sample))) +
         row("arithmetic", fmt::format("{:.2f} GFLOP/s", rate * measured.flops_per_sample / 1e9)) +
         row("communication",
-            fmt::format("{:.1f} % of a step waits for it; up to {:.1f} % on ranks that are kept waiting",
+            fmt::format("{:.1f} % of a step waits for it; up to {:.1f} % on ranks that wait for others",
                         measured.communication_least * 100, measured.communication_most * 100));
     table.pop_back();
     return table;
 }
 
 nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured) {
-    const double rate = samples_per_second(measured);
+    const double rate = measured.samples_per_second;
     nlohmann::ordered_json json = json_of(facts, "measured");
     json.update({{"batch_size", measured.batch},
                  {"accumulate", measured.accumulate},
@@ -161,7 +151,7 @@ nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement
                  {"warmup", measured.warmup},
                  {"iterations", measured.iterations},
                  {"samples_per_second", rate},
-                 {"cpu_seconds_per_sample", measured.cpu_seconds / samples_of(measured)},
+                 {"cpu_seconds_per_sample", measured.cpu_seconds_per_sample},
                  {"step_ms_least", measured.step.min * 1e3},
                  {"step_ms_p05", measured.step.p5 * 1e3},
                  {"step_ms_median", measured.step.median * 1e3},

@@ -23,13 +23,12 @@ struct MeasureOptions {
 struct Measurement {
     std::int64_t iterations, warmup;
     std::int64_t batch, accumulate, global_batch;
-    Spread step;              // seconds of a step on this rank
-    double total_seconds;     // of all steps, of the slowest rank
-    double cpu_seconds;       // that the CPUs have worked for them, on all ranks together
-    double flops_per_sample;  // forward and backward
-    // The part of a step that waits for communication, when there is nothing left to compute meanwhile. The
-    // rank with the least waits for nobody: that is what communication costs; what others have more is
-    // waiting for slower ranks.
+    Spread step;                    // seconds of a step on this rank
+    double samples_per_second;      // of all ranks together, as the slowest one needs
+    double cpu_seconds_per_sample;  // of all ranks together
+    double flops_per_sample;        // forward and backward
+    // The part of a step that waits for communication with nothing left to compute. The rank with the least
+    // waits for nobody: that is what communication costs. The others also wait for slower ranks.
     double communication_least, communication_most;
 };
 
@@ -40,9 +39,6 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
 
 // Pure: "1.234 ms".
 std::string time_text(double seconds);
-
-// Pure: of all ranks together.
-double samples_per_second(const Measurement& measured);
 
 // Pure: the table for people, the line for programs.
 std::string measurement_table(const Measurement& measured);

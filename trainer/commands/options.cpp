@@ -7,29 +7,23 @@
 #include <array>
 #include <utility>
 
-#include "trainer/commands/option_rows.hpp"
-
 namespace dp::trainer {
 namespace {
 
 constexpr const char* kDescription =
-    "Trains a model, data-parallel where it is started as several ranks.\n\n"
+    "Trains a model, data-parallel if it is started as several ranks.\n\n"
     "  trainer                                                here, alone\n"
     "  dpctl launch -n 4 -- trainer                           4 ranks on this machine\n"
     "  srun -N2 --ntasks-per-node=4 --dp-world=auto trainer   8 ranks on 2 nodes of a Slurm cluster";
 
 constexpr const char* kFooter =
-    "Nothing is scaled by the number of ranks: the same global batch (--batch-size x ranks) and seed give "
-    "the\n"
-    "same training on any number of them. Options may have underscores: --batch_size. The last line of rank "
-    "0's\n"
-    "output is a summary in JSON.\n\n"
-    "Exit codes: 0 trained; 1 ranks differ, or the loss is NaN or infinite; 2 wrong options, data or "
-    "checkpoint;\n"
-    "3 `prepare` could not fetch or write; 4 ranks missing or lost; 5 no such device, or out of memory;\n"
-    "6 --min-throughput or --max-throughput; 7 stopped by a signal, and the same command goes on; 8 a "
-    "checkpoint\n"
-    "could not be written. More in dp-trainer(1).";
+    "Nothing is scaled by the number of ranks: the same global batch (--batch-size x ranks) and seed give\n"
+    "the same training on any number of ranks. Options may have underscores: --batch_size. The last line of\n"
+    "rank 0 is a summary in JSON.\n\n"
+    "Exit codes: 0 trained; 1 ranks differ, or the loss is NaN or infinite; 2 wrong options, data or\n"
+    "checkpoint; 3 `prepare` could not download or write; 4 ranks missing or lost; 5 no such device, or out\n"
+    "of memory; 6 --min-throughput or --max-throughput; 7 stopped by a signal, and the same command\n"
+    "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
 
 struct NamedCommand {
     std::string_view name;
@@ -51,28 +45,27 @@ Command command_named(std::string_view name) {
 }
 
 CommandLine command_line_for(Options& o) {
-    return {"trainer " DP_TRAINER_VERSION,
-            kDescription,
-            kFooter,
-            training_options(o),
-            {{"run", "train (what happens without a subcommand)", true},
-             {"compile", "do what a run does before its first step, and keep it for runs", true,
-              compile_options(o.cache)},
-             {"info", "show parameters, memory and FLOPs of a model", true, info_options(o.info)},
-             {"measure-performance", "repeat a step on one batch, and say how fast it is", true,
-              measure_options(o.measure)},
-             {"prepare", "make a data set ready: text as tokens, MNIST", false, prepare_options(o.prepare),
-              prepare_footer()},
-             {"report", "compare runs: a table from their summaries", false, report_options(o.report)},
-             {"generate", "write text with a checkpoint of gpt", false, generate_options(o.generate)}}};
+    return {
+        "trainer " DP_TRAINER_VERSION,
+        kDescription,
+        kFooter,
+        training_options(o),
+        {{"run", "train (the default)", true},
+         {"compile", "do beforehand what a run does before its first step, and cache it", true,
+          compile_options(o.cache)},
+         {"info", "show parameters, memory and FLOPs of a model", true, info_options(o.info)},
+         {"measure-performance", "time steps on one batch", true, measure_options(o.measure)},
+         {"prepare", "download or tokenize a data set", false, prepare_options(o.prepare), prepare_footer()},
+         {"report", "compare runs by their summaries", false, report_options(o.report)},
+         {"generate", "write text with a checkpoint of gpt", false, generate_options(o.generate)}}};
 }
 
-// Of options that are each right, the first that another one excludes.
+// What is wrong with options that are each right.
 std::optional<std::string> contradiction(const Options& o) {
     const auto& [least, most] = std::pair(o.output.min_throughput, o.output.max_throughput);
     if (least && most && *least > *most)
         return fmt::format(
-            "--min-throughput: {} is more than --max-throughput, which is {}: no run keeps both", *least,
+            "--min-throughput: {} is more than --max-throughput, which is {}: no run satisfies both", *least,
             *most);
     return std::nullopt;
 }
@@ -115,9 +108,8 @@ std::vector<std::string> options_without_effect(const Options& o) {
     for (const char* name : {"--checkpoint-dir", "--metrics", "--tensorboard", "--dump-parameters"})
         if (o.gave(name)) unwritten.emplace_back(name);
     if (!unwritten.empty())
-        lines.push_back(
-            fmt::format("measure-performance makes one step again and again: it saves nothing for {}",
-                        fmt::join(unwritten, ", ")));
+        lines.push_back(fmt::format("measure-performance repeats one step: it writes nothing for {}",
+                                    fmt::join(unwritten, ", ")));
     return lines;
 }
 

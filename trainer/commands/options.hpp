@@ -15,14 +15,13 @@
 #include "trainer/command_line/parse.hpp"
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/measure.hpp"
-#include "trainer/commands/report_runs.hpp"
-#include "trainer/compile/cache.hpp"
 #include "trainer/data/load.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/surroundings.hpp"
 #include "trainer/prepare/prepare.hpp"
 #include "trainer/reports/log_style.hpp"
+#include "trainer/reports/run_table.hpp"
 #include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
@@ -50,6 +49,13 @@ struct OutputOptions {
     std::optional<std::filesystem::path> json, dump, metrics, tensorboard;
 };
 
+struct CacheOptions {
+    std::optional<std::filesystem::path> directory;  // "none": there is no cache
+    bool off = false;
+    bool force = false;                           // compile: what is there is made again, too
+    std::int64_t limit = std::int64_t{10} << 30;  // compile: bytes of all entries together
+};
+
 struct InfoOptions {
     std::int64_t ranks = 1, ranks_per_node = 1;
 };
@@ -75,6 +81,19 @@ struct Options {
 
     bool gave(std::string_view name) const { return given.contains(name); }
 };
+
+// The rows of all options (option_rows.cpp): what the command line is made of, and what ranks and
+// `trainer compile` go by. Each row fills a field of what it is given, which must outlive the list.
+OptionList training_options(Options& options);
+OptionList compile_options(CacheOptions& options);
+OptionList info_options(InfoOptions& options);
+OptionList measure_options(MeasureOptions& options);
+OptionList prepare_options(PrepareOptions& options);
+OptionList report_options(ReportOptions& options);
+OptionList generate_options(GenerateOptions& options);
+
+// What stands below the options of `prepare` in its help.
+std::string prepare_footer();
 
 struct Parsed {
     std::optional<Options> options;  // empty: print `text` and exit with `code`

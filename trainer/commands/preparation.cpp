@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <cstdlib>
 
-#include "trainer/commands/option_rows.hpp"
+#include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/left.hpp"
 #include "trainer/models/gpt_size.hpp"
@@ -15,33 +15,25 @@
 namespace dp::trainer {
 namespace {
 
-// The options that were given, and that alone another model or optimizer looks at.
-struct Foreign {
+// An option that was given, and that only another model or optimizer looks at.
+Result<void> refuse_foreign(Options& options) {
     std::vector<std::string> names;
-    std::string of;
-};
-Foreign foreign_options(Options& options) {
-    Foreign foreign;
+    std::string of;  // of which model or optimizer they are
     const std::string_view optimizer = name_of(options.training.optimizer);
     const OptionList list = training_options(options);
     for (const OptionRow& row : list.rows()) {
         const bool is_known = row.only_of.empty() || row.only_of == options.model || row.only_of == optimizer;
         if (is_known || !options.gave(row.name())) continue;
-        if (foreign.names.empty()) foreign.of = row.only_of;
-        if (row.only_of == foreign.of) foreign.names.push_back(row.name());
+        if (names.empty()) of = row.only_of;
+        if (row.only_of == of) names.push_back(row.name());
     }
-    return foreign;
-}
-
-Result<void> refuse_foreign(Options& options) {
-    const Foreign foreign = foreign_options(options);
-    if (foreign.names.empty()) return {};
-    const bool is_model = find_model(foreign.of) != nullptr, is_one = foreign.names.size() == 1;
-    return fail(Fault::usage,
-                fmt::format("{} {} {}'s, and this run has {}; leave {} out, or give --{}={}",
-                            fmt::join(foreign.names, ", "), is_one ? "is" : "are", foreign.of,
-                            is_model ? options.model : name_of(options.training.optimizer),
-                            is_one ? "it" : "them", is_model ? "model" : "optimizer", foreign.of));
+    if (names.empty()) return {};
+    const bool is_model = find_model(of) != nullptr, is_one = names.size() == 1;
+    return fail(
+        Fault::usage,
+        fmt::format("{} {} only for {}, and this run uses {}; leave {} out, or give --{}={}",
+                    fmt::join(names, ", "), is_one ? "is" : "are", of, is_model ? options.model : optimizer,
+                    is_one ? "it" : "them", is_model ? "model" : "optimizer", of));
 }
 
 }  // namespace
@@ -148,8 +140,14 @@ std::map<std::string, std::string> values_of_plan(Options options) {
     return values;
 }
 
+std::optional<std::filesystem::path> cache_directory(const CacheOptions& options) {
+    if (options.off || options.directory == "none") return std::nullopt;
+    if (options.directory) return options.directory;
+    return default_cache_directory(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
+}
+
 MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {
-    return {*model, options.training, &data, ranks, recomputing.get(), &device(), sharing};
+    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get()};
 }
 
 Result<OpenedDevice> open_device_of(const Options& options, const Surroundings& here) {

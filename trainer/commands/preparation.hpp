@@ -41,6 +41,10 @@ std::vector<std::pair<std::string, std::string>> values_alike(Options options);
 // Pure, of fit(): what a plan that `compile` makes depends on.
 std::map<std::string, std::string> values_of_plan(Options options);
 
+// Where the cache of `compile` is: as the options say, else where the environment has caches; nothing where
+// there is none.
+std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
+
 // A training before its ranks are connected.
 struct Prepared {
     const ModelInfo* info;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <functional>
 
@@ -59,21 +60,9 @@ void introduce(Report& report, const dp_world& world, LogStyle style) {
     std::fflush(stdout);
 }
 
-dp_phase_kind kind_of(Phase phase) {
-    switch (phase) {
-        case Phase::compute:
-            return DP_PHASE_COMPUTE;
-        case Phase::load:
-            return DP_PHASE_LOAD;
-        case Phase::communication:
-            return DP_PHASE_COMMUNICATION;
-        case Phase::checkpoint:
-            return DP_PHASE_CHECKPOINT;
-        case Phase::idle:
-            break;
-    }
-    return DP_PHASE_IDLE;
-}
+// In the order of Phase.
+constexpr std::array kPhases{DP_PHASE_IDLE, DP_PHASE_COMPUTE, DP_PHASE_LOAD, DP_PHASE_COMMUNICATION,
+                             DP_PHASE_CHECKPOINT};
 
 // What a person sees, and what the world is told: in case this rank dies, and for dpctl top.
 class Watching final : public Observer {
@@ -84,7 +73,7 @@ class Watching final : public Observer {
     // Called before the first step.
     void at_begin(std::function<Result<void>()> open) { open_ = std::move(open); }
     Result<void> on_begin() override { return open_ ? open_() : Result<void>(); }
-    void on_phase(Phase phase) override { world_.phase(kind_of(phase)); }
+    void on_phase(Phase phase) override { world_.phase(kPhases[static_cast<std::size_t>(phase)]); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
         report_.on_step(epoch, step, schedule);
@@ -126,203 +115,172 @@ std::string text_of(const Dataset& data) {
 }
 
 // A run whose ranks are connected.
-class Run {
- public:
-    Run(Prepared& prepared, const ParallelDecision& decision, World& world, Communicator& ranks,
-        Report& report, Watching& watching)
-        : prepared_(prepared),
-          decision_(decision),
-          world_(world),
-          ranks_(ranks),
-          report_(report),
-          watching_(watching),
-          memory_(prepared.memory_case(ranks.size(), ranks.node_share().value_or(NodeShare{}).fewest)) {}
+struct Run {
+    Prepared& prepared;
+    const ParallelDecision& decision;
+    World& world;
+    Communicator& ranks;
+    Report& report;
+    Watching& watching;
+    const Options& options = prepared.options;
+    Device& device = prepared.device();
+    MemoryCase memory = prepared.memory_case(ranks.size(), ranks.node_share().value_or(NodeShare{}).fewest);
+    RunFacts facts = {};
+
+    bool has_checkpoints() const { return !options.training.checkpoints.directory.empty(); }
 
     // Says what is trained; an error where it does not fit, or where an output cannot be written: a training
     // may take days, and what is written at its end is tried now.
-    Result<void> check(const Surroundings& here, const Plan* plan);
-    Result<void> measure();
-    Result<void> train(std::chrono::steady_clock::time_point started);
+    Result<void> check(const Surroundings& here, const Plan* plan) {
+        report.line(describe(prepared, ranks));
+        if (options.training.precision == Precision::bf16 && device.name() == "cpu")
+            report.line(
+                "the CPU computes bf16 in fp32 copies, slower than fp32 and with more memory: use it to see "
+                "what training in bf16 gives");
+        DP_TRY(check_memory(here, plan));
+        gather_facts(here);
+        for (const auto& line : options_without_effect(options)) report.line(line);
+        const auto writable = decision.speaks ? outputs_can_be_written(options.output) : Result<void>();
+        return all_or_none(writable, device, ranks);
+    }
 
- private:
-    Prepared& prepared_;
-    const ParallelDecision& decision_;
-    World& world_;
-    Communicator& ranks_;
-    Report& report_;
-    Watching& watching_;
-    MemoryCase memory_;
-    RunFacts facts_{};
+    Result<void> check_memory(const Surroundings& here, const Plan* plan) {
+        const auto available = DP_TRY(available_to_every_rank(device, ranks, here));
+        const auto peak = DP_TRY(measured_by_every_rank(
+            plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
+        const auto name = prepared.info->name;
+        const auto problem = peak ? planned_problem(name, memory, *peak, device.name(), available)
+                                  : memory_problem(name, memory, device.name(), available);
+        // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
+        const auto fits = problem ? Result<void>(fail(Fault::device, *problem)) : Result<void>();
+        DP_TRY(all_or_none(fits, device, ranks));
+        report.line(fmt::format("memory per rank: {} of {}",
+                                peak ? size_text(*peak - saved_by_sharing(memory)) + " (measured)"
+                                     : needs_text(estimate_memory(memory)),
+                                size_text(available)));
+        return {};
+    }
 
-    const Options& options() const { return prepared_.options; }
-    const OutputOptions& output() const { return prepared_.options.output; }
-    bool has_checkpoints() const { return !options().training.checkpoints.directory.empty(); }
-    Result<void> check_memory(const Surroundings& here, const Plan* plan);
-    void gather_facts(const Surroundings& here);
-    Result<void> open_metrics();
-    void tell_end(const Outcome& outcome);
-    Result<void> write_parameters(const Outcome& outcome) const;
-    Result<void> finish(const nlohmann::ordered_json& summary);
-    Result<void> within_throughput(double samples_per_second) const;
+    void gather_facts(const Surroundings& here) {
+        facts = {prepared.info->name, device.name(), ranks.name(), ranks.size(), options.training.seed, 0};
+        facts.device_name = device.description();
+        facts.precision = options.training.precision;
+        facts.deterministic = options.device.deterministic;
+        facts.threads = threads_of(device.choices(), threads_for(here));
+        facts.has_checkpoints = has_checkpoints();
+        if (prepared.info->data == DataSet::tokens)
+            facts.tokens_per_sample = prepared.model->targets_per_sample();
+        if (world.facts() != nullptr) facts.nodes = world.facts()->nodes;
+    }
+
+    Result<void> measure() {
+        auto measured = dp::trainer::measure(*prepared.info, *prepared.model, prepared.data, options.training,
+                                             options.measure, device, ranks);
+        if (!measured) return tl::unexpected(with_advice(measured.error(), device, memory));
+        facts.memory_peak = device.memory().peak();
+        report.line(measurement_table(*measured));
+        DP_TRY(finish(measurement_json(facts, *measured)));
+        return within_throughput(measured->samples_per_second);
+    }
+
+    // --metrics and --tensorboard, of the process that speaks.
+    Result<void> open_metrics() {
+        const OutputOptions& output = options.output;
+        if (output.metrics) {
+            auto json = json_of(facts);
+            json["global_batch_size"] = options.training.batch * options.training.accumulate * ranks.size();
+            auto file = DP_TRY(MetricsFile::open(*output.metrics, name_of_this_run(), json));
+            watching.add(std::move(file));
+        }
+        if (output.tensorboard) {
+            const double flops = 3 * prepared.model->forward_flops_per_sample();
+            auto board = DP_TRY(TensorBoard::open(*output.tensorboard, flops, ranks.size()));
+            watching.add(std::move(board));
+        }
+        return {};
+    }
+
+    Result<void> train(std::chrono::steady_clock::time_point started) {
+        Settings& training = prepared.options.training;
+        if (decision.speaks) watching.at_begin([&] { return open_metrics(); });
+        // Could be made before, so it can be made.
+        const auto schedule = *make_schedule(training, prepared.data.train.count, ranks.size());
+        if (const auto line = steps_left_out(training, schedule)) report.line(*line);
+        report.counts(prepared.data.train.count, training.batch * training.accumulate);
+        if (options.output.style == LogStyle::pytorch) report.line("Entering training loop...");
+        facts.startup_seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+        if (has_checkpoints()) {  // not before: until here a signal ends the process, and nothing is lost
+            catch_stop_signals();
+            training.checkpoints.stop_signal = stop_signal;
+        }
+        const auto outcome = dp::trainer::train(*prepared.info, *prepared.model, prepared.data, training,
+                                                device, ranks, watching);
+        if (!outcome) return tl::unexpected(with_advice(outcome.error(), device, memory));
+        facts.memory_peak = device.memory().peak();
+        tell_end(*outcome);
+
+        watching.on_phase(Phase::checkpoint);
+        // Files first, so that the summary stays the last line.
+        const auto dumped = write_parameters(*outcome);
+        DP_TRY(finish(summary_of(facts, *outcome)));
+        DP_TRY(dumped);
+        watching.on_phase(Phase::idle);
+        if (!outcome->equal_on_all_ranks)
+            return fail(Fault::training,
+                        fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
+                                    "were not averaged the same everywhere; do not use this model",
+                                    outcome->parameters_hash));
+        if (!outcome->end_is_saved)
+            return fail(
+                Fault::checkpoint,
+                decision.speaks ? "the end of the training is not saved; see the lines before this" : "");
+        if (outcome->resumed == outcome->schedule.total_steps) return {};  // nothing was left to measure
+        return within_throughput(outcome->samples_per_second);
+    }
+
+    // What the log styles end with.
+    void tell_end(const Outcome& outcome) {
+        if (options.output.style == LogStyle::pytorch)
+            report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome.train_seconds));
+        if (options.output.style != LogStyle::samba) return;
+        // Each instance prints it, as there; it is the same in all.
+        print_if_possible(stdout, samba_line(outcome) + "\n");
+        std::fflush(stdout);
+        // So that the summary is behind them all. A rank that is lost only now has nothing left to do.
+        (void)all_or_none({}, device, ranks);
+        report.line(samba_summary(outcome));
+    }
+
+    Result<void> write_parameters(const Outcome& outcome) const {
+        if (!decision.speaks || !options.output.dump) return {};
+        return write_output(*options.output.dump, {reinterpret_cast<const char*>(outcome.parameters.data()),
+                                                   outcome.parameters.size() * sizeof(float)});
+    }
+
+    // The last line, and the same in a file where that was asked for. It is printed also where the file
+    // cannot be written: the training is not made again for it.
+    Result<void> finish(const nlohmann::ordered_json& summary) {
+        const std::string text = summary.dump();
+        Result<void> written;
+        if (decision.speaks && options.output.json) written = write_output(*options.output.json, text + "\n");
+        report.line(text);
+        return written;
+    }
+
+    // All ranks know the same rate, and end in the same way.
+    Result<void> within_throughput(double samples_per_second) const {
+        const auto problem = throughput_problem(throughput_of(samples_per_second, facts.tokens_per_sample),
+                                                options.output.min_throughput, options.output.max_throughput);
+        if (problem) return fail(Fault::throughput, decision.speaks ? *problem : "");
+        return {};
+    }
 };
-
-Result<void> Run::check(const Surroundings& here, const Plan* plan) {
-    report_.line(describe(prepared_, ranks_));
-    if (options().training.precision == Precision::bf16 && prepared_.device().name() == "cpu")
-        report_.line(
-            "bf16 on the CPU is computed in fp32 copies, slower than fp32 and with more memory: it shows "
-            "what a "
-            "training in bf16 gives");
-    DP_TRY(check_memory(here, plan));
-    gather_facts(here);
-    for (const auto& line : options_without_effect(options())) report_.line(line);
-    const auto writable = decision_.speaks ? outputs_can_be_written(output()) : Result<void>();
-    return all_or_none(writable, prepared_.device(), ranks_);
-}
-
-Result<void> Run::check_memory(const Surroundings& here, const Plan* plan) {
-    Device& device = prepared_.device();
-    const auto available = DP_TRY(available_to_every_rank(device, ranks_, here));
-    const auto peak =
-        measured_by_every_rank(plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks_);
-    if (!peak) return tl::unexpected(peak.error());
-    const auto name = prepared_.info->name;
-    const auto problem = *peak ? planned_problem(name, memory_, **peak, device.name(), available)
-                               : memory_problem(name, memory_, device.name(), available);
-    // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
-    const auto fits = problem ? Result<void>(fail(Fault::device, *problem)) : Result<void>();
-    DP_TRY(all_or_none(fits, device, ranks_));
-    report_.line(fmt::format("memory a rank: {} of {}",
-                             *peak ? size_text(**peak - saved_by_sharing(memory_)) + " (measured)"
-                                   : needs_text(estimate_memory(memory_)),
-                             size_text(available)));
-    return {};
-}
-
-void Run::gather_facts(const Surroundings& here) {
-    Device& device = prepared_.device();
-    facts_ = {prepared_.info->name, device.name(), ranks_.name(), ranks_.size(), options().training.seed, 0};
-    facts_.device_name = device.description();
-    facts_.precision = options().training.precision;
-    facts_.deterministic = options().device.deterministic;
-    facts_.threads = threads_of(device.choices(), threads_for(here));
-    facts_.has_checkpoints = has_checkpoints();
-    if (prepared_.info->data == DataSet::tokens)
-        facts_.tokens_per_sample = prepared_.model->targets_per_sample();
-    if (world_.facts() != nullptr) facts_.nodes = world_.facts()->nodes;
-}
-
-Result<void> Run::measure() {
-    Device& device = prepared_.device();
-    auto measured = dp::trainer::measure(*prepared_.info, *prepared_.model, prepared_.data,
-                                         options().training, options().measure, device, ranks_);
-    if (!measured) return tl::unexpected(with_advice(measured.error(), device, memory_));
-    facts_.memory_peak = device.memory().peak();
-    report_.line(measurement_table(*measured));
-    DP_TRY(finish(measurement_json(facts_, *measured)));
-    return within_throughput(samples_per_second(*measured));
-}
-
-// --metrics and --tensorboard, of the process that speaks.
-Result<void> Run::open_metrics() {
-    const Settings& training = options().training;
-    if (output().metrics) {
-        auto facts = json_of(facts_);
-        facts["global_batch_size"] = training.batch * training.accumulate * facts_.world_size;
-        auto file = DP_TRY(MetricsFile::open(*output().metrics, name_of_this_run(), facts));
-        watching_.add(std::move(file));
-    }
-    if (output().tensorboard) {
-        auto board = DP_TRY(TensorBoard::open(
-            *output().tensorboard, 3 * prepared_.model->forward_flops_per_sample(), facts_.world_size));
-        watching_.add(std::move(board));
-    }
-    return {};
-}
-
-Result<void> Run::train(std::chrono::steady_clock::time_point started) {
-    Device& device = prepared_.device();
-    Settings& training = prepared_.options.training;
-    if (decision_.speaks) watching_.at_begin([&] { return open_metrics(); });
-    // Could be made before, so it can be made.
-    const auto schedule = *make_schedule(training, prepared_.data.train.count, ranks_.size());
-    if (const auto line = steps_left_out(training, schedule)) report_.line(*line);
-    report_.counts(prepared_.data.train.count, training.batch * training.accumulate);
-    if (output().style == LogStyle::pytorch) report_.line("Entering training loop...");
-    facts_.startup_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    if (has_checkpoints()) {  // not before: until here a signal ends the process, and nothing is lost
-        catch_stop_signals();
-        training.checkpoints.stop_signal = stop_signal;
-    }
-    const auto outcome = dp::trainer::train(*prepared_.info, *prepared_.model, prepared_.data, training,
-                                            device, ranks_, watching_);
-    if (!outcome) return tl::unexpected(with_advice(outcome.error(), device, memory_));
-    facts_.memory_peak = device.memory().peak();
-    tell_end(*outcome);
-
-    watching_.on_phase(Phase::checkpoint);
-    // Files first, so that the summary stays the last line.
-    const auto dumped = write_parameters(*outcome);
-    DP_TRY(finish(summary_of(facts_, *outcome)));
-    if (!dumped) return dumped;
-    watching_.on_phase(Phase::idle);
-    if (!outcome->equal_on_all_ranks)
-        return fail(Fault::training,
-                    fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
-                                "were not averaged the same everywhere; do not use this model",
-                                outcome->parameters_hash));
-    if (!outcome->end_is_saved)
-        return fail(Fault::checkpoint, decision_.speaks
-                                           ? "the end of the training is not saved; see the lines before this"
-                                           : "");
-    if (outcome->resumed == outcome->schedule.total_steps) return {};  // there was nothing left to measure
-    return within_throughput(outcome->samples_per_second);
-}
-
-// What the log styles end with.
-void Run::tell_end(const Outcome& outcome) {
-    if (output().style == LogStyle::pytorch)
-        report_.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome.train_seconds));
-    if (output().style != LogStyle::samba) return;
-    // Each instance prints it, as there; it is the same in all.
-    print_if_possible(stdout, samba_line(outcome) + "\n");
-    std::fflush(stdout);
-    // So that the summary is behind them all. A rank that is lost only now has nothing left to do.
-    (void)all_or_none({}, prepared_.device(), ranks_);
-    report_.line(samba_summary(outcome));
-}
-
-Result<void> Run::write_parameters(const Outcome& outcome) const {
-    if (!decision_.speaks || !output().dump) return {};
-    return write_output(*output().dump, {reinterpret_cast<const char*>(outcome.parameters.data()),
-                                         outcome.parameters.size() * sizeof(float)});
-}
-
-// The last line, and the same in a file where that was asked for. It is printed also where the file cannot be
-// written: the training is not made again for it.
-Result<void> Run::finish(const nlohmann::ordered_json& summary) {
-    const std::string text = summary.dump();
-    Result<void> written;
-    if (decision_.speaks && output().json) written = write_output(*output().json, text + "\n");
-    report_.line(text);
-    return written;
-}
-
-// All ranks know the same rate, and end in the same way.
-Result<void> Run::within_throughput(double samples_per_second) const {
-    const auto problem = throughput_problem(throughput_of(samples_per_second, facts_.tokens_per_sample),
-                                            output().min_throughput, output().max_throughput);
-    if (problem) return fail(Fault::throughput, decision_.speaks ? *problem : "");
-    return {};
-}
 
 // What ranks must have in common before they read their data: the model, then all other options.
 Result<void> agree_on_options(World& world, const Result<ModelChoice>& choice, const Options& given) {
     const auto name = choice.map([](const ModelChoice& chosen) { return std::string(chosen.info->name); });
-    if (auto same = found_by_all(world, kFirstFinding, name, "give --model, and the same data on all nodes");
-        !same)
-        return same;
+    DP_TRY(found_by_all(world, kFirstFinding, name, "give --model, and the same data on all nodes"));
     return found_alike(world, values_alike(completed(given, *choice->info)), "give all ranks the same");
 }
 
@@ -373,18 +331,15 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     if (world->note()) report.line(*world->note());
 
     watching.on_phase(Phase::compute);
-    Run ready(*prepared, *decision, *world, *communicator, report, watching);
+    Run ready{*prepared, *decision, *world, *communicator, report, watching};
     DP_TRY(ready.check(here, plan));
     return given.command == Command::measure ? ready.measure() : ready.train(started);
 }
 
 Result<void> prepare(const Options& options) {
-    auto line = prepare_data(options.prepare);
+    const auto line = prepare_data(options.prepare);
     const bool speaks = gather_surroundings().local_rank == 0;  // one of a node: another may have other files
-    if (!line) {
-        if (!speaks) line.error().message.clear();
-        return tl::unexpected(line.error());
-    }
+    if (!line) return fail(line.error().fault, speaks ? line.error().message : "");
     if (speaks) fmt::print("{}\n", *line);
     return {};
 }

@@ -14,42 +14,38 @@ namespace {
 
 // Finds it in a segment of notes: each has three words (length of the name, length of the text, type), the
 // name and the text, both padded to whole words.
-std::string build_id_in(const char* at, std::size_t bytes) {
-    const auto filled = [](std::size_t length) { return (length + 3) / 4 * 4; };
+std::string build_id_in(std::string_view notes) {
+    const auto padded = [](std::size_t length) { return (length + 3) / 4 * 4; };
     ElfW(Nhdr) note;
-    while (bytes >= sizeof note) {
-        std::memcpy(&note, at, sizeof note);
-        const std::size_t name = filled(note.n_namesz), all = sizeof note + name + filled(note.n_descsz);
-        if (all > bytes) break;
-        if (note.n_type == NT_GNU_BUILD_ID &&
-            std::string_view(at + sizeof note, note.n_namesz) == std::string_view("GNU", sizeof "GNU")) {
+    while (notes.size() >= sizeof note) {
+        std::memcpy(&note, notes.data(), sizeof note);
+        const std::size_t text = sizeof note + padded(note.n_namesz), all = text + padded(note.n_descsz);
+        if (all > notes.size()) break;
+        if (note.n_type == NT_GNU_BUILD_ID && notes.substr(sizeof note).starts_with("GNU")) {
             std::string id;
-            for (std::size_t i = 0; i < note.n_descsz; ++i)
-                id += fmt::format("{:02x}", static_cast<unsigned char>(at[sizeof note + name + i]));
+            for (const char byte : notes.substr(text, note.n_descsz))
+                id += fmt::format("{:02x}", static_cast<unsigned char>(byte));
             return id;
         }
-        at += all;
-        bytes -= all;
+        notes.remove_prefix(all);
     }
     return "";
-}
-
-// For the first object that the dynamic linker lists: the program itself.
-int look(dl_phdr_info* object, std::size_t, void* found) {
-    for (int i = 0; i < object->dlpi_phnum; ++i) {
-        const auto& segment = object->dlpi_phdr[i];
-        auto& id = *static_cast<std::string*>(found);
-        if (segment.p_type == PT_NOTE && id.empty())
-            id = build_id_in(reinterpret_cast<const char*>(object->dlpi_addr + segment.p_vaddr),
-                             segment.p_memsz);
-    }
-    return 1;
 }
 
 }  // namespace
 
 std::string build_of_this_program() {
     std::string id;
+    // For the first object that the dynamic linker lists: the program itself.
+    const auto look = [](dl_phdr_info* object, std::size_t, void* found) {
+        auto& its = *static_cast<std::string*>(found);
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& segment = object->dlpi_phdr[i];
+            const auto* begin = reinterpret_cast<const char*>(object->dlpi_addr + segment.p_vaddr);
+            if (segment.p_type == PT_NOTE && its.empty()) its = build_id_in({begin, segment.p_memsz});
+        }
+        return 1;
+    };
     dl_iterate_phdr(look, &id);
     if (id.empty()) {
         std::error_code error;

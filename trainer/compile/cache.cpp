@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See cache.hpp.
 #include "trainer/compile/cache.hpp"
 
 #include <fcntl.h>
@@ -9,36 +7,30 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <ctime>
-#include <nlohmann/json.hpp>
-#include <numeric>
 #include <random>
 #include <system_error>
 #include <vector>
 
 #include "trainer/base/durable.hpp"
+#include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kEnding = ".cache";
+constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr const char* kUnfinished = ".part";
 constexpr auto kAbandoned = std::chrono::hours(24);
 constexpr std::int64_t kInUse = 3600;  // seconds
 // Not every use is noted: thousands of ranks may start at once in one shared home.
 constexpr std::int64_t kNoteworthy = 600;
 
-std::int64_t random_number() {
-    std::random_device device;
-    return static_cast<std::int64_t>((std::uint64_t{device()} << 32 | device()) >> 1);
-}
-
 // A name in the directory that no other writer uses, on any node.
 fs::path unfinished_file(const fs::path& directory) {
-    return directory / fmt::format(".{:016x}{}", random_number(), kUnfinished);
+    std::random_device random;
+    return directory / fmt::format(".{:08x}{:08x}{}", random(), random(), kUnfinished);
 }
 
 Error cannot_write(const fs::path& directory, const std::string& why) {
@@ -46,12 +38,15 @@ Error cannot_write(const fs::path& directory, const std::string& why) {
             fmt::format("--cache-dir {}: {}; give a directory that can be written", directory.string(), why)};
 }
 
-// Calls look(file) for each file there; for none if the directory cannot be read.
-template <typename Look>
-void for_each_file(const fs::path& directory, Look look) {
-    std::error_code error;
-    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
-        look(at->path());
+// Whether it is named like an entry, or one that is being written: a user's directory may hold other files.
+bool is_entry(const std::string& name) {
+    const std::string start = name.substr(0, 5), rest = name.substr(std::min(name.size(), start.size()));
+    return (start == "plan-" || start == "data-") && rest.find_first_not_of(kHexDigits) == 64 &&
+           rest.substr(64) == ".cache";
+}
+bool is_unfinished(const std::string& name) {
+    return name.starts_with('.') && name.find_first_not_of(kHexDigits, 1) == 17 &&
+           name.substr(17) == kUnfinished;
 }
 
 struct Stored {
@@ -60,31 +55,20 @@ struct Stored {
     std::int64_t used;  // seconds since 1970
 };
 
-std::optional<Stored> stored_in(const fs::path& file) {
-    struct stat facts {};
-    if (file.extension() != kEnding || ::stat(file.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode))
-        return std::nullopt;
-    return Stored{file, facts.st_size, facts.st_mtim.tv_sec};
-}
-
 std::vector<Stored> all_in(const fs::path& directory) {
     std::vector<Stored> all;
-    for_each_file(directory, [&](const fs::path& file) {
-        if (auto one = stored_in(file)) all.push_back(std::move(*one));
-    });
+    for (const fs::path& file : entries_of(directory)) {
+        struct stat facts {};
+        if (is_entry(file.filename()) && ::stat(file.c_str(), &facts) == 0 && S_ISREG(facts.st_mode))
+            all.push_back({file, facts.st_size, facts.st_mtim.tv_sec});
+    }
     return all;
 }
 
 std::int64_t bytes_of(const std::vector<Stored>& entries) {
-    return std::accumulate(entries.begin(), entries.end(), std::int64_t{0},
-                           [](std::int64_t sum, const Stored& one) { return sum + one.bytes; });
-}
-
-// If this user may not write to it, it stays as it is.
-void note_use(const fs::path& file) {
-    const auto stored = stored_in(file);
-    if (stored && std::time(nullptr) - stored->used >= kNoteworthy)
-        ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
+    std::int64_t sum = 0;
+    for (const Stored& one : entries) sum += one.bytes;
+    return sum;
 }
 
 }  // namespace
@@ -93,13 +77,14 @@ Lookup Cache::find(const CacheKey& key) const {
     const fs::path file = directory_ / file_name(key);
     std::error_code ignored;
     if (fs::status(file, ignored).type() == fs::file_type::not_found) return {};
-    auto entry = Entry::open(file);
+    auto entry = open_entry(file);
     if (!entry) return {std::nullopt, entry.error().message};
-    if (entry->key().kind != key.kind || entry->key().what != key.what)
+    if (entry->key.kind != key.kind || entry->key.what != key.what)
         return {std::nullopt, "made for something else"};
-    if (const auto other = difference(entry->key().from, key.from))
-        return {std::nullopt, fmt::format("stale ({})", *other)};
-    note_use(file);
+    if (const std::string other = difference(entry->key.from, key.from); !other.empty())
+        return {std::nullopt, fmt::format("stale ({})", other)};
+    // If this user may not write to it, it stays as it is.
+    if (std::time(nullptr) - entry->used >= kNoteworthy) ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
     return {std::move(*entry), ""};
 }
 
@@ -108,11 +93,11 @@ Result<MadeDirectories> Cache::open_for_writing() const {
     std::error_code error = directories.make(directory_);
     if (error) return tl::unexpected(cannot_write(directory_, "cannot make it: " + error.message()));
     const auto now = fs::file_time_type::clock::now();
-    for_each_file(directory_, [&](const fs::path& file) {
+    for (const fs::path& file : entries_of(directory_)) {
         std::error_code ignored;
-        if (file.extension() != kUnfinished || file.filename().string().front() != '.') return;
-        if (now - fs::last_write_time(file, ignored) > kAbandoned) fs::remove(file, ignored);
-    });
+        if (is_unfinished(file.filename()) && now - fs::last_write_time(file, ignored) > kAbandoned)
+            fs::remove(file, ignored);
+    }
     const fs::path trial = unfinished_file(directory_);
     const auto made = write_durably(trial, "trial");
     fs::remove(trial, error);
@@ -150,12 +135,6 @@ std::int64_t Cache::prune(std::int64_t bytes) const {
         ++removed;
     }
     return removed;
-}
-
-std::optional<fs::path> cache_directory(const CacheOptions& options) {
-    if (options.off || options.directory == "none") return std::nullopt;
-    if (options.directory) return options.directory;
-    return default_cache_directory(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
 }
 
 std::optional<fs::path> default_cache_directory(const char* xdg_cache_home, const char* home) {

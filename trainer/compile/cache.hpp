@@ -14,7 +14,6 @@
 #include "trainer/base/made_directories.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/compile/entry.hpp"
-#include "trainer/compile/key.hpp"
 
 namespace dp::trainer {
 
@@ -47,16 +46,6 @@ class Cache {
  private:
     std::filesystem::path directory_;
 };
-
-struct CacheOptions {
-    std::optional<std::filesystem::path> directory;  // "none": there is no cache
-    bool off = false;
-    bool force = false;                           // compile: what is there is made again, too
-    std::int64_t limit = std::int64_t{10} << 30;  // compile: bytes of all entries together
-};
-
-// Where the cache is: as the options say, else where the environment has caches; nothing where there is none.
-std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
 
 // Pure: $XDG_CACHE_HOME/slurm-dp, else ~/.cache/slurm-dp; nothing if neither is set (to an absolute path).
 std::optional<std::filesystem::path> default_cache_directory(const char* xdg_cache_home, const char* home);

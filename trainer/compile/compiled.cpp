@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See compiled.hpp.
 #include "trainer/compile/compiled.hpp"
 
 #include <fmt/format.h>
@@ -19,20 +17,13 @@ Compiled::Compiled(const std::optional<std::filesystem::path>& directory, DataRe
     data_key_ = data_key(request_, build_);
 }
 
-std::optional<Entry> Compiled::find(const CacheKey& key, Part& part) const {
-    auto found = cache_->find(key);
-    part.why_not = found.why_not;
-    if (found.entry) part.written = found.entry->written();
-    return std::move(found.entry);
-}
-
 const Plan* Compiled::plan(const Facts& options, bool threads_given, Device& device) {
     if (!cache_) return nullptr;
-    const auto entry = find(plan_key({options, device, threads_given, data_key_}, build_), plan_part_);
-    if (!entry) return nullptr;
-    plan_ = plan_of(entry->content());
+    found_plan_ = cache_->find(plan_key(options, device, threads_given, data_key_, build_));
+    if (!found_plan_.entry) return nullptr;
+    plan_ = plan_of(found_plan_.entry->content);
     if (!plan_) {
-        plan_part_ = {std::nullopt, "damaged"};
+        found_plan_ = {std::nullopt, "damaged"};
         return nullptr;
     }
     device.adopt(plan_->choices);
@@ -41,25 +32,25 @@ const Plan* Compiled::plan(const Facts& options, bool threads_given, Device& dev
 
 Result<Dataset> Compiled::load() {
     if (!cache_ || !is_worth_storing(request_)) return dp::trainer::load(request_);
-    const auto entry = find(data_key_, data_part_);
-    if (!entry) return dp::trainer::load(request_);
-    auto data = read_data(*entry, request_);
+    found_data_ = cache_->find(data_key_);
+    if (!found_data_.entry) return dp::trainer::load(request_);
+    auto data = read_data(*found_data_.entry, request_);
     // For text a failure is not the entry's fault, but the caller then reports the same.
     if (data || request_.set == DataSet::tokens) return data;
-    data_part_ = {std::nullopt, data.error().message};
+    found_data_ = {std::nullopt, data.error().message};
     return dp::trainer::load(request_);
 }
 
 std::optional<std::string> Compiled::line(double now) const {
     if (!cache_) return std::nullopt;
     std::string used, not_used;
-    for (const auto& [name, part] : {std::pair<const char*, const Part&>{"plan", plan_part_},
-                                     std::pair<const char*, const Part&>{"data", data_part_}}) {
-        if (part.written)
+    for (const auto& [name, found] : {std::pair<const char*, const Lookup&>{"plan", found_plan_},
+                                      std::pair<const char*, const Lookup&>{"data", found_data_}}) {
+        if (found.entry)
             used += fmt::format("{}{} of {} ago", used.empty() ? "" : ", ", name,
-                                age_text(static_cast<std::int64_t>(now) - *part.written));
-        if (!part.why_not.empty())
-            not_used += fmt::format("{}the {} is {}", not_used.empty() ? "" : ", ", name, part.why_not);
+                                age_text(static_cast<std::int64_t>(now) - found.entry->written));
+        if (!found.why_not.empty())
+            not_used += fmt::format("{}the {} is {}", not_used.empty() ? "" : ", ", name, found.why_not);
     }
     if (used.empty() && not_used.empty()) return std::nullopt;
     const auto threads = plan_ ? plan_->choices.find("threads") : std::nullopt;

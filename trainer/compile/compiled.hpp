@@ -18,9 +18,8 @@ class Compiled {
     // Without a directory, finds nothing.
     Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data);
 
-    // What the model's training is known to need and what was fastest; the device is given its choices, so it
-    // must not have worked yet. Null where nothing is known.
-    // `options`: what of a training's options a plan depends on.
+    // The plan of a training with these options; null if there is none. Gives its choices to the device,
+    // which must not have worked yet.
     const Plan* plan(const Facts& options, bool threads_given, Device& device);
     // As load().
     Result<Dataset> load();
@@ -30,19 +29,12 @@ class Compiled {
     std::optional<std::string> line(double now) const;
 
  private:
-    struct Part {
-        std::optional<std::int64_t> written;  // of what was used
-        std::string why_not;
-    };
     std::optional<Cache> cache_;
     DataRequest request_;
     std::string build_;
     CacheKey data_key_;
     std::optional<Plan> plan_;
-    Part plan_part_, data_part_;
-
-    // Finds an entry, and records the outcome in `part`.
-    std::optional<Entry> find(const CacheKey& key, Part& part) const;
+    Lookup found_plan_, found_data_;
 };
 
 }  // namespace dp::trainer

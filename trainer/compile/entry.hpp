@@ -1,25 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file of a cache entry: a description in JSON, then blocks of raw numbers, all with checksums. cache.cpp
-// places and finds these files. If something is wrong with one, the error is just the reason, such as "cut
-// short"; the work is then simply done again.
+// A cache entry: its key, and its file, a description in JSON and blocks of raw numbers, all with checksums.
+// cache.cpp places and finds these files. If something is wrong with one, the error is just the reason, such
+// as "cut short"; the work is then simply done again.
 //
-// Layout: "dpcache2", the length of the description and its CRC-32 (8 bytes each, little-endian), the
-// description, and each block at the next multiple of 4096 bytes.
+// Layout: "dpcache3", the length of the description and its CRC-32 (8 bytes each, little-endian), the
+// description, the blocks.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/fd.hpp"
 #include "trainer/base/result.hpp"
-#include "trainer/compile/key.hpp"
 
 namespace dp::trainer {
+
+using Facts = std::map<std::string, std::string>;
+
+// Everything that an entry depends on. stored_data.cpp and plan.cpp make keys.
+struct CacheKey {
+    std::string kind;  // "data" or "plan"
+    Facts what;        // what was asked for, and on which device: names the entry
+    Facts from;        // of what it was made: build, libraries, files. With others it is made again.
+};
+
+// "plan-<SHA-256 of what was asked for>.cache", so that a newer build's entry replaces the older one's.
+std::string file_name(const CacheKey& key);
+
+// All of them in one line.
+std::string text_of(const Facts& facts);
+
+// The names of the facts that differ, "build, files" say; "" if they are equal.
+std::string difference(const Facts& from, const Facts& other);
 
 using Block = std::span<const std::uint8_t>;
 
@@ -27,36 +45,23 @@ using Block = std::span<const std::uint8_t>;
 Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
                          const nlohmann::json& content, std::span<const Block> blocks);
 
-class Entry {
- public:
-    ~Entry();
-    Entry(Entry&&) noexcept;
-    Entry& operator=(Entry&&) noexcept;
-    // Reads the description.
-    static Result<Entry> open(const std::filesystem::path& file);
-
-    const CacheKey& key() const { return key_; }
-    const nlohmann::json& content() const { return *content_; }
-    std::size_t block_count() const { return blocks_.size(); }
-    std::int64_t bytes() const { return bytes_; }      // of the file
-    std::int64_t written() const { return written_; }  // seconds since 1970
-
-    // Read, not mapped: if another node replaced the file on NFS, touching its old pages would
-    // kill the process.
-    Result<std::vector<std::uint8_t>> read(std::size_t block) const;
-
- private:
+struct Entry {
     struct Place {
         std::int64_t at, bytes;
         std::uint64_t checksum;
     };
-    Fd fd_;
-    CacheKey key_;
-    std::unique_ptr<nlohmann::json> content_;
-    std::vector<Place> blocks_;
-    std::int64_t bytes_ = 0, written_ = 0;
-
-    Entry();
+    CacheKey key;
+    nlohmann::json content;
+    std::vector<Place> blocks;
+    std::int64_t bytes = 0;              // of the file
+    std::int64_t written = 0, used = 0;  // seconds since 1970
+    Fd file;
 };
+
+// Reads the description.
+Try<Entry> open_entry(const std::filesystem::path& file);
+
+// Read, not mapped: if another node replaced the file on NFS, touching its old pages would kill the process.
+Try<std::vector<std::uint8_t>> read_block(const Entry& entry, std::size_t block);
 
 }  // namespace dp::trainer

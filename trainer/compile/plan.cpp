@@ -1,64 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See plan.hpp.
 #include "trainer/compile/plan.hpp"
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace dp::trainer {
-namespace {
 
 using Json = nlohmann::json;
 
-// An allowance for what a run may do besides and the plan does not know of: logs, for instance.
-constexpr std::int64_t kSmallThings = 64 << 10;
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryNeeds, parameters, gradients, optimizer, activations, copies, data)
 
-}  // namespace
+// As numbers: choices may be any bytes, while JSON's text is UTF-8.
+static void to_json(Json& json, const TunedChoices& choices) {
+    json = Json::object();
+    for (const auto& [what, choice] : choices.all())
+        json[what] = std::vector<std::uint8_t>(choice.begin(), choice.end());
+}
+static void from_json(const Json& json, TunedChoices& choices) {
+    for (const auto& [what, choice] : json.items()) {
+        const auto bytes = choice.get<std::vector<std::uint8_t>>();
+        choices.set(what, {bytes.begin(), bytes.end()});
+    }
+}
 
-CacheKey plan_key(const PlanCase& c, const std::string& build) {
-    const DeviceFacts device = c.device.facts();
-    Facts what = c.options;
-    what["device"] = device.model;
-    what["threads"] = c.threads_given ? "given" : "free";
-    what["data"] = text_of(c.data.what);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Plan, needs, peak, plain_seconds, step_seconds, choices)
+
+CacheKey plan_key(const Facts& options, const Device& device, bool threads_given, const CacheKey& data,
+                  const std::string& build) {
+    const DeviceFacts facts = device.facts();
+    Facts what = options;
+    what["device"] = facts.model;
+    what["threads"] = threads_given ? "given" : "free";
+    what["data"] = text_of(data.what);
     return {"plan",
             std::move(what),
-            {{"build", build}, {"libraries", device.software}, {"data", text_of(c.data.from)}}};
+            {{"build", build}, {"libraries", facts.software}, {"data", text_of(data.from)}}};
 }
 
 Json json_of(const Plan& plan) {
-    Json choices = Json::object();
-    // As numbers: choices may be any bytes, while JSON's text is UTF-8.
-    for (const auto& [what, choice] : plan.choices.all())
-        choices[what] = std::vector<std::uint8_t>(choice.begin(), choice.end());
-    return {{"parameters", plan.needs.parameters},
-            {"gradients", plan.needs.gradients},
-            {"optimizer", plan.needs.optimizer},
-            {"activations", plan.needs.activations},
-            {"copies", plan.needs.copies},
-            {"data", plan.needs.data},
-            {"peak", plan.peak},
-            {"plain_seconds", plan.plain_seconds},
-            {"step_seconds", plan.step_seconds},
-            {"choices", std::move(choices)}};
+    return plan;
 }
 
 std::optional<Plan> plan_of(const Json& json) {
     try {
-        Plan plan;
-        plan.needs = {json.at("parameters"),  json.at("gradients"), json.at("optimizer"),
-                      json.at("activations"), json.at("copies"),    json.at("data")};
-        plan.peak = json.at("peak");
-        plan.plain_seconds = json.at("plain_seconds");
-        plan.step_seconds = json.at("step_seconds");
-        for (const auto& [what, choice] : json.at("choices").items()) {
-            const auto bytes = choice.get<std::vector<std::uint8_t>>();
-            plan.choices.set(what, {bytes.begin(), bytes.end()});
-        }
-        return plan;
+        return json.get<Plan>();
     } catch (const Json::exception&) {
         return std::nullopt;
     }
@@ -66,6 +52,8 @@ std::optional<Plan> plan_of(const Json& json) {
 
 std::optional<std::string> planned_problem(std::string_view model, const MemoryCase& c, std::int64_t peak,
                                            std::string_view device, std::int64_t available) {
+    // An allowance for what a run may do besides and the plan does not know of: logs, for instance.
+    constexpr std::int64_t kSmallThings = 64 << 10;
     const std::int64_t saved = saved_by_sharing(c);
     if (peak - saved + kSmallThings <= available) return std::nullopt;
     return fmt::format(

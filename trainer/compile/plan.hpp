@@ -5,16 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
-#include "trainer/compile/key.hpp"
+#include "trainer/compile/entry.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/tuned_choices.hpp"
 #include "trainer/memory/estimate.hpp"
-#include "trainer/models/model.hpp"
-#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 
@@ -27,14 +24,10 @@ struct Plan {
     TunedChoices choices;
 };
 
-// What the plan of a training depends on.
-struct PlanCase {
-    const Facts& options;  // of its options, those that change what a step takes
-    const Device& device;
-    bool threads_given;    // by OMP_NUM_THREADS: then they are no choice
-    const CacheKey& data;  // data_key()
-};
-CacheKey plan_key(const PlanCase& the_case, const std::string& build);
+// Of a training with these options: those that change what a step takes. `threads_given`: by OMP_NUM_THREADS,
+// so that they are no choice. `data`: data_key().
+CacheKey plan_key(const Facts& options, const Device& device, bool threads_given, const CacheKey& data,
+                  const std::string& build);
 
 // Pure. Nothing if the JSON is not a plan.
 nlohmann::json json_of(const Plan& plan);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See stored_data.hpp.
 #include "trainer/compile/stored_data.hpp"
 
 #include <sys/stat.h>
@@ -8,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -16,24 +13,19 @@
 #include "trainer/data/segmentation.hpp"
 
 namespace dp::trainer {
+
+// The bytes of a matrix are blocks of the entry; the rest is its description.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Affine, scale, shift)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Matrix, type, columns)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Samples, count, features, targets, normalise)
+
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const char* name_of(DataSet set) {
-    switch (set) {
-        case DataSet::fashion_mnist:
-            return "images of 28x28";
-        case DataSet::line:
-            return "line";
-        case DataSet::segmentation:
-            return "composed images";
-        case DataSet::tokens:
-            break;
-    }
-    return "tokens";
-}
+// In the order of DataSet.
+constexpr std::array kSetNames{"images of 28x28", "line", "composed images", "tokens"};
 
 // A name may be any bytes, while JSON's text is UTF-8. Two directories that become equal by that differ
 // in their files.
@@ -58,42 +50,26 @@ Json stamp_of(const fs::path& file) {
             {"ends", sha256(ends)}};
 }
 
-Json description_of(const Samples& samples) {
-    const auto matrix = [](const Matrix& m) {
-        return Json{{"type", static_cast<int>(m.type)}, {"columns", m.columns}};
-    };
-    return {{"count", samples.count},
-            {"features", matrix(samples.features)},
-            {"targets", matrix(samples.targets)},
-            {"scale", samples.normalise.scale},
-            {"shift", samples.normalise.shift}};
-}
-
-Result<Matrix> read_matrix(const Entry& entry, std::size_t block, const Json& json, std::int64_t rows) {
-    auto bytes = DP_TRY(entry.read(block));
-    Matrix matrix{static_cast<Type>(json.at("type").get<int>()), json.at("columns"), std::move(bytes)};
-    const std::int64_t expected = rows * matrix.columns * static_cast<std::int64_t>(size_of(matrix.type));
-    if (static_cast<std::int64_t>(matrix.bytes.size()) != expected) return fail(Fault::usage, "damaged");
-    return matrix;
-}
-
-// Reads two blocks, from that one on.
-Result<Samples> read_samples(const Entry& entry, std::size_t block, const Json& json) {
-    Samples samples;
-    samples.count = json.at("count");
-    auto features = DP_TRY(read_matrix(entry, block, json.at("features"), samples.count));
-    auto targets = DP_TRY(read_matrix(entry, block + 1, json.at("targets"), samples.count));
-    samples.features = std::move(features);
-    samples.targets = std::move(targets);
-    samples.normalise = {json.at("scale"), json.at("shift")};
-    return samples;
+Try<Dataset> stored_dataset(const Entry& entry) {
+    const Json& content = entry.content;
+    Dataset data{content.at("train").get<Samples>(), content.at("test").get<Samples>(), content.at("source")};
+    std::size_t block = 0;
+    for (Samples* samples : {&data.train, &data.test}) {
+        for (Matrix* matrix : {&samples->features, &samples->targets}) {
+            auto bytes = DP_TRY(read_block(entry, block++));
+            const std::int64_t row = matrix->columns * static_cast<std::int64_t>(size_of(matrix->type));
+            if (static_cast<std::int64_t>(bytes.size()) != samples->count * row) return dp::fail("damaged");
+            matrix->bytes = std::move(bytes);
+        }
+    }
+    return data;
 }
 
 }  // namespace
 
 CacheKey data_key(const DataRequest& request, const std::string& build) {
     std::error_code ignored;
-    Facts what{{"set", name_of(request.set)},
+    Facts what{{"set", kSetNames[static_cast<std::size_t>(request.set)]},
                {"directory", utf8(fs::weakly_canonical(request.directory, ignored).string())}};
     if (request.set == DataSet::segmentation) {
         what["image_size"] = std::to_string(request.image_size);
@@ -114,12 +90,9 @@ Result<void> store_data(const Cache& cache, const CacheKey& key, const DataReque
     if (request.set == DataSet::tokens) return cache.put(key, {{"seconds", seconds}}, {});
     const std::array<Block, 4> blocks{data.train.features.bytes, data.train.targets.bytes,
                                       data.test.features.bytes, data.test.targets.bytes};
-    return cache.put(key,
-                     {{"seconds", seconds},
-                      {"source", utf8(data.source)},
-                      {"train", description_of(data.train)},
-                      {"test", description_of(data.test)}},
-                     blocks);
+    const Json content{
+        {"seconds", seconds}, {"source", utf8(data.source)}, {"train", data.train}, {"test", data.test}};
+    return cache.put(key, content, blocks);
 }
 
 Result<Dataset> read_data(const Entry& entry, DataRequest request) {
@@ -127,22 +100,15 @@ Result<Dataset> read_data(const Entry& entry, DataRequest request) {
         request.is_checked = true;
         return load(request);
     }
-    if (entry.block_count() != 4) return fail(Fault::usage, "damaged");
+    if (entry.blocks.size() != 4) return fail(Fault::usage, "damaged");
     try {
-        const Json& content = entry.content();
-        auto train = DP_TRY(read_samples(entry, 0, content.at("train")));
-        auto test = DP_TRY(read_samples(entry, 2, content.at("test")));
-        Dataset data{std::move(train), std::move(test), content.at("source")};
-        take_samples(data, request);
-        return data;
+        auto data = stored_dataset(entry);
+        if (!data) return fail(Fault::usage, data.error().message);
+        take_samples(*data, request);
+        return std::move(*data);
     } catch (const Json::exception&) {
         return fail(Fault::usage, "damaged");
     }
-}
-
-double seconds_to_load(const Entry& entry) {
-    const auto found = entry.content().find("seconds");
-    return found != entry.content().end() && found->is_number() ? found->get<double>() : 0;
 }
 
 }  // namespace dp::trainer

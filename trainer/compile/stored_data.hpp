@@ -19,15 +19,12 @@ CacheKey data_key(const DataRequest& request, const std::string& build);
 // Whether there is anything to gain: points on a line are made faster than read.
 bool is_worth_storing(const DataRequest& request);
 
-// Stores what load_all() made of the request, and the seconds that it took.
+// Stores what load_all() made of the request, and as "seconds" the time that it took.
 Result<void> store_data(const Cache& cache, const CacheKey& key, const DataRequest& request,
                         const Dataset& data, double seconds);
 
 // Like load(), from the entry of the request's key. If the entry is to blame for a failure, the error is just
 // the reason, such as "damaged"; for text the files are read, and the error is a whole message.
 Result<Dataset> read_data(const Entry& entry, DataRequest request);
-
-// The stored seconds; 0 if there are none.
-double seconds_to_load(const Entry& entry);
 
 }  // namespace dp::trainer

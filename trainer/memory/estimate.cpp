@@ -49,8 +49,8 @@ std::int64_t copies_bytes(const Model& model, const Device& device, std::int64_t
 
 }  // namespace
 
-MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world, const Device* device, std::int64_t sharing) {
+MemoryNeeds estimate_memory(const MemoryCase& c) {
+    const auto& [model, settings, data, world, device, sharing, recomputing] = c;
     const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
@@ -93,18 +93,15 @@ std::string needs_text(const MemoryNeeds& needs) {
                        size_text(needs.data), shared);
 }
 
-MemoryNeeds estimate_memory(const MemoryCase& c) {
-    return estimate_memory(c.model, c.settings, c.data, c.world, c.device, c.sharing);
-}
-
 std::int64_t saved_by_sharing(const MemoryCase& c) {
-    return estimate_memory(c.model, c.settings, c.data, c.world, c.device).total() -
-           estimate_memory(c).total();
+    MemoryCase alone = c;
+    alone.sharing = 1;
+    return estimate_memory(alone).total() - estimate_memory(c).total();
 }
 
 std::string batch_advice(const MemoryCase& c, std::int64_t available) {
     const auto fits = [&](const Model& model, const Settings& settings) {
-        return estimate_memory(model, settings, c.data, c.world, c.device, c.sharing).total() <= available;
+        return estimate_memory({model, settings, c.data, c.world, c.device, c.sharing}).total() <= available;
     };
     const auto fits_with = [&](std::int64_t batch, std::int64_t accumulate) {
         Settings other = c.settings;

@@ -31,31 +31,26 @@ struct MemoryNeeds {
     std::int64_t total() const { return parameters + gradients + optimizer + activations + copies + data; }
 };
 
-// `data`, `device`: null where it is not known; then its part is not counted. `sharing`: so many ranks of a
-// node have once what is the same on all (NodeShare::fewest). The model need not be placed.
-MemoryNeeds estimate_memory(const Model& model, const Settings& settings, const Dataset* data,
-                            std::int64_t world, const Device* device = nullptr, std::int64_t sharing = 1);
+// A training whose memory is estimated. The model need not be placed.
+struct MemoryCase {
+    const Model& model;
+    const Settings& settings;
+    const Dataset* data;  // null where it is not known: then it is not counted
+    std::int64_t world;
+    const Device* device = nullptr;  // null where it is not known: then its copies are not counted
+    std::int64_t sharing = 1;        // ranks of a node that share what is the same on all (NodeShare::fewest)
+    const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
+};
+
+MemoryNeeds estimate_memory(const MemoryCase& the_case);
+// The bytes that sharing saves a rank.
+std::int64_t saved_by_sharing(const MemoryCase& the_case);
 
 // "64.2 MiB": in the largest unit that gives at least one.
 std::string size_text(std::int64_t bytes);
 
 // "61.3 MiB (parameters 0.9 MiB, gradients 0.9 MiB, ...; the ranks of a node share parameters)"
 std::string needs_text(const MemoryNeeds& needs);
-
-// A training that may be too large, and what could be changed.
-struct MemoryCase {
-    const Model& model;
-    const Settings& settings;
-    const Dataset* data;  // as of estimate_memory()
-    std::int64_t world;
-    const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
-    const Device* device = nullptr;      // as of estimate_memory()
-    std::int64_t sharing = 1;            // as of estimate_memory()
-};
-
-MemoryNeeds estimate_memory(const MemoryCase& the_case);
-// The bytes that sharing saves a rank.
-std::int64_t saved_by_sharing(const MemoryCase& the_case);
 
 // The continuation of "give a smaller --batch-size": the one that fits `available` bytes, the one that with
 // --accumulate makes the same global batch, and whether --shard-optimizer or --recompute would do.

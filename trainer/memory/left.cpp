@@ -19,20 +19,17 @@ std::int64_t available_here(Device& device, const Surroundings& here) {
 
 Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
                                              const Surroundings& here) {
-    auto least =
-        largest_of_all_ranks(-static_cast<double>(available_here(device, here)), device, communicator);
-    if (!least) return tl::unexpected(least.error());
-    return static_cast<std::int64_t>(-*least);
+    const double mine = static_cast<double>(available_here(device, here));
+    const double least = DP_TRY(largest_of_all_ranks(-mine, device, communicator));
+    return static_cast<std::int64_t>(-least);
 }
 
 Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::int64_t> peak, Device& device,
                                                            Communicator& communicator) {
     constexpr double kNothing = std::numeric_limits<double>::infinity();
-    const auto most =
-        largest_of_all_ranks(peak ? static_cast<double>(*peak) : kNothing, device, communicator);
-    if (!most) return tl::unexpected(most.error());
-    if (*most == kNothing) return std::nullopt;
-    return static_cast<std::int64_t>(*most);
+    const double mine = peak ? static_cast<double>(*peak) : kNothing;
+    const double most = DP_TRY(largest_of_all_ranks(mine, device, communicator));
+    return most == kNothing ? std::nullopt : std::optional(static_cast<std::int64_t>(most));
 }
 
 std::unique_ptr<Model> recomputing_model(const ModelInfo& info, const ModelShape& shape) {

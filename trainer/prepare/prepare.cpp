@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// `trainer prepare`: see prepare.hpp.
 #include "trainer/prepare/prepare.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
 #include <utility>
 
+#include "base/fd.hpp"
 #include "trainer/base/files.hpp"
+#include "trainer/base/made_directories.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/packaged.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/prepare/fetch.hpp"
-#include "trainer/prepare/output_directory.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
 
@@ -24,6 +30,54 @@ namespace fs = std::filesystem;
 
 // The name below the output while it is being made; leftovers of a killed process are removed.
 constexpr const char* kScratch = ".unfinished";
+
+// The directory to fill, of which one process at a time holds the lock; the kernel releases it when the
+// process ends. If it is not filled, it is removed unless it was there before.
+struct OutputDirectory {
+    Fd lock;
+    MadeDirectories made;  // removed before the lock is
+};
+
+// Whether the opened directory is still at `path`: its previous owner may have removed it.
+bool is_at(const Fd& opened, const fs::path& path) {
+    struct stat mine {
+    }, there{};
+    return fstat(opened.get(), &mine) == 0 && stat(path.c_str(), &there) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+// Makes it and what is missing above it, and waits until no other process has it.
+Result<OutputDirectory> open_output(const fs::path& path) {
+    constexpr auto kLongestWait = std::chrono::minutes(30);  // npm and the longest text together take minutes
+    constexpr auto kPause = std::chrono::milliseconds(50);
+    const auto problem = [&](const std::string& why) {
+        return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
+    };
+    OutputDirectory output;
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    // Another process that created the parent directories may remove them at any time.
+    for (int tries = 0; tries < 10; ++tries) {
+        const auto error = output.made.make(path);
+        if (error && error != std::errc::no_such_file_or_directory)
+            return problem(fmt::format("cannot make it: {}", error.message()));
+        output.lock.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!output.lock && errno != ENOENT) return problem(std::strerror(errno));
+        if (!output.lock) {
+            std::this_thread::sleep_for(kPause);
+            continue;
+        }
+        while (flock(output.lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK && errno != EINTR)
+                return problem(fmt::format("cannot be locked: {}; give an --output on another file system",
+                                           std::strerror(errno)));
+            if (std::chrono::steady_clock::now() > deadline)
+                return problem("another process has been preparing it for half an hour; end that process");
+            std::this_thread::sleep_for(kPause);
+        }
+        if (is_at(output.lock, path)) return output;
+    }
+    return problem("cannot make it: No such file or directory");
+}
 
 // Where files come from and what they are made into.
 struct Plan {
@@ -37,18 +91,16 @@ Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> so
     Plan plan{};
     std::string origin;
     if (options.text.empty()) {
-        const auto found = std::find_if(sources.begin(), sources.end(),
-                                        [&](const Source& source) { return source.name == options.data; });
-        if (found == sources.end())  // the command line knows better
-            return fail(Fault::usage, fmt::format("--data: '{}' is no data set", options.data));
-        plan.source = &*found;
+        // The command line takes no other names.
+        plan.source = &*std::find_if(sources.begin(), sources.end(),
+                                     [&](const Source& source) { return source.name == options.data; });
         origin = fmt::format("{} ({})", options.data, how_to_fetch(*plan.source));
     } else {
         auto files = DP_TRY(text_files(options.text));
         plan.documents = std::move(files);
         std::string hashes;
         for (const auto& file : plan.documents) {
-            auto hash = DP_TRY(sha256_of_file(file));
+            const auto hash = DP_TRY(sha256_of_file(file));
             hashes += hash;
         }
         origin = fmt::format("text {}", sha256(hashes));
@@ -58,11 +110,6 @@ Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> so
                                       options.validation)
                         : origin;
     return plan;
-}
-
-Result<void> copy_contents(const fs::path& from, const fs::path& to) {
-    const auto contents = DP_TRY(read_file(from));
-    return write_file(to, contents);
 }
 
 Result<std::string> make_images(const Source& source, const PrepareOptions& options, const fs::path& scratch,
@@ -76,10 +123,9 @@ Result<std::string> make_images(const Source& source, const PrepareOptions& opti
     for (const DataFile& file : kFashionMnistFiles) {
         // MNIST's files have the same names and are not gzipped again.
         const auto name = packed ? file.name.substr(0, file.name.rfind('.')) : file.name;
-        if (!packed) {
-            DP_TRY(check_hash(files / name, file.sha256, kReinstallFashionMnist));
-        }
-        DP_TRY(copy_contents(files / name, result / name));
+        if (!packed) DP_TRY(check_hash(files / name, file.sha256, kReinstallFashionMnist));
+        const auto contents = DP_TRY(read_file(files / name));
+        DP_TRY(write_file(result / name, contents));
     }
     return std::string(source.what);
 }
@@ -137,10 +183,10 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
     const fs::path scratch = options.output / kScratch;
     fs::remove_all(scratch);
     if (!fs::is_empty(options.output))
-        return fail(Fault::usage,
-                    fmt::format("{}: is not empty, and nothing that `trainer prepare` has made; "
-                                "give another --output",
-                                options.output.string()));
+        return fail(
+            Fault::usage,
+            fmt::format("{}: is not empty and was not made by `trainer prepare`; give another --output",
+                        options.output.string()));
     const RemovedAtTheEnd removed{scratch};
     return make_all(plan, options, scratch);
 }
@@ -150,9 +196,9 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
 Result<std::string> prepare_data(const PrepareOptions& options, std::span<const Source> sources) {
     try {
         const auto plan = DP_TRY(make_plan(options, sources));
-        auto output = DP_TRY(OutputDirectory::open(options.output));
+        auto output = DP_TRY(open_output(options.output));
         const auto summary = DP_TRY(fill(plan, options));
-        output.keep();
+        output.made.keep();
         return fmt::format("{}: {}", options.output.string(), summary);
     } catch (const fs::filesystem_error& error) {  // names the operation and the paths
         return fail(Fault::prepare, error.what());

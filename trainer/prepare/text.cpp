@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Texts into shards of tokens: see text.hpp.
 #include "trainer/prepare/text.hpp"
 
 #include <fmt/format.h>
@@ -75,9 +73,8 @@ Result<std::string> write_token_shards(std::span<const fs::path> documents, Toke
     const auto tokens = DP_TRY(encode_all(documents, tokenizer));
     const auto tests = static_cast<std::size_t>(std::ceil(validation * static_cast<double>(tokens.size())));
     if (tests < 2 || tokens.size() - tests < 2)
-        return fail(
-            Fault::usage,
-            fmt::format("the text has {} tokens, which is nothing to train on; give more", tokens.size()));
+        return fail(Fault::usage,
+                    fmt::format("the text has {} tokens, too few to train on; give more", tokens.size()));
     const auto all = std::span(tokens);
     DP_TRY(write_part(all.first(all.size() - tests), "train", directory));
     DP_TRY(write_part(all.last(tests), "val", directory));

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// JSON lines: see metrics_file.hpp.
 #include "trainer/reports/metrics_file.hpp"
 
 #include <fmt/chrono.h>

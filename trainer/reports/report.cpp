@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Lines for people and the summary for programs: see report.hpp.
 #include "trainer/reports/report.hpp"
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/standard_streams.hpp"
-#include "trainer/reports/progress.hpp"
 
 namespace dp::trainer {
+namespace {
+
+constexpr int kWidth = 20;  // with this the line fits into 80 columns
+
+// "01:03", "2:01:03"
+std::string clock_text(double seconds) {
+    const auto whole = static_cast<std::int64_t>(seconds);
+    const std::int64_t hours = whole / 3600, minutes = whole / 60 % 60;
+    if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
+    return fmt::format("{:02}:{:02}", minutes, whole % 60);
+}
+
+// Steps per second; if slow, seconds per step.
+std::string rate_text(double rate) {
+    return rate >= 1 ? fmt::format("{:.2f}it/s", rate) : fmt::format("{:.2f}s/it", 1 / rate);
+}
+
+}  // namespace
 
 void Report::erase() {
     if (!drawn_) return;
@@ -76,6 +92,18 @@ void Report::on_checkpoint(const CheckpointReport& report) {
     }
 }
 
+std::string progress_line(const Pace& pace, const Schedule& schedule) {
+    const auto share = static_cast<double>(pace.done) / static_cast<double>(schedule.total_steps);
+    const bool known = pace.steps > 0 && pace.seconds > 0;
+    const double rate = known ? static_cast<double>(pace.steps) / pace.seconds : 0;
+    const auto left = static_cast<double>(schedule.total_steps - pace.done);
+    return fmt::format("epoch {}/{}  step {}/{}  [{:<{}}] {:3.0f} %  [{}<{}, {}]", pace.epoch,
+                       schedule.epochs, pace.done, schedule.total_steps,
+                       std::string(static_cast<std::size_t>(std::lround(share * kWidth)), '#'), kWidth,
+                       share * 100, clock_text(pace.seconds), known ? clock_text(left / rate) : "?",
+                       known ? rate_text(rate) : "?it/s");
+}
+
 std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
     const std::string test = report.test_accuracy
                                  ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
@@ -91,19 +119,19 @@ std::string resume_line(const ResumeReport& report, std::int64_t steps) {
     const std::string other =
         report.precision == report.saved_precision
             ? ""
-            : fmt::format(" in {}, and the rest is made in {}", report.saved_precision, report.precision);
+            : fmt::format("; in {} until here, in {} from now on", report.saved_precision, report.precision);
     const std::string stopped =
-        report.stopped_by.empty() ? "" : fmt::format("; {} had stopped it there", report.stopped_by);
+        report.stopped_by.empty() ? "" : fmt::format("; {} stopped it there", report.stopped_by);
     const bool is_same =
         report.saved_samples_at_once == 0 || report.saved_samples_at_once == report.samples_at_once;
     const std::string batches =
         is_same ? ""
                 : fmt::format(
-                      "; batch norm saw {} samples at once and sees {} from now on, and so learns a "
-                      "little differently (keep ranks x --batch-size)",
+                      "; batch norm saw {} samples at once and sees {} from now on, which changes the "
+                      "training a little (keep ranks x --batch-size)",
                       report.saved_samples_at_once, report.samples_at_once);
-    return fmt::format("going on from {}: {} of {} steps are made{}{}{}", report.path.string(), report.step,
-                       steps, other, stopped, batches);
+    return fmt::format("resuming from {}: step {} of {}{}{}{}", report.path.string(), report.step, steps,
+                       other, stopped, batches);
 }
 
 Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {

@@ -50,6 +50,18 @@ class Report final : public Observer {
     void erase();
 };
 
+struct Pace {
+    std::int64_t epoch;  // from 1
+    std::int64_t done;   // steps of the training
+    // Since this process's first step, which does not count towards the rate: it is slower than others.
+    std::int64_t steps;
+    double seconds;
+};
+
+// Pure: "epoch 1/5  step 247/3247  [##                  ]   8 %  [00:04<00:59, 50.76it/s]", with elapsed and
+// remaining time as tqdm has them.
+std::string progress_line(const Pace& pace, const Schedule& schedule);
+
 // Pure: the line of an epoch.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
 

@@ -1,163 +1,146 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See run_table.hpp.
 #include "trainer/reports/run_table.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <regex>
+#include <optional>
 #include <tuple>
-#include <type_traits>
 
 namespace dp::trainer {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
+using Runs = std::vector<Json>;
 
-template <typename T>
-std::optional<T> number_of(const Json& json, const char* key) {
-    const auto found = json.find(key);
-    const bool is_there = found != json.end() && found->is_number();
-    // A count must not have a fraction or an exponent, with which it might not fit its type.
-    if (!is_there || (std::is_integral_v<T> && !found->is_number_integer())) return std::nullopt;
-    return found->get<T>();
+enum class Kind { text, count, number };
+
+struct Column {
+    const char* title;
+    const char* key;  // in JSON and CSV
+    Kind kind;
+    const char* format = "";  // of a number, for people
+};
+constexpr std::array<Column, 18> kColumns{{{"RUN", "run", Kind::text},
+                                           {"MODEL", "model", Kind::text},
+                                           {"DEVICE", "device", Kind::text},
+                                           {"PRECISION", "precision", Kind::text},
+                                           {"NODES", "nodes", Kind::count},
+                                           {"RANKS", "ranks", Kind::count},
+                                           {"THREADS", "threads", Kind::count},
+                                           {"BATCH", "global_batch_size", Kind::count},
+                                           {"STEPS", "steps", Kind::count},
+                                           {"FROM", "resumed_from_step", Kind::count},
+                                           {"SECONDS", "train_seconds", Kind::number, "{:.2f}"},
+                                           {"MS/STEP", "step_ms", Kind::number, "{:.1f}"},
+                                           {"SAMPLES/S", "samples_per_second", Kind::number, "{:.2f}"},
+                                           {"SPEED-UP", "speed_up", Kind::number, "{:.2f}"},
+                                           {"EFFICIENCY", "efficiency", Kind::number, "{:.2f}"},
+                                           {"LOSS", "final_loss", Kind::number, "{:.4g}"},
+                                           {"ACCURACY", "test_accuracy", Kind::number, "{:.4f}"},
+                                           {"AGAINST", "baseline", Kind::text}}};
+
+// A count must not have a fraction or an exponent, with which it might not fit its type.
+Json value_of(const Json& summary, const Column& column) {
+    const Json value = summary.value(column.key, Json());
+    if (column.kind == Kind::text) return value.is_string() ? value : Json("");
+    if (column.kind == Kind::count) return value.is_number_integer() ? value : Json();
+    return value.is_number() ? Json(value.get<double>()) : Json();
 }
-std::string word_of(const Json& json, const char* key) {
-    const auto found = json.find(key);
-    return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+
+// 0 where it is not known.
+double number_of(const Json& run, const char* key) {
+    return run[key].is_number() ? run[key].get<double>() : 0;
+}
+
+bool has_trained(const Json& run) {
+    return number_of(run, "samples_per_second") > 0;
+}
+
+std::optional<Json> run_of(Json summary) {
+    if (!summary.is_object()) return std::nullopt;
+    summary["ranks"] = summary.value("world_size", Json());
+    Json run;
+    for (const Column& column : kColumns) run[column.key] = value_of(summary, column);
+    const bool nothing_was_left = number_of(run, "resumed_from_step") > 0 &&
+                                  run["resumed_from_step"] == run["steps"] && run["samples_per_second"] == 0;
+    if (nothing_was_left) run["samples_per_second"] = nullptr;
+    const bool is_whole = number_of(run, "ranks") >= 1 && number_of(run, "train_seconds") > 0 &&
+                          (nothing_was_left || has_trained(run));
+    return is_whole ? std::optional(run) : std::nullopt;
 }
 
 // The summary in a line, after any prefix (srun --label: "0: {...").
-std::optional<RunRecord> summary_in(const std::string& line) {
+std::optional<Json> summary_in(const std::string& line) {
     const auto begin = line.find("{\"model\":");
     if (begin == std::string::npos) return std::nullopt;
-    const Json json =
-        Json::parse(line.begin() + static_cast<std::ptrdiff_t>(begin), line.end(), nullptr, false);
-    if (!json.is_object()) return std::nullopt;
-    const auto ranks = number_of<std::int64_t>(json, "world_size");
-    const auto seconds = number_of<double>(json, "train_seconds");
-    const auto rate = number_of<double>(json, "samples_per_second");
-    const auto all_steps = number_of<std::int64_t>(json, "steps").value_or(0);
-    const auto resumed = number_of<std::int64_t>(json, "resumed_from_step").value_or(0);
-    const bool nothing_was_left = resumed > 0 && resumed == all_steps;
-    if (!ranks || *ranks < 1 || !seconds || !rate || !(*seconds > 0)) return std::nullopt;
-    if (nothing_was_left ? *rate != 0 : !(*rate > 0)) return std::nullopt;
-    return RunRecord{"",
-                     word_of(json, "model"),
-                     word_of(json, "device"),
-                     number_of<std::int64_t>(json, "nodes"),
-                     *ranks,
-                     number_of<std::int64_t>(json, "threads"),
-                     number_of<std::int64_t>(json, "global_batch_size"),
-                     all_steps,
-                     *seconds,
-                     *rate,
-                     number_of<double>(json, "final_loss"),
-                     number_of<double>(json, "test_accuracy"),
-                     word_of(json, "precision"),
-                     resumed};
+    return run_of(Json::parse(line.substr(begin), nullptr, false));
 }
 
 struct Instance {
     double seconds, samples_per_second;
-    std::int64_t steps;
+    long long steps;
 };
 
 std::optional<Instance> instance_in(const std::string& line) {
-    if (line.find("inner train loop time") == std::string::npos) return std::nullopt;
-    // No number is longer. For unlimited repetitions std::regex needs stack for each character.
-    static const std::regex kLine(
-        R"(inner train loop time : ([0-9.e+-]{1,32}) for \d{1,15} epochs, number of global steps: (\d{1,15}), e2e samples_per_sec: ([0-9.e+-]{1,32}))");
-    std::smatch found;
-    if (!std::regex_search(line, found, kLine)) return std::nullopt;
-    const Instance instance{std::strtod(found[1].str().c_str(), nullptr),
-                            std::strtod(found[3].str().c_str(), nullptr), std::stoll(found[2].str())};
-    if (!(instance.seconds > 0) || !(instance.samples_per_second > 0)) return std::nullopt;
+    const auto at = line.find("inner train loop time : ");
+    if (at == std::string::npos) return std::nullopt;
+    Instance instance{};
+    const int found = std::sscanf(line.c_str() + at,
+                                  "inner train loop time : %32lf for %*15d epochs, number of global steps: "
+                                  "%15lld, e2e samples_per_sec: %32lf",
+                                  &instance.seconds, &instance.steps, &instance.samples_per_second);
+    const auto is_good = [](double number) { return std::isfinite(number) && number > 0; };
+    if (found != 3 || !is_good(instance.seconds) || !is_good(instance.samples_per_second))
+        return std::nullopt;
     return instance;
 }
 
-RunRecord mean_of(const std::vector<Instance>& instances) {
-    RunRecord run;
-    run.ranks = static_cast<std::int64_t>(instances.size());
-    run.steps = instances.front().steps;
+std::optional<Json> mean_of(const std::vector<Instance>& instances) {
+    if (instances.empty()) return std::nullopt;
+    const auto count = static_cast<double>(instances.size());
+    double seconds = 0, rate = 0;
     for (const Instance& instance : instances) {
-        run.seconds += instance.seconds / static_cast<double>(instances.size());
-        run.samples_per_second += instance.samples_per_second / static_cast<double>(instances.size());
+        seconds += instance.seconds / count;
+        rate += instance.samples_per_second / count;
     }
-    return run;
-}
-
-bool has_trained(const RunRecord& run) {
-    return run.samples_per_second > 0;
+    return run_of({{"world_size", instances.size()},
+                   {"steps", instances.front().steps},
+                   {"train_seconds", seconds},
+                   {"samples_per_second", rate}});
 }
 
 // If no run has trained, it is one that has not.
-const RunRecord& baseline_of(const std::vector<const RunRecord*>& runs) {
-    const bool accelerated = std::any_of(runs.begin(), runs.end(),
-                                         [](auto* run) { return has_trained(*run) && run->device != "cpu"; });
-    return **std::min_element(runs.begin(), runs.end(), [&](auto* a, auto* b) {
-        const auto order = [&](const RunRecord& run) {
-            return std::tuple(!has_trained(run), accelerated && run.device == "cpu", run.ranks);
-        };
-        return order(*a) < order(*b);
-    });
+Json baseline_of(Runs::const_iterator first, Runs::const_iterator last) {
+    const auto is_on_cpu = [](const Json& run) { return run["device"] == "cpu"; };
+    const bool accelerated =
+        std::any_of(first, last, [&](const Json& run) { return has_trained(run) && !is_on_cpu(run); });
+    const auto order = [&](const Json& run) {
+        return std::tuple(!has_trained(run), accelerated && is_on_cpu(run), number_of(run, "ranks"));
+    };
+    return *std::min_element(first, last, [&](const Json& a, const Json& b) { return order(a) < order(b); });
 }
 
-// A column of both tables, for people and for programs.
-struct Column {
-    const char* title;
-    const char* key;
-    bool is_text;
-    Json (*value)(const RunRow&);
-    const char* format;  // of a number with a fraction, for people
-};
-
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-    return value ? Json(*value) : Json();
+void compare(Json& run, const Json& baseline) {
+    run["baseline"] = baseline["run"];
+    const double steps = number_of(run, "steps") - number_of(run, "resumed_from_step");
+    run["step_ms"] = steps > 0 ? Json(number_of(run, "train_seconds") * 1e3 / steps) : Json();
+    if (!has_trained(run)) return;
+    const double speed_up = number_of(run, "samples_per_second") / number_of(baseline, "samples_per_second");
+    run["speed_up"] = speed_up;
+    if (run["device"] == baseline["device"])
+        run["efficiency"] = speed_up * number_of(baseline, "ranks") / number_of(run, "ranks");
 }
 
-const std::vector<Column>& columns() {
-    static const std::vector<Column> kColumns{
-        {"RUN", "run", true, [](const RunRow& row) { return Json(row.run.name); }, ""},
-        {"MODEL", "model", true, [](const RunRow& row) { return Json(row.run.model); }, ""},
-        {"DEVICE", "device", true, [](const RunRow& row) { return Json(row.run.device); }, ""},
-        {"PRECISION", "precision", true, [](const RunRow& row) { return Json(row.run.precision); }, ""},
-        {"NODES", "nodes", false, [](const RunRow& row) { return or_null(row.run.nodes); }, ""},
-        {"RANKS", "ranks", false, [](const RunRow& row) { return Json(row.run.ranks); }, ""},
-        {"THREADS", "threads", false, [](const RunRow& row) { return or_null(row.run.threads); }, ""},
-        {"BATCH", "global_batch_size", false, [](const RunRow& row) { return or_null(row.run.global_batch); },
-         ""},
-        {"STEPS", "steps", false, [](const RunRow& row) { return Json(row.run.steps); }, ""},
-        {"FROM", "resumed_from_step", false,
-         [](const RunRow& row) { return row.run.resumed > 0 ? Json(row.run.resumed) : Json(); }, ""},
-        {"SECONDS", "train_seconds", false, [](const RunRow& row) { return Json(row.run.seconds); },
-         "{:.2f}"},
-        {"MS/STEP", "step_ms", false,
-         [](const RunRow& row) {
-             const std::int64_t made = row.run.steps - row.run.resumed;
-             return made > 0 ? Json(row.run.seconds * 1e3 / static_cast<double>(made)) : Json();
-         },
-         "{:.1f}"},
-        {"SAMPLES/S", "samples_per_second", false,
-         [](const RunRow& row) { return has_trained(row.run) ? Json(row.run.samples_per_second) : Json(); },
-         "{:.2f}"},
-        {"SPEED-UP", "speed_up", false, [](const RunRow& row) { return or_null(row.speed_up); }, "{:.2f}"},
-        {"EFFICIENCY", "efficiency", false, [](const RunRow& row) { return or_null(row.efficiency); },
-         "{:.2f}"},
-        {"LOSS", "final_loss", false, [](const RunRow& row) { return or_null(row.run.loss); }, "{:.4g}"},
-        {"ACCURACY", "test_accuracy", false, [](const RunRow& row) { return or_null(row.run.accuracy); },
-         "{:.4f}"},
-        {"AGAINST", "baseline", true, [](const RunRow& row) { return Json(row.baseline); }, ""}};
-    return kColumns;
-}
-
-std::string cell_of(const Json& value, const char* format) {
-    if (value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty())) return "-";
+std::string cell_of(const Json& value, const Column& column) {
+    if (value.is_null() || value == "") return "-";
     if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_float()) return fmt::format(fmt::runtime(format), value.get<double>());
+    if (value.is_number_float()) return fmt::format(fmt::runtime(column.format), value.get<double>());
     return value.dump();
 }
 
@@ -173,8 +156,8 @@ std::string csv_cell(const Json& value) {
 
 }  // namespace
 
-std::vector<RunRecord> find_runs(const std::string& name, std::istream& text) {
-    std::vector<RunRecord> runs;
+Runs find_runs(const std::string& name, std::istream& text) {
+    Runs runs;
     std::vector<Instance> instances;
     for (std::string line; std::getline(text, line);) {
         if (auto run = summary_in(line))
@@ -182,77 +165,74 @@ std::vector<RunRecord> find_runs(const std::string& name, std::istream& text) {
         else if (const auto instance = instance_in(line))
             instances.push_back(*instance);
     }
-    if (runs.empty() && !instances.empty()) runs.push_back(mean_of(instances));
+    if (const auto mean = mean_of(instances); runs.empty() && mean) runs.push_back(*mean);
     for (std::size_t i = 0; i < runs.size(); ++i)
-        runs[i].name = i == 0 ? name : fmt::format("{}#{}", name, i + 1);
+        runs[i]["run"] = i == 0 ? name : fmt::format("{}#{}", name, i + 1);
     return runs;
 }
 
-std::vector<RunRow> compare_runs(const std::vector<RunRecord>& runs) {
-    std::vector<std::string> models;
-    for (const RunRecord& run : runs)
-        if (std::find(models.begin(), models.end(), run.model) == models.end()) models.push_back(run.model);
-    std::vector<RunRow> rows;
-    for (const std::string& model : models) {
-        std::vector<const RunRecord*> same;
-        for (const RunRecord& run : runs)
-            if (run.model == model) same.push_back(&run);
-        const RunRecord& baseline = baseline_of(same);
-        for (const RunRecord* run : same) {
-            RunRow row{*run, baseline.name, std::nullopt, std::nullopt};
-            if (has_trained(*run)) row.speed_up = run->samples_per_second / baseline.samples_per_second;
-            if (row.speed_up && run->device == baseline.device)
-                row.efficiency =
-                    *row.speed_up * static_cast<double>(baseline.ranks) / static_cast<double>(run->ranks);
-            rows.push_back(std::move(row));
-        }
+Runs compare_runs(Runs runs) {
+    for (auto first = runs.begin(); first != runs.end();) {
+        const auto last = std::stable_partition(
+            first, runs.end(),
+            [model = (*first)["model"]](const Json& run) { return run["model"] == model; });
+        const Json baseline = baseline_of(first, last);
+        for (; first != last; ++first) compare(*first, baseline);
     }
-    return rows;
+    return runs;
 }
 
-std::string text_table(const std::vector<RunRow>& rows) {
-    std::vector<std::vector<std::string>> lines(rows.size() + 1);
-    for (const Column& column : columns()) {
+std::string text_table(const Runs& runs) {
+    std::vector<std::string> lines(runs.size() + 1);
+    for (const Column& column : kColumns) {
         std::vector<std::string> cells{column.title};
-        for (const RunRow& row : rows) cells.push_back(cell_of(column.value(row), column.format));
+        for (const Json& run : runs) cells.push_back(cell_of(run[column.key], column));
         // Leaves out columns that are empty for all runs.
         if (std::all_of(cells.begin() + 1, cells.end(), [](const auto& cell) { return cell == "-"; }))
             continue;
         std::size_t width = 0;
         for (const auto& cell : cells) width = std::max(width, cell.size());
+        const char* const format = column.kind == Kind::text ? "{:<{}}  " : "{:>{}}  ";
         for (std::size_t i = 0; i < cells.size(); ++i)
-            lines[i].push_back(column.is_text ? fmt::format("{:<{}}", cells[i], width)
-                                              : fmt::format("{:>{}}", cells[i], width));
+            lines[i] += fmt::format(fmt::runtime(format), cells[i], width);
     }
-    std::string table;
-    for (const auto& line : lines) {
-        std::string text = fmt::format("{}", fmt::join(line, "  "));
-        text.erase(text.find_last_not_of(' ') + 1);
-        table += text + "\n";
-    }
-    return table;
+    for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
+    return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
-std::string csv_table(const std::vector<RunRow>& rows) {
-    std::vector<std::string> keys;
-    for (const Column& column : columns()) keys.emplace_back(column.key);
-    std::string table = fmt::format("{}\n", fmt::join(keys, ","));
-    for (const RunRow& row : rows) {
-        std::vector<std::string> cells;
-        for (const Column& column : columns()) cells.push_back(csv_cell(column.value(row)));
+std::string csv_table(const Runs& runs) {
+    std::vector<std::string> cells;
+    for (const Column& column : kColumns) cells.emplace_back(column.key);
+    std::string table = fmt::format("{}\n", fmt::join(cells, ","));
+    for (const Json& run : runs) {
+        cells.clear();
+        for (const Column& column : kColumns) cells.push_back(csv_cell(run[column.key]));
         table += fmt::format("{}\n", fmt::join(cells, ","));
     }
     return table;
 }
 
-nlohmann::ordered_json json_table(const std::vector<RunRow>& rows) {
-    auto table = nlohmann::ordered_json::array();
-    for (const RunRow& row : rows) {
-        nlohmann::ordered_json object;
-        for (const Column& column : columns()) object[column.key] = column.value(row);
-        table.push_back(std::move(object));
+Result<void> report_runs(const ReportOptions& options) {
+    Runs runs;
+    for (const auto& file : options.files) {
+        std::error_code ignored;
+        std::ifstream text(file);
+        if (!text) return fail_with_errno(Fault::usage, file.string() + ": cannot read");
+        const auto found =
+            std::filesystem::is_directory(file, ignored) ? Runs() : find_runs(file.string(), text);
+        if (found.empty())
+            return fail(
+                Fault::usage,
+                fmt::format("{}: no summary of a run; give files of --json, or outputs of finished runs",
+                            file.string()));
+        runs.insert(runs.end(), found.begin(), found.end());
     }
-    return table;
+    runs = compare_runs(std::move(runs));
+    if (options.json)
+        fmt::print("{}\n", Json(runs).dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        fmt::print("{}", options.csv ? csv_table(runs) : text_table(runs));
+    return {};
 }
 
 }  // namespace dp::trainer

@@ -1,56 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares runs by what they printed: `trainer report` (report_runs.cpp) reads the files and prints
-// the table. Pure.
+// `trainer report`: compares runs by the summaries that they printed. main.cpp calls report_runs(); the other
+// functions are pure.
+//
+// A run is a JSON object with the keys of the table; a value is null where its summary lacks it.
 #pragma once
 
-#include <cstdint>
+#include <filesystem>
 #include <istream>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "trainer/base/result.hpp"
+
 namespace dp::trainer {
 
-// A run, from its summary; values that an older summary lacks are empty.
-struct RunRecord {
-    std::string name;   // for people: the file that it was found in
-    std::string model;  // empty where only the lines of SambaNova's programs are known
-    std::string device;
-    std::optional<std::int64_t> nodes;
-    std::int64_t ranks = 1;
-    std::optional<std::int64_t> threads;  // of a rank
-    std::optional<std::int64_t> global_batch;
-    std::int64_t steps = 0;
-    double seconds = 0;             // of training
-    double samples_per_second = 0;  // 0: nothing was left to train
-    std::optional<double> loss;
-    std::optional<double> accuracy;
-    std::string precision = {};
-    std::int64_t resumed = 0;  // of the steps, those that had been made before it went on from a checkpoint
+struct ReportOptions {
+    std::vector<std::filesystem::path> files;
+    bool csv = false;
+    bool json = false;
 };
+
+// Prints the table of the runs in the files.
+Result<void> report_runs(const ReportOptions& options);
 
 // All runs in a file of --json, in a log that ends with the summary, or in a job's output with several.
 // Without a summary, the lines that each instance of SambaNova's programs prints at its end
 // (--log-style=samba) make one run: each states the rate of all instances together, so the run's rate is
 // their mean, never their sum.
-std::vector<RunRecord> find_runs(const std::string& name, std::istream& text);
+std::vector<nlohmann::ordered_json> find_runs(const std::string& name, std::istream& text);
 
-// A run beside the run that it is compared with.
-struct RunRow {
-    RunRecord run;
-    std::string baseline;              // the name of that run; of runs of the same model
-    std::optional<double> speed_up;    // in samples/s, so that runs of different lengths can be compared
-    std::optional<double> efficiency;  // speed-up a rank; of runs on the same kind of device
-};
+// Adds what follows from comparing each run with the baseline of its model: the run with the fewest ranks
+// among those that trained, on accelerators if there are any. The speed-up is that in samples/s, so that runs
+// of different lengths can be compared; the efficiency is the speed-up per rank, of runs on the same kind of
+// device. Runs of a model stay together, in input order.
+std::vector<nlohmann::ordered_json> compare_runs(std::vector<nlohmann::ordered_json> runs);
 
-// The baseline is the run with the fewest ranks among those that trained, on accelerators if there are any.
-// Rows of a model stay together, in input order.
-std::vector<RunRow> compare_runs(const std::vector<RunRecord>& runs);
-
-std::string text_table(const std::vector<RunRow>& rows);
-std::string csv_table(const std::vector<RunRow>& rows);
-nlohmann::ordered_json json_table(const std::vector<RunRow>& rows);
+std::string text_table(const std::vector<nlohmann::ordered_json>& runs);
+std::string csv_table(const std::vector<nlohmann::ordered_json>& runs);
 
 }  // namespace dp::trainer

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,23 +19,10 @@ namespace dp::trainer {
 // CRC-32C, as in iSCSI and TensorFlow; zlib's is a different one.
 std::uint32_t crc32c(std::string_view bytes);
 
-// Pure: one record of TensorFlow's TFRecord files: length, its checksum, the bytes, their checksum.
-std::string tfrecord(std::string_view bytes);
-
-struct Scalar {
-    std::string_view tag;
-    double value;
-};
-
-// Pure. `flops`: per sample, forward and backward; `world`: number of ranks.
-std::vector<Scalar> step_scalars(const LogReport& report, const Schedule& schedule, double flops,
-                                 std::int64_t world);
-std::vector<Scalar> epoch_scalars(const EpochReport& report);
-
 class TensorBoard final : public Observer {
  public:
     // Creates the directory if needed, and a file for this run in it. What cannot be written is the
-    // user's to fix.
+    // user's to fix. `flops`: per sample, forward and backward; `world`: number of ranks.
     static Result<std::unique_ptr<TensorBoard>> open(const std::filesystem::path& directory, double flops,
                                                      std::int64_t world);
 
@@ -53,6 +39,10 @@ class TensorBoard final : public Observer {
 
     TensorBoard(std::filesystem::path file, std::ofstream out, double flops, std::int64_t world)
         : file_(std::move(file)), out_(std::move(out)), flops_(flops), world_(world) {}
+    struct Scalar {
+        const char* tag;
+        double value;
+    };
     void write(std::int64_t step, const std::vector<Scalar>& scalars);
 };
 

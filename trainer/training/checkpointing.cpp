@@ -70,7 +70,7 @@ Result<std::optional<Progress>> Checkpointing::restore() {
     const auto restored =
         DP_TRY(checkpointer_.restore([&](const std::string& what) { observer_.on_damaged(what); }));
     if (restored) {
-        const Restored& found = *restored;
+        const Manifest& found = *restored;
         const std::int64_t step = found.progress.step;
         observer_.on_resume({step, checkpointer_.path_of(step), std::string(name_of(precision_)),
                              found.precision, found.stopped_by, samples_at_once_, found.samples_at_once},

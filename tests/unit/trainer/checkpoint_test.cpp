@@ -26,6 +26,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 std::string read(const fs::path& file) {
     std::ifstream in(file, std::ios::binary);
@@ -124,8 +125,15 @@ TEST(Checkpoints, WhatADeadTrainingLeftUnfinishedIsPassedOverAndGoesAway) {
     settings.max_steps = 30;
     const auto ranks = train_saved(2, settings);
     EXPECT_EQ(ranks[0].seen.resumed, 10);
-    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000010", "step-000000030"));
+    EXPECT_THAT(names_in(directory.path()),
+                ElementsAre("step-000000010", "step-000000030", "step-000000030.damaged"));
     EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(30, 10));
+    EXPECT_THAT(
+        ranks[0].seen.damaged,
+        UnorderedElementsAre(
+            "removed " + unfinished.string() + ", which an interrupted training left",
+            "the checkpoint " + unmarked.string() + " has no DONE; it is kept as step-000000030.damaged"));
+    EXPECT_THAT(ranks[1].seen.damaged, IsEmpty());
 }
 
 // The parent kills the child while that removes a checkpoint of many files.
@@ -150,14 +158,22 @@ TEST(Checkpoints, OneThatWasBeingRemovedWhenItsTrainingWasKilledGoesAway) {
     EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000002"));
 }
 
-TEST(Checkpoints, OneThatAnOlderTrainerHalfRemovedGoesAway) {
+// Whatever it is: an older trainer removed the marker first, but a copy may also have lost it.
+TEST(Checkpoints, WhatHasTheNameOfOneAndNoMarkerIsKept) {
     const Scratch directory;
-    const fs::path half = checkpoint_path(directory.path(), 1);
-    fs::create_directory(half);
-    write(half / "rank-00000-of-00001.f32", "");
-    fs::create_directory(directory / "step-by-step");
-    tidy(directory.path());
-    EXPECT_THAT(names_in(directory.path()), ElementsAre("step-by-step"));
+    write(checkpoint_path(directory.path(), 2), "a file");
+    for (const char* name : {"step-000000001", "step-by-step", ".step-1.unfinished", ".step-x.unfinished",
+                             ".rank-7.here", ".rank-notes"})
+        fs::create_directory(directory.path() / name);
+    write(checkpoint_path(directory.path(), 1) / "rank-00000-of-00001.f32", "numbers");
+    EXPECT_THAT(tidy(directory.path()), ElementsAre(HasSubstr("step-000000001 has no DONE; it is kept as "
+                                                              "step-000000001.damaged")));
+    EXPECT_THAT(
+        names_in(directory.path()),
+        UnorderedElementsAre("step-000000001.damaged", "step-000000002", "step-by-step", ".step-1.unfinished",
+                             ".step-x.unfinished", ".rank-7.here", ".rank-notes"));
+    EXPECT_EQ(read(directory.path() / "step-000000001.damaged" / "rank-00000-of-00001.f32"), "numbers");
+    EXPECT_THAT(tidy(directory.path()), IsEmpty());
 }
 
 TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
@@ -287,7 +303,7 @@ const Damage kDamages[] = {
          bytes[4711] = static_cast<char>(bytes[4711] ^ 1);
          write(c / "rank-00000-of-00002.f32", bytes);
      },
-     "is damaged: rank-00000-of-00002.f32 has not the SHA-256 that the manifest says"},
+     "is damaged: the SHA-256 of rank-00000-of-00002.f32 is not the one in the manifest"},
     {"a shard is a pipe",
      [](const fs::path& c) {
          fs::remove(c / "rank-00000-of-00002.f32");
@@ -297,7 +313,7 @@ const Damage kDamages[] = {
     {"the manifest is missing", [](const fs::path& c) { fs::remove(c / "manifest.json"); },
      "has no readable manifest.json; no older one is whole; remove it to begin anew"},
     {"the manifest is cut", [](const fs::path& c) { fs::resize_file(c / "manifest.json", 300); },
-     "is damaged: manifest.json has not the SHA-256 that DONE says; no older one is whole; remove it"},
+     "is damaged: the SHA-256 of manifest.json is not the one in DONE; no older one is whole; remove it"},
     {"the manifest says another epoch",
      [](const fs::path& c) { rewrite_manifest(c, "\"epoch\": 1", "\"epoch\": 2"); },
      "is damaged: epoch is 2, and step 10 is in epoch 1"},
@@ -305,7 +321,7 @@ const Damage kDamages[] = {
      [](const fs::path& c) { rewrite_manifest(c, "\"step\": 10", "\"step\": 9"); }, "is damaged: "},
     {"the manifest was edited",
      [](const fs::path& c) { change(c / "manifest.json", "\"seed\": 1", "\"seed\": 2"); },
-     "is damaged: manifest.json has not the SHA-256 that DONE says"},
+     "is damaged: the SHA-256 of manifest.json is not the one in DONE"},
     {"a newer trainer wrote it",
      [](const fs::path& c) { rewrite_manifest(c, "\"version\": 1", "\"version\": 2"); },
      "has version 2 of the format, and this trainer reads version 1; take the trainer that wrote it, or a "
@@ -398,6 +414,37 @@ TEST(Checkpoints, ThatAreAllDamagedAreAllNamed) {
     EXPECT_THAT(error.message, HasSubstr("; none there is whole; remove them all to begin anew"));
     EXPECT_THAT(ranks[1].seen.damaged, ElementsAre(HasSubstr("step-000000010 is damaged: ")));
     EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000005", "step-000000010"));
+}
+
+// The directory is everybody's (as /tmp is), and the damaged one another user's, who alone may rename it. Its step is
+// also that of the end, which so cannot be saved: then the whole one must still be there.
+TEST(Checkpoints, OneThatIsDamagedAndCannotBeSetAsideCostsNoWholeOne) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, which may be another user for a moment";
+    constexpr uid_t kNobody = 65534;
+    const Scratch directory;
+    Settings settings = saved_settings(directory.path());
+    settings.checkpoints.every = 5;
+    settings.max_steps = 10;
+    train_saved(2, settings);
+    fs::resize_file(checkpoint_path(directory.path(), 10) / shard_name(1, 2), 7);
+    ASSERT_EQ(chmod(directory.path().c_str(), 01777), 0);
+    const fs::path whole = checkpoint_path(directory.path(), 5);
+    ASSERT_EQ(chown(whole.c_str(), kNobody, kNobody), 0);
+    for (const auto& file : fs::directory_iterator(whole))
+        ASSERT_EQ(chown(file.path().c_str(), kNobody, kNobody), 0);
+    settings.checkpoints.keep = 1;
+    ASSERT_EQ(seteuid(kNobody), 0);
+    const auto ranks = train_saved(2, settings);
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_EQ(ranks[0].seen.resumed, 5);
+    EXPECT_FALSE(outcome_of(ranks).end_is_saved);
+    EXPECT_THAT(ranks[0].seen.damaged,
+                Contains(HasSubstr("step-000000010: cannot rename it to step-000000010.damaged: ")));
+    EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(10, 5));
+    keep_newest(directory.path(), 1, {10});
+    EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(10, 5));
+    keep_newest(directory.path(), 1);
+    EXPECT_THAT(checkpoints_in(directory.path()), ElementsAre(10));
 }
 
 // ---- another training's
@@ -497,9 +544,9 @@ TEST(CheckpointDirectory, ThatNotAllRanksShareIsRefused) {
     const auto one = check_presence(directory.path(), 4);
     ASSERT_FALSE(one);
     EXPECT_EQ(one.error().fault, Fault::usage);
-    EXPECT_THAT(one.error().message, HasSubstr("what rank 2 writes there is not seen by rank 0"));
+    EXPECT_THAT(one.error().message, HasSubstr("rank 0 does not see what rank 2 writes there"));
     EXPECT_THAT(check_presence(directory.path(), 32).error().message,
-                HasSubstr("what ranks 2, 4, 5, 6, 7, 8, 9, 10, … write there is not seen by rank 0"));
+                HasSubstr("rank 0 does not see what ranks 2, 4, 5, 6, 7, 8, 9, 10, … write there"));
 }
 
 }  // namespace

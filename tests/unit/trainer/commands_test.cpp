@@ -80,11 +80,11 @@ TEST(RunCommand, RefusesWhatTheModelCannotBe) {
         {{"--model=gpt", "--hidden-size=100", "--num-attention-heads=3"},
          "--hidden-size 100 is not a multiple of --num-attention-heads 3; give one that is, such as 102"},
         {{"--model=unet2d", "--num-layers=2"},
-         "--num-layers is gpt's, and this run has unet2d; leave it out, or give --model=gpt"},
+         "--num-layers is only for gpt, and this run uses unet2d; leave it out, or give --model=gpt"},
         {{"--model=gpt", "--image-size=256"},
-         "--image-size is unet2d's, and this run has gpt; leave it out, or give --model=unet2d"},
+         "--image-size is only for unet2d, and this run uses gpt; leave it out, or give --model=unet2d"},
         {{"--model=linear", "--sgd-momentum=0.5"},
-         "--sgd-momentum is sgd's, and this run has adam; leave it out, or give --optimizer=sgd"},
+         "--sgd-momentum is only for sgd, and this run uses adam; leave it out, or give --optimizer=sgd"},
     };
     const Scratch cache;
     for (const auto& [words, says] : cases) {

@@ -2,7 +2,6 @@
 //
 // `trainer compile` and the runs after it: the same data, the same training, and no word where there is
 // nothing.
-#include "trainer/commands/compile.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -17,6 +16,7 @@
 
 #include "idx_files.hpp"
 #include "scratch.hpp"
+#include "trainer/commands/compile.hpp"
 #include "trainer/commands/run.hpp"
 
 namespace dp::trainer {

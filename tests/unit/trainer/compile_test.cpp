@@ -2,7 +2,6 @@
 //
 // What `trainer compile` makes and a run uses: stored data, plans, choices, and the table.
 // compile_command_test.cpp tests the subcommand itself.
-#include "trainer/commands/compile.hpp"
 
 #include <gmock/gmock.h>
 
@@ -13,11 +12,9 @@
 #include "devices.hpp"
 #include "idx_files.hpp"
 #include "scratch.hpp"
-#include "trainer/commands/compile_report.hpp"
-#include "trainer/commands/run.hpp"
+#include "trainer/commands/compile.hpp"
 #include "trainer/compile/build.hpp"
 #include "trainer/compile/compiled.hpp"
-#include "trainer/compile/threads.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/token_shard.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
@@ -27,7 +24,6 @@
 namespace dp::trainer {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -72,7 +68,7 @@ TEST(StoredData, IsWhatWouldHaveBeenLoaded) {
         store(cache, request);
         const auto found = cache.find(data_key(request, "b1"));
         ASSERT_TRUE(found.entry) << found.why_not;
-        EXPECT_EQ(seconds_to_load(*found.entry), 0.25);
+        EXPECT_EQ(found.entry->content.at("seconds"), 0.25);
         const auto cached = read_data(*found.entry, request);
         ASSERT_TRUE(cached) << cached.error().message;
         EXPECT_TRUE(equal(*cached, *load(request)));
@@ -129,7 +125,7 @@ TEST(StoredData, OfTextIsThatItsFilesAreSound) {
     store(cache, request);
     const auto found = cache.find(data_key(request, "b1"));
     ASSERT_TRUE(found.entry);
-    EXPECT_EQ(found.entry->block_count(), 0u);
+    EXPECT_EQ(found.entry->blocks.size(), 0u);
     EXPECT_TRUE(equal(*read_data(*found.entry, request), *load(request)));
     // Another sequence is the same text.
     DataRequest longer = request;
@@ -205,7 +201,7 @@ TEST(Compiled, GivesTheDeviceWhatWasFastest) {
     const auto key = [&] {
         const auto device = open_cpu(2);
         const std::string build = build_of_this_program();
-        return plan_key({options, *device, false, data_key(request, build)}, build);
+        return plan_key(options, *device, false, data_key(request, build), build);
     }();
     const Cache cache(place.path());
     const auto look = [&](Device& device, std::string& line) {
@@ -238,17 +234,18 @@ TEST(Plan, EachThingThatATrainingDependsOnMakesAnotherEntry) {
     const std::map<std::string, std::string> others{{"--model", "unet2d"}, {"--batch-size", "8"}};
     CacheKey data{"data", {{"set", "images"}}, {{"files", "1"}}};
     const CacheKey other_data{"data", {{"set", "other images"}}, {{"files", "1"}}};
-    const auto name = [](const PlanCase& the_case) { return file_name(plan_key(the_case, "b1")); };
-    std::vector<std::string> names{
-        name({options, *device, false, data}), name({others, *device, false, data}),
-        name({options, *smaller, false, data}), name({options, *device, true, data}),
-        name({options, *device, false, other_data})};
-    EXPECT_EQ(names[0], name({options, *device, false, data}));
+    const auto name = [](const Facts& facts, const Device& on, bool threads_given, const CacheKey& of) {
+        return file_name(plan_key(facts, on, threads_given, of, "b1"));
+    };
+    std::vector<std::string> names{name(options, *device, false, data), name(others, *device, false, data),
+                                   name(options, *smaller, false, data), name(options, *device, true, data),
+                                   name(options, *device, false, other_data)};
+    EXPECT_EQ(names[0], name(options, *device, false, data));
     std::sort(names.begin(), names.end());
     EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
     // And these make it stale.
     const auto from = [&](const std::string& build) {
-        return plan_key({options, *device, false, data}, build).from;
+        return plan_key(options, *device, false, data, build).from;
     };
     EXPECT_EQ(difference(from("b1"), from("b2")), "build");
     const Facts before = from("b1");
@@ -270,19 +267,13 @@ TEST(Plan, WhatTookTooMuchIsRefused) {
                            "110.0 MiB; give a smaller --batch-size: "));
     EXPECT_THAT(*problem, HasSubstr("is the largest that fits"));
     // Four ranks of a node have parameters and optimizer once: 3 x 0.9 MiB, of which three fourths are saved.
-    const MemoryCase of_four{*model, settings, nullptr, 4, nullptr, nullptr, 4};
+    const MemoryCase of_four{*model, settings, nullptr, 4, nullptr, 4};
     EXPECT_FALSE(planned_problem("ffn", of_four, 150 << 20, "cpu", 149 << 20));
     EXPECT_TRUE(planned_problem("ffn", memory_case, 150 << 20, "cpu", 149 << 20));
     EXPECT_THAT(
         planned_problem("ffn", of_four, 150 << 20, "cpu", 110 << 20).value_or(""),
         StartsWith("ffn with a batch of 4096 took 150.0 MiB when it was compiled, 148.0 MiB where ranks "
                    "of a node share memory, and cpu has 110.0 MiB; "));
-}
-
-TEST(Threads, CandidatesAreHalvesDownToOne) {
-    EXPECT_THAT(thread_candidates(1), ElementsAre(1));
-    EXPECT_THAT(thread_candidates(2), ElementsAre(2, 1));
-    EXPECT_THAT(thread_candidates(12), ElementsAre(12, 6, 3, 1));
 }
 
 TEST(Threads, StayAsTheyAreUnlessFewerAreClearlyFaster) {
@@ -382,15 +373,15 @@ TEST(CompileTable, HasWhatWasDoneInWordsAndInJson) {
     result.data.was = "cut short";
     EXPECT_THAT(compile_table(result), HasSubstr("written again, because it was stale (build)\n"));
     EXPECT_THAT(compile_table(result), HasSubstr("3.0 MiB written again, because it was cut short: "));
-    EXPECT_THAT(compile_table(result), Not(HasSubstr("longest ago")));
+    EXPECT_THAT(compile_table(result), Not(HasSubstr("removed")));
     result.removed = 2;
-    EXPECT_THAT(compile_table(result), HasSubstr("in all; 2 entries removed that were used longest ago\n"));
+    EXPECT_THAT(compile_table(result), HasSubstr("in all; least recently used entries removed: 2\n"));
     EXPECT_EQ(compile_json(result).at("cache_removed"), 2);
     result.plan.trials[0].step.share = 0.5;
     EXPECT_THAT(compile_table(result), HasSubstr("not tuned, because other programs used the CPUs"));
     result.data.made = Made::none;
     result.plan.made = Made::kept;
-    EXPECT_THAT(compile_table(result), HasSubstr("nothing to keep"));
+    EXPECT_THAT(compile_table(result), HasSubstr("not cached"));
     EXPECT_EQ(compile_json(result).at("plan"), "kept");
 }
 

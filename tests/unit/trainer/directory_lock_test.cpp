@@ -60,7 +60,7 @@ TEST(DirectoryLock, OfATrainingIsGivenUpWhereAnotherHasBegunThere) {
     });
     const Error error = the_error(ranks);
     EXPECT_EQ(error.fault, Fault::usage);
-    EXPECT_THAT(error.message, AllOf(HasSubstr("another training (job 12, process 34 on node01) has begun "),
+    EXPECT_THAT(error.message, AllOf(HasSubstr("another training (job 12, process 34 on node01) has taken "),
                                      HasSubstr("this one ends")));
     EXPECT_EQ(ranks[0].seen.last_step, 20);
     EXPECT_THAT(names_in(directory.path()),
@@ -73,7 +73,7 @@ TEST(DirectoryLock, OfATrainingIsGivenUpWhereAnotherHasBegunThere) {
 TEST(DirectoryLock, IsLostAlsoToATrainingThatIsOver) {
     const Scratch directory;
     const auto ranks = train_until(directory, [&] { fs::remove(directory / kClaimFile); });
-    EXPECT_THAT(the_error(ranks).message, HasSubstr("another training has begun "));
+    EXPECT_THAT(the_error(ranks).message, HasSubstr("another training has taken "));
 }
 
 TEST(DirectoryLock, ThatACrashLeftKeepsNobodyOut) {

@@ -135,8 +135,8 @@ TEST(GenerateOptionsTest, PrecisionIsAnOptionOfItsOwnBehindTheVerb) {
         const Parsed refused = parse_options(words);
         EXPECT_FALSE(refused.options);
         EXPECT_EQ(refused.code, 2);
-        EXPECT_THAT(refused.text, HasSubstr("--precision is an option of trainings; those of `trainer " +
-                                            words[1] + "` stand behind " + words[1]));
+        EXPECT_THAT(refused.text, HasSubstr("--precision is for training; the options of `trainer " +
+                                            words[1] + "` come after " + words[1]));
     }
 }
 

@@ -100,7 +100,7 @@ Result<std::int64_t> allocated(const ModelInfo& info, const Settings& settings,
 void expect_within_a_tenth(const ModelInfo& info, const Settings& settings) {
     const Dataset data = data_for(info);
     const auto device = open_cpu(1);
-    const auto needs = estimate_memory(*info.make(shape()), settings, &data, 1, device.get());
+    const auto needs = estimate_memory({*info.make(shape()), settings, &data, 1, device.get()});
     const auto really = allocated(info, settings);
     ASSERT_TRUE(really) << really.error().message;
     const double ratio = static_cast<double>(needs.total()) / static_cast<double>(*really);
@@ -139,7 +139,7 @@ TEST(MemoryEstimate, OfBf16IsWithinATenthOfWhatIsPlaced) {
             settings.precision = precision;
             const auto device = open_cpu(1);
             const auto model = info.make(shape());
-            const auto needs = estimate_memory(*model, settings, nullptr, 1);
+            const auto needs = estimate_memory({*model, settings, nullptr, 1});
             const std::int64_t rows =
                 std::max<std::int64_t>(250, test_batch_of(model->activations_per_sample(), 250));
             model->place(*device, 1, rows, type_of(precision));
@@ -160,38 +160,38 @@ TEST(MemoryEstimate, OfBf16IsWithinATenthOfWhatIsPlaced) {
 TEST(MemoryEstimate, CountsByPart) {
     const auto model = find_model("ffn")->make({});
     const std::int64_t parameters = (235146 + 54) * 4;  // the last bias is padded
-    auto needs = estimate_memory(*model, settings_of(64, 1, Optimization::adam), nullptr, 1);
+    auto needs = estimate_memory({*model, settings_of(64, 1, Optimization::adam), nullptr, 1});
     EXPECT_EQ(needs.parameters, parameters);
     EXPECT_EQ(needs.gradients, parameters);
     EXPECT_EQ(needs.optimizer, 2 * parameters);
     EXPECT_EQ(needs.data, 0);
-    needs = estimate_memory(*model, settings_of(64, 2, Optimization::sgd), nullptr, 1);
+    needs = estimate_memory({*model, settings_of(64, 2, Optimization::sgd), nullptr, 1});
     EXPECT_EQ(needs.gradients, 2 * parameters);
     EXPECT_EQ(needs.optimizer, parameters);
     // A part of the optimizer's state where it is sharded: the largest one counts.
     auto sharded = settings_of(64, 1, Optimization::adam);
     sharded.shard_optimizer = true;
-    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 1).optimizer, 2 * parameters);
-    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).optimizer, 2 * parameters / 4);
-    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 7).optimizer, 2 * 4 * 33600);
-    EXPECT_EQ(estimate_memory(*model, sharded, nullptr, 4).gradients, parameters);
+    EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 1}).optimizer, 2 * parameters);
+    EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 4}).optimizer, 2 * parameters / 4);
+    EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 7}).optimizer, 2 * 4 * 33600);
+    EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 4}).gradients, parameters);
     // Where four ranks of a node share memory: a fourth, of the optimizer's state where that is not sharded.
     const Settings two_batches = settings_of(64, 2, Optimization::adam);
-    needs = estimate_memory(*model, two_batches, nullptr, 8, nullptr, 4);
+    needs = estimate_memory({*model, two_batches, nullptr, 8, nullptr, 4});
     EXPECT_EQ(needs.parameters, parameters / 4);
     EXPECT_EQ(needs.gradients, 2 * parameters);
     EXPECT_EQ(needs.optimizer, 2 * parameters / 4);
     EXPECT_THAT(needs_text(needs), EndsWith("; the ranks of a node share parameters and optimizer)"));
-    needs = estimate_memory(*model, sharded, nullptr, 8, nullptr, 4);
+    needs = estimate_memory({*model, sharded, nullptr, 8, nullptr, 4});
     EXPECT_EQ(needs.optimizer, 2 * parameters / 8);
     EXPECT_THAT(needs_text(needs), EndsWith("; the ranks of a node share parameters)"));
-    const MemoryCase of_four{*model, two_batches, nullptr, 8, nullptr, nullptr, 4};
+    const MemoryCase of_four{*model, two_batches, nullptr, 8, nullptr, 4};
     EXPECT_EQ(saved_by_sharing(of_four), 3 * parameters - 3 * parameters / 4);
     // bf16: the values and half as much again; what flows takes half.
     Settings narrow = settings_of(64, 1, Optimization::adam);
-    const auto wide_needs = estimate_memory(*model, narrow, nullptr, 1);
+    const auto wide_needs = estimate_memory({*model, narrow, nullptr, 1});
     narrow.precision = Precision::bf16;
-    needs = estimate_memory(*model, narrow, nullptr, 1);
+    needs = estimate_memory({*model, narrow, nullptr, 1});
     EXPECT_EQ(needs.parameters, parameters + parameters / 2);
     EXPECT_EQ(needs.gradients, parameters);
     EXPECT_EQ(needs.optimizer, 2 * parameters);
@@ -199,7 +199,7 @@ TEST(MemoryEstimate, CountsByPart) {
     // The training samples are on every rank, the test samples shared out.
     const Dataset data{images(1000), images(800), ""};
     const auto of = [&](std::int64_t world) {
-        return estimate_memory(*model, settings_of(1, 1, Optimization::sgd), &data, world).data;
+        return estimate_memory({*model, settings_of(1, 1, Optimization::sgd), &data, world}).data;
     };
     EXPECT_NEAR(static_cast<double>(of(1) - of(4)), 600 * 788.0, 0.02 * 600 * 788);
 }
@@ -227,7 +227,8 @@ TEST(MemoryAdvice, IsTheLargestBatchThatFitsAndOneThatKeepsTheGlobalBatch) {
     const auto model = find_model("cnn")->make({});
     for (const std::int64_t accumulate : {1, 3}) {
         const auto needs = [&](std::int64_t batch, std::int64_t times) {
-            return estimate_memory(*model, settings_of(batch, times, Optimization::adam), nullptr, 1).total();
+            return estimate_memory({*model, settings_of(batch, times, Optimization::adam), nullptr, 1})
+                .total();
         };
         const auto settings = settings_of(2048, accumulate, Optimization::adam);
         for (const std::int64_t fitting : {150, 1000, 1024, 2047}) {
@@ -248,10 +249,10 @@ TEST(MemoryAdvice, WhatItSaysFitsDoesFit) {
         const auto settings = settings_of(1000, 1, Optimization::adam);
         const auto device = open_cpu(1);
         const auto needs = [&](const Settings& of) {
-            return estimate_memory(*model, of, &data, 1, device.get()).total();
+            return estimate_memory({*model, of, &data, 1, device.get()}).total();
         };
         const std::int64_t limit = (3 * needs(settings) + needs(settings_of(1, 1, Optimization::adam))) / 4;
-        const auto advised = parse(batch_advice({*model, settings, &data, 1, nullptr, device.get()}, limit));
+        const auto advised = parse(batch_advice({*model, settings, &data, 1, device.get()}, limit));
         ASSERT_GT(advised.accumulate, 1) << info.name;
         EXPECT_TRUE(allocated(info, settings_of(advised.largest, 1, Optimization::adam), limit)) << info.name;
         EXPECT_TRUE(
@@ -266,11 +267,12 @@ TEST(MemoryAdvice, NamesRecomputeWhereThatWouldDo) {
     keeping.gpt.layers = recomputing.gpt.layers = 8;
     recomputing.gpt.recompute = true;
     const auto kept = find_model("gpt")->make(keeping), again = find_model("gpt")->make(recomputing);
-    const auto needs = estimate_memory(*again, settings, nullptr, 1).total();
-    ASSERT_LT(needs, estimate_memory(*kept, settings, nullptr, 1).total());
+    const auto needs = estimate_memory({*again, settings, nullptr, 1}).total();
+    ASSERT_LT(needs, estimate_memory({*kept, settings, nullptr, 1}).total());
     const std::string said = "; with --recompute a batch of 64 fits, too, and takes longer";
-    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, again.get()}, needs), EndsWith(said));
-    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, again.get()}, needs - 1), Not(EndsWith(said)));
+    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, nullptr, 1, again.get()}, needs), EndsWith(said));
+    EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1, nullptr, 1, again.get()}, needs - 1),
+                Not(EndsWith(said)));
     EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1}, needs), Not(EndsWith(said)));
 }
 
@@ -278,7 +280,7 @@ TEST(MemoryAdvice, NamesTheShardedOptimizerWhereThatWouldDo) {
     const auto model = find_model("cnn")->make({});
     auto settings = settings_of(64, 1, Optimization::adam), sharded = settings;
     sharded.shard_optimizer = true;
-    const auto needs = estimate_memory(*model, sharded, nullptr, 4).total();
+    const auto needs = estimate_memory({*model, sharded, nullptr, 4}).total();
     const std::string said = "; with --shard-optimizer a batch of 64 fits, too";
     EXPECT_THAT(batch_advice({*model, settings, nullptr, 4}, needs), EndsWith(said));
     EXPECT_THAT(batch_advice({*model, settings, nullptr, 4}, needs - 1), Not(EndsWith(said)));
@@ -329,11 +331,11 @@ TEST(MemoryAdvice, FollowsAnErrorWhereMemoryHasRunOut) {
     const auto settings = settings_of(1000, 1, Optimization::adam);
     const auto device = open_cpu(1);
     const std::int64_t limit =
-        estimate_memory(*info.make({}), settings_of(400, 1, Optimization::adam), &data, 1, device.get())
+        estimate_memory({*info.make({}), settings_of(400, 1, Optimization::adam), &data, 1, device.get()})
             .total();
     device->memory().set_limit(limit);
     const auto model = info.make({});
-    const MemoryCase memory_case{*model, settings, &data, 1, nullptr, device.get()};
+    const MemoryCase memory_case{*model, settings, &data, 1, device.get()};
     const Error other = with_advice(Error{Fault::world, "rank 1 is gone"}, *device, memory_case);
     EXPECT_EQ(other.message, "rank 1 is gone");
     SingleCommunicator alone;

@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-#include "trainer/commands/option_rows.hpp"
+#include "trainer/commands/options.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -192,13 +192,13 @@ TEST(NodeTraining, EachRankCountsItsShareAsTheEstimateSays) {
                 device->memory().set_limit(std::int64_t{1} << 40);
                 ASSERT_TRUE(
                     repeat_step(info, *model, data, settings, *device, *shared->communicator, 1, seen));
-                const auto needs = estimate_memory(*info.make({}), settings, &data, 5, device.get(),
-                                                   shared->communicator->node_share()->fewest);
+                const auto needs = estimate_memory({*info.make({}), settings, &data, 5, device.get(),
+                                                    shared->communicator->node_share()->fewest});
                 EXPECT_GE(needs.total(), device->memory().peak());
                 EXPECT_LT(static_cast<double>(needs.total()),
                           1.25 * static_cast<double>(device->memory().peak()))
                     << "of the node with the fewest ranks";
-                const auto alone = estimate_memory(*info.make({}), settings, &data, 5, device.get());
+                const auto alone = estimate_memory({*info.make({}), settings, &data, 5, device.get()});
                 EXPECT_LT(device->memory().peak(), alone.total() - alone.parameters / 3);
             });
         }

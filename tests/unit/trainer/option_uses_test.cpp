@@ -9,7 +9,7 @@
 #include <map>
 
 #include "patterns.hpp"
-#include "trainer/commands/option_rows.hpp"
+#include "trainer/commands/options.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/training/checkpointing.hpp"
 

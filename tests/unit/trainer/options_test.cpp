@@ -8,7 +8,6 @@
 
 #include <sstream>
 
-#include "trainer/commands/option_rows.hpp"
 #include "trainer/commands/preparation.hpp"
 
 namespace dp::trainer {
@@ -97,7 +96,7 @@ TEST(Options, AnEmptyValueIsRefused) {
     EXPECT_THAT(parse_options({"--checkpoint-dir=", "--model=linear"}).text,
                 StartsWith("--checkpoint-dir is empty; "));
     EXPECT_THAT(parse_options({"report", ""}).text, StartsWith("the last word is empty; "));
-    // A text may begin with nothing.
+    // The text that `generate` continues may be empty.
     for (const Words& prompt : {Words{"--prompt="}, Words{"--prompt", ""}}) {
         Words words{"generate", "--checkpoint-dir=c", "--data-dir=d"};
         words.insert(words.end(), prompt.begin(), prompt.end());
@@ -249,15 +248,16 @@ TEST(Options, AGptSizeIsFourOptionsOfWhichEachMayBeAnother) {
 TEST(Options, ThatTheModelOrOptimizerDoesNotKnowAreRefused) {
     const std::pair<Words, std::string> cases[] = {
         {{"--hidden-dropout=0.1"},
-         "--hidden-dropout is gpt's, and this run has ffn; leave it out, or give --model=gpt"},
+         "--hidden-dropout is only for gpt, and this run uses ffn; leave it out, or give --model=gpt"},
         {{"--num-layers=2", "--recompute"},
-         "--num-layers, --recompute are gpt's, and this run has ffn; leave them out, or give --model=gpt"},
+         "--num-layers, --recompute are only for gpt, and this run uses ffn; leave them out, or give "
+         "--model=gpt"},
         {{"--init-features=8"},
-         "--init-features is unet2d's, and this run has ffn; leave it out, or give --model=unet2d"},
+         "--init-features is only for unet2d, and this run uses ffn; leave it out, or give --model=unet2d"},
         {{"--sgd-momentum=0.9"},
-         "--sgd-momentum is sgd's, and this run has adam; leave it out, or give --optimizer=sgd"},
+         "--sgd-momentum is only for sgd, and this run uses adam; leave it out, or give --optimizer=sgd"},
         {{"--adam-eps=1e-6", "--optimizer=sgd"},
-         "--adam-eps is adam's, and this run has sgd; leave it out, or give --optimizer=adam"},
+         "--adam-eps is only for adam, and this run uses sgd; leave it out, or give --optimizer=adam"},
     };
     for (const auto& [words, says] : cases) {
         const auto refused = fitted(words, "ffn");
@@ -278,7 +278,7 @@ TEST(Options, ThatDoNothingAreSaidToDoNothing) {
     EXPECT_THAT(said({"--lr-decay-iters=10", "--min-lr=1e-5", "--lr-schedule=cosine"}), IsEmpty());
     EXPECT_THAT(said({"measure-performance", "--json=here"}), IsEmpty());
     EXPECT_THAT(said({"measure-performance", "--metrics=m", "--checkpoint-dir=c"}),
-                ElementsAre("measure-performance makes one step again and again: it saves nothing for "
+                ElementsAre("measure-performance repeats one step: it writes nothing for "
                             "--checkpoint-dir, --metrics"));
 }
 
@@ -393,11 +393,10 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--lr=nan"}, "--lr: 'nan' is not a number above 0"},
         {{"--lr=inf"}, "--lr: 'inf' is not a number above 0"},
         {{"--lr=1e-3x"}, "--lr: '1e-3x' is not a number above 0"},
-        {{"--lr=1e-320"},
-         "--lr: '1e-320' is 0 in 32 bits, with which it is computed; give a number such as 0.001"},
-        {{"--lr=1e39"}, "--lr: '1e39' is infinite in 32 bits, "},
-        {{"--clip-grad", "1e-60"}, "--clip-grad: '1e-60' is 0 in 32 bits, "},
-        {{"--init-method-std", "1e-60"}, "--init-method-std: '1e-60' is 0 in 32 bits, "},
+        {{"--lr=1e-320"}, "--lr: '1e-320' is 0 as a 32-bit float; give a number such as 0.001"},
+        {{"--lr=1e39"}, "--lr: '1e39' is infinite as a 32-bit float; "},
+        {{"--clip-grad", "1e-60"}, "--clip-grad: '1e-60' is 0 as a 32-bit float; "},
+        {{"--init-method-std", "1e-60"}, "--init-method-std: '1e-60' is 0 as a 32-bit float; "},
         {{"--model=unet2d", "--image-size=300"}, "--image-size: '300' is not one of 256, 512, 1024"},
         {{"--lr-schedule=step"}, "'step' is not one of constant, linear, cosine"},
         {{"--min-lr=-1"}, "--min-lr: '-1' is not a number from 0"},
@@ -429,7 +428,7 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--accumulate=0"}, "--accumulate: '0' is not a whole number from 1"},
         {{"--min-throughput=fast"}, "--min-throughput: 'fast' is not a number above 0"},
         {{"--min-throughput=10", "--max-throughput=5"},
-         "--min-throughput: 10 is more than --max-throughput, which is 5: no run keeps both; "},
+         "--min-throughput: 10 is more than --max-throughput, which is 5: no run satisfies both; "},
         {{"--log-style=xml"}, "'xml' is not one of plain, pytorch, megatron, samba"},
         {{"--log-interval=0"}, "--log-interval: '0' is not a whole number from 1"},
         {{"--steps=0"}, "--steps: '0' is not a whole number"},
@@ -455,7 +454,7 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"measure-performance", "--iterations=0"}, "--iterations: '0' is not a whole number from 1"},
         {{"report"}, "FILE is required"},
         {{"report", "a", "--csv", "--json"}, "--csv excludes --json"},
-        {{"report", "a", "--model=ffn"}, "--model is an option of trainings, and `trainer report` is none; "},
+        {{"report", "a", "--model=ffn"}, "--model is for training; `trainer report` does not take it; "},
         {{"--no-such"}, "no such option: --no-such; `"},
         {{"--json", "s.json", "--jsn=a:b"}, "no such option: --jsn; do you mean --json?; "},
         {{"--nosuch", "a:b"}, "no such option: --nosuch; `"},
@@ -468,6 +467,8 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--batch=3"}, "no such option: --batch; do you mean --batch-size?; "},
         {{"--wieght-decay=3"}, "no such option: --wieght-decay; do you mean --weight-decay?; "},
         {{"comple"}, "no such subcommand: comple; do you mean compile?; "},
+        {{"info", "info"}, "unexpected argument of `trainer info`: info; `"},
+        {{"prepare", "mnist", "--output=o"}, "unexpected argument of `trainer prepare`: mnist; `"},
         {{"generate", "--token=3", "--checkpoint-dir=c", "--data-dir=d"},
          "no such option: --token; do you mean --tokens?; "},
         {{"--cache-dir"}, "--cache-dir needs a value"},

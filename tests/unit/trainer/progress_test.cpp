@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/reports/progress.hpp"
+#include "trainer/reports/report.hpp"
 
 #include <gtest/gtest.h>
 

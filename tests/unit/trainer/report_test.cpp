@@ -45,16 +45,15 @@ TEST(ResumeLine, SaysAlsoWherePrecisionIsAnotherAndWhatHadStoppedIt) {
         stopped{10, "run/step-000000010", "bf16", "bf16", "SIGTERM"},
         normed{10, "run/step-000000010", "bf16", "bf16", "", 8, 8},
         normed_otherwise{10, "run/step-000000010", "bf16", "bf16", "", 8, 16};
-    EXPECT_EQ(resume_line(same, 30), "going on from run/step-000000010: 10 of 30 steps are made");
-    EXPECT_EQ(
-        resume_line(other, 30),
-        "going on from run/step-000000010: 10 of 30 steps are made in fp32, and the rest is made in bf16");
+    EXPECT_EQ(resume_line(same, 30), "resuming from run/step-000000010: step 10 of 30");
+    EXPECT_EQ(resume_line(other, 30),
+              "resuming from run/step-000000010: step 10 of 30; in fp32 until here, in bf16 from now on");
     EXPECT_EQ(resume_line(stopped, 30),
-              "going on from run/step-000000010: 10 of 30 steps are made; SIGTERM had stopped it there");
+              "resuming from run/step-000000010: step 10 of 30; SIGTERM stopped it there");
     EXPECT_EQ(resume_line(normed, 30), resume_line(same, 30));
     EXPECT_EQ(resume_line(normed_otherwise, 30),
-              "going on from run/step-000000010: 10 of 30 steps are made; batch norm saw 16 samples at once "
-              "and sees 8 from now on, and so learns a little differently (keep ranks x --batch-size)");
+              "resuming from run/step-000000010: step 10 of 30; batch norm saw 16 samples at once and sees 8 "
+              "from now on, which changes the training a little (keep ranks x --batch-size)");
 }
 
 TEST(Summary, HasWhatProgramsLookFor) {

@@ -113,7 +113,7 @@ TEST(ShardedOptimizer, HoldsItsPartOnly) {
                 Nobody nobody;
                 ASSERT_TRUE(repeat_step(info, *model, data, settings, *device, ranks, 1, nobody));
                 peaks[sharded][static_cast<std::size_t>(ranks.rank())] = device->memory().peak();
-                const auto needs = estimate_memory(*info.make({}), settings, &data, 3);
+                const auto needs = estimate_memory({*info.make({}), settings, &data, 3});
                 EXPECT_GE(needs.total(), device->memory().peak());
                 EXPECT_LT(static_cast<double>(needs.total()),
                           1.1 * static_cast<double>(device->memory().peak()));

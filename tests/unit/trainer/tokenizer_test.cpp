@@ -14,7 +14,6 @@
 #include "trainer/data/byte_pairs.hpp"
 #include "trainer/data/gpt2_words.hpp"
 #include "trainer/prepare/fetch.hpp"
-#include "trainer/prepare/program.hpp"
 
 namespace dp::trainer {
 namespace {

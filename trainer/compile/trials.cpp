@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/compile/steps.hpp"
+#include "trainer/compile/trials.hpp"
 
 #include <time.h>
 
@@ -7,16 +7,20 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
-#include <vector>
 
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/statistics.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Relative to the fastest: this much slower is clearly slower, and even fewer threads need not be tried.
+constexpr double kClearlySlower = 1.25, kClearlyFaster = 0.95;
+constexpr double kUndisturbed = 0.85;
 
 class Stopwatch final : public Observer {
  public:
@@ -52,13 +56,18 @@ class Stopwatch final : public Observer {
 
 Result<StepTime> time_of(const Trial& trial, Device& device, std::int64_t steps) {
     Settings settings = trial.settings;
-    settings.checkpoints = {};  // nothing of this is to be gone on from
+    settings.checkpoints = {};  // nothing resumes from this
     settings.log_every = 0;
     const auto model = trial.info.make(trial.shape);
     SingleCommunicator alone;
     Stopwatch watch(device);
     DP_TRY(repeat_step(trial.info, *model, trial.data, settings, device, alone, steps, watch));
     return watch.time();
+}
+
+ThreadTrial fastest_of(std::span<const ThreadTrial> trials) {
+    return *std::min_element(trials.begin(), trials.end(),
+                             [](const auto& a, const auto& b) { return a.step.seconds < b.step.seconds; });
 }
 
 }  // namespace
@@ -69,6 +78,32 @@ Result<StepTime> time_steps(const Trial& trial, Device& device, double seconds) 
     if (!first || first->seconds > seconds) return first;
     const double steps = std::clamp(std::ceil(seconds / std::max(first->seconds, 1e-6)), kLeast, kMost);
     return time_of(trial, device, 1 + static_cast<std::int64_t>(steps));
+}
+
+Result<std::vector<ThreadTrial>> try_threads(const Trial& trial, int threads, double seconds) {
+    std::vector<ThreadTrial> trials;
+    for (int count = threads; count >= 1; count /= 2) {
+        const auto took = DP_TRY(time_steps(trial, *open_cpu(count), seconds));
+        trials.push_back({count, took});
+        if (took.seconds > kClearlySlower * fastest_of(trials).step.seconds) break;
+    }
+    // Other programs make a trial slower, never faster: so the better of two rounds counts.
+    for (ThreadTrial& one : trials) {
+        const auto took = DP_TRY(time_steps(trial, *open_cpu(one.threads), seconds));
+        if (took.seconds < one.step.seconds) one.step = took;
+    }
+    return trials;
+}
+
+bool is_disturbed(std::span<const ThreadTrial> trials) {
+    return std::any_of(trials.begin(), trials.end(),
+                       [](const auto& trial) { return trial.step.share < kUndisturbed; });
+}
+
+ThreadTrial best_of(std::span<const ThreadTrial> trials) {
+    const ThreadTrial fastest = fastest_of(trials);
+    const bool is_faster = fastest.step.seconds < kClearlyFaster * trials.front().step.seconds;
+    return is_faster && !is_disturbed(trials) ? fastest : trials.front();
 }
 
 }  // namespace dp::trainer

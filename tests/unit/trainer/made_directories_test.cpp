@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/prepare/output_directory.hpp"
+#include "trainer/base/made_directories.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,36 +14,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(OutputDirectory, IsRemovedWithAllThatWasMadeForIt) {
+TEST(MadeDirectories, AreRemovedUnlessTheyWereThereBeforeOrAreKept) {
     const Scratch scratch;
-    { ASSERT_TRUE(OutputDirectory::open(scratch.path() / "new/data")); }
+    { EXPECT_FALSE(MadeDirectories().make(scratch.path() / "new/data")); }
     EXPECT_TRUE(fs::is_empty(scratch.path()));
-}
-
-TEST(OutputDirectory, StaysWhereItWasOrIsKept) {
-    const Scratch scratch;
     fs::create_directory(scratch.path() / "old");
-    {
-        auto output = OutputDirectory::open(scratch.path() / "old/data");
-        ASSERT_TRUE(output);
-    }
+    { EXPECT_FALSE(MadeDirectories().make(scratch.path() / "old/data")); }
     EXPECT_TRUE(fs::exists(scratch.path() / "old"));
     EXPECT_FALSE(fs::exists(scratch.path() / "old/data"));
     {
-        auto output = OutputDirectory::open(scratch.path() / "old/data");
-        ASSERT_TRUE(output);
-        output->keep();
+        MadeDirectories made;
+        EXPECT_FALSE(made.make(scratch.path() / "old/data"));
+        made.keep();
     }
     EXPECT_TRUE(fs::exists(scratch.path() / "old/data"));
 }
 
 // A process that comes while the one before it is removing finds the upper directory and makes its own in it;
 // of neither anything may be left.
-TEST(OutputDirectory, IsRemovedAfterAnotherProcessThatGivesUp) {
+TEST(MadeDirectories, AreRemovedAfterAnotherProcessThatGivesUp) {
     const Scratch scratch;
-    auto first = OutputDirectory::open(scratch.path() / "new/data");
-    ASSERT_TRUE(first);
-    std::optional<OutputDirectory> mine(std::move(*first));
+    std::optional<MadeDirectories> mine(std::in_place);
+    ASSERT_FALSE(mine->make(scratch.path() / "new/data"));
     const fs::path others = scratch.path() / "new/others";
     fs::create_directory(others);
     std::jthread gives_up([&] {
