@@ -25,8 +25,8 @@ inline std::vector<std::string> cuda_directories() {
     return directories;
 }
 
-// Opens a library by name; null if it is nowhere (dlerror() says why). Whoever needs it by that name then
-// finds it loaded.
+// Opens a library by name; null if it is not found (dlerror() says why). A library that needs it by that name
+// then finds it loaded.
 inline void* open_cuda_library(const std::string& name) {
     if (void* found = dlopen(name.c_str(), RTLD_NOW | RTLD_GLOBAL)) return found;
     for (const auto& directory : cuda_directories())

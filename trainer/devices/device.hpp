@@ -3,9 +3,9 @@
 // What a device can do. Models are written once against these operations; devices/cpu/ and devices/cuda/
 // implement them, and tests/unit/trainer/device_test.cpp compares every one with a float64 reference.
 //
-// Matrices are row-major: a row is a sample. Operations are queued in order; a failure (out of memory, a CUDA
-// error) is kept and turns every later operation into nothing, as CUDA's own sticky errors do, so that models
-// stay readable. Whoever needs to know asks status(). One thread uses a device.
+// Matrices are row-major: a row is a sample. Operations are queued in order. A failure (out of memory, a CUDA
+// error) is kept, and every later operation does nothing, as after one of CUDA's sticky errors, so that
+// models stay readable. status() tells. One thread uses a device.
 //
 // Types. What flows through a model is f32 or bf16, the same for all such tensors of one call: inputs,
 // outputs and their gradients (x, y, dx, dy, qkv, d_qkv, logits, predictions and theirs), the weights and
@@ -71,7 +71,7 @@ struct BatchNorm {
 // As PyTorch has them: added to variances, and the part of a batch in the running statistics.
 inline constexpr float kNormEpsilon = 1e-5f, kNormMomentum = 0.1f;
 
-// Causal self-attention of several heads: a token sees itself and what is before it in its sequence.
+// Causal multi-head self-attention: a token attends to itself and to the tokens before it in its sequence.
 struct Attention {
     std::int64_t sequence;  // tokens of a sequence; a tensor's rows are the tokens of whole sequences
     std::int64_t heads;
@@ -81,7 +81,12 @@ struct Attention {
 // Whether a result takes the place of what was there, or is added to it.
 enum class Write { set, add };
 
-// Added above and below the line of Dice's quotient, so that an image without any mask has one.
+// What an operation does with a tensor: reads it, writes it, or both.
+using In = const Tensor&;
+using Out = const Tensor&;
+using InOut = const Tensor&;
+
+// Added to the numerator and the denominator of Dice's coefficient, so that an image without a mask has one.
 inline constexpr double kDiceSmooth = 1;
 
 // out = in * scale + shift, applied to each element that gather() reads.
@@ -121,14 +126,8 @@ struct AdamStep {
     float keep = 1;
 };
 
-// One line: what was asked of which device.
-inline std::string out_of_memory_message(std::string_view device, std::size_t bytes) {
-    return std::string(device) + ": out of memory allocating " + std::to_string(bytes >> 20) +
-           " MiB; give a smaller --batch-size";
-}
-
-// Where memory comes from that the ranks of a node share (parallel/node_memory.hpp). Each gives so many
-// zeros, or null where there is no memory.
+// Allocates memory that the ranks of a node share (parallel/node_memory.hpp): `bytes` zeros, or null if there
+// is no memory.
 struct SharedMemory {
     using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
     Allocate of_rank;        // a rank's own, which its neighbours read and write, too
@@ -151,204 +150,173 @@ class Device {
 
     virtual std::string_view name() const = 0;    // "cpu" or "cuda"
     virtual std::string description() const = 0;  // for people: "cpu, 2 threads"
-    virtual Result<void> status() const = 0;      // the first failure, if there was one
     virtual void synchronize() = 0;               // waits until everything queued is done
-    virtual DeviceFacts facts() const { return {description(), ""}; }
+    virtual DeviceFacts facts() const = 0;
+
+    // The first failure, if there was one.
+    Result<void> status() const {
+        if (failure_) return tl::unexpected(*failure_);
+        return {};
+    }
+    bool failed() const { return failure_.has_value(); }
 
     // Adopts the choices that were fastest on a device with the same facts; before the first operation.
     virtual void adopt(TunedChoices choices) { choices_ = std::move(choices); }
     TunedChoices& choices() { return choices_; }
 
     // ---- memory
-    virtual void* allocate(std::size_t bytes) = 0;  // zeroed, aligned to 256 bytes; nullptr: see status()
-    virtual void release(void* memory) noexcept = 0;
-    // Records as the device's failure that it could not allocate `bytes`; returns nullptr.
-    virtual void* out_of_memory(std::size_t bytes) = 0;
-    // Bytes that can still be allocated for tensors, as far as the device knows; a host's memory is divided among
-    // its ranks.
+    // Bytes that this process may use for tensors and workspaces, including what memory() counts already, as
+    // far as the device knows. A host's memory is divided among its ranks.
     virtual std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const = 0;
     MemoryAccount& memory() { return memory_; }
-    // --deterministic: every later operation gives the same bits for the same inputs, in every run on this kind
-    // of device, even where a faster way exists.
+    const MemoryAccount& memory() const { return memory_; }
+    // Bytes that the device needs in any training besides tensors: workspaces of its libraries and kernels.
+    virtual std::int64_t workspace_bytes() const { return 0; }
+    // --deterministic: every later operation gives the same bits for the same inputs, in every run on this
+    // kind of device, even where a faster way exists.
     void set_deterministic(bool deterministic) { deterministic_ = deterministic; }
     bool is_deterministic() const { return deterministic_; }
     // Whether the device computes in f32 only: operations on bf16 tensors then run on f32 copies, for which
     // reserve_copies() may allocate memory beforehand (Model::widest_operation() numbers).
     virtual bool copies_bf16() const { return false; }
     virtual void reserve_copies(std::int64_t /*numbers*/) {}
-    virtual void upload(const void* from, const Tensor& to) = 0;  // tensor.bytes() of them
-    virtual void download(const Tensor& from, void* to) = 0;      // waits: `to` is filled when it returns
-    virtual void zero(const Tensor& tensor) = 0;
+    virtual void upload(const void* from, Out to) = 0;  // tensor.bytes() of them
+    virtual void download(In from, void* to) = 0;       // waits: `to` is filled when it returns
+    virtual void zero(Out tensor) = 0;
 
     // ---- data
     // out[r] = data[indices[r]], row by row; u8 and f32 become f32 or bf16 through `affine`, u16 and i32
     // become i32.
-    virtual void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) = 0;
+    virtual void gather(In data, In indices, Affine affine, Out out) = 0;
 
     // ---- linear layer: x [r,k], w [n,k], b [n], y [r,n]; b and db are empty tensors if there is no bias.
-    // Rows of y and dy may be padded to more than n numbers, so that each row is aligned for matrix units; the
-    // padding means nothing.
-    virtual void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
-                        const Tensor& y) = 0;  // y = act(x wᵀ + b)
-    virtual void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;  // dx = dy w
-    virtual void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                            const Tensor& db,
+    // Rows of y and dy may be padded to more than n numbers, so that each row is aligned for matrix units;
+    // the padding means nothing.
+    virtual void linear(In x, In w, In b, Activation activation, Out y) = 0;  // y = act(x wᵀ + b)
+    virtual void linear_backward_input(In dy, In w, Out dx) = 0;              // dx = dy w
+    virtual void linear_backward_parameters(In dy, In x, Out dw, Out db,
                                             Write write = Write::set) = 0;  // dw = dyᵀ x, db = Σ rows dy
     // y = added + x wᵀ + b, with memory of its own for y.
-    virtual void linear_add(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& added,
-                            const Tensor& y) {
+    virtual void linear_add(In x, In w, In b, In added, Out y) {
         linear(x, w, b, Activation::none, y);
         add(added, y);
     }
-    virtual void relu_backward(const Tensor& y, const Tensor& dy,
-                               const Tensor& dx) = 0;  // dx = y > 0 ? dy : 0
+    virtual void relu_backward(In y, In dy, Out dx) = 0;  // dx = y > 0 ? dy : 0; dx may be dy
 
     // The tanh approximation of GELU (Hendrycks and Gimpel 2016):
     // x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³))).
-    virtual void gelu(const Tensor& x, const Tensor& y) = 0;
-    virtual void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;  // dx may be dy
+    virtual void gelu(In x, Out y) = 0;
+    virtual void gelu_backward(In x, In dy, Out dx) = 0;  // dx may be dy
     // up = x wᵀ + b, y = gelu(up): in one pass over memory where a device can.
-    virtual void linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& up,
-                             const Tensor& y) {
+    virtual void linear_gelu(In x, In w, In b, Out up, Out y) {
         linear(x, w, b, Activation::none, up);
         gelu(up, y);
     }
     // d_up = gelu'(up) (dy w): the gradients of a linear layer's input and of the GELU that made it.
-    virtual void linear_gelu_backward_input(const Tensor& dy, const Tensor& w, const Tensor& up,
-                                            const Tensor& d_up) {
+    virtual void linear_gelu_backward_input(In dy, In w, In up, Out d_up) {
         linear_backward_input(dy, w, d_up);
         gelu_backward(up, d_up, d_up);
     }
 
     // ---- sequences: tokens i32 [sequences, t], vectors of a token [sequences * t, c]
     // y = table[token] + positions[place in the sequence]; table [vocabulary, c], positions [t or more, c]
-    virtual void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions,
-                       const Tensor& y) = 0;
-    // Adds to d_table and d_positions, in the same order each time.
-    virtual void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
-                                const Tensor& d_positions) = 0;
+    virtual void embed(In tokens, In table, In positions, Out y) = 0;
+    // Adds, in the same order each time.
+    virtual void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) = 0;
     // y = (x - mean) / √(variance + kNormEpsilon) w + b, row by row (Ba et al. 2016); saved [r, 2]: mean and
     // the factor
-    virtual void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
-                            const Tensor& saved) = 0;
-    virtual void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
-                                     const Tensor& dx, const Tensor& dw,
-                                     const Tensor& db) = 0;  // adds to dx, sets dw and db
+    virtual void layer_norm(In x, In w, In b, Out y, Out saved) = 0;
+    // Adds to dx, sets dw and db.
+    virtual void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) = 0;
     // qkv [r, 3 c]: queries, keys and values, each head by head.
     // y [r, c] = Σ softmax(q k / √(c / heads)) v; dropout drops some of softmax's weights.
     // sums [r * heads]: log-sum-exp of the scores, which the backward pass needs.
-    virtual void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) = 0;
-    virtual void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y,
-                                    const Tensor& sums, const Tensor& dy, const Tensor& d_qkv) = 0;
+    virtual void attention(const Attention& a, In qkv, Out y, Out sums) = 0;
+    virtual void attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) = 0;
 
     // ---- images: x [r, c.x], w [outputs, channels, kernel, kernel], b [outputs] or empty, y [r, c.y()]
-    virtual void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
-                          Activation activation, const Tensor& y) = 0;  // y = act(x * w + b)
-    virtual void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
-                                         const Tensor& dx) = 0;
-    virtual void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
-                                              const Tensor& dw, const Tensor& db) = 0;
-    // Bytes that a convolution takes besides its tensors, for so many samples, in any direction: one memory
-    // for all convolutions, as large as the largest needs it.
-    virtual std::int64_t convolution_scratch(const Convolution& /*c*/, std::int64_t /*rows*/) const {
-        return 0;
-    }
+    // y = act(x * w + b)
+    virtual void convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) = 0;
+    virtual void convolve_backward_input(const Convolution& c, In dy, In w, Out dx) = 0;
+    virtual void convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) = 0;
+    // Bytes that a convolution of `rows` samples of this type needs besides its tensors, in any direction.
+    // One memory serves all convolutions, so the largest counts.
+    virtual std::int64_t convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const = 0;
     virtual void reserve_convolution_scratch(std::int64_t /*bytes*/) {}
     // A transposed convolution is convolve_backward_input() with its own input as dy; these two are its bias.
-    virtual void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) = 0;  // y[channel] += b
-    virtual void sum_channels(ImageShape shape, const Tensor& dy,
-                              const Tensor& db) = 0;  // db = Σ dy[channel]
+    virtual void add_channels(ImageShape shape, In b, InOut y) = 0;  // y[channel] += b
+    virtual void sum_channels(ImageShape shape, In dy, Out db) = 0;  // db = Σ dy[channel]
     // Batch norm has two halves in each direction, so that a batch may be spread over ranks: between the
     // halves, the ranks all-reduce the sums of their rows, f64 [2, channels]. `rows`: of the whole batch.
-    // w, b [channels]; running [2, channels]: means, then variances; saved [2, channels]: means, then factors.
-    virtual void batch_norm_sums(const BatchNorm& norm, const Tensor& x,
-                                 const Tensor& sums) = 0;  // Σ x, Σ x²
+    // w, b [channels]; running [2, channels]: means, variances; saved [2, channels]: means, factors.
+    virtual void batch_norm_sums(const BatchNorm& norm, In x, Out sums) = 0;  // Σ x, Σ x²
     // Updates the running statistics, unless the batch's are NaN or infinite; y may not be x.
-    virtual void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
-                            const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
-                            const Tensor& y) = 0;
-    virtual void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w,
-                                      const Tensor& b, const Tensor& running, const Tensor& y) = 0;
+    virtual void batch_norm(const BatchNorm& norm, In x, In sums, std::int64_t rows, In w, In b,
+                            InOut running, Out saved, Out y) = 0;
+    virtual void batch_norm_inference(const BatchNorm& norm, In x, In w, In b, In running, Out y) = 0;
     // dx = dy, or zero where ReLU held y at zero; dx may be dy. The sums are Σ dx and Σ dx x̂; db and dw are
     // the same sums over this rank's rows only.
-    virtual void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
-                                          const Tensor& saved, const Tensor& dy, const Tensor& dx,
-                                          const Tensor& sums, const Tensor& dw, const Tensor& db) = 0;
+    virtual void batch_norm_backward_sums(const BatchNorm& norm, In x, In y, In saved, In dy, Out dx,
+                                          Out sums, Out dw, Out db) = 0;
     // dx becomes the gradient of x.
-    virtual void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w,
-                                     const Tensor& saved, const Tensor& sums, std::int64_t rows,
-                                     const Tensor& dx) = 0;
+    virtual void batch_norm_backward(const BatchNorm& norm, In x, In w, In saved, In sums, std::int64_t rows,
+                                     InOut dx) = 0;
     // The maximum of each 2 x 2 block; an odd last line or column is left out. `picked`, u8, shaped like y:
     // which of the four it was, the first one among equals.
-    virtual void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) = 0;
-    virtual void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
-                                   const Tensor& dx) = 0;
+    virtual void max_pool(ImageShape x_shape, In x, Out y, Out picked) = 0;
+    virtual void max_pool_backward(ImageShape x_shape, In dy, In picked, Out dx) = 0;
 
-    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; also its own backward pass.
-    virtual void dropout(const Tensor& x, Dropout dropout, const Tensor& y) = 0;
+    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; its own backward pass, too
+    virtual void dropout(In x, Dropout dropout, Out y) = 0;
 
     // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is
     // `scale` times the gradient of Σ rows loss. It may be the prediction's tensor, or empty if not wanted.
     // Reads the first `classes` numbers of each row of the logits, and writes those of d_logits.
-    virtual void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels,
-                                       float scale, const Tensor& metrics, const Tensor& d_logits) = 0;
+    virtual void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
+                                       Out d_logits) = 0;
     // loss of a row = mean of its squared differences
-    virtual void squared_error(const Tensor& prediction, const Tensor& target, float scale,
-                               const Tensor& metrics, const Tensor& d_prediction) = 0;
-
+    virtual void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) = 0;
     // loss of a row = 1 - (2 Σ p t + kDiceSmooth) / (Σ p + Σ t + kDiceSmooth), p = 1 / (1 + e^-logit),
     // targets 0 or 1 (Milletari et al. 2016); counts as right the fraction of pixels on the right side of 1/2
-    virtual void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                              const Tensor& d_logits) = 0;
+    virtual void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) = 0;
 
     // ---- moving
     // Copies columns of each row into columns of another tensor with as many rows.
-    virtual void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to,
-                              std::int64_t to_column, std::int64_t columns, Write write) = 0;
+    virtual void copy_columns(In from, std::int64_t from_column, InOut to, std::int64_t to_column,
+                              std::int64_t columns, Write write) = 0;
     // Element by element: f32 to bf16, bf16 to f32, or a plain copy if both have the same type.
-    virtual void convert(const Tensor& from, const Tensor& to) = 0;
+    virtual void convert(In from, Out to) = 0;
 
     // ---- gradients
-    virtual void add(const Tensor& x, const Tensor& y) = 0;  // y += x
-    virtual void scale(const Tensor& x, float factor) = 0;   // x *= factor
+    virtual void add(In x, InOut y) = 0;            // y += x
+    virtual void scale(InOut x, float factor) = 0;  // x *= factor
     // sums, f64 [kSquareSums]: the first is Σ x², added in the same order each time; the rest is scratch.
-    virtual void square_sum(const Tensor& x, const Tensor& sums) = 0;
+    virtual void square_sum(In x, Out sums) = 0;
 
     // ---- optimizers, in place, element by element
-    virtual void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
-                     SgdStep step) = 0;
-    virtual void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-                      AdamStep step) = 0;
+    virtual void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) = 0;
+    virtual void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) = 0;
 
     // ---- conveniences
+    // Zeros, at a multiple of 256 bytes; an empty tensor where there is no memory: see status().
     Tensor make(Type type, Shape shape) {
-        const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
-        const auto counted = static_cast<std::int64_t>(bytes);
-        const bool allowed = memory_.take(counted);
-        void* memory = allowed ? allocate(bytes) : out_of_memory(bytes);
-        if (allowed && memory == nullptr) memory_.give_back(counted);
-        std::shared_ptr<void> owner(memory, [this, counted](void* old) {
-            if (old == nullptr) return;
-            release(old);
-            memory_.give_back(counted);
-        });
-        return Tensor(std::move(owner), type, std::move(shape));
+        return make_in([this](std::size_t bytes) { return allocate(bytes); }, 1, type, std::move(shape));
     }
 
-    // As make(), of zeros, for gradients and the like, which ranks add up: in memory that suits their
-    // communicator. Every rank makes the same ones in the same order.
+    // As make(), for gradients and the like, which ranks add up: in memory that suits their communicator.
+    // Every rank makes the same ones in the same order.
     Tensor make_to_sum(Type type, Shape shape) {
         if (!shared_.of_rank) return make(type, std::move(shape));
-        return make_shared(shared_.of_rank, 1, type, std::move(shape));
+        return make_in(shared_.of_rank, 1, type, std::move(shape));
     }
 
-    // As make(), of zeros, for what all ranks have alike: parameters, and what an optimizer knows of each.
-    // Where the ranks of a node share memory they have it once: each writes the same numbers to it, or its
-    // part and then meets the others (Communicator::node_share()). Every rank makes the same ones in the same
-    // order, and counts its share of the memory.
+    // As make(), for what is equal on all ranks: parameters and the optimizer's state. If the ranks of a node
+    // share memory, they have it once: each writes the same numbers to it, or writes its part and then waits
+    // for the others (Communicator::node_share()). Every rank makes the same ones in the same order, and
+    // counts its share of the memory.
     Tensor make_of_node(Type type, Shape shape) {
         if (!shared_.of_node) return make(type, std::move(shape));
-        return make_shared(shared_.of_node, shared_.ranks, type, std::move(shape));
+        return make_in(shared_.of_node, shared_.ranks, type, std::move(shape));
     }
     void set_shared_memory(SharedMemory memory) { shared_ = std::move(memory); }
 
@@ -360,27 +328,44 @@ class Device {
     }
 
     template <typename T>
-    std::vector<T> values_of(const Tensor& tensor) {
+    std::vector<T> values_of(In tensor) {
         std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
         download(tensor, values.data());
         return values;
     }
 
+ protected:
+    // Zeroed, at a multiple of 256 bytes; null where there is no memory, or after a failure.
+    virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+
+    // Only the first failure is kept.
+    void keep_failure(const std::string& what) {
+        if (!failure_) failure_ = Error{Fault::device, std::string(name()) + ": " + what};
+    }
+    void keep_out_of_memory(std::size_t bytes) {
+        if (failed()) return;
+        memory_.note_exhausted();
+        keep_failure("out of memory allocating " + std::to_string(bytes >> 20) +
+                     " MiB; give a smaller --batch-size");
+    }
+
  private:
+    std::optional<Error> failure_;
     MemoryAccount memory_;
     bool deterministic_ = false;
     SharedMemory shared_;
     TunedChoices choices_;
 
-    // Of it this rank counts what is its, of so many `ranks`.
-    Tensor make_shared(const SharedMemory::Allocate& allocate, std::int64_t ranks, Type type, Shape shape) {
+    // `ranks` have it once, and each counts its share.
+    Tensor make_in(const SharedMemory::Allocate& memory_for, std::int64_t ranks, Type type, Shape shape) {
         const auto bytes = static_cast<std::size_t>(elements_of(shape)) * size_of(type);
         const auto counted = (static_cast<std::int64_t>(bytes) + ranks - 1) / ranks;
-        const bool allowed = memory_.take(counted);
-        auto memory = allowed ? allocate(bytes) : nullptr;
-        if (memory == nullptr) out_of_memory(bytes);
-        if (allowed && memory == nullptr) memory_.give_back(counted);
-        if (memory == nullptr) return Tensor({}, type, std::move(shape));
+        auto memory = memory_.may_take(counted) ? memory_for(bytes) : nullptr;
+        if (memory == nullptr) {
+            keep_out_of_memory(bytes);
+            return Tensor({}, type, std::move(shape));
+        }
+        memory_.take(counted);
         auto* begin = memory.get();
         std::shared_ptr<void> owner(
             begin, [this, counted, memory = std::move(memory)](void*) { memory_.give_back(counted); });

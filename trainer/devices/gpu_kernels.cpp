@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/devices/gpu_kernels.hpp"
 
-#include <algorithm>
 #include <charconv>
+
+#include "base/text.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -12,9 +13,7 @@ constexpr int kOldest = 80;  // bf16 in its matrix units
 }  // namespace
 
 bool has_kernels_for(std::string_view built, int capability) {
-    while (!built.empty()) {
-        const std::string_view one = built.substr(0, built.find(' '));
-        built.remove_prefix(std::min(one.size() + 1, built.size()));
+    for (const std::string_view one : split(built, ' ')) {
         int number = 0;
         const auto [rest, error] = std::from_chars(one.data(), one.data() + one.size(), number);
         const std::string_view kind(rest, static_cast<std::size_t>(one.data() + one.size() - rest));
@@ -27,9 +26,10 @@ bool has_kernels_for(std::string_view built, int capability) {
 }
 
 std::string no_kernels_text(std::string_view gpu, std::string_view built, int capability) {
-    if (capability < kOldest) return std::string(gpu) + " is too old: a GPU must be an A100 (sm_80) or newer";
-    return "no kernels for " + std::string(gpu) + " in this build (it has " + std::string(built) +
-           "); configure it with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(capability);
+    if (capability < kOldest)
+        return std::string(gpu) + " is too old: the trainer needs an A100 (sm_80) or a newer GPU";
+    return "this build has no kernels for " + std::string(gpu) + ", only for " + std::string(built) +
+           "; configure it with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(capability);
 }
 
 }  // namespace dp::trainer

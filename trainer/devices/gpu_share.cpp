@@ -2,7 +2,8 @@
 #include "trainer/devices/gpu_share.hpp"
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/text.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -10,14 +11,10 @@ namespace {
 // "4,5,6"; empty if it is anything else.
 std::vector<std::uint32_t> numbers_in(std::string_view list) {
     std::vector<std::uint32_t> numbers;
-    const char* at = list.data();
-    const char* const end = at + list.size();
-    while (at < end) {
-        std::uint32_t number = 0;
-        const auto [rest, error] = std::from_chars(at, end, number);
-        if (error != std::errc() || (rest < end && *rest != ',')) return {};
-        numbers.push_back(number);
-        at = rest < end ? rest + 1 : end;
+    for (const std::string_view part : split(list, ',')) {
+        const auto number = parse_number<std::uint32_t>(part);
+        if (!number) return {};
+        numbers.push_back(*number);
     }
     return numbers;
 }

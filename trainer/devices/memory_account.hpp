@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory a device has given out, and its limit (--memory-limit), which lets users try a smaller
-// device. Used by Device::make().
+// How much memory a device has given out or taken for its workspaces, and its limit (--memory-limit), which
+// lets users try a smaller device. Used by Device::make().
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,11 @@ class MemoryAccount {
  public:
     void set_limit(std::int64_t bytes) { limit_ = bytes; }
 
-    // False if that would exceed the limit; then nothing is taken.
-    bool take(std::int64_t bytes) {
-        if (limit_ && bytes > *limit_ - held_) return false;
+    bool may_take(std::int64_t bytes) const { return !limit_ || bytes <= *limit_ - held_; }
+    // After the allocation: one that fails leaves the peak as it is.
+    void take(std::int64_t bytes) {
         held_ += bytes;
         peak_ = std::max(peak_, held_);
-        return true;
     }
     void give_back(std::int64_t bytes) { held_ -= bytes; }
 

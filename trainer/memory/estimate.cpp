@@ -42,7 +42,7 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
 
 // What a device has twice for the time of an operation.
 std::int64_t copies_bytes(const Model& model, const Device& device, std::int64_t rows, Type type) {
-    std::int64_t bytes = model.convolution_scratch(device, rows);
+    std::int64_t bytes = device.workspace_bytes() + model.convolution_scratch(device, rows, type);
     if (type != Type::f32 && device.copies_bf16()) bytes += model.widest_operation(rows) * kNumber;
     return bytes;
 }

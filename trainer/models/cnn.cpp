@@ -3,37 +3,25 @@
 // cnn: the convolutional network of the Cyclone tutorial (and of PyTorch's MNIST example) on 28x28 images in
 // 10 classes: 3x3 convolutions of 32 and 64 channels with ReLU, 2x2 max pooling, dropout 0.25, then 9216 ->
 // 128 with ReLU, dropout 0.5, and 128 -> 10 with softmax cross-entropy.
-#include <algorithm>
-
 #include "trainer/models/layers.hpp"
-#include "trainer/models/model.hpp"
 
 namespace dp::trainer {
 namespace {
 
 constexpr ImageShape kImage{1, 28, 28};
 
-class Cnn final : public Model {
+class Cnn final : public LayeredModel {
  public:
     Cnn()
-        : first_(parameters_, "conv1", {kImage, 32, 3, 0}, Activation::relu),
+        : LayeredModel(kImage.numbers()),
+          first_(parameters_, "conv1", {kImage, 32, 3, 0}, Activation::relu),
           second_(parameters_, "conv2", {first_.shape(), 64, 3, 0}, Activation::relu),
           pool_(second_.shape()),
           dropout1_(pool_.outputs(), 0.25f, 1),
           hidden_(parameters_, "fc1", pool_.outputs(), 128, Activation::relu),
           dropout2_(128, 0.5f, 2),
-          classes_(parameters_, "fc2", 128, 10, Activation::none) {}
-
-    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
-        device_ = &device;
-        parameters_.place(device, seed, type);
-        first_.place(device, rows, type);
-        second_.place(device, rows, type);
-        pool_.place(device, rows, type);
-        dropout1_.place(device, rows, type);
-        hidden_.place(device, rows, type);
-        dropout2_.place(device, rows, type);
-        classes_.place(device, rows, type);
+          classes_(parameters_, "fc2", 128, 10, Activation::none) {
+        layers_ = {&first_, &second_, &pool_, &dropout1_, &hidden_, &dropout2_, &classes_};
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -58,33 +46,8 @@ class Cnn final : public Model {
         first_.backward(batch.x, {});
     }
 
-    double forward_flops_per_sample() const override {
-        return first_.forward_flops_per_sample() + second_.forward_flops_per_sample() +
-               hidden_.forward_flops_per_sample() + classes_.forward_flops_per_sample();
-    }
-    std::int64_t activations_per_sample() const override {
-        return kImage.numbers() +
-               2 * (first_.outputs() + second_.outputs() + pool_.outputs() + dropout1_.outputs() +
-                    hidden_.outputs() + dropout2_.outputs() + classes_.outputs()) +
-               statistics_per_sample();
-    }
-    std::int64_t statistics_per_sample() const override {
-        return pool_.outputs() / 4;  // which of four it was, a byte each
-    }
-    std::int64_t widest_operation(std::int64_t rows) const override {
-        return std::max({first_.widest_operation(rows), second_.widest_operation(rows),
-                         pool_.widest_operation(rows), dropout1_.widest_operation(rows),
-                         hidden_.widest_operation(rows), dropout2_.widest_operation(rows),
-                         classes_.widest_operation(rows)});
-    }
-    std::vector<Convolution> convolutions() const override {
-        return {first_.convolution(), second_.convolution()};
-    }
-
  private:
-    Device* device_ = nullptr;
-    ConvolutionLayer first_;
-    ConvolutionLayer second_;
+    ConvolutionLayer first_, second_;
     MaxPoolLayer pool_;
     DropoutLayer dropout1_;
     LinearLayer hidden_;

@@ -2,27 +2,21 @@
 //
 // ffn: a feed-forward network followed by logistic regression on 28x28 images in 10 classes, as in the SN10
 // tutorial "FFNLogReg": 784 -> 256 -> 128 with ReLU, then 128 -> 10 with softmax cross-entropy.
-#include <algorithm>
-
 #include "trainer/models/layers.hpp"
-#include "trainer/models/model.hpp"
 
 namespace dp::trainer {
 namespace {
 
 constexpr std::int64_t kPixels = 784;  // 28 x 28
 
-class Ffn final : public Model {
+class Ffn final : public LayeredModel {
  public:
     Ffn()
-        : first_(parameters_, "ffn.1", kPixels, 256, Activation::relu),
+        : LayeredModel(kPixels),
+          first_(parameters_, "ffn.1", kPixels, 256, Activation::relu),
           second_(parameters_, "ffn.2", 256, 128, Activation::relu),
-          regression_(parameters_, "logistic_regression", 128, 10, Activation::none) {}
-
-    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
-        device_ = &device;
-        parameters_.place(device, seed, type);
-        for (auto* layer : {&first_, &second_, &regression_}) layer->place(device, rows, type);
+          regression_(parameters_, "logistic_regression", 128, 10, Activation::none) {
+        layers_ = {&first_, &second_, &regression_};
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -38,23 +32,8 @@ class Ffn final : public Model {
         first_.backward(batch.x, {});
     }
 
-    double forward_flops_per_sample() const override {
-        return first_.forward_flops_per_sample() + second_.forward_flops_per_sample() +
-               regression_.forward_flops_per_sample();
-    }
-    std::int64_t activations_per_sample() const override {
-        return kPixels + 2 * (first_.outputs() + second_.outputs() + regression_.outputs());
-    }
-    std::int64_t widest_operation(std::int64_t rows) const override {
-        return std::max({first_.widest_operation(rows), second_.widest_operation(rows),
-                         regression_.widest_operation(rows)});
-    }
-
  private:
-    Device* device_ = nullptr;
-    LinearLayer first_;
-    LinearLayer second_;
-    LinearLayer regression_;
+    LinearLayer first_, second_, regression_;
 
     Tensor logits(const Batch& batch) {
         return regression_.forward(second_.forward(first_.forward(batch.x)));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,12 @@ class Gpt final : public LanguageModel {
         positions_ = &parameters_.add("wpe", {shape.sequence, c}, normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
-            blocks_.push_back({norm(name + ".ln_1"), linear(name + ".attn.c_attn", c, 3 * c, normal),
-                               linear(name + ".attn.c_proj", c, c, added), norm(name + ".ln_2"),
-                               linear(name + ".mlp.c_fc", c, 4 * c, normal),
-                               linear(name + ".mlp.c_proj", 4 * c, c, added)});
+            blocks_.push_back({norm(name + ".ln_1"), linear(name + ".attn.c_attn", {3 * c, c}, normal),
+                               linear(name + ".attn.c_proj", {c, c}, added), norm(name + ".ln_2"),
+                               linear(name + ".mlp.c_fc", {4 * c, c}, normal),
+                               linear(name + ".mlp.c_proj", {c, 4 * c}, added)});
         }
-        last_norm_ = norm("ln_f");
+        last_.norm = norm("ln_f");
     }
 
     void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
@@ -65,45 +66,40 @@ class Gpt final : public LanguageModel {
         for (std::int64_t i = 0; i < kept_layers(); ++i)
             kept_.push_back({numbers(c), statistics(2), numbers(3 * c), numbers(c), statistics(shape_.heads),
                              numbers(c), numbers(c), statistics(2), numbers(4 * c), numbers(4 * c)});
-        last_ = numbers(c);
-        last_saved_ = statistics(2);
-        d_stream_ = numbers(c);
-        d_narrow_ = numbers(c);
-        d_wide_ = numbers(4 * c);
-        chunk_ = chunk_of(r);
-        logits_ = device.make(type, {chunk_, logits_length()});
+        last_.y = numbers(c);
+        last_.saved = statistics(2);
+        gradients_ = {numbers(c), numbers(c), numbers(4 * c)};
+        logits_ = device.make(type, {chunk_of(r), logits_length()});
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
-        forward(batch.x);
-        head(batch, 0, metrics, false);
+        forward(batch.x, {});
+        head(batch, 0, metrics);
     }
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
-        forward(batch.x, &batch.draw);
-        head(batch, scale / static_cast<float>(shape_.sequence), metrics, true);
+        forward(batch.x, batch.draw);
+        head(batch, scale / static_cast<float>(shape_.sequence), metrics);
 
-        Device& d = *device_;
-        const Tensor dx = first(d_stream_);  // the gradient of the residual stream, to which each layer adds
-        d.zero(dx);
-        d.layer_norm_backward(first(stream_.back()), value(last_norm_.weight), first(last_saved_),
-                              first(d_narrow_), dx, gradient(last_norm_.weight), gradient(last_norm_.bias));
-        parameters_.completed(*last_norm_.weight);
+        const Tensor dx = first(gradients_.stream);  // to which each layer adds
+        device_->zero(dx);
+        norm_backward(last_.norm, first(stream_.back()), first(last_.saved), first(gradients_.narrow), dx);
+        parameters_.completed(*last_.norm.weight);
         for (auto number = static_cast<std::size_t>(shape_.layers); number-- > 0;) {
             if (shape_.recompute) layer(number);
             layer_backward(number, dx);
             parameters_.completed(*blocks_[number].norm1.weight);
         }
         drop(kEmbedding, dx, dx);
-        d.zero(gradient(positions_));
-        d.embed_backward(batch.x, dx, gradient(table_), gradient(positions_));
+        device_->zero(positions_->gradient);
+        device_->embed_backward(batch.x, dx, table_->gradient, positions_->gradient);
         parameters_.completed(*table_);
     }
 
     Tensor next_logits(const Tensor& tokens) override {
-        forward(tokens);
-        const Tensor x = last_.view((tokens_ - 1) * shape_.hidden, {1, shape_.hidden});
-        device_->linear(x, working(table_), {}, Activation::none, logits_.first_rows(1));
+        forward(tokens, {});
+        const Tensor x = last_.y.view((batch_.tokens - 1) * shape_.hidden, {1, shape_.hidden});
+        device_->linear(x, table_->working, {}, Activation::none, logits_.first_rows(1));
         return logits_.view(0, {1, shape_.vocabulary});
     }
 
@@ -146,19 +142,23 @@ class Gpt final : public LanguageModel {
     GptShape shape_;
     Parameter *table_ = nullptr, *positions_ = nullptr;
     std::vector<Block> blocks_;
-    Weights last_norm_{};
     Device* device_ = nullptr;
-    std::int64_t tokens_ = 0;        // of the batch
-    std::int64_t sequence_ = 0;      // tokens of one of its sequences
     std::vector<Tensor> stream_;     // the residual stream before each layer, and after the last
     std::vector<Activations> kept_;  // of each layer, or of the one that is recomputed
-    Tensor last_, last_saved_;       // the last norm
-    Tensor d_stream_, d_narrow_, d_wide_;
-    std::int64_t chunk_ = 0;
-    Tensor logits_;
-    // In training: the batch's draw. It determines dropout, so a recomputed layer drops the same.
-    bool trains_ = false;
-    BatchDraw draw_;
+    struct {
+        Weights norm;
+        Tensor y, saved;
+    } last_ = {};
+    struct {
+        Tensor stream, narrow, wide;
+    } gradients_;
+    Tensor logits_;  // of some tokens at a time: a chunk
+    struct {
+        std::int64_t tokens;
+        std::int64_t sequence;  // tokens of one of its sequences
+        // In training. It determines dropout, so a recomputed layer drops the same.
+        std::optional<BatchDraw> draw;
+    } batch_ = {};
 
     // The places of dropout: after the embedding, per layer where attention and the two linear layers join
     // the residual stream, and per layer attention's weights.
@@ -168,10 +168,10 @@ class Gpt final : public LanguageModel {
     std::uint64_t inside_attention(std::size_t layer) const { return 2 * blocks_.size() + 1 + layer; }
 
     Dropout dropout(float rate, std::uint64_t place) const {
-        if (!trains_ || rate == 0) return {};
-        return {rate, Random(draw_.key, place).bits(), draw_.first_row * sequence_};
+        if (!batch_.draw || rate == 0) return {};
+        return {rate, Random(batch_.draw->key, place).bits(), batch_.draw->first_row * batch_.sequence};
     }
-    bool drops() const { return trains_ && shape_.hidden_dropout > 0; }
+    bool drops() const { return batch_.draw && shape_.hidden_dropout > 0; }
     // Applies dropout; also its own backward pass. `to` may be x.
     void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
         if (drops()) device_->dropout(x, dropout(shape_.hidden_dropout, place), to);
@@ -182,20 +182,15 @@ class Gpt final : public LanguageModel {
         return drops() ? memory : x;
     }
     Attention attention(std::size_t layer) const {
-        return {sequence_, shape_.heads, dropout(shape_.attention_dropout, inside_attention(layer))};
+        return {batch_.sequence, shape_.heads, dropout(shape_.attention_dropout, inside_attention(layer))};
     }
 
-    Weights norm(const std::string& name) {
-        return {&parameters_.add(name + ".weight", {shape_.hidden}, Initial::constant(1)),
-                &parameters_.add(name + ".bias", {shape_.hidden}, Initial::constant(0))};
-    }
-    Weights linear(const std::string& name, std::int64_t inputs, std::int64_t outputs, Initial initial) {
-        return {&parameters_.add(name + ".weight", {outputs, inputs}, initial),
+    Weights norm(const std::string& name) { return linear(name, {shape_.hidden}, Initial::constant(1)); }
+    Weights linear(const std::string& name, Shape weight, Initial initial) {
+        const std::int64_t outputs = weight[0];
+        return {&parameters_.add(name + ".weight", std::move(weight), initial),
                 &parameters_.add(name + ".bias", {outputs}, Initial::constant(0))};
     }
-    static const Tensor& working(const Parameter* parameter) { return parameter->working; }
-    static const Tensor& value(const Parameter* parameter) { return parameter->value; }  // the norms'
-    static const Tensor& gradient(const Parameter* parameter) { return parameter->gradient; }
 
     // The stride between tokens' logits: a multiple of 128 bytes. GPT-2's vocabulary is 50257, and matrix
     // units want rows that begin at multiples of 16 bytes.
@@ -213,101 +208,101 @@ class Gpt final : public LanguageModel {
     std::int64_t kept_layers() const { return shape_.recompute ? 1 : shape_.layers; }
     Activations& activations(std::size_t layer) { return kept_[shape_.recompute ? 0 : layer]; }
     // The part of a buffer that the batch's tokens fill.
-    Tensor first(const Tensor& buffer) const { return buffer.first_rows(tokens_); }
+    Tensor first(const Tensor& buffer) const { return buffer.first_rows(batch_.tokens); }
     // The same memory with another number of columns.
     Tensor narrowed(const Tensor& buffer, std::int64_t columns) const {
-        return buffer.view(0, {tokens_, columns});
+        return buffer.view(0, {batch_.tokens, columns});
     }
 
-    // `draw`: set in training.
-    void forward(const Tensor& tokens, const BatchDraw* draw = nullptr) {
-        tokens_ = tokens.elements();
-        sequence_ = tokens.columns();
-        trains_ = draw != nullptr;
-        if (trains_) draw_ = *draw;
-        device_->embed(tokens, working(table_), working(positions_), first(stream_[0]));
+    // `draw`: in training.
+    void forward(const Tensor& tokens, const std::optional<BatchDraw>& draw) {
+        batch_ = {tokens.elements(), tokens.columns(), draw};
+        device_->embed(tokens, table_->working, positions_->working, first(stream_[0]));
         drop(kEmbedding, first(stream_[0]), first(stream_[0]));
         for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
-        device_->layer_norm(first(stream_.back()), value(last_norm_.weight), value(last_norm_.bias),
-                            first(last_), first(last_saved_));
+        apply_norm(last_.norm, first(stream_.back()), first(last_.y), first(last_.saved));
+    }
+
+    void apply_norm(const Weights& norm, const Tensor& x, const Tensor& y, const Tensor& saved) {
+        device_->layer_norm(x, norm.weight->value, norm.bias->value, y, saved);
+    }
+    // Adds to dx.
+    void norm_backward(const Weights& norm, const Tensor& x, const Tensor& saved, const Tensor& dy,
+                       const Tensor& dx) {
+        device_->layer_norm_backward(x, norm.weight->value, saved, dy, dx, norm.weight->gradient,
+                                     norm.bias->gradient);
     }
 
     void apply(const Weights& w, const Tensor& x, const Tensor& y) {
-        device_->linear(x, working(w.weight), working(w.bias), Activation::none, y);
+        device_->linear(x, w.weight->working, w.bias->working, Activation::none, y);
     }
-
     // y = stream + dropout(the layer's output).
     void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
                        const Tensor& y) {
-        if (!drops()) return device_->linear_add(x, working(w.weight), working(w.bias), stream, y);
+        if (!drops()) return device_->linear_add(x, w.weight->working, w.bias->working, stream, y);
         apply(w, x, y);
         drop(place, y, y);
         device_->add(stream, y);
     }
-
-    // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
-    void layer(std::size_t number) {
-        Device& d = *device_;
-        const Block& b = blocks_[number];
-        const Activations& a = activations(number);
-        const Tensor x = first(stream_[number]), middle = first(a.middle), y = first(stream_[number + 1]);
-        d.layer_norm(x, value(b.norm1.weight), value(b.norm1.bias), first(a.norm1), first(a.saved1));
-        apply(b.qkv, first(a.norm1), first(a.qkv));
-        d.attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
-        apply_and_add(b.project, first(a.mixed), after_attention(number), x, middle);
-        d.layer_norm(middle, value(b.norm2.weight), value(b.norm2.bias), first(a.norm2), first(a.saved2));
-        d.linear_gelu(first(a.norm2), working(b.up.weight), working(b.up.bias), first(a.up), first(a.active));
-        apply_and_add(b.down, first(a.active), after_linear(number), middle, y);
-    }
-
     // Sets the gradients of the parameters and of x.
     void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
         backward_parameters(w, dy, x);
-        device_->linear_backward_input(dy, working(w.weight), dx);
+        device_->linear_backward_input(dy, w.weight->working, dx);
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
-        device_->linear_backward_parameters(dy, x, gradient(w.weight), gradient(w.bias));
+        device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
+    }
+
+    // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
+    void layer(std::size_t number) {
+        const Block& b = blocks_[number];
+        const Activations& a = activations(number);
+        const Tensor x = first(stream_[number]), middle = first(a.middle), y = first(stream_[number + 1]);
+        apply_norm(b.norm1, x, first(a.norm1), first(a.saved1));
+        apply(b.qkv, first(a.norm1), first(a.qkv));
+        device_->attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
+        apply_and_add(b.project, first(a.mixed), after_attention(number), x, middle);
+        apply_norm(b.norm2, middle, first(a.norm2), first(a.saved2));
+        device_->linear_gelu(first(a.norm2), b.up.weight->working, b.up.bias->working, first(a.up),
+                             first(a.active));
+        apply_and_add(b.down, first(a.active), after_linear(number), middle, y);
     }
 
     // dx: the gradient of the stream after the layer on entry, before it on return.
     void layer_backward(std::size_t number, const Tensor& dx) {
-        Device& d = *device_;
         const Block& b = blocks_[number];
         const Activations& a = activations(number);
-        const Tensor x = first(stream_[number]);
-        const Tensor wide = first(d_wide_), narrow = first(d_narrow_),
-                     qkv = narrowed(d_wide_, 3 * shape_.hidden);
+        const Tensor wide = first(gradients_.wide), narrow = first(gradients_.narrow),
+                     qkv = narrowed(gradients_.wide, 3 * shape_.hidden);
         const Tensor d_down = undropped(after_linear(number), dx, narrow);
         backward_parameters(b.down, d_down, first(a.active));
-        d.linear_gelu_backward_input(d_down, working(b.down.weight), first(a.up), wide);
+        device_->linear_gelu_backward_input(d_down, b.down.weight->working, first(a.up), wide);
         backward(b.up, wide, first(a.norm2), narrow);
-        d.layer_norm_backward(first(a.middle), value(b.norm2.weight), first(a.saved2), narrow, dx,
-                              gradient(b.norm2.weight), gradient(b.norm2.bias));
+        norm_backward(b.norm2, first(a.middle), first(a.saved2), narrow, dx);
         // The wide buffer is free until attention's gradients.
-        backward(b.project, undropped(after_attention(number), dx, narrowed(d_wide_, shape_.hidden)),
+        backward(b.project, undropped(after_attention(number), dx, narrowed(gradients_.wide, shape_.hidden)),
                  first(a.mixed), narrow);
-        d.attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), narrow, qkv);
+        device_->attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), narrow,
+                                    qkv);
         backward(b.qkv, qkv, first(a.norm1), narrow);
-        d.layer_norm_backward(x, value(b.norm1.weight), first(a.saved1), narrow, dx, gradient(b.norm1.weight),
-                              gradient(b.norm1.bias));
+        norm_backward(b.norm1, first(stream_[number]), first(a.saved1), narrow, dx);
     }
 
     // The loss; in training also the gradients of the table (the head's weights) and of the
     // last norm's output.
-    void head(const Batch& batch, float scale, const Tensor& metrics, bool trains) {
-        Device& d = *device_;
-        for (std::int64_t from = 0; from < tokens_; from += chunk_) {
-            const std::int64_t rows = std::min(chunk_, tokens_ - from);
-            const Tensor x = last_.view(from * shape_.hidden, {rows, shape_.hidden}),
-                         logits = logits_.first_rows(rows);
-            d.linear(x, working(table_), {}, Activation::none, logits);
-            d.softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}), scale,
-                                    metrics, trains ? logits : Tensor{});
-            if (!trains) continue;
-            d.linear_backward_parameters(logits, x, gradient(table_), {},
-                                         from == 0 ? Write::set : Write::add);
-            d.linear_backward_input(logits, working(table_),
-                                    d_narrow_.view(from * shape_.hidden, {rows, shape_.hidden}));
+    void head(const Batch& batch, float scale, const Tensor& metrics) {
+        const std::int64_t chunk = logits_.rows(), c = shape_.hidden;
+        for (std::int64_t from = 0; from < batch_.tokens; from += chunk) {
+            const std::int64_t rows = std::min(chunk, batch_.tokens - from);
+            const Tensor x = last_.y.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
+            device_->linear(x, table_->working, {}, Activation::none, logits);
+            device_->softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}),
+                                           scale, metrics, batch_.draw ? logits : Tensor{});
+            if (!batch_.draw) continue;
+            device_->linear_backward_parameters(logits, x, table_->gradient, {},
+                                                from == 0 ? Write::set : Write::add);
+            device_->linear_backward_input(logits, table_->working,
+                                           gradients_.narrow.view(from * c, {rows, c}));
         }
     }
 };

@@ -81,11 +81,11 @@ class Model {
     // computes in f32 only keeps f32 copies of bf16 ones.
     virtual std::int64_t widest_operation(std::int64_t rows) const = 0;
     virtual std::vector<Convolution> convolutions() const { return {}; }
-    // Bytes that the device needs besides, for the one of them that needs most.
-    std::int64_t convolution_scratch(const Device& device, std::int64_t rows) const {
+    // Bytes that the device needs besides, for the one of them that needs most. `type`: of the activations.
+    std::int64_t convolution_scratch(const Device& device, std::int64_t rows, Type type = Type::f32) const {
         std::int64_t bytes = 0;
         for (const Convolution& one : convolutions())
-            bytes = std::max(bytes, device.convolution_scratch(one, rows));
+            bytes = std::max(bytes, device.convolution_scratch(one, rows, type));
         return bytes;
     }
 

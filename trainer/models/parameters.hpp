@@ -7,6 +7,7 @@
 // bf16's 8 bits; the model then uses a bf16 copy of all of them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -25,6 +26,8 @@ struct Initial {
     float size;  // even: in [-size, size); normal: the standard deviation; constant: the value
 
     static Initial even(float bound) { return {Kind::even, bound}; }
+    // As in PyTorch's linear layers and convolutions: `inputs` of each number of the result.
+    static Initial by_inputs(std::int64_t inputs) { return even(1 / std::sqrt(static_cast<float>(inputs))); }
     static Initial normal(float deviation) { return {Kind::normal, deviation}; }
     static Initial constant(float value) { return {Kind::constant, value}; }
 };

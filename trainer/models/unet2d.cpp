@@ -4,15 +4,9 @@
 // and up, each of two 3x3 convolutions, with 32 channels on the first (7,763,041 parameters). Three channels
 // in, one logit per pixel out; the loss is one minus Dice's coefficient of each image. Batch norm is
 // synchronised over all ranks, so that a batch teaches the same on any number of ranks.
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <deque>
-#include <string>
-#include <vector>
 
 #include "trainer/models/layers.hpp"
-#include "trainer/models/model.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -21,25 +15,24 @@ constexpr std::int64_t kColours = 3;
 constexpr int kLevels = 4;
 
 // ReLU(batch norm(x * w)).
-class ConvolutionNormLayer {
+class ConvolutionNormLayer : public Layer {
  public:
     ConvolutionNormLayer(ParameterSet& parameters, const SyncBatchNorm& whole, const std::string& name,
                          ImageShape x, std::int64_t outputs)
-        : parameters_(&parameters),
+        : Layer(Convolution{x, outputs, 3, 1}.y().numbers()),
+          parameters_(&parameters),
           whole_(&whole),
           shape_{x, outputs, 3, 1},
           norm_{shape_.y(), true},
           kernel_(&parameters.add(name + ".weight", {outputs, x.channels, 3, 3},
-                                  Initial::even(1 / std::sqrt(static_cast<float>(9 * x.channels))))),
+                                  Initial::by_inputs(9 * x.channels))),
           weight_(&parameters.add(name + ".norm.weight", {outputs}, Initial::constant(1))),
           bias_(&parameters.add(name + ".norm.bias", {outputs}, Initial::constant(0))),
           running_(&parameters.add_buffer(name + ".norm.running", {2, outputs}, beginning(outputs))) {}
 
-    void place(Device& device, std::int64_t rows, Type type) {
-        device_ = &device;
+    void place(Device& device, std::int64_t rows, Type type) override {
+        Layer::place(device, rows, type);
         convolved_ = device.make(type, {rows, outputs()});
-        y_ = device.make(type, {rows, outputs()});
-        dy_ = device.make(type, {rows, outputs()});
         saved_ = device.make(Type::f32, {2, shape_.outputs});
         sums_ = device.make(Type::f64, {2, shape_.outputs});
     }
@@ -58,8 +51,6 @@ class ConvolutionNormLayer {
         }
         return y;
     }
-    Tensor output(std::int64_t rows) const { return y_.first_rows(rows); }
-    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
     void backward(const Tensor& x, const Tensor& dx) {
         const Tensor dy = gradient(x.rows()), convolved = convolved_.first_rows(x.rows());
         device_->batch_norm_backward_sums(norm_, convolved, output(x.rows()), saved_, dy, dy, sums_,
@@ -71,15 +62,14 @@ class ConvolutionNormLayer {
         if (dx) device_->convolve_backward_input(shape_, dy, kernel_->working, dx);
     }
 
-    const Convolution& convolution() const { return shape_; }
     ImageShape shape() const { return shape_.y(); }
-    std::int64_t outputs() const { return shape_.y().numbers(); }
-    std::int64_t activations() const { return 3 * outputs(); }
-    double forward_flops_per_sample() const {
+    std::optional<Convolution> convolution() const override { return shape_; }
+    std::int64_t activations_per_sample() const override { return 3 * outputs(); }
+    double forward_flops_per_sample() const override {
         return 2.0 * static_cast<double>(outputs() * shape_.x.channels * 9);
     }
     // The convolution, or the norm's backward pass.
-    std::int64_t widest_operation(std::int64_t rows) const {
+    std::int64_t widest_operation(std::int64_t rows) const override {
         return std::max(rows * (shape_.x.numbers() + outputs()) + 9 * shape_.x.channels * shape_.outputs,
                         3 * rows * outputs());
     }
@@ -91,8 +81,7 @@ class ConvolutionNormLayer {
     BatchNorm norm_;
     Parameter *kernel_, *weight_, *bias_;
     Buffer* running_;
-    Device* device_ = nullptr;
-    Tensor convolved_, y_, dy_, saved_, sums_;
+    Tensor convolved_, saved_, sums_;
 
     void add_up_sums() const {
         if (whole_->ranks > 1) whole_->add_up(sums_);
@@ -106,64 +95,40 @@ class ConvolutionNormLayer {
     }
 };
 
-// Two of them.
-class DoubleLayer {
- public:
+struct DoubleLayer {
     DoubleLayer(ParameterSet& parameters, const SyncBatchNorm& whole, const std::string& name, ImageShape x,
                 std::int64_t outputs)
-        : first_(parameters, whole, name + "conv1", x, outputs),
-          second_(parameters, whole, name + "conv2", first_.shape(), outputs) {}
+        : first(parameters, whole, name + "conv1", x, outputs),
+          second(parameters, whole, name + "conv2", first.shape(), outputs) {}
+    ConvolutionNormLayer first, second;
 
-    void place(Device& device, std::int64_t rows, Type type) {
-        first_.place(device, rows, type);
-        second_.place(device, rows, type);
-    }
-    Tensor forward(const Tensor& x, bool trains) {
-        return second_.forward(first_.forward(x, trains), trains);
-    }
-    Tensor output(std::int64_t rows) const { return second_.output(rows); }
-    Tensor gradient(std::int64_t rows) const { return second_.gradient(rows); }
+    Tensor forward(const Tensor& x, bool trains) { return second.forward(first.forward(x, trains), trains); }
     void backward(const Tensor& x, const Tensor& dx) {
-        second_.backward(first_.output(x.rows()), first_.gradient(x.rows()));
-        first_.backward(x, dx);
+        second.backward(first.output(x.rows()), first.gradient(x.rows()));
+        first.backward(x, dx);
     }
-
-    std::array<Convolution, 2> convolutions() const { return {first_.convolution(), second_.convolution()}; }
-    ImageShape shape() const { return second_.shape(); }
-    std::int64_t activations() const { return first_.activations() + second_.activations(); }
-    double forward_flops_per_sample() const {
-        return first_.forward_flops_per_sample() + second_.forward_flops_per_sample();
-    }
-    std::int64_t widest_operation(std::int64_t rows) const {
-        return std::max(first_.widest_operation(rows), second_.widest_operation(rows));
-    }
-
- private:
-    ConvolutionNormLayer first_, second_;
 };
 
 // A 2x2 transposed convolution of stride 2, which doubles the side and halves the channels. It is the adjoint
 // of `shape_`, which goes from y to x.
-class UpLayer {
+class UpLayer : public Layer {
  public:
+    // PyTorch uses the outputs per input element for the initial values here, not the inputs per output
+    // element.
     UpLayer(ParameterSet& parameters, const std::string& name, ImageShape x)
-        : parameters_(&parameters),
+        : Layer(2 * x.numbers()),
+          parameters_(&parameters),
           shape_{{x.channels / 2, 2 * x.height, 2 * x.width}, x.channels, 2, 0, 2},
-          kernel_(&parameters.add(name + ".weight", {x.channels, x.channels / 2, 2, 2}, bound(x))),
-          bias_(&parameters.add(name + ".bias", {x.channels / 2}, bound(x))) {}
+          kernel_(&parameters.add(name + ".weight", {x.channels, x.channels / 2, 2, 2},
+                                  Initial::by_inputs(2 * x.channels))),
+          bias_(&parameters.add(name + ".bias", {x.channels / 2}, Initial::by_inputs(2 * x.channels))) {}
 
-    void place(Device& device, std::int64_t rows, Type type) {
-        device_ = &device;
-        y_ = device.make(type, {rows, outputs()});
-        dy_ = device.make(type, {rows, outputs()});
-    }
     Tensor forward(const Tensor& x) {
-        const Tensor y = y_.first_rows(x.rows());
+        const Tensor y = output(x.rows());
         device_->convolve_backward_input(shape_, x, kernel_->working, y);
         device_->add_channels(shape_.x, bias_->working, y);
         return y;
     }
-    Tensor gradient(std::int64_t rows) const { return dy_.first_rows(rows); }
     void backward(const Tensor& x, const Tensor& dx) {
         const Tensor dy = gradient(x.rows());
         device_->convolve_backward_parameters(shape_, x, dy, kernel_->gradient, {});
@@ -172,12 +137,12 @@ class UpLayer {
         device_->convolve(shape_, dy, kernel_->working, {}, Activation::none, dx);
     }
 
-    const Convolution& convolution() const { return shape_; }
     ImageShape shape() const { return shape_.x; }
-    std::int64_t outputs() const { return shape_.x.numbers(); }
-    std::int64_t activations() const { return 2 * outputs(); }
-    double forward_flops_per_sample() const { return 2.0 * static_cast<double>(outputs() * shape_.outputs); }
-    std::int64_t widest_operation(std::int64_t rows) const {
+    std::optional<Convolution> convolution() const override { return shape_; }
+    double forward_flops_per_sample() const override {
+        return 2.0 * static_cast<double>(outputs() * shape_.outputs);
+    }
+    std::int64_t widest_operation(std::int64_t rows) const override {
         return rows * (shape_.y().numbers() + outputs()) + 4 * shape_.x.channels * shape_.outputs;
     }
 
@@ -185,13 +150,31 @@ class UpLayer {
     const ParameterSet* parameters_;
     Convolution shape_;
     Parameter *kernel_, *bias_;
-    Device* device_ = nullptr;
-    Tensor y_, dy_;
+};
 
-    // PyTorch uses the outputs per input element here, not the inputs per output element.
-    static Initial bound(ImageShape x) {
-        return Initial::even(1 / std::sqrt(static_cast<float>(2 * x.channels)));
+// Two images of one shape: the channels of the first, then those of the second.
+class JoinLayer : public Layer {
+ public:
+    explicit JoinLayer(ImageShape one) : Layer(2 * one.numbers()), one_(one.numbers()) {}
+
+    Tensor forward(const Tensor& first, const Tensor& second) {
+        const Tensor y = output(first.rows());
+        device_->copy_columns(first, 0, y, 0, one_, Write::set);
+        device_->copy_columns(second, 0, y, one_, one_, Write::set);
+        return y;
     }
+    void backward_first(const Tensor& dx) {
+        device_->copy_columns(gradient(dx.rows()), 0, dx, 0, one_, Write::set);
+    }
+    // Adds: the second image is read elsewhere, too.
+    void backward_second(const Tensor& dx) {
+        device_->copy_columns(gradient(dx.rows()), one_, dx, 0, one_, Write::add);
+    }
+
+    std::int64_t widest_operation(std::int64_t rows) const override { return 3 * rows * one_; }
+
+ private:
+    std::int64_t one_;
 };
 
 // A level, with its encoder and decoder layers.
@@ -199,53 +182,44 @@ struct Level {
     DoubleLayer down;
     MaxPoolLayer pool;
     UpLayer up;
+    JoinLayer both;  // up's channels, then down's
     DoubleLayer merged;
-    Tensor both, d_both;  // up's channels, then down's
-
-    std::int64_t skipped() const { return down.shape().numbers(); }
 };
 
-class Unet2d final : public Model {
+class Unet2d final : public LayeredModel {
  public:
-    explicit Unet2d(const ModelShape& shape) : image_{kColours, shape.image_size, shape.image_size} {
-        ImageShape x = image_;
-        features_ = shape.features;
+    explicit Unet2d(const ModelShape& shape)
+        : LayeredModel(kColours * shape.image_size * shape.image_size),
+          image_size_(shape.image_size),
+          features_(shape.features) {
+        ImageShape x{kColours, image_size_, image_size_};
         std::vector<DoubleLayer> down;
         for (int level = 0; level < kLevels; ++level) {
             down.emplace_back(parameters_, whole_batch_, "enc" + std::to_string(level + 1), x,
-                              shape.features << level);
-            x = down.back().shape();
+                              features_ << level);
+            x = down.back().second.shape();
             x.height /= 2;
             x.width /= 2;
         }
-        bottom_.emplace(parameters_, whole_batch_, "bottleneck", x, shape.features << kLevels);
-        x = bottom_->shape();
+        bottom_.emplace(parameters_, whole_batch_, "bottleneck", x, features_ << kLevels);
+        x = bottom_->second.shape();
         for (int level = kLevels; level-- > 0;) {
             const std::string number = std::to_string(level + 1);
+            const DoubleLayer& encoder = down[static_cast<std::size_t>(level)];
             UpLayer up(parameters_, "upconv" + number, x);
             ImageShape both = up.shape();
             both.channels *= 2;
-            DoubleLayer merged(parameters_, whole_batch_, "dec" + number, both, shape.features << level);
-            x = merged.shape();
-            const auto& encoder = down[static_cast<std::size_t>(level)];
-            levels_.push_front({encoder, MaxPoolLayer(encoder.shape()), up, merged, {}, {}});
+            DoubleLayer merged(parameters_, whole_batch_, "dec" + number, both, features_ << level);
+            x = merged.second.shape();
+            levels_.push_front(
+                {encoder, MaxPoolLayer(encoder.second.shape()), up, JoinLayer(up.shape()), merged});
         }
         last_.emplace(parameters_, "conv", Convolution{x, 1, 1, 0}, Activation::none);
-    }
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
-        device_ = &device;
-        parameters_.place(device, seed, type);
-        for (auto& level : levels_) {
-            level.down.place(device, rows, type);
-            level.pool.place(device, rows, type);
-            level.up.place(device, rows, type);
-            level.merged.place(device, rows, type);
-            level.both = device.make(type, {rows, 2 * level.skipped()});
-            level.d_both = device.make(type, {rows, 2 * level.skipped()});
-        }
-        bottom_->place(device, rows, type);
-        last_->place(device, rows, type);
+        layers_ = {&bottom_->first, &bottom_->second, &*last_};
+        for (Level& level : levels_)
+            layers_.insert(layers_.end(), {&level.down.first, &level.down.second, &level.pool, &level.up,
+                                           &level.both, &level.merged.first, &level.merged.second});
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
@@ -257,24 +231,24 @@ class Unet2d final : public Model {
         const Tensor logits = forward(batch.x, true);
         device_->sigmoid_dice(logits, batch.target, scale, metrics, last_->gradient(rows));
 
-        last_->backward(levels_[0].merged.output(rows), levels_[0].merged.gradient(rows));
+        const Layer& top = levels_[0].merged.second;
+        last_->backward(top.output(rows), top.gradient(rows));
         for (std::size_t number = 0; number < kLevels; ++number) {
             Level& level = levels_[number];
-            DoubleLayer& below = number + 1 < kLevels ? levels_[number + 1].merged : *bottom_;
-            const Tensor both = level.both.first_rows(rows), d_both = level.d_both.first_rows(rows);
-            level.merged.backward(both, d_both);
-            device_->copy_columns(d_both, 0, level.up.gradient(rows), 0, level.skipped(), Write::set);
+            const Layer& below = (number + 1 < kLevels ? levels_[number + 1].merged : *bottom_).second;
+            level.merged.backward(level.both.output(rows), level.both.gradient(rows));
+            level.both.backward_first(level.up.gradient(rows));
             level.up.backward(below.output(rows), below.gradient(rows));
         }
         bottom_->backward(levels_.back().pool.output(rows), levels_.back().pool.gradient(rows));
         for (std::size_t number = kLevels; number-- > 0;) {
             Level& level = levels_[number];
-            level.pool.backward(level.down.gradient(rows));
-            device_->copy_columns(level.d_both.first_rows(rows), level.skipped(), level.down.gradient(rows),
-                                  0, level.skipped(), Write::add);
+            const Tensor d_down = level.down.second.gradient(rows);
+            level.pool.backward(d_down);
+            level.both.backward_second(d_down);
             if (number > 0) {
-                level.down.backward(levels_[number - 1].pool.output(rows),
-                                    levels_[number - 1].pool.gradient(rows));
+                const Layer& above = levels_[number - 1].pool;
+                level.down.backward(above.output(rows), above.gradient(rows));
             } else {
                 level.down.backward(batch.x, {});
             }
@@ -284,70 +258,22 @@ class Unet2d final : public Model {
     bool looks_at_whole_batch() const override { return true; }
 
     std::map<std::string, std::int64_t> shape() const override {
-        return {{"image_size", image_.width}, {"init_features", features_}};
-    }
-
-    double forward_flops_per_sample() const override {
-        double flops = bottom_->forward_flops_per_sample() + last_->forward_flops_per_sample();
-        for (const auto& level : levels_)
-            flops += level.down.forward_flops_per_sample() + level.up.forward_flops_per_sample() +
-                     level.merged.forward_flops_per_sample();
-        return flops;
-    }
-    std::int64_t activations_per_sample() const override {
-        std::int64_t numbers =
-            image_.numbers() + bottom_->activations() + 2 * last_->outputs() + statistics_per_sample();
-        for (const auto& level : levels_)
-            numbers += level.down.activations() + level.up.activations() + level.merged.activations() +
-                       4 * level.skipped() + 2 * level.pool.outputs();
-        return numbers;
-    }
-    std::int64_t statistics_per_sample() const override {
-        std::int64_t numbers = 0;
-        for (const auto& level : levels_) numbers += level.pool.outputs() / 4;  // a byte each
-        return numbers;
-    }
-    std::int64_t widest_operation(std::int64_t rows) const override {
-        std::int64_t widest = std::max(bottom_->widest_operation(rows), last_->widest_operation(rows));
-        for (const auto& level : levels_)
-            widest = std::max({widest, level.down.widest_operation(rows), level.pool.widest_operation(rows),
-                               level.up.widest_operation(rows), level.merged.widest_operation(rows),
-                               3 * rows * level.skipped()});  // copy_columns()
-        return widest;
-    }
-    std::vector<Convolution> convolutions() const override {
-        std::vector<Convolution> all{last_->convolution()};
-        const auto add = [&](const DoubleLayer& layer) {
-            for (const Convolution& one : layer.convolutions()) all.push_back(one);
-        };
-        add(*bottom_);
-        for (const auto& level : levels_) {
-            add(level.down);
-            add(level.merged);
-            all.push_back(level.up.convolution());
-        }
-        return all;
+        return {{"image_size", image_size_}, {"init_features", features_}};
     }
 
  private:
-    ImageShape image_;
-    std::int64_t features_ = 0;
-    Device* device_ = nullptr;
+    std::int64_t image_size_, features_;
     std::deque<Level> levels_;  // from the whole image down
     std::optional<DoubleLayer> bottom_;
     std::optional<ConvolutionLayer> last_;
 
     Tensor forward(const Tensor& images, bool trains) {
-        const auto rows = images.rows();
         Tensor x = images;
         for (auto& level : levels_) x = level.pool.forward(level.down.forward(x, trains));
         x = bottom_->forward(x, trains);
         for (std::size_t number = kLevels; number-- > 0;) {
             Level& level = levels_[number];
-            const Tensor both = level.both.first_rows(rows);
-            device_->copy_columns(level.up.forward(x), 0, both, 0, level.skipped(), Write::set);
-            device_->copy_columns(level.down.output(rows), 0, both, level.skipped(), level.skipped(),
-                                  Write::set);
+            const Tensor both = level.both.forward(level.up.forward(x), level.down.second.output(x.rows()));
             x = level.merged.forward(both, trains);
         }
         return last_->forward(x);

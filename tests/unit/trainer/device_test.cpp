@@ -512,6 +512,30 @@ TEST_P(DeviceTest, TheSameCallsGiveTheSameBits) {
     EXPECT_EQ(results[0], results[1]);
 }
 
+TEST_P(DeviceTest, CountsTheMemoryThatItsOperationsTakeAndKnowsItBefore) {
+    EXPECT_LE(device().memory().held(), device().workspace_bytes());
+    constexpr std::int64_t kRows = 4;
+    const Convolution c{{3, 9, 8}, 5, 3, 1};
+    const Tensor x = device().make(Type::f32, {kRows, c.x.numbers()}),
+                 w = device().make(Type::f32, {5, 3, 3, 3}), b = device().make(Type::f32, {5}),
+                 y = device().make(Type::f32, {kRows, c.y().numbers()});
+    const auto before = device().available_memory(1);
+    const std::int64_t tensors = device().memory().held();
+    device().convolve(c, x, w, b, Activation::none, y);
+    device().sum_channels(c.y(), y, b);
+    device().linear_backward_parameters(y, x, device().make(Type::f32, {y.columns(), x.columns()}), {});
+    const std::int64_t taken = device().memory().held() - tensors;
+    EXPECT_LE(taken, device().convolution_scratch(c, kRows, Type::f32) + device().workspace_bytes());
+    if (GetParam() == "cpu") return;  // there, others take memory, too
+    EXPECT_GE(tensors, 32 << 20) << "cuBLASLt's workspace";
+    EXPECT_GT(taken, 0);
+    // What is free and what is held: memory that is counted goes from the one to the other. A GPU loads
+    // kernels when they are first used.
+    const bool is_emulated = device().description().find("emulated") != std::string::npos;
+    EXPECT_NEAR(static_cast<double>(*device().available_memory(1)), static_cast<double>(before.value_or(0)),
+                is_emulated ? 0 : 256 << 20);
+}
+
 INSTANTIATE_ON_EACH_DEVICE(DeviceTest);
 INSTANTIATE_ON_EACH_DEVICE_IN_EACH_PRECISION(OperationsTest);
 

@@ -36,10 +36,11 @@ TEST(GpuKernels, RunOnGpusOfTheirMajorNumberAndPtxOnAllLaterOnes) {
 
 TEST(GpuKernels, ThatAreMissingAreSaidWithTheGpusName) {
     EXPECT_EQ(no_kernels_text("Tesla V100-SXM2-16GB, sm_70", "80-virtual", 70),
-              "Tesla V100-SXM2-16GB, sm_70 is too old: a GPU must be an A100 (sm_80) or newer");
-    EXPECT_EQ(no_kernels_text("NVIDIA A100-SXM4-40GB, sm_80", "90-real", 80),
-              "no kernels for NVIDIA A100-SXM4-40GB, sm_80 in this build (it has 90-real); configure it with "
-              "-DCMAKE_CUDA_ARCHITECTURES=80");
+              "Tesla V100-SXM2-16GB, sm_70 is too old: the trainer needs an A100 (sm_80) or a newer GPU");
+    EXPECT_EQ(
+        no_kernels_text("NVIDIA A100-SXM4-40GB, sm_80", "90-real", 80),
+        "this build has no kernels for NVIDIA A100-SXM4-40GB, sm_80, only for 90-real; configure it with "
+        "-DCMAKE_CUDA_ARCHITECTURES=80");
 }
 
 }  // namespace

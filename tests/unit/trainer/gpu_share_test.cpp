@@ -28,13 +28,13 @@ TEST(GpuShare, IsTheTilesOfTheFirstGpu) {
         {"5,6,7", 4, {3, 4, 1, 3}},
         {"4,5,6,7", 4, {3, 4, 0, 4}},
         {"6,7,8,9", 4, {3, 4, 2, 2}},
-        // No neighbours, or no tiles: the whole GPU.
+        // No neighbours, or no list of tiles: the whole GPU.
         {"4,6", 4, {3, 1, 0, 1}},
         {"6,5", 4, {3, 1, 0, 1}},
         {"", 4, {3, 1, 0, 1}},
         {"4;5", 4, {3, 1, 0, 1}},
         {"-1", 4, {3, 1, 0, 1}},
-        {"4,", 4, {3, 4, 0, 1}},
+        {"4,", 4, {3, 1, 0, 1}},
     };
     for (const auto& c : cases) {
         const GpuShare share = gpu_share(3, c.tiles, c.per_device);

@@ -95,7 +95,7 @@ struct Head {
 
 }  // namespace
 
-bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) {
+bool attention(const Attention& a, In qkv, Out y, Out sums) {
     const std::int64_t columns = y.columns(), t = a.sequence;
     const bool drops = a.dropout.rate > 0;
     std::atomic<bool> sound = true;
@@ -120,8 +120,7 @@ bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Ten
     return sound;
 }
 
-bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                        const Tensor& dy, const Tensor& d_qkv) {
+bool attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
     const std::int64_t columns = y.columns(), t = a.sequence;
     const bool drops = a.dropout.rate > 0;
     std::atomic<bool> sound = true;

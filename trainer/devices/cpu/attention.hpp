@@ -9,8 +9,7 @@
 namespace dp::trainer::cpu {
 
 // Shapes as in device.hpp. False if oneDNN refuses a product.
-bool attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums);
-bool attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                        const Tensor& dy, const Tensor& d_qkv);
+bool attention(const Attention& a, In qkv, Out y, Out sums);
+bool attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
 
 }  // namespace dp::trainer::cpu

@@ -43,11 +43,6 @@ struct Dimensions {
     memory::dims padding;
 };
 
-// The bias, which may be missing.
-memory::desc bias_of(const Dimensions& d, bool biased) {
-    return biased ? plain(d.b, Tag::x) : memory::desc();
-}
-
 // oneDNN's own scratchpad is in our scratch memory.
 dnnl::primitive_attr attributes_with(Activation activation) {
     dnnl::primitive_attr attributes;
@@ -62,68 +57,38 @@ dnnl::primitive_attr attributes_with(Activation activation) {
     return attributes;
 }
 
-// oneDNN 3 has no operation descriptors any more.
-dnnl::convolution_forward::primitive_desc describe_forward(const Dimensions& d, Activation activation,
-                                                           bool biased, const dnnl::engine& engine) {
-    constexpr auto kKind = dnnl::prop_kind::forward_training;
+// Describes a primitive by oneDNN's arguments. oneDNN 3 has no operation descriptors any more. `forward`: the
+// description to which a backward primitive belongs.
+template <typename Primitive, typename... Forward, typename... Arguments>
+typename Primitive::primitive_desc described(const dnnl::engine& engine, Activation activation,
+                                             const std::tuple<Arguments...>& arguments,
+                                             const Forward&... forward) {
+    return std::apply(
+        [&](const auto&... all) -> typename Primitive::primitive_desc {
 #if DNNL_VERSION_MAJOR >= 3
-    return {engine,
-            kKind,
-            kAlgorithm,
-            any(d.x),
-            any(d.w),
-            bias_of(d, biased),
-            any(d.y),
-            d.strides,
-            d.padding,
-            d.padding,
-            attributes_with(activation)};
+            return {engine, all..., forward..., attributes_with(activation)};
 #else
-    return {{kKind, kAlgorithm, any(d.x), any(d.w), bias_of(d, biased), any(d.y), d.strides, d.padding,
-             d.padding},
-            attributes_with(activation),
-            engine};
+            return {{all...}, attributes_with(activation), engine, forward...};
 #endif
+        },
+        arguments);
 }
-
-dnnl::convolution_backward_data::primitive_desc describe_backward_input(
-    const Dimensions& d, const dnnl::convolution_forward::primitive_desc& forward,
-    const dnnl::engine& engine) {
-    const auto attributes = attributes_with(Activation::none);
-#if DNNL_VERSION_MAJOR >= 3
-    return {engine,    kAlgorithm, any(d.x),  any(d.w), any(d.y),
-            d.strides, d.padding,  d.padding, forward,  attributes};
-#else
-    return {{kAlgorithm, any(d.x), any(d.w), any(d.y), d.strides, d.padding, d.padding},
-            attributes,
-            engine,
-            forward};
-#endif
-}
-
-dnnl::convolution_backward_weights::primitive_desc describe_backward_parameters(
-    const Dimensions& d, bool biased, const dnnl::convolution_forward::primitive_desc& forward,
-    const dnnl::engine& engine) {
-    const auto attributes = attributes_with(Activation::none);
-#if DNNL_VERSION_MAJOR >= 3
-    return {engine,    kAlgorithm, any(d.x),  any(d.w), bias_of(d, biased), any(d.y),
-            d.strides, d.padding,  d.padding, forward,  attributes};
-#else
-    return {{kAlgorithm, any(d.x), any(d.w), bias_of(d, biased), any(d.y), d.strides, d.padding, d.padding},
-            attributes,
-            engine,
-            forward};
-#endif
-}
-
-enum class Direction { forward, backward_input, backward_parameters };
 
 dnnl::primitive_desc_base describe(const Dimensions& d, Direction direction, Activation activation,
                                    bool biased, const dnnl::engine& engine) {
-    const auto forward = describe_forward(d, activation, biased, engine);
+    const memory::desc bias = biased ? plain(d.b, Tag::x) : memory::desc();
+    const auto forward = described<dnnl::convolution_forward>(
+        engine, activation,
+        std::tuple(dnnl::prop_kind::forward_training, kAlgorithm, any(d.x), any(d.w), bias, any(d.y),
+                   d.strides, d.padding, d.padding));
     if (direction == Direction::forward) return forward;
-    if (direction == Direction::backward_input) return describe_backward_input(d, forward, engine);
-    return describe_backward_parameters(d, biased, forward, engine);
+    if (direction == Direction::backward_input)
+        return described<dnnl::convolution_backward_data>(
+            engine, Activation::none,
+            std::tuple(kAlgorithm, any(d.x), any(d.w), any(d.y), d.strides, d.padding, d.padding), forward);
+    return described<dnnl::convolution_backward_weights>(
+        engine, Activation::none,
+        std::tuple(kAlgorithm, any(d.x), any(d.w), bias, any(d.y), d.strides, d.padding, d.padding), forward);
 }
 
 // An operand's role for oneDNN.
@@ -222,7 +187,7 @@ using Key = std::tuple<Convolution, std::int64_t, Direction, Activation, bool>;
 
 // oneDNN reports failures by exceptions.
 template <typename Work>
-std::optional<std::string> told(Work work) {
+std::optional<std::string> failure_of(Work work) {
     try {
         work();
         return std::nullopt;
@@ -239,67 +204,47 @@ struct CpuConvolutions::Prepared {
     dnnl::stream stream{engine};
     std::map<Key, Plan> known = {};
     Tensor scratch = {};
-
-    Plan& find(const Convolution& c, std::int64_t rows, Direction direction, Activation activation,
-               bool biased) {
-        const Key key{c, rows, direction, activation, biased};
-        if (const auto found = known.find(key); found != known.end()) return found->second;
-        const Dimensions d(c, rows);
-        return known.emplace(key, Plan(d, direction, activation, biased, engine)).first->second;
-    }
-
-    void reserve(std::int64_t bytes) {
-        if (scratch && bytes <= scratch.elements()) return;
-        scratch = {};  // before more is asked for: nothing in it is needed any more
-        if (bytes > 0) scratch = device.make(Type::u8, {bytes});
-    }
-
-    std::optional<std::string> run(const Convolution& c, Direction direction, Activation activation,
-                                   const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& b) {
-        return told([&] {
-            Plan& plan = find(c, x.rows(), direction, activation, bool(b));
-            const auto bytes = static_cast<std::int64_t>(plan.scratch());
-            reserve(bytes);
-            if (bytes > 0 && !scratch) return;  // the device has failed
-            plan.execute({&x, &w, &y, &b}, scratch.data<std::byte>(), stream);
-        });
-    }
 };
 
 CpuConvolutions::CpuConvolutions(Device& device) : prepared_(new Prepared{device}) {}
 CpuConvolutions::~CpuConvolutions() = default;
 
-std::optional<std::string> CpuConvolutions::forward(const Convolution& c, const Tensor& x, const Tensor& w,
-                                                    const Tensor& b, Activation activation, const Tensor& y) {
-    return prepared_->run(c, Direction::forward, activation, x, w, y, b);
-}
-
-std::optional<std::string> CpuConvolutions::backward_input(const Convolution& c, const Tensor& dy,
-                                                           const Tensor& w, const Tensor& dx) {
-    return prepared_->run(c, Direction::backward_input, Activation::none, dx, w, dy, {});
-}
-
-std::optional<std::string> CpuConvolutions::backward_parameters(const Convolution& c, const Tensor& dy,
-                                                                const Tensor& x, const Tensor& dw,
-                                                                const Tensor& db) {
-    return prepared_->run(c, Direction::backward_parameters, Activation::none, x, dw, dy, db);
+std::optional<std::string> CpuConvolutions::run(const Convolution& c, Direction direction,
+                                                Activation activation, const Tensor& x, const Tensor& w,
+                                                const Tensor& y, const Tensor& b) {
+    return failure_of([&] {
+        const Key key{c, x.rows(), direction, activation, bool(b)};
+        auto found = prepared_->known.find(key);
+        if (found == prepared_->known.end())
+            found = prepared_->known
+                        .emplace(key, Plan(Dimensions(c, x.rows()), direction, activation, bool(b),
+                                           prepared_->engine))
+                        .first;
+        const auto bytes = static_cast<std::int64_t>(found->second.scratch());
+        reserve(bytes);
+        if (bytes > 0 && !prepared_->scratch) return;  // the device has failed
+        found->second.execute({&x, &w, &y, &b}, prepared_->scratch.data<std::byte>(), prepared_->stream);
+    });
 }
 
 void CpuConvolutions::reserve(std::int64_t bytes) {
-    prepared_->reserve(bytes);
+    Tensor& scratch = prepared_->scratch;
+    if (scratch && bytes <= scratch.elements()) return;
+    scratch = {};  // before more is asked for: nothing in it is needed any more
+    if (bytes > 0) scratch = prepared_->device.make(Type::u8, {bytes});
 }
 
 std::int64_t CpuConvolutions::scratch(const Convolution& c, std::int64_t rows) const {
     std::size_t most = 0;
-    (void)told([&] {
-        const Dimensions d(c, rows);
+    (void)failure_of([&] {
         for (const auto direction :
              {Direction::forward, Direction::backward_input, Direction::backward_parameters}) {
             const bool biased = direction != Direction::backward_input;
-            most = std::max(most, Plan(d, direction, Activation::none, biased, prepared_->engine).scratch());
+            const Plan plan(Dimensions(c, rows), direction, Activation::none, biased, prepared_->engine);
+            most = std::max(most, plan.scratch());
         }
     });
-    return static_cast<std::int64_t>(most);  // whoever calls what oneDNN refuses is told why
+    return static_cast<std::int64_t>(most);  // if oneDNN refuses, run() says why
 }
 
 }  // namespace dp::trainer

@@ -11,7 +11,9 @@
 
 namespace dp::trainer {
 
-// Shapes as in device.hpp, empty biases too. Each call returns why it failed, or nothing.
+// What is computed of a convolution: y, dx, or dw and db.
+enum class Direction { forward, backward_input, backward_parameters };
+
 class CpuConvolutions {
  public:
     // The device gives the memory.
@@ -20,12 +22,10 @@ class CpuConvolutions {
     CpuConvolutions(const CpuConvolutions&) = delete;
     CpuConvolutions& operator=(const CpuConvolutions&) = delete;
 
-    std::optional<std::string> forward(const Convolution& c, const Tensor& x, const Tensor& w,
-                                       const Tensor& b, Activation activation, const Tensor& y);
-    std::optional<std::string> backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
-                                              const Tensor& dx);
-    std::optional<std::string> backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
-                                                   const Tensor& dw, const Tensor& db);
+    // Backward, the tensors are their gradients, but for x of the parameters' and w of the input's. b may be
+    // empty. Why it failed, or nothing.
+    std::optional<std::string> run(const Convolution& c, Direction direction, Activation activation,
+                                   const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& b);
 
     // As of Device.
     std::int64_t scratch(const Convolution& c, std::int64_t rows) const;

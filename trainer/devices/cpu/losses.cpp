@@ -80,8 +80,8 @@ DP_WIDE_VECTORS void dice_gradient(const float* logits, const float* target, std
 
 }  // namespace
 
-void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
-                           const Tensor& metrics, const Tensor& d_logits) {
+void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
+                           Out d_logits) {
     const std::int64_t stride = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
     for_each_part(logits.rows(), kWorthAThread / classes, [&](std::int64_t first, std::int64_t last) {
@@ -93,8 +93,7 @@ void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Ten
     add_up(rows, metrics);
 }
 
-void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                   const Tensor& d_prediction) {
+void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) {
     const auto columns = static_cast<float>(prediction.columns());
     for (std::int64_t i = 0, count = prediction.elements(); i < count; ++i) {
         const float difference = prediction.data<float>()[i] - target.data<float>()[i];
@@ -103,8 +102,7 @@ void squared_error(const Tensor& prediction, const Tensor& target, float scale, 
     }
 }
 
-void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                  const Tensor& d_logits) {
+void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) {
     const std::int64_t count = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
     for_each_part(logits.rows(), 1, [&](std::int64_t first, std::int64_t last) {

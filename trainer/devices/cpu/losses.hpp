@@ -7,11 +7,9 @@
 
 namespace dp::trainer::cpu {
 
-void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
-                           const Tensor& metrics, const Tensor& d_logits);
-void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                   const Tensor& d_prediction);
-void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                  const Tensor& d_logits);
+void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
+                           Out d_logits);
+void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction);
+void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits);
 
 }  // namespace dp::trainer::cpu

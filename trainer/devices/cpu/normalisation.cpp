@@ -12,6 +12,19 @@ namespace {
 // Sums of a few thousand numbers are in float32, in several lanes; sums of such sums are in float64.
 constexpr std::int64_t kRun = 4096;
 
+// Exact to float32's rounding for any count.
+DP_WIDE_VECTORS double sum_of(const float* x, std::int64_t count) {
+    double total = 0;
+    for (std::int64_t from = 0; from < count; from += kRun) {
+        const std::int64_t end = std::min(count, from + kRun);
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t i = from; i < end; ++i) sum += x[i];
+        total += static_cast<double>(sum);
+    }
+    return total;
+}
+
 DP_WIDE_VECTORS double squares_around(const float* x, std::int64_t count, float middle) {
     double total = 0;
     for (std::int64_t from = 0; from < count; from += kRun) {
@@ -118,29 +131,36 @@ DP_WIDE_VECTORS void finish_gradient(const float* x, std::int64_t count, float m
 
 // The planes of a channel are `step` numbers apart, one per sample.
 struct Planes {
-    explicit Planes(const BatchNorm& norm, std::int64_t samples)
-        : rows(samples), numbers(norm.x.height * norm.x.width), step(norm.x.numbers()) {}
+    Planes(ImageShape shape, std::int64_t samples)
+        : rows(samples), numbers(shape.height * shape.width), step(shape.numbers()) {}
     std::int64_t rows, numbers, step;
     // The elements of a channel in that many samples.
     double count(std::int64_t samples) const { return static_cast<double>(samples * numbers); }
-    std::int64_t at(std::int64_t channel, std::int64_t row) const { return row * step + channel * numbers; }
+    // Calls work(the place of the plane's first number) for each plane of a channel.
+    template <typename Work>
+    void of(std::int64_t channel, Work work) const {
+        for (std::int64_t row = 0; row < rows; ++row) work(row * step + channel * numbers);
+    }
 };
+
+// Calls work(channel) for each channel, on the device's threads.
+template <typename Work>
+void for_each_channel(ImageShape shape, Work work) {
+    for_each_part(shape.channels, 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t c = first; c < last; ++c) work(c);
+    });
+}
+
+void scale_channel(const BatchNorm& norm, In x, std::int64_t channel, float factor, float shift, Out y) {
+    const Planes planes(norm.x, x.rows());
+    planes.of(channel, [&](std::int64_t at) {
+        scale_plane(x.data<float>() + at, planes.numbers, factor, shift, norm.relu, y.data<float>() + at);
+    });
+}
 
 }  // namespace
 
-DP_WIDE_VECTORS double sum_of(const float* x, std::int64_t count) {
-    double total = 0;
-    for (std::int64_t from = 0; from < count; from += kRun) {
-        const std::int64_t end = std::min(count, from + kRun);
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (std::int64_t i = from; i < end; ++i) sum += x[i];
-        total += static_cast<double>(sum);
-    }
-    return total;
-}
-
-void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y, const Tensor& saved) {
+void layer_norm(In x, In w, In b, Out y, Out saved) {
     const std::int64_t columns = x.columns();
     for_each_part(x.rows(), kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t r = first; r < last; ++r) {
@@ -156,8 +176,7 @@ void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor&
     });
 }
 
-void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dw, const Tensor& db) {
+void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) {
     const std::int64_t columns = x.columns(), rows = x.rows();
     const float* s = saved.data<float>();
     for_each_part(rows, kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
@@ -177,108 +196,98 @@ void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, 
     });
 }
 
-void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) {
-    const Planes planes(norm, x.rows());
-    const std::int64_t channels = norm.x.channels;
-    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t c = first; c < last; ++c) {
-            Sums total;
-            for (std::int64_t r = 0; r < planes.rows; ++r)
-                total += moments_of(x.data<float>() + planes.at(c, r), planes.numbers);
-            sums.data<double>()[c] = total.first;
-            sums.data<double>()[channels + c] = total.second;
-        }
+void add_channels(ImageShape shape, In b, InOut y) {
+    const std::int64_t plane = shape.height * shape.width;
+    for_each_part(y.rows() * shape.channels, kWorthAThread / plane,
+                  [&](std::int64_t first, std::int64_t last) {
+                      for (std::int64_t p = first; p < last; ++p) {
+                          float* numbers = y.data<float>() + p * plane;
+                          const float bias = b.data<float>()[p % shape.channels];
+                          for (std::int64_t i = 0; i < plane; ++i) numbers[i] += bias;
+                      }
+                  });
+}
+
+void sum_channels(ImageShape shape, In dy, Out db) {
+    const Planes planes(shape, dy.rows());
+    for_each_channel(shape, [&](std::int64_t c) {
+        double sum = 0;
+        planes.of(c, [&](std::int64_t at) { sum += sum_of(dy.data<float>() + at, planes.numbers); });
+        db.data<float>()[c] = static_cast<float>(sum);
     });
 }
 
-void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
-                const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
-                const Tensor& y) {
-    const Planes planes(norm, x.rows());
+void batch_norm_sums(const BatchNorm& norm, In x, Out sums) {
+    const Planes planes(norm.x, x.rows());
+    for_each_channel(norm.x, [&](std::int64_t c) {
+        Sums total;
+        planes.of(c, [&](std::int64_t at) { total += moments_of(x.data<float>() + at, planes.numbers); });
+        sums.data<double>()[c] = total.first;
+        sums.data<double>()[norm.x.channels + c] = total.second;
+    });
+}
+
+void batch_norm(const BatchNorm& norm, In x, In sums, std::int64_t rows, In w, In b, InOut running, Out saved,
+                Out y) {
+    const std::int64_t channels = norm.x.channels;
+    const double count = Planes(norm.x, x.rows()).count(rows);
+    for_each_channel(norm.x, [&](std::int64_t c) {
+        const double middle = sums.data<double>()[c] / count;
+        const double variance = std::max(sums.data<double>()[channels + c] / count - middle * middle, 0.0);
+        const auto mean = static_cast<float>(middle),
+                   scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
+        saved.data<float>()[c] = mean;
+        saved.data<float>()[channels + c] = scale;
+        // PyTorch's running variance is unbiased.
+        const auto unbiased = static_cast<float>(variance * count / std::max(count - 1, 1.0));
+        if (std::isfinite(mean) && std::isfinite(unbiased)) {
+            float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;
+            *running_mean += kNormMomentum * (mean - *running_mean);
+            *running_variance += kNormMomentum * (unbiased - *running_variance);
+        }
+        const float factor = w.data<float>()[c] * scale;
+        scale_channel(norm, x, c, factor, b.data<float>()[c] - mean * factor, y);
+    });
+}
+
+void batch_norm_inference(const BatchNorm& norm, In x, In w, In b, In running, Out y) {
+    for_each_channel(norm.x, [&](std::int64_t c) {
+        const float mean = running.data<float>()[c], variance = running.data<float>()[norm.x.channels + c];
+        const float factor = w.data<float>()[c] / std::sqrt(variance + kNormEpsilon);
+        scale_channel(norm, x, c, factor, b.data<float>()[c] - mean * factor, y);
+    });
+}
+
+void batch_norm_backward_sums(const BatchNorm& norm, In x, In y, In saved, In dy, Out dx, Out sums, Out dw,
+                              Out db) {
+    const Planes planes(norm.x, x.rows());
+    const std::int64_t channels = norm.x.channels;
+    for_each_channel(norm.x, [&](std::int64_t c) {
+        const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
+        Sums total;
+        planes.of(c, [&](std::int64_t at) {
+            total += mask_and_sum(x.data<float>() + at, y.data<float>() + at, dy.data<float>() + at,
+                                  planes.numbers, mean, scale, norm.relu, dx.data<float>() + at);
+        });
+        sums.data<double>()[c] = total.first;
+        sums.data<double>()[channels + c] = total.second;
+        db.data<float>()[c] = static_cast<float>(total.first);
+        dw.data<float>()[c] = static_cast<float>(total.second);
+    });
+}
+
+void batch_norm_backward(const BatchNorm& norm, In x, In w, In saved, In sums, std::int64_t rows, InOut dx) {
+    const Planes planes(norm.x, x.rows());
     const std::int64_t channels = norm.x.channels;
     const double count = planes.count(rows);
-    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t c = first; c < last; ++c) {
-            const double middle = sums.data<double>()[c] / count;
-            const double variance =
-                std::max(sums.data<double>()[channels + c] / count - middle * middle, 0.0);
-            const auto mean = static_cast<float>(middle),
-                       scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
-            saved.data<float>()[c] = mean;
-            saved.data<float>()[channels + c] = scale;
-            // PyTorch's running variance is unbiased.
-            const auto unbiased = static_cast<float>(variance * count / std::max(count - 1, 1.0));
-            if (std::isfinite(mean) && std::isfinite(unbiased)) {
-                float *running_mean = running.data<float>() + c, *running_variance = running_mean + channels;
-                *running_mean += kNormMomentum * (mean - *running_mean);
-                *running_variance += kNormMomentum * (unbiased - *running_variance);
-            }
-            const float factor = w.data<float>()[c] * scale, shift = b.data<float>()[c] - mean * factor;
-            for (std::int64_t r = 0; r < planes.rows; ++r) {
-                const std::int64_t at = planes.at(c, r);
-                scale_plane(x.data<float>() + at, planes.numbers, factor, shift, norm.relu,
-                            y.data<float>() + at);
-            }
-        }
-    });
-}
-
-void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                          const Tensor& running, const Tensor& y) {
-    const Planes planes(norm, x.rows());
-    const std::int64_t channels = norm.x.channels;
-    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t c = first; c < last; ++c) {
-            const float mean = running.data<float>()[c], variance = running.data<float>()[channels + c];
-            const float factor = w.data<float>()[c] / std::sqrt(variance + kNormEpsilon);
-            const float shift = b.data<float>()[c] - mean * factor;
-            for (std::int64_t r = 0; r < planes.rows; ++r) {
-                const std::int64_t at = planes.at(c, r);
-                scale_plane(x.data<float>() + at, planes.numbers, factor, shift, norm.relu,
-                            y.data<float>() + at);
-            }
-        }
-    });
-}
-
-void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& saved,
-                              const Tensor& dy, const Tensor& dx, const Tensor& sums, const Tensor& dw,
-                              const Tensor& db) {
-    const Planes planes(norm, x.rows());
-    const std::int64_t channels = norm.x.channels;
-    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t c = first; c < last; ++c) {
-            const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
-            Sums total;
-            for (std::int64_t r = 0; r < planes.rows; ++r) {
-                const std::int64_t at = planes.at(c, r);
-                total += mask_and_sum(x.data<float>() + at, y.data<float>() + at, dy.data<float>() + at,
-                                      planes.numbers, mean, scale, norm.relu, dx.data<float>() + at);
-            }
-            sums.data<double>()[c] = total.first;
-            sums.data<double>()[channels + c] = total.second;
-            db.data<float>()[c] = static_cast<float>(total.first);
-            dw.data<float>()[c] = static_cast<float>(total.second);
-        }
-    });
-}
-
-void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
-                         const Tensor& sums, std::int64_t rows, const Tensor& dx) {
-    const Planes planes(norm, x.rows());
-    const std::int64_t channels = norm.x.channels;
-    const double count = planes.count(rows);
-    for_each_part(channels, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t c = first; c < last; ++c) {
-            const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
-            const auto gradient = static_cast<float>(sums.data<double>()[c] / count),
-                       product = static_cast<float>(sums.data<double>()[channels + c] / count);
-            for (std::int64_t r = 0; r < planes.rows; ++r) {
-                const std::int64_t at = planes.at(c, r);
-                finish_gradient(x.data<float>() + at, planes.numbers, mean, scale, w.data<float>()[c] * scale,
-                                gradient, product, dx.data<float>() + at);
-            }
-        }
+    for_each_channel(norm.x, [&](std::int64_t c) {
+        const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
+        const auto gradient = static_cast<float>(sums.data<double>()[c] / count),
+                   product = static_cast<float>(sums.data<double>()[channels + c] / count);
+        planes.of(c, [&](std::int64_t at) {
+            finish_gradient(x.data<float>() + at, planes.numbers, mean, scale, w.data<float>()[c] * scale,
+                            gradient, product, dx.data<float>() + at);
+        });
     });
 }
 

@@ -8,7 +8,7 @@
 
 namespace dp::trainer::cpu {
 
-// "Intel(R) Xeon(R) Gold 6430", where the kernel says it (`proc`), else the machine's kind: "aarch64".
+// "Intel(R) Xeon(R) Gold 6430" if the kernel tells (`proc`), else the machine's kind: "aarch64".
 std::string processor_name(const std::filesystem::path& proc = "/proc");
 
 // "oneDNN 2.7.2, instructions 0x1f": the instruction sets that it uses on this processor.

@@ -11,7 +11,7 @@ namespace dp::trainer::cpu {
 // process (ffn), and 3000 lose a tenth of it without one.
 inline constexpr const char* kSpins = "4000";
 
-// Pure: whether to bound them. What the user set (null: not set) wins; a thread alone waits for nobody.
+// Pure: whether to bound them. What the user set (null: not set) wins; a single thread waits for no other.
 bool must_bound_spinning(int threads, const char* wait_policy, const char* spin_count);
 
 // Starts this program again, once, with GOMP_SPINCOUNT: libgomp reads it when it is loaded, before main().

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention in f32: see attention.hpp. A warp handles one query (or, for the gradients of keys and values,
-// one key), a block eight of one head. The others' vectors come through shared memory, 32 at a time; a lane
-// computes the score against one of them and holds every 32nd number of the result. Only the sums of the
-// scores are kept (Dao et al. 2022).
+// CudaDevice's attention in f32, with its kernels. A warp handles one query (or, for the gradients of keys
+// and values, one key), a block eight of one head. The others' vectors come through shared memory, 32 at a
+// time; a lane computes the score against one of them and holds every 32nd number of the result. Only the
+// sums of the scores are kept (Dao et al. 2022).
 #include "trainer/devices/attention_dropout.hpp"
-#include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_head.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 constexpr int kWarps = 8, kTile = 32;
@@ -198,49 +198,30 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
     }
 }
 
-// Calls `queue` with the size of a head in units of 32 and whether there is dropout, as constants.
-template <typename Queue>
-void with_parts(const Attention& a, std::int64_t columns, Queue queue) {
-    const auto with = [&](auto parts) {
-        a.dropout.rate > 0 ? queue(parts, std::true_type{}) : queue(parts, std::false_type{});
-    };
-    const std::int64_t size = columns / a.heads;
-    if (size <= 32) {
-        with(std::integral_constant<int, 1>{});
-    } else if (size <= 64) {
-        with(std::integral_constant<int, 2>{});
-    } else if (size <= 96) {
-        with(std::integral_constant<int, 3>{});
-    } else {
-        with(std::integral_constant<int, 4>{});
-    }
-}
-
-// The heads in x: there may be more than the 65535 blocks that CUDA takes in y.
-dim3 blocks_of(const Attention& a, std::int64_t rows) {
-    return {static_cast<unsigned>(rows / a.sequence * a.heads),
-            static_cast<unsigned>((a.sequence + kWarps - 1) / kWarps)};
-}
-
 }  // namespace
+}  // namespace kernels
 
-void attention(const Attention& a, std::int64_t rows, std::int64_t columns, const float* qkv, float* y,
-               float* sums, cudaStream_t stream) {
-    with_parts(a, columns, [&](auto parts, auto drops) {
-        launch(attention_kernel<parts, drops>, blocks_of(a, rows), kWarps * 32, stream, a, columns, qkv, y,
-               sums);
+using namespace kernels;
+
+void CudaDevice::attention(const Attention& a, In qkv, Out y, Out sums) {
+    if (!fits(a, y)) return;
+    if (qkv.type() == Type::bf16) return attention_bf16(a, qkv, y, sums);
+    with_head_size(a, y, [&](auto size, auto drops) {
+        launch("attention", attention_kernel<size / 32, drops>, blocks_of(a, y, kWarps), kWarps * 32, a,
+               y.columns(), qkv, y, sums);
     });
 }
 
-void attention_backward(const Attention& a, std::int64_t rows, std::int64_t columns, const float* qkv,
-                        const float* y, const float* sums, const float* dy, float* d_qkv,
-                        cudaStream_t stream) {
-    with_parts(a, columns, [&](auto parts, auto drops) {
-        launch(attention_queries_kernel<parts, drops>, blocks_of(a, rows), kWarps * 32, stream, a, columns,
-               qkv, y, sums, dy, d_qkv);
-        launch(attention_keys_kernel<parts, drops>, blocks_of(a, rows), kWarps * 32, stream, a, columns, qkv,
-               y, sums, dy, d_qkv);
+void CudaDevice::attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
+    if (!fits(a, y)) return;
+    if (qkv.type() == Type::bf16) return attention_bf16_backward(a, qkv, y, sums, dy, d_qkv);
+    constexpr const char* kWhat = "the gradient of attention";
+    with_head_size(a, y, [&](auto size, auto drops) {
+        launch(kWhat, attention_queries_kernel<size / 32, drops>, blocks_of(a, y, kWarps), kWarps * 32, a,
+               y.columns(), qkv, y, sums, dy, d_qkv);
+        launch(kWhat, attention_keys_kernel<size / 32, drops>, blocks_of(a, y, kWarps), kWarps * 32, a,
+               y.columns(), qkv, y, sums, dy, d_qkv);
     });
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The addresses of one head of one sequence. For both files of attention kernels.
+// What both files of attention kernels share: the addresses of one head of one sequence, and the choice of a
+// kernel by the size of a head.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "trainer/devices/device.hpp"
 
@@ -30,5 +32,28 @@ struct Head {
     }
     __device__ std::int64_t in_y(std::int64_t token) const { return (first_row + token) * columns + column; }
 };
+
+// ---- on the host. y: of the attention.
+
+// Calls `queue` with the size of a head, rounded up to a multiple of 32, and whether there is dropout, as
+// constants.
+template <typename Queue>
+void with_head_size(const Attention& a, const Tensor& y, Queue queue) {
+    const auto with = [&](auto size) {
+        a.dropout.rate > 0 ? queue(size, std::true_type{}) : queue(size, std::false_type{});
+    };
+    const std::int64_t size = y.columns() / a.heads;
+    if (size <= 32) return with(std::integral_constant<int, 32>{});
+    if (size <= 64) return with(std::integral_constant<int, 64>{});
+    if (size <= 96) return with(std::integral_constant<int, 96>{});
+    with(std::integral_constant<int, 128>{});
+}
+
+// One block per head, sequence and `tokens` tokens. The heads are in x: there may be more than the 65535
+// blocks that CUDA allows in y.
+inline dim3 blocks_of(const Attention& a, const Tensor& y, std::int64_t tokens) {
+    return {static_cast<unsigned>(y.rows() / a.sequence * a.heads),
+            static_cast<unsigned>((a.sequence + tokens - 1) / tokens)};
+}
 
 }  // namespace dp::trainer::kernels

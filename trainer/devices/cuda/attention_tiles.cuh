@@ -16,7 +16,7 @@ inline constexpr int kOwn = 16 * kWarps;  // queries or keys of a block
 // For a head of up to kSize numbers, a multiple of 32. The rest is zeros, which change no product.
 template <int kSize>
 struct Sizes {
-    static constexpr int kStride = kSize + 8;  // rows apart such that ldmatrix meets no bank twice
+    static constexpr int kStride = kSize + 8;  // between rows: ldmatrix then hits no bank twice
     static constexpr int kSteps = kSize / 16;  // pieces of a vector as a factor
     static constexpr int kSums = kSize / 8;    // pieces of a vector as a sum
     // How many of the others' vectors at a time: as many as fit into registers.
@@ -94,6 +94,17 @@ __device__ void put(Bf16* tile, const Fetched<kRows, kSize>& fetched) {
     for (int step = 0; step < F::kSteps; ++step)
         *reinterpret_cast<Pack<Bf16, 8>*>(tile + F::row(step) * Sizes<kSize>::kStride + F::column(step)) =
             fetched.at[step];
+}
+
+// Loads the next kRows vectors into both tiles, after all threads have read the last ones. A barrier must
+// follow before they are read.
+template <int kRows, int kSize>
+__device__ void next_tiles(Bf16* one, const Vectors<const Bf16>& from_one, Bf16* other,
+                           const Vectors<const Bf16>& from_other) {
+    const auto next_one = fetch<kRows, kSize>(from_one), next_other = fetch<kRows, kSize>(from_other);
+    __syncthreads();
+    put(one, next_one);
+    put(other, next_other);
 }
 
 // Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that nobody

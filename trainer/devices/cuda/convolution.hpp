@@ -5,31 +5,31 @@
 // algorithm for bf16, the convolution runs in fp32, on copies.
 #pragma once
 
-#include <cuda_runtime.h>
 #include <cudnn.h>
 
 #include <cstdint>
 #include <map>
 #include <tuple>
 
-#include "trainer/devices/cuda/check.hpp"
-#include "trainer/devices/cuda/workspace.hpp"
-#include "trainer/devices/device.hpp"
+#include "trainer/devices/cuda/cuda_device.hpp"
 
 namespace dp::trainer {
 
 class CudaConvolutions {
  public:
-    // Both belong to the device and outlive this. cuDNN is opened with the first call.
-    CudaConvolutions(FirstFailure& failure, cudaStream_t stream);
+    // The device owns this. cuDNN is opened with the first call.
+    explicit CudaConvolutions(CudaDevice& device) : device_(device) {}
     ~CudaConvolutions();
     CudaConvolutions(const CudaConvolutions&) = delete;
     CudaConvolutions& operator=(const CudaConvolutions&) = delete;
 
     // Queues y = x * w, without bias and activation.
-    void forward(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y);
-    void backward_input(const Convolution& c, const Tensor& dy, const Tensor& w, const Tensor& dx);
-    void backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x, const Tensor& dw);
+    void forward(const Convolution& c, In x, In w, Out y);
+    void backward_input(const Convolution& c, In dy, In w, Out dx);
+    void backward_parameters(const Convolution& c, In dy, In x, Out dw);
+
+    // As of Device; 0 if cuDNN cannot do it: then the convolution fails and says why.
+    std::int64_t scratch(const Convolution& c, std::int64_t rows, Type type);
 
  private:
     struct Plan {
@@ -41,29 +41,27 @@ class CudaConvolutions {
         cudnnConvolutionBwdDataAlgoPerf_t backward_input{};
         cudnnConvolutionBwdFilterAlgoPerf_t backward_parameters{};
     };
+    // A tensor as cuDNN reads or writes it: itself, or a copy in the plan's type, in the device's workspace.
+    struct Operand {
+        const Tensor& tensor;
+        bool is_result = false;
+        std::byte* place = nullptr;
+    };
 
-    FirstFailure& failure_;
-    cudaStream_t stream_;
+    CudaDevice& device_;
     cudnnHandle_t handle_ = nullptr;
-    Workspace workspace_;
-    Workspace x_copy_, w_copy_, y_copy_;  // in cuDNN's type, where that is not the tensor's
     std::map<std::tuple<Convolution, std::int64_t, Type>, Plan> plans_;
 
-    bool ok(cudnnStatus_t result, const char* what);
-    bool open();
-    // The plan for tensors of that type; null after a failure.
-    Plan* plan(const Convolution& c, std::int64_t rows, Type type);
-    bool describe(const Convolution& c, std::int64_t rows, Plan& plan);
+    Try<void> open();
+    // The plan for tensors of that type.
+    Try<Plan*> plan(const Convolution& c, std::int64_t rows, Type type);
+    Try<void> describe(const Convolution& c, std::int64_t rows, Plan& plan);
     bool choose_algorithms(Plan& plan);
     static void forget(Plan& plan);
-    // A tensor as cuDNN reads it, and the memory where cuDNN writes one: the tensor's own, or that of `copy`.
-    const void* input(const Plan& plan, const Tensor& tensor, Workspace& copy);
-    void* output(const Plan& plan, const Tensor& tensor, Workspace& copy);
-    // Call it before each operation: the math type is a property of the descriptor that all three share.
-    // False after a failure.
-    bool prepare(const Plan& plan, cudnnMathType_t math);
-    // Copies what cuDNN wrote to `place` to the tensor.
-    void finish(const Plan& plan, const void* place, const Tensor& tensor);
+    // Calls work(plan, the algorithm's workspace) with the operands in their places, and keeps a failure.
+    template <typename Algorithm, typename Work>
+    void run(const Convolution& c, std::int64_t rows, Algorithm Plan::*algorithm, const char* what,
+             Operand (&operands)[3], Work work);
 };
 
 }  // namespace dp::trainer

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues collectives on the same stream.
+// Each operation is defined beside its kernels, in a .cu file; those of libraries are in cuda_device.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
-#include "trainer/devices/cuda/check.hpp"
-#include "trainer/devices/cuda/convolution.hpp"
-#include "trainer/devices/cuda/gemm.hpp"
-#include "trainer/devices/cuda/sm_partition.hpp"
-#include "trainer/devices/cuda/workspace.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/devices/gpu_share.hpp"
 
 namespace dp::trainer {
+
+class CudaConvolutions;
+class Gemm;
+class SmPartition;
 
 class CudaDevice final : public Device {
  public:
@@ -24,102 +26,130 @@ class CudaDevice final : public Device {
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
     ~CudaDevice() override;
 
-    cudaStream_t stream() const { return stream_; }
-
     std::string_view name() const override { return "cuda"; }
     DeviceFacts facts() const override;
     std::string description() const override { return description_; }
-    Result<void> status() const override;
     void synchronize() override;
 
-    void* allocate(std::size_t bytes) override;
-    void release(void* memory) noexcept override;
-    void* out_of_memory(std::size_t bytes) override;
     std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const override;
-    void upload(const void* from, const Tensor& to) override;
-    void download(const Tensor& from, void* to) override;
-    void zero(const Tensor& tensor) override;
+    std::int64_t workspace_bytes() const override;
+    void upload(const void* from, Out to) override;
+    void download(In from, void* to) override;
+    void zero(Out tensor) override;
 
-    void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out) override;
-    void linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
-                const Tensor& y) override;
-    void linear_backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx) override;
-    void linear_backward_parameters(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db,
-                                    Write write) override;
-    void gelu(const Tensor& x, const Tensor& y) override;
-    void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
-    void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y) override;
-    void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table,
-                        const Tensor& d_positions) override;
-    void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y,
-                    const Tensor& saved) override;
-    void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
-                             const Tensor& dx, const Tensor& dw, const Tensor& db) override;
-    void attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums) override;
-    void attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                            const Tensor& dy, const Tensor& d_qkv) override;
-    void convolve(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& b,
-                  Activation activation, const Tensor& y) override;
-    void convolve_backward_input(const Convolution& c, const Tensor& dy, const Tensor& w,
-                                 const Tensor& dx) override;
-    void convolve_backward_parameters(const Convolution& c, const Tensor& dy, const Tensor& x,
-                                      const Tensor& dw, const Tensor& db) override;
-    void add_channels(ImageShape shape, const Tensor& b, const Tensor& y) override;
-    void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db) override;
-    void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums) override;
-    void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
-                    const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved,
-                    const Tensor& y) override;
-    void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                              const Tensor& running, const Tensor& y) override;
-    void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y,
-                                  const Tensor& saved, const Tensor& dy, const Tensor& dx, const Tensor& sums,
-                                  const Tensor& dw, const Tensor& db) override;
-    void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
-                             const Tensor& sums, std::int64_t rows, const Tensor& dx) override;
-    void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked) override;
-    void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked,
-                           const Tensor& dx) override;
-    void dropout(const Tensor& x, Dropout dropout, const Tensor& y) override;
-    void linear_add(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& added,
-                    const Tensor& y) override;
-    void linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& up,
-                     const Tensor& y) override;
-    void linear_gelu_backward_input(const Tensor& dy, const Tensor& w, const Tensor& up,
-                                    const Tensor& d_up) override;
-    void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
-    void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
-                               const Tensor& metrics, const Tensor& d_logits) override;
-    void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                       const Tensor& d_prediction) override;
-    void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                      const Tensor& d_logits) override;
-    void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
+    void gather(In data, In indices, Affine affine, Out out) override;
+    void linear(In x, In w, In b, Activation activation, Out y) override;
+    void linear_backward_input(In dy, In w, Out dx) override;
+    void linear_backward_parameters(In dy, In x, Out dw, Out db, Write write) override;
+    void linear_add(In x, In w, In b, In added, Out y) override;
+    void linear_gelu(In x, In w, In b, Out up, Out y) override;
+    void linear_gelu_backward_input(In dy, In w, In up, Out d_up) override;
+    void relu_backward(In y, In dy, Out dx) override;
+    void gelu(In x, Out y) override;
+    void gelu_backward(In x, In dy, Out dx) override;
+    void embed(In tokens, In table, In positions, Out y) override;
+    void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) override;
+    void layer_norm(In x, In w, In b, Out y, Out saved) override;
+    void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) override;
+    void attention(const Attention& a, In qkv, Out y, Out sums) override;
+    void attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) override;
+    void convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) override;
+    void convolve_backward_input(const Convolution& c, In dy, In w, Out dx) override;
+    void convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) override;
+    std::int64_t convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const override;
+    void add_channels(ImageShape shape, In b, InOut y) override;
+    void sum_channels(ImageShape shape, In dy, Out db) override;
+    void batch_norm_sums(const BatchNorm& norm, In x, Out sums) override;
+    void batch_norm(const BatchNorm& norm, In x, In sums, std::int64_t rows, In w, In b, InOut running,
+                    Out saved, Out y) override;
+    void batch_norm_inference(const BatchNorm& norm, In x, In w, In b, In running, Out y) override;
+    void batch_norm_backward_sums(const BatchNorm& norm, In x, In y, In saved, In dy, Out dx, Out sums,
+                                  Out dw, Out db) override;
+    void batch_norm_backward(const BatchNorm& norm, In x, In w, In saved, In sums, std::int64_t rows,
+                             InOut dx) override;
+    void max_pool(ImageShape x_shape, In x, Out y, Out picked) override;
+    void max_pool_backward(ImageShape x_shape, In dy, In picked, Out dx) override;
+    void dropout(In x, Dropout dropout, Out y) override;
+    void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
+                               Out d_logits) override;
+    void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) override;
+    void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) override;
+    void copy_columns(In from, std::int64_t from_column, InOut to, std::int64_t to_column,
                       std::int64_t columns, Write write) override;
-    void convert(const Tensor& from, const Tensor& to) override;
-    void add(const Tensor& x, const Tensor& y) override;
-    void scale(const Tensor& x, float factor) override;
-    void square_sum(const Tensor& x, const Tensor& sums) override;
-    void sgd(const Tensor& parameters, const Tensor& gradients, const Tensor& velocity,
-             SgdStep step) override;
-    void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-              AdamStep step) override;
+    void convert(In from, Out to) override;
+    void add(In x, InOut y) override;
+    void scale(InOut x, float factor) override;
+    void square_sum(In x, Out sums) override;
+    void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override;
+    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) override;
+
+    // ---- for the other files of this folder
+    cudaStream_t stream() const { return stream_; }
+    int sms() const;  // that the stream's kernels use; 0: all
+
+    using Device::keep_failure;
+    // True for success; else keeps the failure. `what` reads like "copying to the GPU".
+    bool check(cudaError_t result, const char* what);
+
+    // Queues a kernel, unless the device has failed. The kernel gets a tensor's address; null if it is empty.
+    template <typename... Parameters, typename... Arguments>
+    void launch(const char* what, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                const Arguments&... arguments) {
+        if (failed()) return;
+        cudaLaunchConfig_t config{};
+        config.gridDim = blocks;
+        config.blockDim = threads;
+        config.stream = stream_;
+        check(cudaLaunchKernelEx(&config, kernel, parameter<Parameters>(arguments)...), what);
+    }
+
+    // Room for `count` T that lasts for one operation: parts of sums, copies in another type. Aligned to 256
+    // bytes; null after a failure. It grows to the largest request, so training soon allocates no more. One
+    // stream uses it, so an operation may have it as soon as the one before is queued.
+    template <typename T>
+    T* workspace(std::int64_t count) {
+        return static_cast<T*>(workspace_of(static_cast<std::size_t>(count) * sizeof(T)));
+    }
+    // Memory that is held until it is given back, and counted; null after a failure.
+    void* take(std::size_t bytes);
+    void give_back(void* memory, std::size_t bytes);
+
+    // Converts `count` numbers from one type to another.
+    void convert_numbers(const void* from, Type from_type, void* to, Type to_type, std::int64_t count);
 
  private:
-    FirstFailure failure_;
     std::string model_, description_;
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
-    std::unique_ptr<Workspace> workspace_;
+    void* workspace_ = nullptr;
+    std::size_t workspace_size_ = 0;
 
-    CudaDevice() = default;
-    bool fits(const Attention& a, const Tensor& y);
-    // Whether GELU of this tensor can be fused into products.
-    static bool fuses_gelu(const Tensor& up);
-    // Call it after queueing a kernel: records whether that failed.
-    void queued(const char* what) { failure_.check(cudaGetLastError(), what); }
+    CudaDevice();
+    std::shared_ptr<void> allocate(std::size_t bytes) override;
+    void* workspace_of(std::size_t bytes);
+    template <typename Parameter, typename Argument>
+    static Parameter parameter(const Argument& argument) {
+        if constexpr (std::is_same_v<Argument, Tensor>) {
+            return argument.template data<std::remove_pointer_t<Parameter>>();
+        } else {
+            return argument;
+        }
+    }
+
+    // y[r, c] = row[c], and y = max(y, 0): for linear layers for which cuBLASLt has no fused form. Rows of y,
+    // and of `in` below, may be longer.
+    void repeat_row(In row, Out y);
+    void relu(InOut y);
+    // sum[c] = or += Σ rows in[r, c], always in the same order.
+    void sum_rows(In in, Write write, InOut sum);
+    // y[r, channel, i] = act(y[r, channel, i] + bias[channel]); bias may be empty.
+    void add_channel_bias(ImageShape shape, In bias, Activation activation, InOut y);
+    // On tensor cores (tensor_attention.cu); attention.cu has f32.
+    void attention_bf16(const Attention& a, In qkv, Out y, Out sums);
+    void attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
+    bool fits(const Attention& a, In y);
 };
 
 }  // namespace dp::trainer

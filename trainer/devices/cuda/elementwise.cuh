@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 
 #include "trainer/devices/cuda/launching.cuh"
@@ -31,14 +32,22 @@ __global__ void map_kernel(F f, std::int64_t count, Out* out, const In*... in) {
 
 // f: a struct with float operator()(float ...) const on the device.
 template <typename F, typename Out, typename... In>
-void map(F f, std::int64_t count, cudaStream_t stream, Out* out, const In*... in) {
+void map(CudaDevice& device, const char* what, F f, std::int64_t count, Out* out, const In*... in) {
     constexpr int kWidth = std::max({kPacked<Out>, kPacked<In>...});
     if (in_packs({out, in...})) {
-        launch(map_kernel<kWidth, F, Out, In...>, blocks_for(count / kWidth + 1), kThreads, stream, f, count,
-               out, in...);
+        device.launch(what, map_kernel<kWidth, F, Out, In...>, blocks_for(count / kWidth + 1), kThreads, f,
+                      count, out, in...);
     } else {
-        launch(map_kernel<1, F, Out, In...>, blocks_for(count), kThreads, stream, f, count, out, in...);
+        device.launch(what, map_kernel<1, F, Out, In...>, blocks_for(count), kThreads, f, count, out, in...);
     }
+}
+
+// Of tensors of one type.
+template <typename F, std::same_as<Tensor>... Inputs>
+void map(CudaDevice& device, const char* what, F f, const Tensor& out, const Inputs&... in) {
+    with_number(out.type(), [&]<typename T>(T) {
+        map(device, what, f, out.elements(), out.data<T>(), static_cast<const T*>(in.template data<T>())...);
+    });
 }
 
 }  // namespace dp::trainer::kernels

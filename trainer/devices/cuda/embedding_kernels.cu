@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Token and position embeddings, and their gradients: see sequence_kernels.hpp. A token may make up a tenth
-// of a batch or occur once: its rows are searched between its first and last one.
+// CudaDevice's token and position embeddings and their gradients, with their kernels. A token may make up a
+// tenth of a batch or occur once: its rows are searched between its first and last one.
 #include <climits>
 
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
-#include "trainer/devices/cuda/sequence_kernels.hpp"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 // `packs`: of kWidth numbers, in a row.
@@ -44,7 +44,7 @@ __global__ void find_spans_kernel(const std::int32_t* tokens, std::int64_t rows,
 
 constexpr int kWarpsOfToken = 16, kThreadsOfToken = 32 * kWarpsOfToken;
 constexpr int kRowsAtOnce = 4;   // that a thread looks at
-constexpr int kPacksOfLane = 3;  // that a lane adds up at once: GPT-2's 768 numbers are so many of a warp's
+constexpr int kPacksOfLane = 3;  // that a lane adds up at once: 3 of each lane are GPT-2's 768 numbers
 
 // One block per row of the batch. The block of a token's first row adds up all rows of that token, the
 // others do nothing: no two blocks write to the same address. Each warp searches its part of the rows in
@@ -109,35 +109,32 @@ __global__ void embed_positions_backward_kernel(std::int64_t rows, std::int64_t 
 }
 
 }  // namespace
+}  // namespace kernels
 
-void embed(const Tensor& tokens, const Tensor& table, const Tensor& positions, const Tensor& y,
-           cudaStream_t stream) {
-    with_number(y.type(), [&](auto number) {
-        using T = decltype(number);
+using namespace kernels;
+
+void CudaDevice::embed(In tokens, In table, In positions, Out y) {
+    with_number(y.type(), [&]<typename T>(T) {
         with_width<T>(y.columns(), {table.data<T>(), positions.data<T>(), y.data<T>()}, [&](auto width) {
-            launch(embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads, stream,
-                   tokens.data<std::int32_t>(), y.rows(), tokens.columns(), table.data<T>(),
-                   positions.data<T>(), y.columns() / width, y.data<T>());
+            launch("embedding tokens", embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads,
+                   tokens, y.rows(), tokens.columns(), table, positions, y.columns() / width, y);
         });
     });
 }
 
-void embed_backward(const Tensor& tokens, const Tensor& dy, const Tensor& d_table, const Tensor& d_positions,
-                    Workspace& workspace, cudaStream_t stream) {
-    auto* spans = workspace.take<Span>(d_table.rows());
-    if (spans == nullptr) return;
-    const auto* ids = tokens.data<std::int32_t>();
-    launch(clear_spans_kernel, blocks_for(d_table.rows()), kThreads, stream, spans, d_table.rows());
-    launch(find_spans_kernel, blocks_for(dy.rows()), kThreads, stream, ids, dy.rows(), spans);
-    with_number(dy.type(), [&](auto number) {
-        using T = decltype(number);
+void CudaDevice::embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) {
+    constexpr const char* kWhat = "the gradient of embedding";
+    auto* spans = workspace<Span>(d_table.rows());
+    launch(kWhat, clear_spans_kernel, blocks_for(d_table.rows()), kThreads, spans, d_table.rows());
+    launch(kWhat, find_spans_kernel, blocks_for(dy.rows()), kThreads, tokens, dy.rows(), spans);
+    with_number(dy.type(), [&]<typename T>(T) {
         with_width<T>(dy.columns(), {dy.data<T>()}, [&](auto width) {
-            launch(embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()), kThreadsOfToken,
-                   stream, ids, spans, dy.data<T>(), dy.columns() / width, d_table.data<float>());
+            launch(kWhat, embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()),
+                   kThreadsOfToken, tokens, spans, dy, dy.columns() / width, d_table);
         });
-        launch(embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()), kThreads,
-               stream, dy.rows(), tokens.columns(), dy.data<T>(), dy.columns(), d_positions.data<float>());
+        launch(kWhat, embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()),
+               kThreads, dy.rows(), tokens.columns(), dy, dy.columns(), d_positions);
     });
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

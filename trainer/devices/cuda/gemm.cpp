@@ -12,6 +12,8 @@
 namespace dp::trainer {
 namespace {
 
+constexpr const char* kDescribing = "describing a matrix product";
+
 // The largest power of two, up to 256, that divides the address.
 std::uint32_t alignment_of(const Tensor& tensor) {
     constexpr std::uintptr_t kMost = 256;
@@ -25,10 +27,8 @@ cudaDataType_t cuda_type(Type type) {
 
 }  // namespace
 
-Gemm::Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& choices)
-    : failure_(failure), stream_(stream), sms_(sms), choices_(choices) {
-    if (!failure_.check(cublasLtCreate(&handle_), "opening cuBLASLt")) return;
-    failure_.check(cudaMalloc(&workspace_, kWorkspace), "memory for cuBLASLt's workspace");
+Gemm::Gemm(CudaDevice& device) : device_(device) {
+    if (ok(cublasLtCreate(&handle_), "opening cuBLASLt")) workspace_ = device_.take(kWorkspace);
 }
 
 // Ignores results: the process is about to end, or the device has failed already.
@@ -39,8 +39,14 @@ Gemm::~Gemm() {
         if (plan.c != nullptr) cublasLtMatrixLayoutDestroy(plan.c);
         if (plan.operation != nullptr) cublasLtMatmulDescDestroy(plan.operation);
     }
-    cudaFree(workspace_);
+    device_.give_back(workspace_, kWorkspace);
     if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+bool Gemm::ok(cublasStatus_t result, const char* what) {
+    if (result == CUBLAS_STATUS_SUCCESS) return true;
+    device_.keep_failure(std::string(what) + ": cuBLASLt says " + cublasLtGetStatusString(result));
+    return false;
 }
 
 std::string Gemm::name_of(const Case& asked) {
@@ -48,7 +54,7 @@ std::string Gemm::name_of(const Case& asked) {
     std::string name = "product";
     for (const std::int64_t number :
          {p.rows, p.columns, p.inner, std::int64_t{p.transpose_a}, std::int64_t{p.transpose_b},
-          static_cast<std::int64_t>(p.epilogue), asked.lengths.a, asked.lengths.b, asked.lengths.c,
+          static_cast<std::int64_t>(p.epilogue), asked.length_a, asked.length_b, asked.length_c,
           static_cast<std::int64_t>(asked.factors), static_cast<std::int64_t>(asked.result),
           std::int64_t{asked.alignment}})
         name += " " + std::to_string(number);
@@ -56,48 +62,39 @@ std::string Gemm::name_of(const Case& asked) {
 }
 
 bool Gemm::describe(const Case& asked, const Extras& extras, Plan& plan) {
-    constexpr const char* kWhat = "describing a matrix product";
     const Product& p = asked.product;
     const cudaDataType_t factors = cuda_type(asked.factors), result = cuda_type(asked.result);
-    auto ok = [&](cublasStatus_t status) { return failure_.check(status, kWhat); };
     const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;  // of b, which comes first
     const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int sms = device_.sms();
     // Row-major [rows, columns] is column-major [columns, rows] with rows' length as leading dimension.
     auto layout = [&](cublasLtMatrixLayout_t& out, cudaDataType_t type, std::int64_t rows,
                       std::int64_t columns, std::int64_t length) {
         return ok(cublasLtMatrixLayoutCreate(&out, type, static_cast<std::uint64_t>(columns),
-                                             static_cast<std::uint64_t>(rows), length));
+                                             static_cast<std::uint64_t>(rows), length),
+                  kDescribing);
     };
-    return ok(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
-           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first,
-                                             sizeof first)) &&
-           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &second,
-                                             sizeof second)) &&
-           ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue,
-                                             sizeof p.epilogue)) &&
-           (sms_ == 0 || ok(cublasLtMatmulDescSetAttribute(
-                             plan.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms_, sizeof sms_))) &&
-           (!extras.bias ||
-            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &result,
-                                              sizeof result))) &&
-           (!extras.before_gelu ||
-            ok(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                                              &asked.lengths.c, sizeof asked.lengths.c))) &&
+    return ok(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), kDescribing) &&
+           set(plan, CUBLASLT_MATMUL_DESC_TRANSA, first) && set(plan, CUBLASLT_MATMUL_DESC_TRANSB, second) &&
+           set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue) &&
+           (sms == 0 || set(plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms)) &&
+           (!extras.bias || set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, result)) &&
+           (!extras.before_gelu || set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, asked.length_c)) &&
            point_to(extras, plan) &&
-           layout(plan.a, factors, p.stored_rows_a(), p.stored_columns_a(), asked.lengths.a) &&
-           layout(plan.b, factors, p.stored_rows_b(), p.stored_columns_b(), asked.lengths.b) &&
-           layout(plan.c, result, p.rows, p.columns, asked.lengths.c);
+           layout(plan.a, factors, p.stored_rows_a(), p.stored_columns_a(), asked.length_a) &&
+           layout(plan.b, factors, p.stored_rows_b(), p.stored_columns_b(), asked.length_b) &&
+           layout(plan.c, result, p.rows, p.columns, asked.length_c);
+}
+
+template <typename Value>
+bool Gemm::set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+    return ok(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &value, sizeof value), kDescribing);
 }
 
 bool Gemm::point_to(const Extras& extras, const Plan& plan) {
-    auto point = [&](cublasLtMatmulDescAttributes_t attribute, const Tensor& tensor) {
-        const void* place = tensor.data<void>();
-        return !tensor ||
-               failure_.check(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &place, sizeof place),
-                              "a matrix product's bias");
-    };
-    return point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, extras.bias) &&
-           point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extras.before_gelu);
+    return (!extras.bias || set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, extras.bias.data<void>())) &&
+           (!extras.before_gelu ||
+            set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extras.before_gelu.data<void>()));
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignment, Plan& plan) {
@@ -105,70 +102,69 @@ std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignme
     // If the sum is split, its parts are in the workspace and are added in fp32, in order.
     constexpr std::uint32_t kReduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     constexpr int kToTry = 16;
-    std::vector<cublasLtMatmulHeuristicResult_t> found(choices_.is_measuring() ? kToTry : 1);
+    std::vector<cublasLtMatmulHeuristicResult_t> found(device_.choices().is_measuring() ? kToTry : 1);
     int count = 0;
     cublasLtMatmulPreference_t preference = nullptr;
-    if (!failure_.check(cublasLtMatmulPreferenceCreate(&preference), kWhat)) return {};
-    auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const void* value, std::size_t size) {
-        return failure_.check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size),
-                              kWhat);
+    if (!ok(cublasLtMatmulPreferenceCreate(&preference), kWhat)) return {};
+    auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+        return ok(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), kWhat);
     };
-    const bool described = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace) &&
-                           set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReduction, sizeof kReduction) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment) &&
-                           set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
+    const bool described = prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace) &&
+                           prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReduction) &&
+                           prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment) &&
+                           prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment) &&
+                           prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment) &&
+                           prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
     if (described)
         // "Not supported" is an answer, not a failure: the caller then works without the epilogue.
         plan.status =
             cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
                                            preference, static_cast<int>(found.size()), found.data(), &count);
-    failure_.check(cublasLtMatmulPreferenceDestroy(preference), kWhat);
+    ok(cublasLtMatmulPreferenceDestroy(preference), kWhat);
     if (plan.status == CUBLAS_STATUS_SUCCESS && count == 0) plan.status = CUBLAS_STATUS_NOT_SUPPORTED;
     found.resize(plan.status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
     return found;
 }
 
-void Gemm::choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c,
-                            Plan& plan) {
+void Gemm::choose_algorithm(const Case& asked, In a, In b, In c, Plan& plan) {
     const std::string name = name_of(asked);
     if (take_choice(name, plan)) return;
     const auto found = guesses(asked.alignment, plan);
     if (found.empty()) return;
     plan.algorithm = found.front().algo;
-    if (choices_.is_measuring()) keep_fastest(name, found, a, b, c, plan);
+    if (device_.choices().is_measuring()) keep_fastest(name, found, a, b, c, plan);
 }
 
-bool Gemm::multiply(const Product& p, const Tensor& a, const Tensor& b, const Tensor& c,
-                    const Extras& extras) {
-    if (failure_.failed()) return false;
-    const Lengths lengths{a.elements() / p.stored_rows_a(), b.elements() / p.stored_rows_b(),
-                          c.elements() / p.rows};
+bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
+    if (device_.failed()) return false;
     const Tensor& before = extras.added ? extras.added : c;
-    const Case asked{p, lengths, a.type(), c.type(),
+    const Case asked{p,
+                     a.elements() / p.stored_rows_a(),
+                     b.elements() / p.stored_rows_b(),
+                     c.elements() / p.rows,
+                     a.type(),
+                     c.type(),
                      std::min({alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(before)})};
     const auto [place, is_new] = plans_.try_emplace(asked);
     Plan& plan = place->second;
     if (is_new && describe(asked, extras, plan)) choose_algorithm(asked, a, b, c, plan);
-    if (failure_.failed()) return false;
+    if (device_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
         if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
-            failure_.check(plan.status, ("a product of " + std::to_string(p.rows) + " x " +
-                                         std::to_string(p.inner) + " x " + std::to_string(p.columns))
-                                            .c_str());
+            ok(plan.status, ("a product of " + std::to_string(p.rows) + " x " + std::to_string(p.inner) +
+                             " x " + std::to_string(p.columns))
+                                .c_str());
         }
         return false;
     }
     constexpr const char* kWhat = "a matrix product";
     const float one = 1, beta = extras.added ? 1.0f : 0.0f;
     return point_to(extras, plan) &&
-           failure_.check(
-               cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
-                              &beta, before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
-                              workspace_, kWorkspace, stream_),
-               kWhat) &&
-           failure_.check(cudaGetLastError(), kWhat);
+           ok(cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
+                             &beta, before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
+                             workspace_, kWorkspace, device_.stream()),
+              kWhat) &&
+           device_.check(cudaGetLastError(), kWhat);
 }
 
 }  // namespace dp::trainer

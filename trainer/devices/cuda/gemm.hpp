@@ -15,8 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/devices/cuda/check.hpp"
-#include "trainer/devices/device.hpp"
+#include "trainer/devices/cuda/cuda_device.hpp"
 
 namespace dp::trainer {
 
@@ -44,9 +43,10 @@ struct Extras {
 
 class Gemm {
  public:
-    // All belong to the device and outlive this. `sms`: the number of SMs that the stream's kernels
-    // use; 0: all.
-    Gemm(FirstFailure& failure, cudaStream_t stream, int sms, TunedChoices& choices);
+    static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
+
+    // The device owns this.
+    explicit Gemm(CudaDevice& device);
     ~Gemm();
     Gemm(const Gemm&) = delete;
     Gemm& operator=(const Gemm&) = delete;
@@ -54,20 +54,13 @@ class Gemm {
     // Queues the product, which replaces c. a and b have one type; so do c and the extras. False if cuBLASLt
     // has no algorithm for this product with this epilogue (then nothing was queued, and without an epilogue
     // it is a failure).
-    bool multiply(const Product& product, const Tensor& a, const Tensor& b, const Tensor& c,
-                  const Extras& extras = {});
+    bool multiply(const Product& product, In a, In b, Out c, const Extras& extras = {});
 
  private:
-    // Numbers from one row to the next, of each matrix.
-    struct Lengths {
-        std::int64_t a, b, c;
-
-        auto operator<=>(const Lengths&) const = default;
-    };
     // The key of an algorithm: the operands' alignment decides how wide loads may be.
     struct Case {
         Product product;
-        Lengths lengths;
+        std::int64_t length_a, length_b, length_c;  // numbers from one row to the next
         Type factors, result;
         std::uint32_t alignment;  // in bytes
 
@@ -80,30 +73,29 @@ class Gemm {
         cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;  // whether there is an algorithm
     };
 
-    static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
-
-    FirstFailure& failure_;
-    cudaStream_t stream_;
-    int sms_;
-    TunedChoices& choices_;
+    CudaDevice& device_;
     cublasLtHandle_t handle_ = nullptr;
     void* workspace_ = nullptr;
     std::map<Case, Plan> plans_;
 
+    // True for success; else the device has failed.
+    bool ok(cublasStatus_t result, const char* what);
     // The name under which `trainer compile` stores the choice.
     static std::string name_of(const Case& asked);
     bool describe(const Case& asked, const Extras& extras, Plan& plan);
+    template <typename Value>
+    bool set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value);
     // Sets the extras' addresses, which may differ each time.
     bool point_to(const Extras& extras, const Plan& plan);
     // cuBLASLt's best guess; while `trainer compile` measures, all its guesses.
     std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
-    void choose_algorithm(const Case& asked, const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);
+    void choose_algorithm(const Case& asked, In a, In b, In c, Plan& plan);
 
     // Takes the stored choice, if it is still an algorithm for this product.
     bool take_choice(const std::string& name, Plan& plan);
     // Times them on these operands, writing to other memory than c's, and keeps the fastest.
-    void keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses,
-                      const Tensor& a, const Tensor& b, const Tensor& c, Plan& plan);
+    void keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses, In a,
+                      In b, In c, Plan& plan);
 };
 
 }  // namespace dp::trainer

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// If there are few large channels, several blocks work on each: one kernel writes the sums of their parts,
-// and the next adds these up, always in the same order. T is the type of the activations.
-#include "trainer/devices/cuda/image_kernels.hpp"
-
+// CudaDevice's operations on the channels of images, with their kernels. If there are few large channels,
+// several blocks work on each: one kernel writes the sums of their parts, and the next adds these up, always
+// in the same order. T is the type of the activations.
 #include <algorithm>
 
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 // The block's part of its channel: a piece of that channel's plane, of all images.
@@ -103,7 +103,7 @@ __global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x,
                                   T* y) {
     const std::int64_t c = blockIdx.x, channels = norm.x.channels;
     const double middle = moments[c] / count, difference = moments[channels + c] / count - middle * middle,
-                 variance = difference < 0 ? 0 : difference;  // also where it is no number
+                 variance = difference < 0 ? 0 : difference;  // also if it is NaN
     const auto mean = static_cast<float>(middle);
     const auto scale = static_cast<float>(rsqrt(variance + static_cast<double>(kNormEpsilon)));
     if (is_first_of_channel()) {
@@ -197,95 +197,87 @@ double numbers_of_channel(const BatchNorm& norm, std::int64_t rows) {
 }
 
 }  // namespace
+}  // namespace kernels
 
-void sum_channels(ImageShape shape, const Tensor& dy, const Tensor& db, Workspace& workspace,
-                  cudaStream_t stream) {
+using namespace kernels;
+
+void CudaDevice::sum_channels(ImageShape shape, In dy, Out db) {
+    constexpr const char* kWhat = "summing channels";
     const dim3 blocks = blocks_of(shape);
-    auto* sums = workspace.take<double>(shape.channels * blocks.y);
+    auto* sums = workspace<double>(shape.channels * blocks.y);
     if (sums == nullptr) return;
-    with_number(dy.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(sum_channels_kernel<T>, blocks, kThreads, stream, shape, dy.rows(), dy.data<T>(), sums);
+    with_number(dy.type(), [&]<typename T>(T) {
+        launch(kWhat, sum_channels_kernel<T>, blocks, kThreads, shape, dy.rows(), dy, sums);
     });
-    launch(add_channel_parts_kernel, blocks_for(shape.channels), kThreads, stream, sums, shape.channels,
-           static_cast<int>(blocks.y), db.data<float>());
+    launch(kWhat, add_channel_parts_kernel, blocks_for(shape.channels), kThreads, sums, shape.channels,
+           static_cast<int>(blocks.y), db);
 }
 
 // Three kernels: the mean has to be known before the squares.
-void batch_norm_sums(const BatchNorm& norm, const Tensor& x, const Tensor& sums, Workspace& workspace,
-                     cudaStream_t stream) {
+void CudaDevice::batch_norm_sums(const BatchNorm& norm, In x, Out sums) {
+    constexpr const char* kWhat = "the sums of batch norm";
     const dim3 blocks = blocks_of(norm.x);
     const std::int64_t channels = norm.x.channels, parts = channels * blocks.y;
-    auto* part_sums = workspace.take<double>(2 * parts);
+    auto* part_sums = workspace<double>(2 * parts);
     if (part_sums == nullptr) return;
     auto* part_squares = part_sums + parts;
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        const T* in = x.data<T>();
-        launch(sum_channels_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, part_sums);
-        launch(channel_squares_kernel<T>, blocks, kThreads, stream, norm.x, x.rows(), in, part_sums,
+    with_number(x.type(), [&]<typename T>(T) {
+        launch(kWhat, sum_channels_kernel<T>, blocks, kThreads, norm.x, x.rows(), x, part_sums);
+        launch(kWhat, channel_squares_kernel<T>, blocks, kThreads, norm.x, x.rows(), x, part_sums,
                part_squares);
     });
-    launch(add_moments_kernel, blocks_for(channels), kThreads, stream, part_sums, part_squares, channels,
-           static_cast<int>(blocks.y), numbers_of_channel(norm, x.rows()), sums.data<double>());
+    launch(kWhat, add_moments_kernel, blocks_for(channels), kThreads, part_sums, part_squares, channels,
+           static_cast<int>(blocks.y), numbers_of_channel(norm, x.rows()), sums);
 }
 
-void batch_norm(const BatchNorm& norm, const Tensor& x, const Tensor& sums, std::int64_t rows,
-                const Tensor& w, const Tensor& b, const Tensor& running, const Tensor& saved, const Tensor& y,
-                cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(batch_norm_kernel<T>, blocks_of(norm.x), kThreads, stream, norm, x.rows(), x.data<T>(),
-               sums.data<double>(), numbers_of_channel(norm, rows), w.data<float>(), b.data<float>(),
-               running.data<float>(), saved.data<float>(), y.data<T>());
+void CudaDevice::batch_norm(const BatchNorm& norm, In x, In sums, std::int64_t rows, In w, In b,
+                            InOut running, Out saved, Out y) {
+    with_number(x.type(), [&]<typename T>(T) {
+        launch("batch norm", batch_norm_kernel<T>, blocks_of(norm.x), kThreads, norm, x.rows(), x, sums,
+               numbers_of_channel(norm, rows), w, b, running, saved, y);
     });
 }
 
-void batch_norm_inference(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& b,
-                          const Tensor& running, const Tensor& y, cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(batch_norm_inference_kernel<T>, blocks_of(norm.x), kThreads, stream, norm, x.rows(),
-               x.data<T>(), w.data<float>(), b.data<float>(), running.data<float>(), y.data<T>());
+void CudaDevice::batch_norm_inference(const BatchNorm& norm, In x, In w, In b, In running, Out y) {
+    with_number(x.type(), [&]<typename T>(T) {
+        launch("batch norm with running statistics", batch_norm_inference_kernel<T>, blocks_of(norm.x),
+               kThreads, norm, x.rows(), x, w, b, running, y);
     });
 }
 
-void batch_norm_backward_sums(const BatchNorm& norm, const Tensor& x, const Tensor& y, const Tensor& saved,
-                              const Tensor& dy, const Tensor& dx, const Tensor& sums, const Tensor& dw,
-                              const Tensor& db, Workspace& workspace, cudaStream_t stream) {
+void CudaDevice::batch_norm_backward_sums(const BatchNorm& norm, In x, In y, In saved, In dy, Out dx,
+                                          Out sums, Out dw, Out db) {
+    constexpr const char* kWhat = "the sums of batch norm's gradient";
     const dim3 blocks = blocks_of(norm.x);
     const std::int64_t channels = norm.x.channels, parts = channels * blocks.y;
-    auto* gradients = workspace.take<double>(2 * parts);
+    auto* gradients = workspace<double>(2 * parts);
     if (gradients == nullptr) return;
     auto* products = gradients + parts;
-    with_number(dx.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(batch_norm_backward_sums_kernel<T>, blocks, kThreads, stream, norm, x.rows(), x.data<T>(),
-               y.data<T>(), saved.data<float>(), dy.data<T>(), dx.data<T>(), gradients, products);
+    with_number(dx.type(), [&]<typename T>(T) {
+        launch(kWhat, batch_norm_backward_sums_kernel<T>, blocks, kThreads, norm, x.rows(), x, y, saved, dy,
+               dx, gradients, products);
     });
-    launch(add_gradient_parts_kernel, blocks_for(channels), kThreads, stream, gradients, products, channels,
-           static_cast<int>(blocks.y), sums.data<double>(), dw.data<float>(), db.data<float>());
+    launch(kWhat, add_gradient_parts_kernel, blocks_for(channels), kThreads, gradients, products, channels,
+           static_cast<int>(blocks.y), sums, dw, db);
 }
 
-void batch_norm_backward(const BatchNorm& norm, const Tensor& x, const Tensor& w, const Tensor& saved,
-                         const Tensor& sums, std::int64_t rows, const Tensor& dx, cudaStream_t stream) {
-    with_number(dx.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(batch_norm_backward_kernel<T>, blocks_of(norm.x), kThreads, stream, norm, x.rows(),
-               x.data<T>(), w.data<float>(), saved.data<float>(), sums.data<double>(),
-               numbers_of_channel(norm, rows), dx.data<T>());
+void CudaDevice::batch_norm_backward(const BatchNorm& norm, In x, In w, In saved, In sums, std::int64_t rows,
+                                     InOut dx) {
+    with_number(dx.type(), [&]<typename T>(T) {
+        launch("the gradient of batch norm", batch_norm_backward_kernel<T>, blocks_of(norm.x), kThreads, norm,
+               x.rows(), x, w, saved, sums, numbers_of_channel(norm, rows), dx);
     });
 }
 
-void copy_columns(const Tensor& from, std::int64_t from_column, const Tensor& to, std::int64_t to_column,
-                  std::int64_t columns, Write write, cudaStream_t stream) {
+void CudaDevice::copy_columns(In from, std::int64_t from_column, InOut to, std::int64_t to_column,
+                              std::int64_t columns, Write write) {
     constexpr std::int64_t kMostInY = 65535;
     const dim3 blocks(blocks_for(columns), static_cast<unsigned>(std::min(from.rows(), kMostInY)));
-    with_number(from.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(copy_columns_kernel<T>, blocks, kThreads, stream, from.data<T>() + from_column, from.columns(),
-               to.data<T>() + to_column, to.columns(), from.rows(), columns, write == Write::add);
+    with_number(from.type(), [&]<typename T>(T) {
+        launch("copying columns", copy_columns_kernel<T>, blocks, kThreads, from.data<T>() + from_column,
+               from.columns(), to.data<T>() + to_column, to.columns(), from.rows(), columns,
+               write == Write::add);
     });
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

@@ -1,39 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's own CUDA kernels: see kernels.hpp. All are bound by memory traffic. T is the type
-// of the activations.
-#include "trainer/devices/cuda/kernels.hpp"
-
+// CudaDevice's operations that any model may need, with their kernels. All are bound by memory traffic. T is
+// the type of the activations.
 #include <numeric>
+#include <type_traits>
 
 #include "trainer/devices/cuda/elementwise.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 #include "trainer/devices/cuda/row_sums.cuh"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 // Converts a stored number: amounts go through `affine`, ids stay as they are.
-template <typename T>
-__device__ void gathered(float value, Affine affine, T& out) {
-    write(out, value * affine.scale + affine.shift);
-}
-template <typename T>
-__device__ void gathered(std::uint8_t value, Affine affine, T& out) {
-    write(out, static_cast<float>(value) * affine.scale + affine.shift);
-}
-__device__ void gathered(std::int32_t value, Affine, std::int32_t& out) {
-    out = value;
-}
-__device__ void gathered(std::uint16_t value, Affine, std::int32_t& out) {
-    out = value;
+template <typename Stored, typename Result>
+__device__ void gathered(Stored value, Affine affine, Result& out) {
+    if constexpr (std::is_same_v<Result, std::int32_t>) {
+        out = value;
+    } else {
+        write(out, static_cast<float>(value) * affine.scale + affine.shift);
+    }
 }
 
 // Reads and writes each element once; neighbours in a row are neighbours in memory.
-template <typename In, typename Out>
-__global__ void gather_kernel(const In* in, const std::int32_t* indices, std::int64_t count,
-                              std::int64_t columns, Affine affine, Out* out) {
+template <typename Stored, typename Result>
+__global__ void gather_kernel(const Stored* in, const std::int32_t* indices, std::int64_t count,
+                              std::int64_t columns, Affine affine, Result* out) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
         const std::int64_t row = i / columns, column = i % columns;
         gathered(in[indices[row] * columns + column], affine, out[i]);
@@ -131,17 +125,11 @@ __global__ void scale_kernel(float* x, std::int64_t count, float factor) {
 // Each block sums its part, with a grid of fixed size, and then a warp sums the parts: always in
 // the same order.
 __global__ void square_parts_kernel(const float* x, std::int64_t count, double* parts) {
-    __shared__ double warps[kThreads / 32];
     double sum = 0;
     for (std::int64_t i = first_item(); i < count; i += stride())
         sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    double total = 0;
-    for (int i = 0; i < kThreads / 32; ++i) total += warps[i];
-    parts[blockIdx.x] = total;
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
 __global__ void sum_parts_kernel(const double* parts, int count, double* sum) {
@@ -176,132 +164,119 @@ __global__ void adam_kernel(float* parameters, const float* gradients, float* m,
 }
 
 }  // namespace
+}  // namespace kernels
 
-void gather(const Tensor& data, const Tensor& indices, Affine affine, const Tensor& out,
-            cudaStream_t stream) {
+using namespace kernels;
+
+void CudaDevice::gather(In data, In indices, Affine affine, Out out) {
     const std::int64_t count = out.rows() * data.columns();
-    const auto queue = [&]<typename In, typename Out>(const In* in, Out* to) {
-        launch(gather_kernel<In, Out>, blocks_for(count), kThreads, stream, in, indices.data<std::int32_t>(),
-               count, data.columns(), affine, to);
+    const auto queue = [&]<typename Stored, typename Result>(Stored, Result) {
+        launch("gathering a batch", gather_kernel<Stored, Result>, blocks_for(count), kThreads, data, indices,
+               count, data.columns(), affine, out);
     };
-    if (data.type() == Type::i32) return queue(data.data<std::int32_t>(), out.data<std::int32_t>());
-    if (data.type() == Type::u16) return queue(data.data<std::uint16_t>(), out.data<std::int32_t>());
+    if (data.type() == Type::i32) return queue(std::int32_t{}, std::int32_t{});
+    if (data.type() == Type::u16) return queue(std::uint16_t{}, std::int32_t{});
     with_number(out.type(), [&](auto number) {
-        auto* to = out.data<decltype(number)>();
-        if (data.type() == Type::u8) return queue(data.data<std::uint8_t>(), to);
-        queue(data.data<float>(), to);
+        if (data.type() == Type::u8) return queue(std::uint8_t{}, number);
+        queue(float{}, number);
     });
 }
 
-void repeat_row(const Tensor& row, const Tensor& y, cudaStream_t stream) {
-    with_number(y.type(), [&](auto number) {
-        using T = decltype(number);
-        const std::int64_t columns = row.elements(), count = y.rows() * columns;
-        launch(repeat_row_kernel<T>, blocks_for(count), kThreads, stream, row.data<T>(), count, columns,
-               y.data<T>(), y.columns());
+void CudaDevice::repeat_row(In row, Out y) {
+    const std::int64_t columns = row.elements(), count = y.rows() * columns;
+    with_number(y.type(), [&]<typename T>(T) {
+        launch("repeating a bias", repeat_row_kernel<T>, blocks_for(count), kThreads, row, count, columns, y,
+               y.columns());
     });
 }
 
-void relu(const Tensor& y, cudaStream_t stream) {
-    with_number(y.type(), [&](auto number) {
-        using T = decltype(number);
-        map(Relu{}, y.elements(), stream, y.data<T>(), y.data<T>());
-    });
+void CudaDevice::relu(InOut y) {
+    map(*this, "ReLU", Relu{}, y, y);
 }
 
-void sum_rows(const Tensor& in, Write write, const Tensor& sum, Workspace& workspace, cudaStream_t stream) {
-    with_number(in.type(), [&](auto number) {
-        using T = decltype(number);
+void CudaDevice::sum_rows(In in, Write write, InOut sum) {
+    with_number(in.type(), [&]<typename T>(T) {
         const std::int64_t length = in.columns(), columns = sum.elements();
         with_width<T>(std::gcd(length, columns), {in.data<T>()}, [&](auto width) {
-            sum_rows_of<width>(OwnNumber<T>{in.data<T>(), length}, in.rows(), columns, write,
-                               {sum.data<float>()}, workspace, stream);
+            sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
+                               in.rows(), columns, write, {sum.data<float>()});
         });
     });
 }
 
-void relu_backward(const Tensor& y, const Tensor& dy, const Tensor& dx, cudaStream_t stream) {
-    with_number(y.type(), [&](auto number) {
-        using T = decltype(number);
-        map(ReluBackward{}, y.elements(), stream, dx.data<T>(), y.data<T>(), dy.data<T>());
+void CudaDevice::relu_backward(In y, In dy, Out dx) {
+    map(*this, "the gradient of ReLU", ReluBackward{}, dx, y, dy);
+}
+
+void CudaDevice::add_channel_bias(ImageShape shape, In bias, Activation activation, InOut y) {
+    with_number(y.type(), [&]<typename T>(T) {
+        launch("adding to channels", add_channel_bias_kernel<T>, blocks_for(y.elements()), kThreads, y, bias,
+               y.elements(), shape.channels, shape.height * shape.width, activation == Activation::relu);
     });
 }
 
-void add_channel_bias(ImageShape shape, const Tensor& bias, Activation activation, const Tensor& y,
-                      cudaStream_t stream) {
-    with_number(y.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(add_channel_bias_kernel<T>, blocks_for(y.elements()), kThreads, stream, y.data<T>(),
-               bias ? bias.data<T>() : nullptr, y.elements(), shape.channels, shape.height * shape.width,
-               activation == Activation::relu);
+void CudaDevice::max_pool(ImageShape x_shape, In x, Out y, Out picked) {
+    with_number(x.type(), [&]<typename T>(T) {
+        launch("pooling", max_pool_kernel<T>, blocks_for(y.elements()), kThreads, x, y.elements(),
+               x_shape.height, x_shape.width, y, picked);
     });
 }
 
-void max_pool(ImageShape x_shape, const Tensor& x, const Tensor& y, const Tensor& picked,
-              cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(max_pool_kernel<T>, blocks_for(y.elements()), kThreads, stream, x.data<T>(), y.elements(),
-               x_shape.height, x_shape.width, y.data<T>(), picked.data<std::uint8_t>());
+void CudaDevice::max_pool_backward(ImageShape x_shape, In dy, In picked, Out dx) {
+    zero(dx);
+    with_number(dy.type(), [&]<typename T>(T) {
+        launch("the gradient of pooling", max_pool_backward_kernel<T>, blocks_for(dy.elements()), kThreads,
+               dy, picked, dy.elements(), x_shape.height, x_shape.width, dx);
     });
 }
 
-void max_pool_backward(ImageShape x_shape, const Tensor& dy, const Tensor& picked, const Tensor& dx,
-                       cudaStream_t stream) {
-    with_number(dy.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(max_pool_backward_kernel<T>, blocks_for(dy.elements()), kThreads, stream, dy.data<T>(),
-               picked.data<std::uint8_t>(), dy.elements(), x_shape.height, x_shape.width, dx.data<T>());
+void CudaDevice::dropout(In x, Dropout dropout, Out y) {
+    with_number(x.type(), [&]<typename T>(T) {
+        launch("dropout", dropout_kernel<T>, blocks_for(x.elements()), kThreads, x, x.elements(), x.columns(),
+               dropout, 1 / (1 - dropout.rate), y);
     });
 }
 
-void dropout(const Tensor& x, Dropout dropout, const Tensor& y, cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        launch(dropout_kernel<T>, blocks_for(x.elements()), kThreads, stream, x.data<T>(), x.elements(),
-               x.columns(), dropout, 1 / (1 - dropout.rate), y.data<T>());
-    });
+void CudaDevice::convert(In from, Out to) {
+    convert_numbers(from.data<void>(), from.type(), to.data<void>(), to.type(), from.elements());
 }
 
-void convert(const Tensor& from, const Tensor& to, cudaStream_t stream) {
-    convert(from.data<void>(), from.type(), to.data<void>(), to.type(), from.elements(), stream);
-}
-
-void convert(const void* from, Type from_type, void* to, Type to_type, std::int64_t count,
-             cudaStream_t stream) {
-    with_number(from_type, [&](auto in) {
-        with_number(to_type, [&](auto out) {
-            map(Same{}, count, stream, static_cast<decltype(out)*>(to),
-                static_cast<const decltype(in)*>(from));
+void CudaDevice::convert_numbers(const void* from, Type from_type, void* to, Type to_type,
+                                 std::int64_t count) {
+    with_number(from_type, [&]<typename Source>(Source) {
+        with_number(to_type, [&]<typename Result>(Result) {
+            map(*this, "converting numbers", Same{}, count, static_cast<Result*>(to),
+                static_cast<const Source*>(from));
         });
     });
 }
 
-void add(const Tensor& x, const Tensor& y, cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        map(Sum{}, x.elements(), stream, y.data<T>(), y.data<T>(), x.data<T>());
-    });
+void CudaDevice::add(In x, InOut y) {
+    map(*this, "adding gradients", Sum{}, y, y, x);
 }
 
-void scale(float* x, std::int64_t count, float factor, cudaStream_t stream) {
-    launch(scale_kernel, blocks_for(count), kThreads, stream, x, count, factor);
+void CudaDevice::scale(InOut x, float factor) {
+    launch("scaling gradients", scale_kernel, blocks_for(x.elements()), kThreads, x, x.elements(), factor);
 }
 
-void square_sum(const float* x, std::int64_t count, double* sums, cudaStream_t stream) {
+void CudaDevice::square_sum(In x, Out sums) {
+    constexpr const char* kWhat = "the norm of the gradients";
     constexpr int kParts = static_cast<int>(kSquareSums) - 1;
-    launch(square_parts_kernel, kParts, kThreads, stream, x, count, sums + 1);
-    launch(sum_parts_kernel, 1, 32, stream, sums + 1, kParts, sums);
+    auto* parts = sums.data<double>() + 1;
+    launch(kWhat, square_parts_kernel, kParts, kThreads, x, x.elements(), parts);
+    launch(kWhat, sum_parts_kernel, 1, 32, parts, kParts, sums);
 }
 
-void sgd(float* parameters, const float* gradients, float* velocity, std::int64_t count, SgdStep step,
-         cudaStream_t stream) {
-    launch(sgd_kernel, blocks_for(count), kThreads, stream, parameters, gradients, velocity, count, step);
+void CudaDevice::sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) {
+    const std::int64_t count = parameters.elements();
+    launch("a step of SGD", sgd_kernel, blocks_for(count), kThreads, parameters, gradients, velocity, count,
+           step);
 }
 
-void adam(float* parameters, const float* gradients, float* m, float* v, std::int64_t count, AdamStep step,
-          cudaStream_t stream) {
-    launch(adam_kernel, blocks_for(count), kThreads, stream, parameters, gradients, m, v, count, step);
+void CudaDevice::adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) {
+    const std::int64_t count = parameters.elements();
+    launch("a step of Adam", adam_kernel, blocks_for(count), kThreads, parameters, gradients, m, v, count,
+           step);
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

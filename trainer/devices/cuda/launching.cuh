@@ -1,27 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by the files of kernels: launching, the number of blocks, the items of a thread, and sums over a
-// warp or a block in a fixed order.
+// Shared by the files of kernels: the number of blocks, the items of a thread, and sums over a warp or a
+// block in a fixed order.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
+
+#include "trainer/devices/cuda/cuda_device.hpp"
 
 namespace dp::trainer::kernels {
-
-// Queues a kernel. CudaDevice::queued() checks afterwards, with cudaGetLastError(), whether that worked.
-template <typename... Parameters>
-void launch(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream,
-            std::type_identity_t<Parameters>... arguments) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = threads;
-    config.stream = stream;
-    cudaLaunchKernelEx(&config, kernel, arguments...);
-}
 
 inline constexpr int kThreads = 256;
 // More blocks gain nothing: each thread then strides by the size of the grid.

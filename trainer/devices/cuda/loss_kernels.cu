@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Losses and their gradients: see loss_kernels.hpp. Each block writes its part of the metrics, and one block
-// then adds the parts up in order, so a loss has the same bits each time.
-#include "trainer/devices/cuda/loss_kernels.hpp"
-
+// CudaDevice's losses and their gradients, with their kernels. Each block writes its part of the metrics, and
+// one block then adds the parts up in order, so a loss has the same bits each time.
 #include <algorithm>
 
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 struct Part {
@@ -28,16 +27,6 @@ __global__ void add_parts_kernel(const Part* parts, std::int64_t count, double* 
     if (threadIdx.x != 0) return;
     metrics[0] += loss;
     metrics[1] += right;
-}
-
-// Calls `queue` with the memory for the blocks' parts, then queues the sum.
-template <typename Queue>
-void with_parts(unsigned blocks, const Tensor& metrics, Workspace& workspace, cudaStream_t stream,
-                Queue queue) {
-    auto* parts = workspace.take<Part>(blocks);
-    if (parts == nullptr) return;
-    queue(parts);
-    launch(add_parts_kernel, 1, kThreads, stream, parts, blocks, metrics.data<double>());
 }
 
 // One thread per row, for few classes. Reads the logits three times from cache, writes the gradient once.
@@ -189,61 +178,51 @@ __global__ void sigmoid_dice_kernel(const T* logits, const float* target, std::i
     }
 }
 
-// Null for an empty tensor.
-template <typename T>
-T* wanted(const Tensor& tensor) {
-    return tensor ? tensor.data<T>() : nullptr;
-}
-
 }  // namespace
+}  // namespace kernels
 
-void softmax_cross_entropy(const Tensor& logits, std::int64_t classes, const Tensor& labels, float scale,
-                           const Tensor& metrics, const Tensor& gradient, Workspace& workspace,
-                           cudaStream_t stream) {
+using namespace kernels;
+
+void CudaDevice::softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
+                                       Out d_logits) {
+    constexpr const char* kWhat = "softmax cross-entropy";
     constexpr std::int64_t kFewClasses = 64;
     const std::int64_t rows = logits.rows(), length = logits.columns();
-    const auto* right = labels.data<std::int32_t>();
     const bool few = classes <= kFewClasses;
     const unsigned blocks = few ? blocks_for(rows) : static_cast<unsigned>(rows);
-    with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
-        with_number(logits.type(), [&](auto number) {
-            using T = decltype(number);
-            const T* in = logits.data<T>();
-            T* out = wanted<T>(gradient);
-            if (few) {
-                launch(softmax_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, rows, classes,
-                       length, scale, parts, out);
-            } else {
-                launch(wide_cross_entropy_kernel<T>, blocks, kThreads, stream, in, right, classes, length,
-                       scale, parts, out);
-            }
-        });
+    auto* parts = workspace<Part>(blocks);
+    with_number(logits.type(), [&]<typename T>(T) {
+        if (few) {
+            launch(kWhat, softmax_cross_entropy_kernel<T>, blocks, kThreads, logits, labels, rows, classes,
+                   length, scale, parts, d_logits);
+        } else {
+            launch(kWhat, wide_cross_entropy_kernel<T>, blocks, kThreads, logits, labels, classes, length,
+                   scale, parts, d_logits);
+        }
     });
+    launch(kWhat, add_parts_kernel, 1, kThreads, parts, blocks, metrics);
 }
 
-void squared_error(const Tensor& prediction, const Tensor& target, float scale, const Tensor& metrics,
-                   const Tensor& gradient, Workspace& workspace, cudaStream_t stream) {
+void CudaDevice::squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) {
+    constexpr const char* kWhat = "squared error";
     const unsigned blocks = blocks_for(prediction.elements());
-    with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
-        with_number(prediction.type(), [&](auto number) {
-            using T = decltype(number);
-            launch(squared_error_kernel<T>, blocks, kThreads, stream, prediction.data<T>(),
-                   target.data<float>(), prediction.elements(), static_cast<float>(prediction.columns()),
-                   scale, parts, wanted<T>(gradient));
-        });
+    auto* parts = workspace<Part>(blocks);
+    with_number(prediction.type(), [&]<typename T>(T) {
+        launch(kWhat, squared_error_kernel<T>, blocks, kThreads, prediction, target, prediction.elements(),
+               static_cast<float>(prediction.columns()), scale, parts, d_prediction);
     });
+    launch(kWhat, add_parts_kernel, 1, kThreads, parts, blocks, metrics);
 }
 
-void sigmoid_dice(const Tensor& logits, const Tensor& target, float scale, const Tensor& metrics,
-                  const Tensor& gradient, Workspace& workspace, cudaStream_t stream) {
+void CudaDevice::sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) {
+    constexpr const char* kWhat = "Dice's loss";
     const auto blocks = static_cast<unsigned>(logits.rows());
-    with_parts(blocks, metrics, workspace, stream, [&](Part* parts) {
-        with_number(logits.type(), [&](auto number) {
-            using T = decltype(number);
-            launch(sigmoid_dice_kernel<T>, blocks, kThreads, stream, logits.data<T>(), target.data<float>(),
-                   logits.columns(), scale, parts, wanted<T>(gradient));
-        });
+    auto* parts = workspace<Part>(blocks);
+    with_number(logits.type(), [&]<typename T>(T) {
+        launch(kWhat, sigmoid_dice_kernel<T>, blocks, kThreads, logits, target, logits.columns(), scale,
+               parts, d_logits);
     });
+    launch(kWhat, add_parts_kernel, 1, kThreads, parts, blocks, metrics);
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

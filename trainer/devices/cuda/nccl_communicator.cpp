@@ -20,15 +20,27 @@ constexpr auto kQueueTimeout = std::chrono::minutes(2);
 
 class NcclCommunicator final : public Communicator {
  public:
-    // The stream and the event are the communicator's own: see make_nccl_communicator().
-    NcclCommunicator(ncclComm_t comm, const dp_world& world, CudaDevice& device, cudaStream_t aside,
-                     cudaEvent_t event)
-        : comm_(comm), rank_(world.rank), size_(world.size), device_(device), aside_(aside), event_(event) {}
+    explicit NcclCommunicator(CudaDevice& device) : device_(device) {}
 
+    Result<void> join(dp_context* context) {
+        cudaError_t result = cudaStreamCreateWithFlags(&aside_, cudaStreamNonBlocking);
+        if (result == cudaSuccess) result = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+        if (result != cudaSuccess)
+            return fail(Fault::device,
+                        std::string("creating a stream for the all-reduce: ") + cudaGetErrorString(result));
+        if (dp_nccl_communicator(context, nullptr, &comm_, DP_TIMEOUT_DEFAULT) != DP_OK)
+            return fail(Fault::world, dp_last_error());
+        const dp_world* world = dp_get_world(context);
+        rank_ = world->rank;
+        size_ = world->size;
+        return {};
+    }
+
+    // Ignores results: the process is about to end.
     ~NcclCommunicator() override {
-        end_communicator();
-        cudaEventDestroy(event_);  // nobody is left to tell about a failure
-        cudaStreamDestroy(aside_);
+        if (comm_ != nullptr) end_communicator();
+        if (event_ != nullptr) cudaEventDestroy(event_);
+        if (aside_ != nullptr) cudaStreamDestroy(aside_);
     }
 
     void end_communicator() {
@@ -88,11 +100,11 @@ class NcclCommunicator final : public Communicator {
     Result<void> wait_all_reduces() override { return wait(aside_, device_.stream()); }
 
  private:
-    ncclComm_t comm_;
-    std::int64_t rank_, size_;
     CudaDevice& device_;
-    cudaStream_t aside_;
-    cudaEvent_t event_;
+    ncclComm_t comm_ = nullptr;
+    std::int64_t rank_ = 0, size_ = 1;
+    cudaStream_t aside_ = nullptr;
+    cudaEvent_t event_ = nullptr;
     bool failed_ = false;
 
     // Makes work queued on `second` from now on wait for everything on `first`.
@@ -145,19 +157,9 @@ class NcclCommunicator final : public Communicator {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device) {
-    cudaStream_t aside = nullptr;
-    cudaEvent_t event = nullptr;
-    cudaError_t result = cudaStreamCreateWithFlags(&aside, cudaStreamNonBlocking);
-    if (result == cudaSuccess) result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    ncclComm_t comm = nullptr;
-    const bool joined =
-        result == cudaSuccess && dp_nccl_communicator(context, nullptr, &comm, DP_TIMEOUT_DEFAULT) == DP_OK;
-    if (joined) return std::make_unique<NcclCommunicator>(comm, *dp_get_world(context), device, aside, event);
-    if (event != nullptr) cudaEventDestroy(event);
-    if (aside != nullptr) cudaStreamDestroy(aside);
-    if (result == cudaSuccess) return fail(Fault::world, dp_last_error());
-    return fail(Fault::device,
-                std::string("making a stream for the all-reduce: ") + cudaGetErrorString(result));
+    auto made = std::make_unique<NcclCommunicator>(device);
+    DP_TRY(made->join(context));
+    return made;
 }
 
 }  // namespace dp::trainer

@@ -69,7 +69,7 @@ __device__ void write_pack(T* to, const Numbers<kWidth>& numbers) {
 
 // ---- on the host
 
-// Calls `work` with a number of that type: a kernel's template argument is its decltype.
+// Calls `work` with a number of that type: `[&]<typename T>(T)`.
 template <typename Work>
 void with_number(Type type, Work work) {
     if (type == Type::bf16) {

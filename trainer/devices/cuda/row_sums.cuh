@@ -11,8 +11,6 @@
 
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
-#include "trainer/devices/cuda/workspace.hpp"
-#include "trainer/devices/device.hpp"
 
 namespace dp::trainer::kernels {
 
@@ -72,23 +70,24 @@ __global__ void add_parts_of_rows_kernel(const float* parts, int count, std::int
 
 // kWidth: what rows of that many columns and the addresses that the term reads allow (with_width()).
 template <int kWidth, typename Term>
-void sum_rows_of(Term term, std::int64_t rows, std::int64_t columns, Write write,
-                 std::array<float*, Term::kSums> sums, Workspace& workspace, cudaStream_t stream) {
+void sum_rows_of(CudaDevice& device, const char* what, Term term, std::int64_t rows, std::int64_t columns,
+                 Write write, std::array<float*, Term::kSums> sums) {
     constexpr std::int64_t kRowsAPart = 64, kMostParts = 128;
     const std::int64_t rows_a_part = std::max(kRowsAPart, (rows + kMostParts - 1) / kMostParts);
     const std::int64_t count = std::max<std::int64_t>(1, (rows + rows_a_part - 1) / rows_a_part);
     const std::int64_t packs = columns / kWidth;
-    auto* parts = workspace.take<float>(Term::kSums * count * columns);
+    auto* parts = device.workspace<float>(Term::kSums * count * columns);
     if (parts == nullptr) return;
     const auto blocks = [](std::int64_t items) {
         return static_cast<unsigned>((items + kSumLanes - 1) / kSumLanes);
     };
-    launch(sum_parts_of_rows_kernel<kWidth, Term>, dim3(blocks(packs), static_cast<unsigned>(count)),
-           dim3(kSumLanes, kSumWarps), stream, term, rows, packs, rows_a_part, parts);
+    device.launch(what, sum_parts_of_rows_kernel<kWidth, Term>,
+                  dim3(blocks(packs), static_cast<unsigned>(count)), dim3(kSumLanes, kSumWarps), term, rows,
+                  packs, rows_a_part, parts);
     for (std::size_t i = 0; i < sums.size(); ++i)
-        launch(add_parts_of_rows_kernel<float>, blocks(columns), dim3(kSumLanes, kSumWarps), stream,
-               parts + static_cast<std::int64_t>(i) * count * columns, static_cast<int>(count), columns,
-               write == Write::add, sums[i]);
+        device.launch(what, add_parts_of_rows_kernel<float>, blocks(columns), dim3(kSumLanes, kSumWarps),
+                      parts + static_cast<std::int64_t>(i) * count * columns, static_cast<int>(count),
+                      columns, write == Write::add, sums[i]);
 }
 
 }  // namespace dp::trainer::kernels

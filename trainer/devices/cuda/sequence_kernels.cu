@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations on token vectors: see sequence_kernels.hpp. T is the type of the model's activations.
-#include "trainer/devices/cuda/sequence_kernels.hpp"
-
+// CudaDevice's operations on token vectors, with their kernels. T is the type of the model's activations.
 #include "trainer/devices/cuda/elementwise.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 #include "trainer/devices/cuda/row_sums.cuh"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 constexpr float kGeluRoot = 0.7978845608f, kGeluCube = 0.044715f;
@@ -119,51 +118,43 @@ struct LayerNormParameters {
 };
 
 }  // namespace
+}  // namespace kernels
 
-void gelu(const Tensor& x, const Tensor& y, cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        map(Gelu{}, x.elements(), stream, y.data<T>(), x.data<T>());
-    });
+using namespace kernels;
+
+void CudaDevice::gelu(In x, Out y) {
+    map(*this, "GELU", Gelu{}, y, x);
 }
 
-void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx, cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
-        map(GeluBackward{}, x.elements(), stream, dx.data<T>(), x.data<T>(), dy.data<T>());
-    });
+void CudaDevice::gelu_backward(In x, In dy, Out dx) {
+    map(*this, "the gradient of GELU", GeluBackward{}, dx, x, dy);
 }
 
-void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y, const Tensor& saved,
-                cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
+void CudaDevice::layer_norm(In x, In w, In b, Out y, Out saved) {
+    with_number(x.type(), [&]<typename T>(T) {
         with_width<T>(x.columns(), {x.data<T>(), w.data<float>(), b.data<float>(), y.data<T>()},
                       [&](auto width) {
-                          launch(layer_norm_kernel<width, T>, warps_for(x.rows()), kThreads, stream,
-                                 x.data<T>(), x.rows(), x.columns() / width, w.data<float>(), b.data<float>(),
-                                 y.data<T>(), saved.data<float>());
+                          launch("layer norm", layer_norm_kernel<width, T>, warps_for(x.rows()), kThreads, x,
+                                 x.rows(), x.columns() / width, w, b, y, saved);
                       });
     });
 }
 
-void layer_norm_backward(const Tensor& x, const Tensor& w, const Tensor& saved, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dw, const Tensor& db, Workspace& workspace,
-                         cudaStream_t stream) {
-    with_number(x.type(), [&](auto number) {
-        using T = decltype(number);
+void CudaDevice::layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) {
+    constexpr const char* kWhat = "the gradient of layer norm";
+    with_number(x.type(), [&]<typename T>(T) {
         with_width<T>(x.columns(), {x.data<T>(), w.data<float>(), dy.data<T>(), dx.data<T>()},
                       [&](auto width) {
-                          launch(layer_norm_backward_kernel<width, T>, warps_for(x.rows()), kThreads, stream,
-                                 x.data<T>(), x.rows(), x.columns() / width, w.data<float>(),
-                                 saved.data<float>(), dy.data<T>(), dx.data<T>());
+                          launch(kWhat, layer_norm_backward_kernel<width, T>, warps_for(x.rows()), kThreads,
+                                 x, x.rows(), x.columns() / width, w, saved, dy, dx);
                       });
         with_width<T>(x.columns(), {x.data<T>(), dy.data<T>()}, [&](auto width) {
             sum_rows_of<width>(
+                *this, kWhat,
                 LayerNormParameters<T>{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()}, x.rows(),
-                x.columns(), Write::set, {dw.data<float>(), db.data<float>()}, workspace, stream);
+                x.columns(), Write::set, {dw.data<float>(), db.data<float>()});
         });
     });
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

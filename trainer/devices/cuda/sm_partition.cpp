@@ -21,22 +21,20 @@ Function* driver(const char* name) {
 }
 
 struct Driver {
-    decltype(::cuDeviceGet)* device_get = driver<decltype(::cuDeviceGet)>("cuDeviceGet");
-    decltype(::cuDeviceGetAttribute)* attribute =
-        driver<decltype(::cuDeviceGetAttribute)>("cuDeviceGetAttribute");
-    decltype(::cuDeviceGetDevResource)* resource =
-        driver<decltype(::cuDeviceGetDevResource)>("cuDeviceGetDevResource");
-    decltype(::cuDevSmResourceSplitByCount)* split =
-        driver<decltype(::cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");
-    decltype(::cuDevResourceGenerateDesc)* describe =
-        driver<decltype(::cuDevResourceGenerateDesc)>("cuDevResourceGenerateDesc");
-    decltype(::cuGreenCtxCreate)* create = driver<decltype(::cuGreenCtxCreate)>("cuGreenCtxCreate");
-    decltype(::cuGreenCtxStreamCreate)* make_stream =
-        driver<decltype(::cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate");
-    decltype(::cuGreenCtxDestroy)* destroy = driver<decltype(::cuGreenCtxDestroy)>("cuGreenCtxDestroy");
+#define DP_LOOK_UP(name) decltype(::name)* name = driver<decltype(::name)>(#name);
+    DP_LOOK_UP(cuDeviceGet)
+    DP_LOOK_UP(cuDeviceGetAttribute)
+    DP_LOOK_UP(cuDeviceGetDevResource)
+    DP_LOOK_UP(cuDevSmResourceSplitByCount)
+    DP_LOOK_UP(cuDevResourceGenerateDesc)
+    DP_LOOK_UP(cuGreenCtxCreate)
+    DP_LOOK_UP(cuGreenCtxStreamCreate)
+    DP_LOOK_UP(cuGreenCtxDestroy)
+#undef DP_LOOK_UP
 
     bool whole() const {
-        return device_get && attribute && resource && split && describe && create && make_stream && destroy;
+        return cuDeviceGet && cuDeviceGetAttribute && cuDeviceGetDevResource && cuDevSmResourceSplitByCount &&
+               cuDevResourceGenerateDesc && cuGreenCtxCreate && cuGreenCtxStreamCreate && cuGreenCtxDestroy;
     }
 };
 
@@ -53,54 +51,50 @@ std::string number(unsigned value) {
 
 Try<std::unique_ptr<SmPartition>> SmPartition::make(int index, const GpuShare& share) {
     const Driver& driver = the_driver();
-    if (!driver.whole())
-        return dp::fail("its driver has no green contexts (they came with CUDA 12.4)");
-    std::string problem;
-    auto ok = [&](CUresult result, const char* what) {
-        if (result == CUDA_SUCCESS) return true;
-        problem = std::string(what) + ": the driver says error " + std::to_string(static_cast<int>(result));
-        return false;
+    if (!driver.whole()) return dp::fail("its driver has no green contexts (they came with CUDA 12.4)");
+    const auto done = [](CUresult result, const char* what) -> Try<void> {
+        if (result == CUDA_SUCCESS) return {};
+        return dp::fail(std::string(what) + ": driver error " + std::to_string(static_cast<int>(result)));
     };
     CUdevice device = 0;
     CUdevResource all{};
-    if (!ok(driver.device_get(&device, index), "finding the GPU") ||
-        !ok(driver.resource(device, &all, CU_DEV_RESOURCE_TYPE_SM), "asking for the GPU's SMs"))
-        return dp::fail(problem);
+    DP_TRY(done(driver.cuDeviceGet(&device, index), "finding the GPU"));
+    DP_TRY(
+        done(driver.cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM), "reading the GPU's SMs"));
     const auto sms =
         sms_of_a_part(all.sm.smCount, share.parts, all.sm.minSmPartitionSize, all.sm.smCoscheduledAlignment);
     if (!sms)
-        return dp::fail("its " + number(all.sm.smCount) + " SMs cannot be cut into " +
-                                   number(share.parts) + " parts of at least " +
-                                   number(all.sm.minSmPartitionSize));
+        return dp::fail("its " + number(all.sm.smCount) + " SMs cannot be divided into " +
+                        number(share.parts) + " parts of at least " + number(all.sm.minSmPartitionSize));
 
     // As many parts as there can be, so that every rank on this GPU sees the same ones.
     unsigned groups = share.parts;
     std::vector<CUdevResource> parts(groups);
     CUdevResourceDesc chosen = nullptr;
-    if (!ok(driver.split(parts.data(), &groups, &all, nullptr, 0, *sms), "cutting the GPU's SMs"))
-        return dp::fail(problem);
+    DP_TRY(done(driver.cuDevSmResourceSplitByCount(parts.data(), &groups, &all, nullptr, 0, *sms),
+                "dividing the GPU's SMs"));
     if (groups < share.first + share.count)
-        return dp::fail("its " + number(all.sm.smCount) + " SMs make " + number(groups) +
-                                   " parts of " + number(*sms) + " only");
+        return dp::fail("its " + number(all.sm.smCount) + " SMs make only " + number(groups) + " parts of " +
+                        number(*sms));
     std::unique_ptr<SmPartition> made(new SmPartition);
-    if (!ok(driver.describe(&chosen, &parts[share.first], share.count),
-            "describing a part of the GPU's SMs") ||
-        !ok(driver.create(&made->context_, chosen, device, CU_GREEN_CTX_DEFAULT_STREAM),
-            "making a green context") ||
-        !ok(driver.make_stream(&made->stream_, made->context_, CU_STREAM_NON_BLOCKING, 0),
-            "making its stream"))
-        return dp::fail(problem);
+    DP_TRY(done(driver.cuDevResourceGenerateDesc(&chosen, &parts[share.first], share.count),
+                "describing a part of the GPU's SMs"));
+    DP_TRY(done(driver.cuGreenCtxCreate(&made->context_, chosen, device, CU_GREEN_CTX_DEFAULT_STREAM),
+                "creating a green context"));
+    DP_TRY(done(driver.cuGreenCtxStreamCreate(&made->stream_, made->context_, CU_STREAM_NON_BLOCKING, 0),
+                "creating its stream"));
     for (std::uint32_t i = 0; i < share.count; ++i) made->sms_ += parts[share.first + i].sm.smCount;
     made->all_sms_ = all.sm.smCount;
     int mps = 0;
-    made->mps_ = driver.attribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) == CUDA_SUCCESS && mps != 0;
+    made->mps_ = driver.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) == CUDA_SUCCESS &&
+                 mps != 0;
     return made;
 }
 
-// Ignores results: nobody is left to tell.
+// Ignores results: the process is about to end.
 SmPartition::~SmPartition() {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
-    if (context_ != nullptr) the_driver().destroy(context_);
+    if (context_ != nullptr) the_driver().cuGreenCtxDestroy(context_);
 }
 
 std::string SmPartition::description() const {

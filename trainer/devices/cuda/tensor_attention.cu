@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention in bf16 on tensor cores: see attention.hpp. A block handles 64 queries of one head (or, for the
-// gradients of keys and values, 64 keys), each of its four warps 16 of them; the others' vectors come through
-// shared memory, a tile at a time. A tile's scores stay in registers, and only their sums are kept (Dao et
-// al. 2022; otherwise the scores of a long sequence would be most of a step's memory traffic). No two blocks
-// write to the same address, so the bits are the same each time.
+// CudaDevice's attention in bf16 on tensor cores, with its kernels. A block handles 64 queries of one head
+// (or, for the gradients of keys and values, 64 keys), each of its four warps 16 of them; the others' vectors
+// come through shared memory, a tile at a time. A tile's scores stay in registers, and only their sums are kept
+// (Dao et al. 2022; otherwise the scores of a long sequence would be most of a step's memory traffic). No two
+// blocks write to the same address, so the bits are the same each time.
 //
 // Scores, sums of exponentials and results accumulate in float; weights and score gradients are rounded to
 // bf16 where they are factors. Exponentials are powers of two of scores in units of log(2).
 #include "trainer/devices/attention_dropout.hpp"
-#include "trainer/devices/cuda/attention.hpp"
 #include "trainer/devices/cuda/attention_tiles.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/tensor_core.cuh"
 
-namespace dp::trainer::kernels {
+namespace dp::trainer {
+namespace kernels {
 namespace {
 
 constexpr float kLog2OfE = 1.4426950409f, kLogOf2 = 0.6931471806f;
@@ -102,14 +102,11 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
     for (std::int64_t first = 0; first < end; first += S::kTile) {
-        const auto next_keys = fetch<S::kTile, kSize>(in_qkv(head, qkv, 1, first, packs)),
-                   next_values = fetch<S::kTile, kSize>(in_qkv(head, qkv, 2, first, packs));
-        __syncthreads();
-        put(keys, next_keys);
-        put(values, next_values);
+        next_tiles<S::kTile, kSize>(keys, in_qkv(head, qkv, 1, first, packs), values,
+                                    in_qkv(head, qkv, 2, first, packs));
         __syncthreads();
         SumPiece scores[kScores];
-        multiply_by_rows<S::kStride>(scores, queries, keys);
+        multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
         float now[2] = {largest[0], largest[1]}, peak[2];
 #pragma unroll
@@ -143,7 +140,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         }
         LeftPiece weights[kScores / 2];
         as_left(weights, scores);
-        multiply<S::kStride>(results, weights, values);
+        multiply<false, S::kStride>(results, weights, values);
     }
     for (float& part : sum) part = row_sum(part);
     store(results, factor / sum[0], factor / sum[1], in_y(head, y, own, packs));
@@ -190,16 +187,13 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
     for (std::int64_t first = 0; first < end; first += S::kTile) {
-        const auto next_keys = fetch<S::kTile, kSize>(in_qkv(head, qkv, 1, first, packs)),
-                   next_values = fetch<S::kTile, kSize>(in_qkv(head, qkv, 2, first, packs));
-        __syncthreads();
-        put(keys, next_keys);
-        put(values, next_values);
+        next_tiles<S::kTile, kSize>(keys, in_qkv(head, qkv, 1, first, packs), values,
+                                    in_qkv(head, qkv, 2, first, packs));
         __syncthreads();
         SumPiece scores[kScores], slopes[kScores];
-        multiply_by_rows<S::kStride>(scores, queries, keys);
+        multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
-        multiply_by_rows<S::kStride>(slopes, gradients, values);
+        multiply<true, S::kStride>(slopes, gradients, values);
         const unsigned kept = kDrops ? kept_scores<kScores, true>(dropout, own, first) : 0;
 #pragma unroll
         for (int piece = 0; piece < kScores; ++piece) {
@@ -213,7 +207,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         }
         LeftPiece factors[kScores / 2];
         as_left(factors, slopes);
-        multiply<S::kStride>(results, factors, keys);
+        multiply<false, S::kStride>(results, factors, keys);
     }
     store(results, scale, scale, in_qkv(head, d_qkv, 0, own, packs));
 }
@@ -242,11 +236,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
 
     SumPiece d_keys[S::kSums], d_values[S::kSums];
     for (std::int64_t first = first_key; first < a.sequence; first += S::kTile) {
-        const auto next_queries = fetch<S::kTile, kSize>(in_qkv(head, qkv, 0, first, packs)),
-                   next_gradients = fetch<S::kTile, kSize>(in_y(head, dy, first, packs));
-        __syncthreads();
-        put(queries, next_queries);
-        put(gradients, next_gradients);
+        next_tiles<S::kTile, kSize>(queries, in_qkv(head, qkv, 0, first, packs), gradients,
+                                    in_y(head, dy, first, packs));
         for (int i = static_cast<int>(threadIdx.x); i < S::kTile; i += kThreadsOfBlock) {
             const bool exists = first + i < a.sequence;
             tile_sums[i] = exists ? sums[head.sums + first + i] * kLog2OfE : 0.0f;
@@ -254,9 +245,9 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         }
         __syncthreads();
         SumPiece weights[kScores], slopes[kScores];  // [keys, queries]
-        multiply_by_rows<S::kStride>(weights, keys, queries);
+        multiply<true, S::kStride>(weights, keys, queries);
         hide_later_keys<false>(weights, own, first);
-        multiply_by_rows<S::kStride>(slopes, values, gradients);
+        multiply<true, S::kStride>(slopes, values, gradients);
         const unsigned kept = kDrops ? kept_scores<kScores, false>(dropout, own, first) : 0;
 #pragma unroll
         for (int piece = 0; piece < kScores; ++piece) {
@@ -272,36 +263,12 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         }
         LeftPiece factors[kScores / 2];
         as_left(factors, weights);
-        multiply<S::kStride>(d_values, factors, gradients);
+        multiply<false, S::kStride>(d_values, factors, gradients);
         as_left(factors, slopes);
-        multiply<S::kStride>(d_keys, factors, queries);
+        multiply<false, S::kStride>(d_keys, factors, queries);
     }
     store(d_keys, scale, scale, in_qkv(head, d_qkv, 1, own, packs));
     store(d_values, factor, factor, in_qkv(head, d_qkv, 2, own, packs));
-}
-
-// Calls `queue` with the kernels' size of a head and whether there is dropout, as constants.
-template <typename Queue>
-void with_size(const Attention& a, std::int64_t columns, Queue queue) {
-    const auto with = [&](auto size) {
-        a.dropout.rate > 0 ? queue(size, std::true_type{}) : queue(size, std::false_type{});
-    };
-    const std::int64_t size = columns / a.heads;
-    if (size <= 32) {
-        with(std::integral_constant<int, 32>{});
-    } else if (size <= 64) {
-        with(std::integral_constant<int, 64>{});
-    } else if (size <= 96) {
-        with(std::integral_constant<int, 96>{});
-    } else {
-        with(std::integral_constant<int, 128>{});
-    }
-}
-
-// One block per head, sequence and kOwn tokens.
-dim3 blocks_of(const Attention& a, const Tensor& y) {
-    return {static_cast<unsigned>(y.rows() / a.sequence * a.heads),
-            static_cast<unsigned>((a.sequence + kOwn - 1) / kOwn)};
 }
 
 // Whether the heads' vectors in y's rows are aligned to 16 bytes and a multiple of them.
@@ -310,30 +277,29 @@ bool vectors_in_packs(const Attention& a, const Tensor& y, std::initializer_list
 }
 
 }  // namespace
+}  // namespace kernels
 
-void tensor_attention(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                      cudaStream_t stream) {
+using namespace kernels;
+
+void CudaDevice::attention_bf16(const Attention& a, In qkv, Out y, Out sums) {
     const bool packs = vectors_in_packs(a, y, {qkv.data<Bf16>(), y.data<Bf16>()});
-    with_size(a, y.columns(), [&](auto size, auto drops) {
-        launch(tensor_attention_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
-               packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>());
+    with_head_size(a, y, [&](auto size, auto drops) {
+        launch("attention", tensor_attention_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a,
+               y.columns(), packs, qkv, y, sums);
     });
 }
 
-void tensor_attention_backward(const Attention& a, const Tensor& qkv, const Tensor& y, const Tensor& sums,
-                               const Tensor& dy, const Tensor& d_qkv, Workspace& workspace,
-                               cudaStream_t stream) {
-    auto* products = workspace.take<float>(y.rows() * a.heads);
-    if (products == nullptr) return;
+void CudaDevice::attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
+    constexpr const char* kWhat = "the gradient of attention";
+    auto* products = workspace<float>(y.rows() * a.heads);
     const bool packs =
         vectors_in_packs(a, y, {qkv.data<Bf16>(), y.data<Bf16>(), dy.data<Bf16>(), d_qkv.data<Bf16>()});
-    with_size(a, y.columns(), [&](auto size, auto drops) {
-        launch(tensor_queries_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
-               packs, qkv.data<Bf16>(), y.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products,
-               d_qkv.data<Bf16>());
-        launch(tensor_keys_kernel<size, drops>, blocks_of(a, y), kThreadsOfBlock, stream, a, y.columns(),
-               packs, qkv.data<Bf16>(), sums.data<float>(), dy.data<Bf16>(), products, d_qkv.data<Bf16>());
+    with_head_size(a, y, [&](auto size, auto drops) {
+        launch(kWhat, tensor_queries_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a,
+               y.columns(), packs, qkv, y, sums, dy, products, d_qkv);
+        launch(kWhat, tensor_keys_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a, y.columns(),
+               packs, qkv, sums, dy, products, d_qkv);
     });
 }
 
-}  // namespace dp::trainer::kernels
+}  // namespace dp::trainer

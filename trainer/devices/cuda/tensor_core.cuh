@@ -79,30 +79,18 @@ __device__ RightPieces right_from_columns(const __nv_bfloat16* matrix) {
     return pieces;
 }
 
-// sums += left rightᵀ: left [16, 16 kSteps], right [8 kSums, 16 kSteps], sums [16, 8 kSums].
-template <int kStride, int kSums, int kSteps>
-__device__ void multiply_by_rows(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps],
-                                 const __nv_bfloat16* right) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int sum = 0; sum < kSums; sum += 2) {
-            const auto pieces = right_from_rows<kStride>(right + sum * 8 * kStride + step * 16);
-            multiply_add(sums[sum], left[step], pieces.at[0], pieces.at[1]);
-            multiply_add(sums[sum + 1], left[step], pieces.at[2], pieces.at[3]);
-        }
-    }
-}
-
-// sums += left right: left [16, 16 kSteps], right [16 kSteps, 8 kSums], sums [16, 8 kSums].
-template <int kStride, int kSums, int kSteps>
+// sums += left op(right): left [16, 16 kSteps], op(right) [16 kSteps, 8 kSums], which is right or its
+// transpose, and sums [16, 8 kSums].
+template <bool kTransposed, int kStride, int kSums, int kSteps>
 __device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps],
                          const __nv_bfloat16* right) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int sum = 0; sum < kSums; sum += 2) {
-            const auto pieces = right_from_columns<kStride>(right + step * 16 * kStride + sum * 8);
+            const auto pieces = kTransposed
+                                    ? right_from_rows<kStride>(right + sum * 8 * kStride + step * 16)
+                                    : right_from_columns<kStride>(right + step * 16 * kStride + sum * 8);
             multiply_add(sums[sum], left[step], pieces.at[0], pieces.at[1]);
             multiply_add(sums[sum + 1], left[step], pieces.at[2], pieces.at[3]);
         }
