@@ -19,8 +19,8 @@
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "base/unix_socket.hpp"
 #include "common/read_file.hpp"
-#include "common/unix_socket.hpp"
 #include "socket_io.hpp"
 
 namespace dp {

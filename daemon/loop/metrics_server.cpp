@@ -11,7 +11,7 @@
 
 #include "base/errno_text.hpp"
 #include "common/socket_names.hpp"
-#include "common/unix_socket.hpp"
+#include "base/unix_socket.hpp"
 #include "engine/metrics.hpp"
 
 namespace dp {

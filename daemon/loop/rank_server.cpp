@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/unix_socket.hpp"
+#include "base/unix_socket.hpp"
 #include "framing.hpp"
 
 namespace dp {

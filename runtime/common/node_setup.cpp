@@ -13,7 +13,7 @@
 #include "base/errno_text.hpp"
 #include "common/hostlist.hpp"
 #include "common/socket_names.hpp"
-#include "common/unix_socket.hpp"
+#include "base/unix_socket.hpp"
 
 namespace dp {
 namespace {

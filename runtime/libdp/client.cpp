@@ -12,7 +12,7 @@
 
 #include "base/awake.hpp"
 #include "base/errno_text.hpp"
-#include "common/unix_socket.hpp"
+#include "base/unix_socket.hpp"
 #include "framing.hpp"
 #include "socket_io.hpp"
 

@@ -180,7 +180,7 @@ def test_dli_gpt(cluster, desk):
         time.sleep(0.5)
     text = desk.output(job)
     assert text.count("using world size: 4, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n") == 2, text
-    stopped = int(only(rf".*SIGUSR1 has come: stopped after step (\d+) of {steps}; .*gpt-{job}/.*", text))
+    stopped = int(only(rf".*received SIGUSR1: stopped after step (\d+) of {steps}; .*gpt-{job}/.*", text))
     result = summary(text)
     assert (result["resumed_from_step"], result["steps"], result["world_size"]) == (stopped, steps, 4)
     iterations = re.findall(rf"(?m)^ iteration +(\d+)/ +{steps} \| consumed samples: +(\d+) \| elapsed time per iteration \(ms\): \d+\.\d \| "

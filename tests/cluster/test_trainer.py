@@ -193,7 +193,7 @@ def spoilt(cluster):
 # Good words, the bad one behind them, and what the one line says after the name of the rank that says it.
 BAD_INPUT = {
     "a cut file": ("--model=ffn --data-dir=images", "--data-dir=cut", "cut/train-images-idx3-ubyte: the file is cut short; fetch the file again"),
-    "another byte": (GPT, "--data-dir=changed", "changed/train_000000.bin: not as `trainer prepare` wrote it; remove the directory, and make it again"),
+    "another byte": (GPT, "--data-dir=changed", "changed/train_000000.bin: changed since `trainer prepare` wrote it; remove the directory, and make it again"),
     "a vocabulary that is too small": (GPT, "--vocab-size=100", "--vocab-size 100 is smaller than the data's, 257; give at least that"),
     "a checkpoint without a shard": ("--model=linear --checkpoint-dir=saved", "--checkpoint-dir=lacking",
                                      "the checkpoint lacking/step-000000001 lacks rank-00002-of-00004.f32; no older one is whole; remove it"),
@@ -241,7 +241,7 @@ def test_a_gpu_that_is_not_there_is_missed_in_one_line(cluster):
 
 def test_bad_data_of_one_node_is_one_line_too(cluster, spoilt):
     train = f"[ $NODE_RANK = 0 ] && data=tokens || data=changed; exec {TRAINER} {GPT} --steps=1 --data-dir=$data"
-    complaint = "rank 3 on node02: changed/train_000000.bin: not as `trainer prepare` wrote it; remove the directory, and make it again "
+    complaint = "rank 3 on node02: changed/train_000000.bin: changed since `trainer prepare` wrote it; remove the directory, and make it again "
     assert_refused_in_one_line(cluster, complaint, ["sh", "-c", train])
 
 

@@ -90,8 +90,8 @@ def test_a_job_that_is_signalled_saves_is_requeued_and_goes_on(cluster):
     cluster.run(["scancel", "--signal=USR1", job.number], check=True)  # as --signal=USR1@… does: to the ranks of all steps
     text = job.finish(within=150)
     stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("0", "7"), ("1", "0")])
-    assert text.count(f"SIGUSR1 has come: stopped after step {stopped} of {ENDLESS}; "
-                      f"the same command goes on from signalled/step-{stopped:09},") == 1, text
+    assert text.count(f"received SIGUSR1: stopped after step {stopped} of {ENDLESS}; "
+                      f"the same command continues from signalled/step-{stopped:09},") == 1, text
     assert f"step {stopped} of {stopped + 100}; SIGUSR1 stopped it there\n" in text
     assert len(job.steps_saved()) == 2 and max(job.steps_saved()) == stopped + 100
     cluster.assert_idle()
@@ -103,7 +103,7 @@ def test_a_job_near_its_time_limit_saves_is_requeued_and_goes_on(cluster):
     """Slurm looks each half minute, and sends the signal up to a minute early: at its first look, then."""
     job = Job(cluster, "limited", "--time=1", "--signal=USR1@30", options="")
     text = job.finish(within=400)
-    assert "SIGUSR1 has come: stopped after step " in text
+    assert "received SIGUSR1: stopped after step " in text
     assert_it_went_on(job, text, lambda rounds: {code for _, code in rounds[:-1]} == {"7"})
 
 
@@ -138,7 +138,7 @@ def test_a_job_that_is_preempted_saves_is_requeued_and_goes_on(another_cluster):
     text = job.finish(within=150)
     stopped = assert_it_went_on(job, text, lambda rounds: rounds == [("0", "7"), ("1", "0")])
     assert stopped == int(saved[0])
-    assert f"SIGTERM has come: stopped after step {stopped} of {ENDLESS}; the same command goes on from preempted/step-{stopped:09}," in text
+    assert f"received SIGTERM: stopped after step {stopped} of {ENDLESS}; the same command continues from preempted/step-{stopped:09}," in text
 
 
 def test_a_job_that_loses_a_node_is_requeued_and_goes_on_without_it(another_cluster):

@@ -6,11 +6,26 @@
 #include <cerrno>
 
 namespace dp::trainer {
+namespace {
 
-Result<DurableFile> DurableFile::create(const std::filesystem::path& file) {
-    Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!fd) return fail_with_errno(Fault::checkpoint, file.string() + ": cannot write");
-    return DurableFile(file, std::move(fd));
+// EINVAL: a pipe or device, or a file system that does not support it.
+bool synced(int fd) {
+    return ::fsync(fd) == 0 || errno == EINVAL;
+}
+
+}  // namespace
+
+DurableFile::DurableFile(const std::filesystem::path& file, Fault fault)
+    : file_(file), fault_(fault), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
+
+tl::unexpected<Error> DurableFile::cannot_write() const {
+    return fail_with_errno(fault_, file_.string() + ": cannot write");
+}
+
+Result<DurableFile> DurableFile::create(const std::filesystem::path& file, Fault fault) {
+    DurableFile made(file, fault);
+    if (!made.fd_) return made.cannot_write();
+    return made;
 }
 
 Result<void> DurableFile::write(const void* data, std::size_t bytes) {
@@ -18,7 +33,7 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
     while (bytes > 0) {
         const ssize_t written = ::write(fd_.get(), at, bytes);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return fail_with_errno(Fault::checkpoint, file_.string() + ": cannot write");
+        if (written < 0) return cannot_write();
         at += written;
         bytes -= static_cast<std::size_t>(written);
     }
@@ -27,21 +42,19 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
 
 Result<void> DurableFile::finish() {
     // Network file systems report a full disk only now.
-    if (::fsync(fd_.get()) != 0 || ::close(fd_.release()) != 0)
-        return fail_with_errno(Fault::checkpoint, file_.string() + ": cannot write");
+    if (!synced(fd_.get()) || ::close(fd_.release()) != 0) return cannot_write();
     return {};
 }
 
-Result<void> write_durably(const std::filesystem::path& file, std::string_view text) {
-    auto out = DP_TRY(DurableFile::create(file));
+Result<void> write_durably(const std::filesystem::path& file, std::string_view text, Fault fault) {
+    auto out = DP_TRY(DurableFile::create(file, fault));
     DP_TRY(out.write(text.data(), text.size()));
     return out.finish();
 }
 
 Result<void> make_durable(const std::filesystem::path& directory) {
     const Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // EINVAL: the file system does not support it.
-    if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL))
+    if (!opened || !synced(opened.get()))
         return fail_with_errno(Fault::checkpoint, directory.string() + ": cannot write");
     return {};
 }

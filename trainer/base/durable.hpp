@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <string_view>
-#include <utility>
 
 #include "base/fd.hpp"
 #include "trainer/base/result.hpp"
@@ -16,20 +15,23 @@ namespace dp::trainer {
 // A file that is written sequentially.
 class DurableFile {
  public:
-    // An existing file is emptied.
-    static Result<DurableFile> create(const std::filesystem::path& file);
+    // An existing file is emptied. `fault` is that of all errors.
+    static Result<DurableFile> create(const std::filesystem::path& file, Fault fault = Fault::checkpoint);
     Result<void> write(const void* data, std::size_t bytes);
     // Syncs the contents to disk, but not the file's name: see make_durable().
     Result<void> finish();
 
  private:
     std::filesystem::path file_;
+    Fault fault_;
     Fd fd_;
 
-    DurableFile(std::filesystem::path file, Fd fd) : file_(std::move(file)), fd_(std::move(fd)) {}
+    DurableFile(const std::filesystem::path& file, Fault fault);
+    tl::unexpected<Error> cannot_write() const;
 };
 
-Result<void> write_durably(const std::filesystem::path& file, std::string_view text);
+Result<void> write_durably(const std::filesystem::path& file, std::string_view text,
+                           Fault fault = Fault::checkpoint);
 
 // Syncs what was created, renamed or removed in the directory.
 Result<void> make_durable(const std::filesystem::path& directory);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reads and writes whole files: see files.hpp.
 #include "trainer/base/files.hpp"
 
 #include <fcntl.h>
@@ -16,7 +14,6 @@
 #include "trainer/base/sha256.hpp"
 
 namespace dp::trainer {
-
 namespace {
 
 tl::unexpected<Error> cannot_read(const std::filesystem::path& file, const std::string& why) {
@@ -86,9 +83,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
 }
 
 Result<void> write_file(const std::filesystem::path& file, std::string_view contents) {
-    auto done = write_durably(file, contents);
-    if (!done) return fail(Fault::prepare, std::move(done.error().message));
-    return {};
+    return write_durably(file, contents, Fault::prepare);
 }
 
 std::string sha256(std::string_view bytes) {
@@ -101,8 +96,7 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file) {
     const auto in = open_regular(file);
     if (!in) return cannot_read(file, in.error().message);
     Sha256 sha;
-    std::vector<char> piece(std::size_t{1}
-                            << 18);  // stays in the processor's cache; a file may be larger than memory
+    std::vector<char> piece(256 * 1024);  // stays in the CPU's cache; a file may be larger than memory
     for (;;) {
         const ssize_t got = read_some(*in, piece.data(), piece.size());
         if (got < 0) return cannot_read(file, errno_text(errno));
@@ -114,7 +108,7 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file) {
 Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how) {
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored))
-        return fail(Fault::usage, fmt::format("{}: not there; fetch it with `{}`", file.string(), how));
+        return fail(Fault::usage, fmt::format("{}: missing; fetch it with `{}`", file.string(), how));
     const auto found = DP_TRY(sha256_of_file(file));
     if (found == expected) return {};
     // The remedy comes first: when ranks compare messages, the end of a long line is cut.

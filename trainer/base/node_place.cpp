@@ -11,44 +11,33 @@ namespace {
 
 constexpr std::int64_t kLine = 64 / sizeof(float);
 
-// The ranks of each node, ascending.
-using RanksOfNodes = std::map<std::int64_t, std::vector<std::uint32_t>>;
-
-bool is_even(const RanksOfNodes& nodes) {
-    std::vector<std::vector<std::uint32_t>> in_order;
-    for (const auto& node : nodes) in_order.push_back(node.second);
-    std::sort(in_order.begin(), in_order.end());  // by their first ranks
-    for (std::size_t i = 1; i < in_order.size(); ++i) {
-        const auto &one = in_order[i - 1], &next = in_order[i];
-        if (one.size() != next.size()) return false;
-        if (!std::equal(one.begin(), one.end(), next.begin(), std::less<>())) return false;
-    }
-    return true;
-}
-
 }  // namespace
 
 NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t rank) {
-    RanksOfNodes nodes;
+    using Ranks = std::vector<std::uint32_t>;
+    std::map<std::int64_t, Ranks> ranks_of;
     for (std::size_t i = 0; i < node_of_rank.size(); ++i)
-        nodes[node_of_rank[i]].push_back(static_cast<std::uint32_t>(i));
-
+        ranks_of[node_of_rank[i]].push_back(static_cast<std::uint32_t>(i));
     NodePlace place;
-    place.neighbours = nodes.at(node_of_rank[static_cast<std::size_t>(rank)]);
-    place.index =
-        std::find(place.neighbours.begin(), place.neighbours.end(), rank) - place.neighbours.begin();
+    place.local_ranks = ranks_of.at(node_of_rank[static_cast<std::size_t>(rank)]);
+    place.local_rank =
+        std::find(place.local_ranks.begin(), place.local_ranks.end(), rank) - place.local_ranks.begin();
+
+    std::vector<Ranks> nodes;
+    for (const auto& node : ranks_of) nodes.push_back(node.second);
+    std::sort(nodes.begin(), nodes.end());  // by their first ranks
+    const auto [fewest, most] = std::minmax_element(
+        nodes.begin(), nodes.end(), [](const Ranks& a, const Ranks& b) { return a.size() < b.size(); });
     place.nodes = static_cast<std::int64_t>(nodes.size());
-    place.fewest = static_cast<std::int64_t>(place.neighbours.size());
-    for (const auto& node : nodes) {
-        const auto ranks = static_cast<std::int64_t>(node.second.size());
-        place.fewest = std::min(place.fewest, ranks);
-        place.has_neighbours_anywhere = place.has_neighbours_anywhere || ranks > 1;
-    }
-    place.is_even = is_even(nodes);
-    if (place.index >= place.fewest) return place;
-    for (const auto& node : nodes)
-        place.counterparts.push_back(node.second[static_cast<std::size_t>(place.index)]);
-    std::sort(place.counterparts.begin(), place.counterparts.end());
+    place.fewest = static_cast<std::int64_t>(fewest->size());
+    place.is_any_shared = most->size() > 1;
+    place.is_homogeneous =
+        std::adjacent_find(nodes.begin(), nodes.end(), [](const Ranks& one, const Ranks& next) {
+            return !std::equal(one.begin(), one.end(), next.begin(), next.end(), std::less<>());
+        }) == nodes.end();
+    if (place.local_rank >= place.fewest) return place;
+    for (const Ranks& node : nodes) place.peers.push_back(node[static_cast<std::size_t>(place.local_rank)]);
+    std::sort(place.peers.begin(), place.peers.end());
     return place;
 }
 
@@ -56,7 +45,7 @@ std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks) {
     return std::clamp<std::int64_t>(numbers / kLeastSlice, 1, ranks);
 }
 
-Slice slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index) {
+Shard slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index) {
     const auto begin = [&](std::int64_t of) {
         return of == slices ? numbers : numbers / slices * of / kLine * kLine;
     };
@@ -65,9 +54,7 @@ Slice slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index) {
 
 Shard NodeShare::part_of(std::int64_t numbers) const {
     const std::int64_t slices = slices_of(numbers, ranks);
-    if (index >= slices) return {numbers, 0};
-    const Slice mine = slice_of(numbers, slices, index);
-    return {mine.first, mine.count};
+    return index < slices ? slice_of(numbers, slices, index) : Shard{numbers, 0};
 }
 
 }  // namespace dp::trainer

@@ -14,27 +14,18 @@ namespace dp::trainer {
 
 // A rank's place on its node and in the world. All ranks are world ranks, ascending.
 struct NodePlace {
-    std::vector<std::uint32_t> neighbours;  // all ranks of its node, itself included
-    std::int64_t index = 0;                 // its own among them
+    std::vector<std::uint32_t> local_ranks;  // the ranks of its node, itself included
+    std::int64_t local_rank = 0;             // its index among them
     std::int64_t nodes = 1;
-    // On the node with the fewest ranks. That many ranks of each node reduce, each with the same
-    // local rank elsewhere.
-    std::int64_t fewest = 1;
-    // The ranks with the same index on each node; empty if a node has none.
-    std::vector<std::uint32_t> counterparts;
-    bool has_neighbours_anywhere = false;  // a node has more than one rank
+    std::int64_t fewest = 1;  // ranks of the smallest node; as many of each node reduce
+    std::vector<std::uint32_t> peers;  // those with its local rank, one per node; empty if a node has none
+    bool is_any_shared = false;        // a node has more than one rank
     // Every node has the same number of ranks in the same order, so results are bit-identical everywhere.
-    bool is_even = false;
+    bool is_homogeneous = false;
 };
 
 // `node_of_rank`: any number that is the same for the ranks of a node.
 NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t rank);
-
-// A range of a tensor's elements.
-struct Slice {
-    std::int64_t first = 0, count = 0;
-    bool operator==(const Slice&) const = default;
-};
 
 // The fewest elements that are worth waking another rank for.
 inline constexpr std::int64_t kLeastSlice = std::int64_t{1} << 14;
@@ -44,10 +35,9 @@ std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks);
 
 // The slice of the rank with this index. Slices begin at multiples of 64 bytes of f32, so that no two ranks
 // write to one cache line of an aligned tensor.
-Slice slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index);
+Shard slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index);
 
-// A rank's share if the ranks of a node keep one copy of what is equal on all: who maintains which
-// part of it.
+// A rank's share if the ranks of a node keep one copy of what is equal on all.
 struct NodeShare {
     std::int64_t index = 0;   // this rank's, among those of its node
     std::int64_t ranks = 1;   // of this node

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/fd.hpp"
+#include "trainer/base/durable.hpp"
 #include "trainer/base/made_directories.hpp"
 
 namespace dp::trainer {
@@ -70,22 +71,11 @@ Result<void> can_hold_files(std::string_view option, const std::optional<fs::pat
 }
 
 Result<void> write_output(const fs::path& file, std::string_view contents) {
-    Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!out) return fail_with_errno(Fault::usage, file.string() + ": cannot write");
-    const auto failed = [&] {
-        auto error = fail_with_errno(Fault::usage, file.string() + ": cannot write");
-        remove_file(file);
-        return error;
-    };
-    while (!contents.empty()) {
-        const ssize_t written = ::write(out.get(), contents.data(), contents.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return failed();
-        contents.remove_prefix(static_cast<std::size_t>(written));
-    }
-    // Network file systems report a full disk only now.
-    if (::close(out.release()) != 0) return failed();
-    return {};
+    auto out = DP_TRY(DurableFile::create(file, Fault::usage));
+    auto done = out.write(contents.data(), contents.size());
+    if (done) done = out.finish();
+    if (!done) remove_file(file);
+    return done;
 }
 
 }  // namespace dp::trainer

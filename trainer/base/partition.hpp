@@ -10,8 +10,7 @@ namespace dp::trainer {
 
 // A rank's part: [first, first + count). The parts of all ranks cover everything exactly once.
 struct Shard {
-    std::int64_t first;
-    std::int64_t count;
+    std::int64_t first, count;
 };
 
 constexpr Shard shard_of(std::int64_t things, std::int64_t rank, std::int64_t world) {

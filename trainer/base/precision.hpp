@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// --precision: the type of a model's activations. The parameters are always learnt in fp32
-// (see ParameterSet).
+// --precision: the type of a model's activations. Parameters are always learnt in fp32 (see ParameterSet).
 #pragma once
 
 #include <string_view>

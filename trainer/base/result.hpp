@@ -17,12 +17,12 @@ namespace dp::trainer {
 // The numbers are exit codes, documented in --help: do not renumber.
 enum class Fault : int {
     training = 1,  // the training itself: ranks that differ, a loss that is NaN or infinite
-    usage = 2,     // what the user gave: options, data, a checkpoint to go on from
-    prepare = 3,   // no mistake: `trainer prepare` could not fetch or write, for want of npm, network or room
+    usage = 2,     // what the user gave: options, data, a checkpoint to resume from
+    prepare = 3,   // `trainer prepare` could not fetch or write: no npm, no network, or a full disk
     world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost
     device = 5,    // no such device, out of memory, a CUDA call that failed
     throughput = 6,  // slower or faster than the user allows
-    stopped = 7,     // no mistake: a signal asked for it, and the same command goes on from the checkpoint
+    stopped = 7,     // a signal asked for it, and the same command continues from the checkpoint
     checkpoint = 8,  // one could not be written
 };
 
@@ -38,7 +38,7 @@ inline tl::unexpected<Error> fail(Fault fault, std::string message) {
     return tl::unexpected(Error{fault, std::move(message)});
 }
 
-// Of errno: "WHAT: why, and the remedy where there is one".
+// From errno: "WHAT: why", and the remedy if there is one.
 inline tl::unexpected<Error> fail_with_errno(Fault fault, const std::string& what) {
     return fail(fault, what + ": " + errno_text(errno));
 }

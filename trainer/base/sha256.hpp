@@ -3,6 +3,7 @@
 // SHA-256 of bytes that arrive in pieces, as sha256sum prints it. Nettle's implementation.
 #pragma once
 
+#include <fmt/format.h>
 #include <nettle/sha2.h>
 
 #include <array>
@@ -31,6 +32,8 @@ class Sha256 {
 };
 
 // As 64 lower-case hexadecimal digits.
-std::string hex_of(const Sha256::Digest& digest);
+inline std::string hex_of(const Sha256::Digest& digest) {
+    return fmt::format("{:02x}", fmt::join(digest, ""));
+}
 
 }  // namespace dp::trainer

@@ -35,9 +35,10 @@ void outlive_readers() {
 Result<void> all_is_printed() {
     const bool flushed = std::fflush(stdout) == 0;
     if ((flushed && std::ferror(stdout) == 0) || has_no_reader(STDOUT_FILENO)) return {};
-    return fail(Fault::usage,
-                "not all of the standard output could be written (is its disk full?); what this was started "
-                "for is done, but its last line may be missing");
+    return fail(
+        Fault::usage,
+        "standard output is incomplete (is its disk full?); the work is done, but its last lines may be "
+        "missing");
 }
 
 void print_if_possible(std::FILE* stream, std::string_view text) {
@@ -47,8 +48,7 @@ void print_if_possible(std::FILE* stream, std::string_view text) {
 Error error_of(const std::exception& thrown) {
     if (dynamic_cast<const std::system_error*>(&thrown) != nullptr && std::ferror(stdout) != 0)
         return {Fault::usage,
-                "the standard output takes no more (is its disk full?), and not all is printed; print it to "
-                "where there is room"};
+                "cannot write to standard output (is its disk full?); redirect it to where there is room"};
     return {Fault::device, thrown.what()};
 }
 

@@ -16,7 +16,7 @@ namespace dp::trainer {
 // number, and output ends up in a checkpoint or in --metrics.
 void hold_standard_streams();
 
-// From now on this process survives a reader that leaves ("trainer ... | head -1"). For one that also writes files.
+// From now on this process survives a reader that leaves ("trainer ... | head -1").
 void outlive_readers();
 
 // Checks that all output has been written, or that nobody reads it any more.
@@ -26,7 +26,7 @@ Result<void> all_is_printed();
 // reports it at the end for standard output.
 void print_if_possible(std::FILE* stream, std::string_view text);
 
-// The error for a library's exception; fmt throws if standard output takes no more.
+// The error for a library's exception; fmt throws if it cannot write to standard output.
 Error error_of(const std::exception& thrown);
 
 }  // namespace dp::trainer

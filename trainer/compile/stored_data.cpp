@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "trainer/base/files.hpp"
-#include "trainer/data/segmentation.hpp"
 
 namespace dp::trainer {
 

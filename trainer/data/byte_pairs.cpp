@@ -1,56 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Byte-pair merges: see byte_pairs.hpp.
 #include "trainer/data/byte_pairs.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <queue>
+#include <span>
 #include <tuple>
 #include <utility>
 
 namespace dp::trainer {
 namespace {
 
-// The characters that stand for bytes in vocab.bpe, in the order of GPT-2's tokens: first the printable bytes
-// of Latin-1 as themselves, then the others as characters from U+0100 on.
-struct ByteAlphabet {
-    std::vector<unsigned char> bytes;                 // by token
-    std::unordered_map<std::uint32_t, char> byte_of;  // by character
+// vocab.bpe writes these bytes, Latin-1's printable ones, as themselves, and the others as characters from
+// U+0100 on.
+bool is_printable(std::uint32_t byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+}
 
-    ByteAlphabet() {
-        const auto printable = [](std::uint32_t byte) {
-            return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-        };
-        std::uint32_t character = 0x100;
-        for (std::uint32_t byte = 0; byte < 256; ++byte)
-            if (printable(byte)) add(byte, byte);
-        for (std::uint32_t byte = 0; byte < 256; ++byte)
-            if (!printable(byte)) add(byte, character++);
-    }
+constexpr std::size_t kPrintable = 188;
 
-    // The bytes of a token of vocab.bpe. The alphabet's characters take one or two bytes in UTF-8.
-    std::optional<std::string> decode(std::string_view token) const {
-        std::string decoded;
-        for (std::size_t i = 0; i < token.size(); ++i) {
-            std::uint32_t character = static_cast<unsigned char>(token[i]);
-            if (character >= 0x80 && i + 1 < token.size())
-                character = (character & 0x1Fu) << 6 | (static_cast<unsigned char>(token[++i]) & 0x3Fu);
-            const auto found = byte_of.find(character);
-            if (found == byte_of.end()) return std::nullopt;
-            decoded += found->second;
-        }
-        return decoded;
-    }
+// The bytes in the order of GPT-2's tokens: first the printable ones.
+std::vector<std::uint8_t> ordered_bytes() {
+    std::vector<std::uint8_t> bytes(256);
+    std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
+    std::stable_partition(bytes.begin(), bytes.end(), is_printable);
+    return bytes;
+}
 
- private:
-    void add(std::uint32_t byte, std::uint32_t character) {
-        bytes.push_back(static_cast<unsigned char>(byte));
-        byte_of[character] = static_cast<char>(byte);
+// The bytes of a token of vocab.bpe. Its characters take one or two bytes in UTF-8.
+std::optional<std::string> decode(std::string_view token, std::span<const std::uint8_t> ordered) {
+    const auto others = ordered.subspan(kPrintable);
+    std::string decoded;
+    for (std::size_t i = 0; i < token.size(); ++i) {
+        std::uint32_t character = static_cast<unsigned char>(token[i]);
+        if (character >= 0x80 && i + 1 < token.size())
+            character = (character & 0x1Fu) << 6 | (static_cast<unsigned char>(token[++i]) & 0x3Fu);
+        if (is_printable(character))
+            decoded += static_cast<char>(character);
+        else if (character >= 0x100 && character - 0x100 < others.size())
+            decoded += static_cast<char>(others[character - 0x100]);
+        else
+            return std::nullopt;
     }
-};
+    return decoded;
+}
 
 // A token of the word being merged, in a linked list within an array.
 struct Part {
@@ -72,7 +68,7 @@ struct Merge {
 }  // namespace
 
 Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& source) {
-    const ByteAlphabet alphabet;
+    const auto bytes = ordered_bytes();
     BytePairs pairs;
     std::unordered_map<std::string, Token> tokens;
     const auto add = [&](const std::string& text) {
@@ -81,7 +77,7 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         pairs.texts_.push_back(text);
         return token;
     };
-    for (const unsigned char byte : alphabet.bytes)
+    for (const std::uint8_t byte : bytes)
         pairs.tokens_of_bytes_[byte] = add(std::string(1, static_cast<char>(byte)));
 
     for (int number = 1; !merges.empty(); ++number) {
@@ -90,14 +86,14 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         merges.remove_prefix(std::min(end + 1, merges.size()));
         if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
         const auto blank = std::min(line.find(' '), line.size());
-        const auto left = alphabet.decode(line.substr(0, blank));
-        const auto right = alphabet.decode(line.substr(std::min(blank + 1, line.size())));
+        const auto left = decode(line.substr(0, blank), bytes);
+        const auto right = decode(line.substr(std::min(blank + 1, line.size())), bytes);
         // Tokens have 16 bits, and the one after the last merge is the end of a text.
         if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) ||
             pairs.size() >= 0xFFFF) {
             return fail(Fault::usage,
-                        fmt::format("{}: line {} is no merge of two tokens that there are; make "
-                                    "the data again with `trainer prepare`",
+                        fmt::format("{}: line {} does not merge two known tokens; make the data again with "
+                                    "`trainer prepare`",
                                     source, number));
         }
         const std::uint32_t both = pair(tokens[*left], tokens[*right]);

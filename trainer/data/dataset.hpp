@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data sets in host memory: samples of equal length, each with a target. load.cpp chooses one; the sources
-// are fashion_mnist.cpp (through idx.cpp), line.cpp, tokens.cpp and segmentation.cpp.
+// Data sets in host memory: samples of equal length, each with a target; and their sources, fashion_mnist.cpp
+// (through idx.cpp), line.cpp, segmentation.cpp and tokens.cpp. load.cpp chooses one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,11 @@ struct Matrix {
     std::int64_t columns = 0;
     std::vector<std::uint8_t> bytes;
 
-    const void* data() const { return bytes.data(); }
+    template <typename T>
+    static Matrix of(Type type, std::int64_t columns, std::span<const T> numbers) {
+        const auto* begin = reinterpret_cast<const std::uint8_t*>(numbers.data());
+        return {type, columns, {begin, begin + numbers.size_bytes()}};
+    }
 };
 
 struct Samples {
@@ -61,5 +66,30 @@ std::vector<std::filesystem::path> fashion_mnist_files(const std::filesystem::pa
 
 // y = 0.7 x + 0.3 at x = 0, 0.001, ... 0.999; the test samples are the training samples.
 Dataset make_line();
+
+// Images with exact masks, composed from Fashion-MNIST because no segmentation set is packaged anywhere. Clothes
+// of all classes lie on a patterned ground, in any size and colour, partly over each other; the mask shows where
+// shoes (sandals, sneakers, ankle boots) are visible. Colour, size and brightness give no hint: a model must
+// learn shapes and find edges.
+//
+// `count` training images of size x size pixels (256, 512 or 1024), made from the training images that
+// load_fashion_mnist() reads from `directory`, and an eighth as many test images from its test images. Features
+// are bytes [3, size, size] (red, green, blue), targets bytes [size, size] of 0 and 1. An image depends only on
+// seed and number; larger sizes show the same scenes.
+Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std::int64_t size,
+                                     std::int64_t count, std::uint64_t seed);
+// The number of training images that take about 100 MB.
+constexpr std::int64_t default_image_count(std::int64_t size) {
+    return 512 * 256 * 256 / (size * size);
+}
+
+// Text: the tokens of `trainer prepare` (or of llm.c's scripts) in sequences of equal length. Reads the
+// directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their names. Sample
+// i is the tokens [i * sequence, (i + 1) * sequence), its target the same shifted by one token; sequences cross
+// the borders of documents and shards. All tokens must be below `vocabulary`, the model's.
+Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t sequence,
+                            std::int64_t vocabulary);
+// The shards that load_tokens() reads.
+std::vector<std::filesystem::path> token_files(const std::filesystem::path& directory);
 
 }  // namespace dp::trainer

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <span>
 
 #include "trainer/data/dataset.hpp"
@@ -20,19 +19,10 @@ constexpr std::uint32_t kSide = 28;
 constexpr std::int64_t kPixels = 784;
 constexpr std::uint8_t kClasses = 10;
 
-// The file, gzipped or not; the gzipped name if neither exists, for the error to name.
+// Gzipped or not; the gzipped name if neither exists, for the error to name.
 fs::path find(const fs::path& directory, const std::string& name) {
     std::error_code ignored;
-    if (fs::exists(directory / name, ignored)) return directory / name;
-    return directory / (name + ".gz");
-}
-
-// Of "train" or "t10k".
-fs::path image_file_of(const fs::path& directory, const std::string& part) {
-    return find(directory, part + "-images-idx3-ubyte");
-}
-fs::path label_file_of(const fs::path& directory, const std::string& part) {
-    return find(directory, part + "-labels-idx1-ubyte");
+    return fs::exists(directory / name, ignored) ? directory / name : directory / (name + ".gz");
 }
 
 // By the mean and the standard deviation of the pixels, with four digits, as they are published:
@@ -52,9 +42,7 @@ Affine normalisation_of(std::span<const std::uint8_t> pixels) {
     return normalised_by(digits(mean), digits(deviation) > 0 ? digits(deviation) : 1);
 }
 
-Result<Samples> load_part(const fs::path& directory, const std::string& part) {
-    const fs::path image_file = image_file_of(directory, part);
-    const fs::path label_file = label_file_of(directory, part);
+Result<Samples> load_part(const fs::path& image_file, const fs::path& label_file) {
     auto images = DP_TRY(read_idx(image_file, 3));
     auto labels = DP_TRY(read_idx(label_file, 1));
 
@@ -76,28 +64,28 @@ Result<Samples> load_part(const fs::path& directory, const std::string& part) {
     samples.count = size[0];
     samples.features = {Type::u8, kPixels, std::move(images.elements)};
     const std::vector<std::int32_t> classes(labels.elements.begin(), labels.elements.end());
-    samples.targets = {Type::i32, 1, std::vector<std::uint8_t>(classes.size() * sizeof(std::int32_t))};
-    std::memcpy(samples.targets.bytes.data(), classes.data(), samples.targets.bytes.size());
+    samples.targets = Matrix::of<std::int32_t>(Type::i32, 1, classes);
     return samples;
 }
 
 }  // namespace
 
 Result<Dataset> load_fashion_mnist(const fs::path& directory) {
-    auto train = DP_TRY(load_part(directory, "train"));
-    auto test = DP_TRY(load_part(directory, "t10k"));
+    const auto files = fashion_mnist_files(directory);
+    auto train = DP_TRY(load_part(files[0], files[1]));
+    auto test = DP_TRY(load_part(files[2], files[3]));
     train.normalise = test.normalise = normalisation_of(train.features.bytes);
     return Dataset{std::move(train), std::move(test), directory.string()};
 }
 
 bool has_fashion_mnist(const fs::path& directory) {
     std::error_code ignored;
-    return fs::exists(image_file_of(directory, "train"), ignored);
+    return fs::exists(fashion_mnist_files(directory).front(), ignored);
 }
 
 std::vector<fs::path> fashion_mnist_files(const fs::path& directory) {
-    return {image_file_of(directory, "train"), label_file_of(directory, "train"),
-            image_file_of(directory, "t10k"), label_file_of(directory, "t10k")};
+    return {find(directory, "train-images-idx3-ubyte"), find(directory, "train-labels-idx1-ubyte"),
+            find(directory, "t10k-images-idx3-ubyte"), find(directory, "t10k-labels-idx1-ubyte")};
 }
 
 }  // namespace dp::trainer

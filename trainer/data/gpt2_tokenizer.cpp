@@ -27,8 +27,7 @@ class Gpt2Tokenizer final : public Tokenizer {
     Result<void> encode(std::string_view text, std::vector<Token>& tokens) override {
         return words_.split(text, [&](std::string_view word) { encode_word(word, tokens); });
     }
-    std::string_view data_file() const override { return kMergesFile; }
-    std::string_view data() const override { return merges_; }
+    std::string_view merges() const override { return merges_; }
 
  protected:
     std::string_view text_of(Token token) const override { return pairs_.text_of(token); }

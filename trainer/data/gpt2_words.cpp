@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// GPT-2's words by PCRE2, which knows Unicode's classes: see gpt2_words.hpp.
 #include "trainer/data/gpt2_words.hpp"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -20,49 +18,40 @@ constexpr std::string_view kPattern =
 
 }  // namespace
 
-struct Gpt2Words::Pattern {
-    pcre2_code* code = nullptr;
-    pcre2_match_data* match = nullptr;
-    ~Pattern() {
-        pcre2_match_data_free(match);
-        pcre2_code_free(code);
-    }
-};
-
-Gpt2Words::Gpt2Words() : pattern_(std::make_unique<Pattern>()) {
+Gpt2Words::Gpt2Words() {
     int error = 0;
     PCRE2_SIZE where = 0;
-    pattern_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern.data()), kPattern.size(),
-                                   PCRE2_UTF | PCRE2_UCP, &error, &where, nullptr);
-    if (pattern_->code == nullptr)  // before 10.40 it does not know White_Space
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern.data()), kPattern.size(),
+                              PCRE2_UTF | PCRE2_UCP, &error, &where, nullptr),
+                pcre2_code_free);
+    if (!code_)  // before 10.40 it does not know White_Space
         throw std::runtime_error(
-            fmt::format("PCRE2 does not take GPT-2's pattern (error {} at {}); it was "
-                        "built with {}.{}, and what is installed must not be older",
+            fmt::format("PCRE2 does not accept GPT-2's pattern (error {} at {}); the trainer was built with "
+                        "{}.{}: install this version or a newer one",
                         error, where, PCRE2_MAJOR, PCRE2_MINOR));
     // If the system forbids generated code, PCRE2 interprets the pattern.
-    (void)pcre2_jit_compile(pattern_->code, PCRE2_JIT_COMPLETE);
-    pattern_->match = pcre2_match_data_create_from_pattern(pattern_->code, nullptr);
+    (void)pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+    match_.reset(pcre2_match_data_create_from_pattern(code_.get(), nullptr), pcre2_match_data_free);
 }
-Gpt2Words::~Gpt2Words() = default;
 
 Result<void> Gpt2Words::split(std::string_view text, const std::function<void(std::string_view)>& take) {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     std::uint32_t options = 0;
     for (std::size_t from = 0; from < text.size();) {
         const int found =
-            pcre2_match(pattern_->code, subject, text.size(), from, options, pattern_->match, nullptr);
+            pcre2_match(code_.get(), subject, text.size(), from, options, match_.get(), nullptr);
         if (found <= PCRE2_ERROR_UTF8_ERR1 && found >= PCRE2_ERROR_UTF8_ERR21) {
             return fail(Fault::usage,
-                        fmt::format("byte {} is not UTF-8; convert the text with iconv -t UTF-8, or take "
+                        fmt::format("byte {} is not UTF-8; convert the text with iconv -t UTF-8, or give "
                                     "--tokenizer=bytes",
-                                    pcre2_get_startchar(pattern_->match)));
+                                    pcre2_get_startchar(match_.get())));
         }
         // Each character is in one of the alternatives, so a match begins where the last one ended.
-        const PCRE2_SIZE* place = pcre2_get_ovector_pointer(pattern_->match);
+        const PCRE2_SIZE* place = pcre2_get_ovector_pointer(match_.get());
         if (found <= 0 || place[0] != from || place[1] <= from) {
             return fail(
                 Fault::usage,
-                fmt::format("byte {}: the text cannot be cut into words (PCRE2 says {})", from, found));
+                fmt::format("byte {}: cannot split the text into words (PCRE2 error {})", from, found));
         }
         take(text.substr(from, place[1] - from));
         from = place[1];

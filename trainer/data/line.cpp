@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The generated points of the DAWN tutorial: y = 0.7 x + 0.3 at 1000 points in steps of 0.001.
-#include <cstring>
-
 #include "trainer/data/dataset.hpp"
 
 namespace dp::trainer {
@@ -14,12 +12,7 @@ Dataset make_line() {
         x.push_back(0.001f * static_cast<float>(i));
         y.push_back(0.7f * x.back() + 0.3f);
     }
-    auto column = [](const std::vector<float>& values) {
-        Matrix matrix{Type::f32, 1, std::vector<std::uint8_t>(values.size() * sizeof(float))};
-        std::memcpy(matrix.bytes.data(), values.data(), matrix.bytes.size());
-        return matrix;
-    };
-    const Samples points{kPoints, column(x), {}, column(y)};
+    const Samples points{kPoints, Matrix::of<float>(Type::f32, 1, x), {}, Matrix::of<float>(Type::f32, 1, y)};
     return {points, points, "generated points of y = 0.7 x + 0.3"};
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Which data set: see load.hpp.
 #include "trainer/data/load.hpp"
 
 #include <algorithm>
@@ -9,8 +7,6 @@
 #include <set>
 
 #include "trainer/data/prepared.hpp"
-#include "trainer/data/segmentation.hpp"
-#include "trainer/data/tokens.hpp"
 
 namespace dp::trainer {
 namespace {

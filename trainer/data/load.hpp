@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads the data set of a model: from files, generated, or composed. run.cpp calls it on each rank; bad data
-// is refused here, in one line.
-//
-// All ranks load at the same time; the first rank of a node checks the files for the others. Sharing one
-// rank's work with the others was measured and left out: Fashion-MNIST is unpacked in 0.3 s, the default
-// images are composed in 0.6 s, and 10 MB of tokens are read in 0.01 s; the others would wait just as long
-// before they could map a copy.
+// Loads the data set of a model: from files, generated, or composed. All ranks load at the same time, because
+// to map a copy of another rank's they would wait just as long (Fashion-MNIST is unpacked in 0.3 s, the default
+// images are composed in 0.6 s); the first rank of a node checks the files for the others.
 #pragma once
 
 #include <cstdint>

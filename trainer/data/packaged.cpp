@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Files whose hash is known: see packaged.hpp.
 #include "trainer/data/packaged.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +21,7 @@ Result<void> check_packaged(std::span<const fs::path> files, const KnownDirector
         if (one == known.files.end()) {
             if (!fs::exists(file, error)) continue;  // whoever reads it says so
             return fail(Fault::usage,
-                        fmt::format("{}: not a file of the package, and it would be read instead of one; "
+                        fmt::format("{}: not a file of the package, but it would be read instead of one; "
                                     "remove it",
                                     file.string()));
         }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// prepared.json: see prepared.hpp.
 #include "trainer/data/prepared.hpp"
 
 #include <fmt/format.h>
@@ -49,8 +47,8 @@ Result<void> check_prepared(const fs::path& directory) {
         if (found != hash)
             return fail(
                 Fault::usage,
-                fmt::format("{}: not as `trainer prepare` wrote it; remove the directory, and make it "
-                            "again (its SHA-256 is {}, not {})",
+                fmt::format("{}: changed since `trainer prepare` wrote it; remove the directory, and make "
+                            "it again (its SHA-256 is {}, not {})",
                             (directory / name).string(), found, hash));
     }
     return {};

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The distributed sampler: see sampler.hpp.
 #include "trainer/data/sampler.hpp"
 
 #include <numeric>

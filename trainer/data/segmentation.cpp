@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images with exact masks: see segmentation.hpp. Pixel arithmetic uses integers only, so that every machine
-// composes the same bytes.
-#include "trainer/data/segmentation.hpp"
+// Pixel arithmetic uses integers only, so that every machine composes the same bytes.
+#include "trainer/data/dataset.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -197,15 +197,12 @@ Samples compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t c
 
 }  // namespace
 
-std::optional<Error> image_size_problem(std::int64_t size) {
-    if (std::find(kImageSizes.begin(), kImageSizes.end(), size) != kImageSizes.end()) return std::nullopt;
-    return Error{Fault::usage,
-                 fmt::format("images of {} pixels a side cannot be composed; give 256, 512 or 1024", size)};
-}
-
 Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std::int64_t size,
                                      std::int64_t count, std::uint64_t seed) {
-    if (auto problem = image_size_problem(size)) return tl::unexpected(*problem);
+    if (size != 256 && size != 512 && size != 1024)
+        return fail(
+            Fault::usage,
+            fmt::format("images of {} pixels a side cannot be composed; give 256, 512 or 1024", size));
     const std::int64_t tests = std::max<std::int64_t>(count / 8, 1);
     const auto bytes = static_cast<double>(count + tests) * 4 * static_cast<double>(size * size);
     // Twice: the data set, and the device's copy.
@@ -223,7 +220,7 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
     for (const Wardrobe* wardrobe : {&train, &test}) {
         if (wardrobe->shoes.empty() || wardrobe->others.empty())
             return fail(Fault::usage,
-                        fmt::format("{}: images of shoes (labels 5, 7, 9) and of others are needed",
+                        fmt::format("{}: needs images of shoes (labels 5, 7, 9) and of other clothes",
                                     directory.string()));
     }
     return Dataset{compose_part(train, size, count, seed, kTrainStreams),

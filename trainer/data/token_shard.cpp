@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Files of tokens: see token_shard.hpp.
 #include "trainer/data/token_shard.hpp"
 
 #include <fmt/format.h>
@@ -43,14 +41,13 @@ Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& t
     if (contents.size() < sizeof header) return refuse("cut short within the header");
     std::memcpy(header.data(), contents.data(), sizeof header);
     if (header[0] != kMagic)
-        return refuse(fmt::format("this is no file of GPT-2 tokens (it begins with {}, not with {})",
-                                  header[0], kMagic));
+        return refuse(
+            fmt::format("not a file of GPT-2 tokens (it begins with {}, not {})", header[0], kMagic));
     if (header[1] != kVersion)
         return refuse(fmt::format("version {}, but this trainer reads version {}", header[1], kVersion));
     const std::size_t bytes = contents.size() - sizeof header;
     if (header[2] <= 0 || bytes != static_cast<std::size_t>(header[2]) * sizeof(Token))
-        return refuse(
-            fmt::format("the header says {} tokens, and there are {} bytes of them", header[2], bytes));
+        return refuse(fmt::format("the header says {} tokens, but {} bytes follow", header[2], bytes));
     const std::size_t before = tokens.size();
     tokens.resize(before + static_cast<std::size_t>(header[2]));
     std::memcpy(tokens.data() + before, contents.data() + sizeof header, bytes);

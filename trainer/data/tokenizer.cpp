@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What all tokenizers share, the one of bytes, and the files that keep one: see tokenizer.hpp.
 #include "trainer/data/tokenizer.hpp"
 
 #include <fmt/format.h>
@@ -55,9 +53,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 }
 
 Result<void> save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& directory) {
-    if (!tokenizer.data_file().empty()) {
-        DP_TRY(write_file(directory / tokenizer.data_file(), tokenizer.data()));
-    }
+    if (!tokenizer.merges().empty()) DP_TRY(write_file(directory / kMergesFile, tokenizer.merges()));
     const nlohmann::ordered_json description{{"tokenizer", tokenizer.name()},
                                              {"vocabulary", tokenizer.vocabulary()},
                                              {"end_of_text", tokenizer.end_of_text()}};
@@ -85,14 +81,14 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& d
     };
     if (said("tokenizer") == "bytes") return make_byte_tokenizer();
     if (said("tokenizer") != "gpt2")
-        return fail(Fault::usage, fmt::format("{}: names no tokenizer that this trainer has (gpt2, bytes); "
+        return fail(Fault::usage, fmt::format("{}: unknown tokenizer (this trainer has gpt2 and bytes); "
                                               "make the data again with `trainer prepare`",
                                               file.string()));
     const auto merges_file = directory / kMergesFile;
     auto merges = DP_TRY(read_file(merges_file));
     auto tokenizer = make_gpt2_tokenizer(std::move(merges), merges_file.string());
     if (tokenizer && said("vocabulary") != (*tokenizer)->vocabulary())
-        return fail(Fault::usage, fmt::format("{}: makes {} tokens, and {} says {}; make the data again with "
+        return fail(Fault::usage, fmt::format("{}: has {} tokens, but {} says {}; make the data again with "
                                               "`trainer prepare`",
                                               merges_file.string(), (*tokenizer)->vocabulary(), kDescription,
                                               said("vocabulary").dump()));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Converts text to tokens and back. Two kinds: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and plain
-// bytes. `trainer prepare` encodes with one and stores with the tokens what open_tokenizer() needs, so that
-// generating text needs nothing else.
+// Converts text to tokens and back: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and plain bytes. `trainer
+// prepare` encodes with one and stores with the tokens what open_tokenizer() needs, so that generating text
+// needs nothing else.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,8 @@ class Tokenizer {
     // left out. Single tokens need not be UTF-8.
     std::string decode(std::span<const Token> tokens) const;
 
-    // The file that open_tokenizer() needs besides tokenizer.json, and its contents; "": none.
-    virtual std::string_view data_file() const { return {}; }
-    virtual std::string_view data() const { return {}; }
+    // The contents of kMergesFile, which open_tokenizer() needs besides tokenizer.json; "": it needs none.
+    virtual std::string_view merges() const { return {}; }
 
  protected:
     virtual std::string_view text_of(Token token) const = 0;

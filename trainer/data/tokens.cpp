@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Text as a data set: see tokens.hpp.
-#include "trainer/data/tokens.hpp"
+#include "trainer/data/dataset.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "trainer/data/token_shard.hpp"
@@ -33,12 +31,11 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
                           std::int64_t vocabulary) {
     std::vector<Token> tokens;
     const auto files = shards_of(directory, part);
-    if (files.empty()) {
+    if (files.empty())
         return fail(Fault::usage,
-                    fmt::format("{}: no *{}*.bin with tokens there; make them with `trainer prepare --output "
+                    fmt::format("{}: no *{}*.bin with tokens; make them with `trainer prepare --output "
                                 "DIR` and give --data-dir DIR",
                                 directory.string(), part));
-    }
     for (const auto& file : files) {
         const std::size_t before = tokens.size();
         DP_TRY(read_shard(file, tokens));
@@ -47,8 +44,8 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
         if (largest >= vocabulary) {
             return fail(
                 Fault::usage,
-                fmt::format("{}: token {} does not fit the model's vocabulary of {}; give the model at "
-                            "least {}, or prepare the text with another --tokenizer",
+                fmt::format("{}: token {} is outside the model's vocabulary of {}; give --vocab-size {} or "
+                            "more, or prepare the text with another --tokenizer",
                             file.string(), largest, vocabulary, largest + 1));
         }
     }
@@ -56,13 +53,12 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
     samples.count = (static_cast<std::int64_t>(tokens.size()) - 1) / sequence;
     if (samples.count == 0) {
         return fail(Fault::usage,
-                    fmt::format("{}: {} tokens in *{}*.bin, but a sequence of {} takes {}; give "
+                    fmt::format("{}: {} tokens in *{}*.bin, but a sequence of {} needs {}; give "
                                 "a shorter sequence, or prepare more text",
                                 directory.string(), tokens.size(), part, sequence, sequence + 1));
     }
     const auto used = static_cast<std::size_t>(samples.count * sequence + 1);
-    samples.features = {Type::u16, sequence, std::vector<std::uint8_t>(used * sizeof(Token))};
-    std::memcpy(samples.features.bytes.data(), tokens.data(), used * sizeof(Token));
+    samples.features = Matrix::of<Token>(Type::u16, sequence, std::span(tokens).first(used));
     samples.targets = {Type::u16, sequence, {}};
     samples.next_is_target = true;
     return samples;

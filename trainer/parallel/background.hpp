@@ -9,35 +9,53 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 
-// All methods are called from one thread.
+// All methods are called from one thread. The destructor waits for the work in progress and drops the rest.
 class Background {
  public:
     using Work = std::function<Result<void>()>;
 
-    Background() = default;
-    ~Background();
-    Background(const Background&) = delete;
-    Background& operator=(const Background&) = delete;
-
     // Queues it. It is skipped if earlier work failed.
-    void start(Work work);
+    void start(Work work) {
+        const std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(work));
+        changed_.notify_all();
+        if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    }
+
     // Waits until the queue is empty. Returns the first error since the last call.
-    Result<void> finish();
+    Result<void> finish() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return queue_.empty(); });
+        return std::exchange(result_, {});
+    }
 
  private:
     std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<Work> waiting_;
-    bool is_working_ = false, ends_ = false;
+    std::condition_variable_any changed_;
+    std::deque<Work> queue_;  // the first one is in progress
     Result<void> result_;
-    std::thread thread_;  // begins with the first work
+    std::jthread thread_;  // begins with the first work
 
-    void run();
+    void run(const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        while (changed_.wait(lock, stop, [this] { return !queue_.empty(); }) && !stop.stop_requested()) {
+            if (result_) {
+                const Work& work = queue_.front();
+                lock.unlock();
+                auto done = work();
+                lock.lock();
+                if (!done) result_ = std::move(done);
+            }
+            queue_.pop_front();
+            changed_.notify_all();
+        }
+    }
 };
 
 }  // namespace dp::trainer

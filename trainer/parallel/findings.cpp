@@ -36,13 +36,13 @@ Result<void> compare(World& world, const std::string& what, const Result<std::st
     if (same && mine) return {};
     if (!same && same.error().fault == Fault::world) {
         if (mine) return same;
-        world.give_the_word_back();
+        world.resign_as_reporter();
         return is_rank_0(world) ? same : tl::unexpected(mine.error());
     }
 
-    const auto speaker = world.who_has_the_word();
-    if (mine && !speaker && is_rank_0(world)) complain(same.error().message);
-    if (!mine && !is_rank_0(world) && speaker == world.facts()->rank) complain(mine.error().message);
+    const auto reporter = world.reporter();
+    if (mine && !reporter && is_rank_0(world)) complain(same.error().message);
+    if (!mine && !is_rank_0(world) && reporter == world.facts()->rank) complain(mine.error().message);
     world.leave_together();
     return fail(mine ? same.error().fault : mine.error().fault, "");
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Consistency checks before training (options, model, data): all ranks continue or all exit, and exactly one
-// prints the reason. No rank leaves before the line is out, because the first rank that ends has the others
-// ended. Called by main.cpp and run.cpp.
+// prints the reason. No rank exits before the line is printed, because the others are ended when one exits.
 #pragma once
 
 #include <string>
@@ -20,20 +19,20 @@ namespace dp::trainer {
 // another rank does.
 void complain(std::string_view message);
 
-// Whether all ranks found the same for `what` ("the data", say). If something is wrong, one of the affected
-// ranks says so, rank 0 if it is one of them. If the ranks only differ, rank 0 says who has what, and
-// `remedy`. The returned error has been printed, unless this process is alone or ranks are missing. Every
-// rank calls, in the same order.
+// Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its error,
+// rank 0 if it is one of them. If the ranks only differ, rank 0 prints who has what, and `remedy`. The returned
+// error has been printed, unless this process is alone or ranks are missing. Every rank calls, in the same
+// order.
 Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
                           const std::string& remedy);
 
-// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls with the
-// same names.
+// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls with
+// the same names.
 Result<void> found_alike(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
                          const std::string& remedy);
 
-// The same for a rank whose options are wrong and which has not joined the world. Returns the error, without
-// a message if it has been printed or another rank prints it.
+// The same for a rank whose options are wrong and that has not joined the world. Returns the error, without a
+// message if it has been printed or another rank prints it.
 Error refused_by_all(const Surroundings& here, const Error& why);
 
 // What a rank's options lead to; the first thing that all ranks compare.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The communicator between CPUs: Gloo's all-reduce and all-gather over the full mesh that libdp-gloo makes.
 #include "trainer/parallel/gloo.hpp"
 
 #include <fmt/format.h>
@@ -43,12 +41,12 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allgatherv(options);
             return {};
         } catch (const std::exception& error) {
-            return gloo_broke_off("all-gather", error);
+            return gloo_error("all-gather", error);
         }
     }
 
     Result<void> start_all_reduce(const Tensor& tensor) override {
-        background_.start([this, tensor] { return reduce(tensor, Reduction::sum, kAside); });
+        background_.start([this, tensor] { return reduce(tensor, Reduction::sum, kStarted); });
         return {};
     }
     Result<void> wait_all_reduces() override { return background_.finish(); }
@@ -58,7 +56,7 @@ class GlooCommunicator final : public Communicator {
     Background background_;  // ends before the mesh
 
     // Gloo's tags, which separate the messages of concurrent collectives.
-    static constexpr std::uint32_t kNow = 0, kAside = 1;
+    static constexpr std::uint32_t kNow = 0, kStarted = 1;
 
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {
         switch (tensor.type()) {
@@ -69,7 +67,7 @@ class GlooCommunicator final : public Communicator {
             case Type::i64:
                 return reduce<std::int64_t>(tensor, reduction, tag);
             default:
-                return fail(Fault::world, "gloo: no all-reduce for this type of number");
+                return fail(Fault::world, "Gloo: no all-reduce for tensors of this type");
         }
     }
 
@@ -88,36 +86,25 @@ class GlooCommunicator final : public Communicator {
             ::gloo::allreduce(options);
             return {};
         } catch (const std::exception& error) {
-            return gloo_broke_off("all-reduce", error);
+            return gloo_error("all-reduce", error);
         }
     }
 
+    // Picks the overload of gloo::sum and max.
     using Function = void (*)(void*, const void*, const void*, std::size_t);
-    static Function function(Function overload) {
-        return overload;
-    }  // picks the overload of gloo::sum and max
+    static Function function(Function overload) { return overload; }
 };
 
 }  // namespace
 
-tl::unexpected<Error> gloo_broke_off(const char* what, const std::exception& error) {
+tl::unexpected<Error> gloo_error(const char* what, const std::exception& error) {
     return fail(Fault::world, fmt::format("{} over Gloo failed: {}; another rank has died or its node "
                                           "is cut off, see the lines before this one",
                                           what, error.what()));
 }
 
-Result<std::unique_ptr<Communicator>> open_gloo(Context& context, const Group& group) {
-    auto mesh = gloo_mesh(context, group);
-    if (!mesh) return fail(Fault::world, mesh.error().message);
-    return make_gloo(std::move(*mesh));
-}
-
-void survive_lost_ranks() {
-    std::signal(SIGPIPE, SIG_IGN);
-}
-
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh) {
-    survive_lost_ranks();
+    std::signal(SIGPIPE, SIG_IGN);
     return std::make_unique<GlooCommunicator>(std::move(mesh));
 }
 

@@ -54,7 +54,7 @@ class HostStaged final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_through_host(std::unique_ptr<Communicator> between_hosts, Device& device) {
+std::unique_ptr<Communicator> make_host_staged(std::unique_ptr<Communicator> between_hosts, Device& device) {
     return std::make_unique<HostStaged>(std::move(between_hosts), device);
 }
 

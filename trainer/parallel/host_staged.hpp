@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All-reduce and all-gather of GPU tensors through host memory, for ranks that share a GPU,
-// which NCCL refuses.
+// All-reduce and all-gather of GPU tensors through host memory, for ranks that share a GPU, which NCCL refuses.
 #pragma once
 
 #include <memory>
@@ -12,6 +11,6 @@
 namespace dp::trainer {
 
 // Over a communicator for tensors in host memory. The device must outlive it.
-std::unique_ptr<Communicator> make_through_host(std::unique_ptr<Communicator> between_hosts, Device& device);
+std::unique_ptr<Communicator> make_host_staged(std::unique_ptr<Communicator> between_hosts, Device& device);
 
 }  // namespace dp::trainer

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See inter_node.hpp.
 #include "trainer/parallel/inter_node.hpp"
 
 #include <gloo/transport/buffer.h>
 #include <gloo/transport/pair.h>
 
 #include <array>
+#include <csignal>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -24,9 +23,9 @@ class OtherNode {
  public:
     explicit OtherNode(std::shared_ptr<::gloo::Context> mesh)
         : mesh_(std::move(mesh)), pair_(*mesh_->getPair(1 - mesh_->rank)) {
+        std::signal(SIGPIPE, SIG_IGN);  // to write to a dead rank is an error to report
         pair_.setSync(true, false);
     }
-    int rank() const { return mesh_->rank; }
 
     void send(void* from, std::size_t bytes) { pair_.createSendBuffer(kSlot, from, bytes)->send(0, bytes); }
     void receive(void* to, std::size_t bytes) { pair_.createRecvBuffer(kSlot, to, bytes)->waitRecv(); }
@@ -38,84 +37,61 @@ class OtherNode {
     ::gloo::transport::Pair& pair_;
 };
 
-// One rank sends its numbers, the other adds its own and sends the sum back: as many bytes as Gloo's
-// all-reduce, but in one direction at a time, as the synchronous mode needs.
-class SlicesOfTwo {
- public:
-    SlicesOfTwo(std::shared_ptr<::gloo::Context> mesh, std::int64_t index)
-        : other_(std::move(mesh)),
-          // Half of the slices go one way while the other half goes the other.
-          adds_up_((other_.rank() + index) % 2 == 1) {}
-
-    void sum(const Tensor& slice) {
-        float* own = slice.data<float>();
-        if (adds_up_) {
-            received_.resize(static_cast<std::size_t>(slice.elements()));
-            other_.receive(received_.data(), slice.bytes());
-            add_up(std::array{own, received_.data()}, {0, slice.elements()});
-            other_.send(own, slice.bytes());
-        } else {
-            other_.send(own, slice.bytes());
-            other_.receive(own, slice.bytes());
-        }
-    }
-
- private:
-    OtherNode other_;
-    bool adds_up_;
-    std::vector<float> received_;
-};
-
-// Both send, then both receive, and nobody waits for an answer.
-class FewOfTwo {
- public:
-    explicit FewOfTwo(std::shared_ptr<::gloo::Context> mesh) : other_(std::move(mesh)) {}
-
-    void sum(const Tensor& numbers) {
-        double* own = numbers.data<double>();
-        received_.resize(static_cast<std::size_t>(numbers.elements()));
-        other_.send(own, numbers.bytes());
-        other_.receive(received_.data(), numbers.bytes());
-        for (std::size_t i = 0; i < received_.size(); ++i) own[i] += received_[i];
-    }
-
- private:
-    OtherNode other_;
-    std::vector<double> received_;
-};
-
-// The sum over two nodes, by Two, or over more, by Gloo's all-reduce.
-template <typename Two, typename... Arguments>
-Result<SumBetween> sum_between(std::shared_ptr<::gloo::Context> mesh, Arguments... arguments) {
+// Between two nodes by `sum`, which may throw; between more by Gloo's all-reduce.
+Result<InterNodeAllReduce> over_nodes(std::shared_ptr<::gloo::Context> mesh,
+                                      std::function<void(OtherNode&, const Tensor&)> sum) {
     if (mesh->size != 2) {
         return [all = std::shared_ptr(make_gloo(std::move(mesh)))](const Tensor& numbers) {
             return all->all_reduce(numbers, Reduction::sum);
         };
     }
-    survive_lost_ranks();
     try {
-        return [two = std::make_shared<Two>(std::move(mesh), arguments...)](
-                   const Tensor& numbers) -> Result<void> {
+        return [other = std::make_shared<OtherNode>(std::move(mesh)),
+                sum = std::move(sum)](const Tensor& numbers) -> Result<void> {
             try {
-                two->sum(numbers);
+                sum(*other, numbers);
                 return {};
             } catch (const std::exception& error) {
-                return gloo_broke_off("sum between two nodes", error);
+                return gloo_error("all-reduce between two nodes", error);
             }
         };
     } catch (const std::exception& error) {
-        return gloo_broke_off("connection between two nodes", error);
+        return gloo_error("connection between two nodes", error);
     }
 }
 
 }  // namespace
 
-Result<SumBetween> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std::int64_t index) {
-    return sum_between<SlicesOfTwo>(std::move(mesh), index);
+// One rank sends its numbers, the other adds its own and sends the sum back: as many bytes as Gloo's
+// all-reduce, but in one direction at a time, as the synchronous mode needs.
+Result<InterNodeAllReduce> inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh, std::int64_t index) {
+    // Half of the slices go one way while the other half goes the other.
+    const bool adds_up = (mesh->rank + index) % 2 == 1;
+    return over_nodes(std::move(mesh), [adds_up, received = std::vector<float>()](
+                                           OtherNode& other, const Tensor& slice) mutable {
+        float* own = slice.data<float>();
+        if (adds_up) {
+            received.resize(static_cast<std::size_t>(slice.elements()));
+            other.receive(received.data(), slice.bytes());
+            add_up(std::array{own, received.data()}, {0, slice.elements()});
+            other.send(own, slice.bytes());
+        } else {
+            other.send(own, slice.bytes());
+            other.receive(own, slice.bytes());
+        }
+    });
 }
 
-Result<SumBetween> sum_few_between_nodes(std::shared_ptr<::gloo::Context> mesh) {
-    return sum_between<FewOfTwo>(std::move(mesh));
+// Both send, then both receive, and nobody waits for an answer.
+Result<InterNodeAllReduce> small_inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh) {
+    return over_nodes(std::move(mesh),
+                      [received = std::vector<double>()](OtherNode& other, const Tensor& numbers) mutable {
+                          double* own = numbers.data<double>();
+                          received.resize(static_cast<std::size_t>(numbers.elements()));
+                          other.send(own, numbers.bytes());
+                          other.receive(received.data(), numbers.bytes());
+                          for (std::size_t i = 0; i < received.size(); ++i) own[i] += received[i];
+                      });
 }
 
 }  // namespace dp::trainer

@@ -17,12 +17,12 @@ namespace dp::trainer {
 
 // In place. Every rank of a mesh calls, in the same order; all then have the same bits. Nothing else
 // uses the mesh.
-using SumBetween = std::function<Result<void>(const Tensor& numbers)>;
+using InterNodeAllReduce = std::function<Result<void>(const Tensor& numbers)>;
 
 // For f32 slices of any length. `index`: which slices they have, the same on all of them.
-Result<SumBetween> sum_between_nodes(std::shared_ptr<::gloo::Context> mesh, std::int64_t index);
+Result<InterNodeAllReduce> inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh, std::int64_t index);
 
 // For few f64 numbers: at most what a socket buffers without being read.
-Result<SumBetween> sum_few_between_nodes(std::shared_ptr<::gloo::Context> mesh);
+Result<InterNodeAllReduce> small_inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh);
 
 }  // namespace dp::trainer

@@ -8,7 +8,6 @@
 
 #include <climits>
 #include <ctime>
-#include <optional>
 
 #include "base/awake.hpp"
 
@@ -30,58 +29,51 @@ void wake_all(Word& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+tl::unexpected<Error> broken() {
+    return fail(Fault::world,
+                "an all-reduce or update in this node's memory failed: another rank has died or its node is "
+                "cut off, see the lines before this one");
+}
+
 }  // namespace
 
-NodeBarrier::Outcome NodeBarrier::wait(std::chrono::milliseconds patience) {
+Result<void> NodeBarrier::wait() {
     const std::uint32_t next = (passed_ + 1) * kRound;  // of `state`; may wrap
-    if (shared_.state.load() & kBroken) return Outcome::broken;
+    if (shared_.state.load() & kBroken) return broken();
     if (shared_.arrived.fetch_add(1) + 1 == ranks_) {
         shared_.arrived.store(0);  // nobody comes again before the next line
         shared_.state.fetch_add(kRound);
         wake_all(shared_.state);
         ++passed_;
-        return Outcome::passed;
+        return {};
     }
-    std::optional<Outcome> outcome;
-    wait_awake(patience, [&](std::chrono::milliseconds slice) {
+    std::uint32_t state = 0;
+    const bool changed = wait_awake(timeout_, [&](std::chrono::milliseconds slice) {
         const auto until = steady_now() + slice;
         for (;;) {
-            const std::uint32_t state = shared_.state.load();
-            // Check this first: a rank that has passed may leave at once, which breaks the barrier for
-            // the next round.
-            if ((state & ~kBroken) == next)
-                outcome = Outcome::passed;
-            else if (state & kBroken)
-                outcome = Outcome::broken;
-            if (outcome) return true;
+            state = shared_.state.load();
+            if ((state & ~kBroken) == next || (state & kBroken) != 0) return true;
             const auto left = until - steady_now();
             if (left <= left.zero()) return false;
             wait_for_change(shared_.state, state, left);
         }
     });
-    if (outcome == Outcome::passed) ++passed_;
-    return outcome.value_or(Outcome::too_late);
+    // Check this first: a rank that has passed may leave at once, which breaks the barrier for the next round.
+    if ((state & ~kBroken) == next) {
+        ++passed_;
+        return {};
+    }
+    if (changed) return broken();
+    return fail(
+        Fault::world,
+        fmt::format("an all-reduce or update in this node's memory waited {} minutes for another rank "
+                    "of this node; `dpctl top` shows what each rank does",
+                    timeout_.count() / 60000));
 }
 
 void NodeBarrier::break_off() {
     shared_.state.fetch_or(kBroken);
     wake_all(shared_.state);
-}
-
-Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience) {
-    switch (barrier.wait(patience)) {
-        case NodeBarrier::Outcome::passed:
-            return {};
-        case NodeBarrier::Outcome::broken:
-            return fail(Fault::world,
-                        "an all-reduce or update in this node's memory failed: another rank has died or "
-                        "its node is cut off, see the lines before this one");
-        default:
-            return fail(Fault::world,
-                        fmt::format("a sum or an update in this node's memory waited {} minutes "
-                                    "for another rank of this node; see what it does",
-                                    patience.count() / 60000));
-    }
 }
 
 }  // namespace dp::trainer

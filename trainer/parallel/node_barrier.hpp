@@ -22,14 +22,14 @@ struct SharedBarrier {
 // One rank's side.
 class NodeBarrier {
  public:
-    // `passed`: rounds that all ranks have passed before.
-    NodeBarrier(SharedBarrier& shared, std::uint32_t ranks, std::uint32_t passed = 0)
-        : shared_(shared), ranks_(ranks), passed_(passed) {}
+    // `timeout` is that of each wait, without the time in which this rank is stopped. `passed`: the number of
+    // earlier rounds.
+    NodeBarrier(SharedBarrier& shared, std::uint32_t ranks, std::chrono::milliseconds timeout,
+                std::uint32_t passed = 0)
+        : shared_(shared), ranks_(ranks), timeout_(timeout), passed_(passed) {}
 
-    enum class Outcome { passed, broken, too_late };
-
-    // Waits until all ranks have called it as often. Time in which this rank is stopped does not count.
-    Outcome wait(std::chrono::milliseconds patience);
+    // Waits for the other ranks. Fails if the barrier is broken, or after the timeout.
+    Result<void> wait();
 
     // Ends all waits of this and the other ranks, permanently. From any thread.
     void break_off();
@@ -37,10 +37,8 @@ class NodeBarrier {
  private:
     SharedBarrier& shared_;
     const std::uint32_t ranks_;
+    const std::chrono::milliseconds timeout_;
     std::uint32_t passed_;
 };
-
-// The same, with a message if it was broken.
-Result<void> meet(NodeBarrier& barrier, std::chrono::milliseconds patience);
 
 }  // namespace dp::trainer

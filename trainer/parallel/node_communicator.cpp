@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See node_communicator.hpp.
 #include "trainer/parallel/node_communicator.hpp"
 
 #include <fmt/format.h>
@@ -9,42 +7,46 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "trainer/base/node_place.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/background.hpp"
+#include "trainer/parallel/inter_node.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
 #include "trainer/parallel/node_sums.hpp"
 #include "trainer/parallel/peer_sockets.hpp"
-#include "trainer/parallel/small_all_reduce.hpp"
 
 namespace dp::trainer {
 namespace {
 
 class NodeCommunicator final : public Communicator {
  public:
-    // `sum_between`: over the same local rank on all nodes; empty if there are no others. `few`: nullopt if
-    // only the world can do small all-reduces.
-    NodeCommunicator(std::unique_ptr<Communicator> world, SumBetween sum_between,
-                     std::optional<SmallAllReduce> few, const NodePlace& place, PeerSockets neighbours,
-                     std::shared_ptr<NodeMemory> memory, std::chrono::milliseconds patience)
+    NodeCommunicator(std::unique_ptr<Communicator> world, const NodePlace& place, const NodeSetting& setting,
+                     std::shared_ptr<NodeMemory> memory, PeerSockets sockets)
         : world_(std::move(world)),
-          sum_between_(std::move(sum_between)),
-          share_{place.index, static_cast<std::int64_t>(place.neighbours.size()), place.fewest},
-          patience_(patience),
+          place_(place),
+          connect_(setting.connect),
           memory_(std::move(memory)),
-          barrier_(memory_->barrier(), static_cast<std::uint32_t>(place.neighbours.size())),
-          few_(std::move(few)),
-          neighbours_(std::move(neighbours)) {}
+          barrier_(memory_->barrier(), static_cast<std::uint32_t>(memory_->ranks()), setting.timeout),
+          small_barrier_(memory_->small_barrier(), static_cast<std::uint32_t>(memory_->ranks()),
+                         setting.timeout),
+          sockets_(std::move(sockets)) {}
     // Nobody is left to use a sum in progress.
     ~NodeCommunicator() override { break_off(); }
 
-    // Ends all waits with an error as soon as a rank of the node is gone, or the world is being ended.
-    Result<void> watch(const NodeSetting& setting) {
+    // Connects the nodes. Ends all waits with an error as soon as a rank of the node is gone, or the world is
+    // being ended.
+    Result<void> start(const NodeSetting& setting) {
+        if (place_.nodes > 1 && !place_.peers.empty()) {
+            auto mesh = DP_TRY(connect_("between-nodes", place_.peers));
+            auto all_reduce = DP_TRY(inter_node_all_reduce(std::move(mesh), place_.local_rank));
+            inter_node_ = std::move(all_reduce);
+        }
         if (setting.on_end) ending_ = setting.on_end([this] { break_off(); });
-        return neighbours_.watch([this] { break_off(); });
+        return sockets_.watch([this] { break_off(); });
     }
 
     std::string_view name() const override { return "node-memory"; }
@@ -55,8 +57,10 @@ class NodeCommunicator final : public Communicator {
         return world_->all_reduce(tensor, reduction);
     }
     Result<void> small_all_reduce(const Tensor& tensor) override {
-        return few_ && SmallAllReduce::takes(tensor) ? broken_off_unless(few_->sum(tensor))
-                                                     : world_->small_all_reduce(tensor);
+        // Different nodes would add up in different orders.
+        if (!place_.is_homogeneous || tensor.type() != Type::f64 || tensor.elements() > NodeMemory::kSmall)
+            return world_->small_all_reduce(tensor);
+        return broken_off_unless(sum_small(tensor));
     }
     Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
 
@@ -88,21 +92,26 @@ class NodeCommunicator final : public Communicator {
         return part ? Tensor(memory_->of_first(*part), Type::f32, tensor.shape()) : tensor;
     }
 
-    std::optional<NodeShare> node_share() const override { return share_; }
-    Result<void> node_barrier() override { return broken_off_unless(meet(barrier_, patience_)); }
+    std::optional<NodeShare> node_share() const override {
+        return NodeShare{place_.local_rank, static_cast<std::int64_t>(memory_->ranks()), place_.fewest};
+    }
+    Result<void> node_barrier() override { return broken_off_unless(barrier_.wait()); }
 
  private:
     std::unique_ptr<Communicator> world_;
-    SumBetween sum_between_;
-    NodeShare share_;
-    std::chrono::milliseconds patience_;
+    NodePlace place_;
+    decltype(NodeSetting::connect) connect_;
+    InterNodeAllReduce inter_node_;        // of slices; empty if there is one node, or no peer on another
+    InterNodeAllReduce small_inter_node_;  // connected when it is first needed
     std::shared_ptr<NodeMemory> memory_;
-    NodeBarrier barrier_;
-    std::optional<SmallAllReduce> few_;
+    NodeBarrier barrier_, small_barrier_;
+    // The numbers of small all-reduces are double-buffered: a rank that is ahead may write the next ones while
+    // others read these.
+    unsigned turn_ = 0;
     bool is_summing_ = false;
     // Destroyed before what they use, the last one first.
     Background background_;
-    PeerSockets neighbours_;
+    PeerSockets sockets_;
     std::shared_ptr<void> ending_;
 
     // The tensor's place in shared memory; nullopt if the world sums it.
@@ -113,7 +122,7 @@ class NodeCommunicator final : public Communicator {
 
     void break_off() {
         barrier_.break_off();
-        if (few_) few_->break_off();
+        small_barrier_.break_off();
     }
     // On failure, ends the other ranks' waits now instead of when this process ends.
     Result<void> broken_off_unless(Result<void> done) {
@@ -121,28 +130,49 @@ class NodeCommunicator final : public Communicator {
         return done;
     }
 
+    // Each rank adds up its node's numbers itself and exchanges the result with its peers: one wait and one
+    // message, because on shared CPUs each wake-up costs more than the sum.
+    Result<void> sum_small(const Tensor& numbers) {
+        const std::span sum(numbers.data<double>(), static_cast<std::size_t>(numbers.elements()));
+        turn_ ^= 1U;
+        std::copy(sum.begin(), sum.end(), memory_->small(memory_->me(), turn_));
+        DP_TRY(small_barrier_.wait());
+        std::fill(sum.begin(), sum.end(), 0.0);
+        for (std::size_t rank = 0; rank < memory_->ranks(); ++rank) {
+            const double* of_rank = memory_->small(rank, turn_);
+            for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += of_rank[i];
+        }
+        if (place_.nodes == 1) return {};
+        if (!small_inter_node_) {
+            auto mesh = DP_TRY(connect_("few-between-nodes", place_.peers));
+            auto all_reduce = DP_TRY(small_inter_node_all_reduce(std::move(mesh)));
+            small_inter_node_ = std::move(all_reduce);
+        }
+        return small_inter_node_(numbers);
+    }
+
     Result<void> sum(const std::vector<NodeMemory::Part>& parts) {
         memory_->announce(parts.front());
-        DP_TRY(meet(barrier_, patience_));  // the numbers of all are there
+        DP_TRY(barrier_.wait());  // the numbers of all are there
         if (!memory_->all_announced(parts.front()))
             return fail(Fault::world,
-                        "the ranks of this node reduce different tensors: a mistake in the trainer");
+                        "the ranks of this node all-reduce different tensors: a bug in the trainer");
         std::vector<Tensor> mine;
         for (const auto& part : parts) {
             const auto numbers = DP_TRY(memory_->of_all(part));
-            const std::int64_t slices = slices_of(part.numbers(), share_.fewest);
-            if (share_.index >= slices) continue;
-            const Slice slice = slice_of(part.numbers(), slices, share_.index);
+            const std::int64_t slices = slices_of(part.numbers(), place_.fewest);
+            if (place_.local_rank >= slices) continue;
+            const Shard slice = slice_of(part.numbers(), slices, place_.local_rank);
             add_up(numbers, slice);  // in the memory of the first
             const Tensor sum(memory_->of_first(part), Type::f32, {part.numbers()});
             mine.push_back(sum.view(slice.first, {slice.count}));
         }
-        if (!sum_between_ || mine.empty()) return {};
-        return mine.size() == 1 ? sum_between_(mine.front()) : sum_packed(mine);
+        if (!inter_node_ || mine.empty()) return {};
+        return mine.size() == 1 ? inter_node_(mine.front()) : all_reduce_packed(mine);
     }
 
     // A message between busy CPUs costs more than a copy.
-    Result<void> sum_packed(const std::vector<Tensor>& slices) {
+    Result<void> all_reduce_packed(const std::vector<Tensor>& slices) {
         std::int64_t count = 0;
         for (const Tensor& slice : slices) count += slice.elements();
         const auto room = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count));
@@ -155,7 +185,7 @@ class NodeCommunicator final : public Communicator {
             }
         };
         copy_each(false);
-        DP_TRY(sum_between_(all));
+        DP_TRY(inter_node_(all));
         copy_each(true);
         return {};
     }
@@ -173,85 +203,48 @@ Result<std::string> first_failure(const Result<void>& mine, Device& device, Comm
     return std::string();
 }
 
-// This rank's part in setting up shared memory; each step follows only if the one before it succeeded
-// on all ranks.
-class Meeting {
- public:
-    Result<void> prepare() {
-        auto memory = DP_TRY(NodeMemory::make());
-        auto neighbours = DP_TRY(PeerSockets::open());
-        memory_ = std::move(memory);
-        neighbours_.emplace(std::move(neighbours));
-        return {};
-    }
-    DoorNumber door() const { return neighbours_ ? neighbours_->door() : DoorNumber{}; }
-
-    Result<void> call_on(const std::vector<DoorNumber>& doors, std::size_t me) {
-        return neighbours_->call_on(doors, me, memory_->file());
-    }
-    Result<void> let_in(std::size_t ranks, std::size_t me) {
-        auto files = DP_TRY(neighbours_->let_in(ranks, me));
-        return memory_->add_others(std::move(files), me);
-    }
-
-    std::shared_ptr<NodeMemory> memory() const { return memory_; }
-    PeerSockets take_neighbours() { return std::move(*neighbours_); }
-
- private:
-    std::shared_ptr<NodeMemory> memory_;
-    std::optional<PeerSockets> neighbours_;
-};
-
 }  // namespace
 
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
                                 const NodeSetting& setting) {
-    Meeting meeting;
-    const Result<void> prepared =
-        setting.unwanted.empty() ? meeting.prepare() : fail(Fault::world, setting.unwanted);
-    const DoorNumber door = meeting.door();
-    const std::array mine{setting.node, door[0], door[1]};
+    const auto wanted = setting.unwanted.empty() ? Result<void>() : fail(Fault::world, setting.unwanted);
+    auto memory = wanted.and_then(NodeMemory::make);
+    auto sockets = memory.and_then([](const auto&) { return PeerSockets::open(); });
+    const SocketName name = sockets ? sockets->name() : SocketName{};
+    const std::array mine{setting.node, name[0], name[1]};
     const auto of_all = DP_TRY(gather_of_all_ranks(mine, device, *world));
 
     std::vector<std::int64_t> nodes;
     for (std::size_t i = 0; i < of_all.size(); i += mine.size()) nodes.push_back(of_all[i]);
     const NodePlace place = place_among(nodes, world->rank());
-    if (!place.has_neighbours_anywhere) return SharedNodes{std::move(world), ""};
-    std::vector<DoorNumber> doors;
-    for (const std::uint32_t rank : place.neighbours) {
+    if (!place.is_any_shared) return SharedNodes{std::move(world), ""};
+    std::vector<SocketName> names;
+    for (const std::uint32_t rank : place.local_ranks) {
         const std::size_t at = rank * mine.size();
-        doors.push_back({of_all[at + 1], of_all[at + 2]});
+        names.push_back({of_all[at + 1], of_all[at + 2]});
     }
-    const auto me = static_cast<std::size_t>(place.index);
+    const auto me = static_cast<std::size_t>(place.local_rank);
 
+    // Each step follows only if the one before it succeeded on all ranks.
     using Step = std::function<Result<void>()>;
-    for (const Step& step : {Step([&] { return prepared; }), Step([&] { return meeting.call_on(doors, me); }),
-                             Step([&] { return meeting.let_in(doors.size(), me); })}) {
-        const auto failure = first_failure(step(), device, *world);
-        if (!failure) return tl::unexpected(failure.error());
-        if (!failure->empty()) return SharedNodes{std::move(world), *failure};
+    const Step open = [&] { return sockets.map([](const auto&) {}); },
+               send = [&] { return sockets->send_fd(names, me, (*memory)->file()); },
+               accept = [&]() -> Result<void> {
+                   auto files = DP_TRY(sockets->accept_fds(names.size(), me));
+                   return (*memory)->add_others(std::move(files), me);
+               };
+    for (const Step& step : {open, send, accept}) {
+        const auto failure = DP_TRY(first_failure(step(), device, *world));
+        if (!failure.empty()) return SharedNodes{std::move(world), failure};
     }
 
-    SumBetween sum_between;
-    SmallAllReduce::Connect connect_few;
-    if (place.nodes > 1 && !place.counterparts.empty()) {
-        auto mesh = DP_TRY(setting.connect("between-nodes", place.counterparts));
-        auto connected = DP_TRY(sum_between_nodes(std::move(mesh), place.index));
-        sum_between = std::move(connected);
-        connect_few = [connect = setting.connect, ranks = place.counterparts] {
-            return connect("few-between-nodes", ranks).and_then(sum_few_between_nodes);
-        };
-    }
-    std::optional<SmallAllReduce> few;
-    if (place.is_even) few.emplace(meeting.memory(), place.fewest, setting.patience, std::move(connect_few));
     auto made =
-        std::make_unique<NodeCommunicator>(std::move(world), std::move(sum_between), std::move(few), place,
-                                           meeting.take_neighbours(), meeting.memory(), setting.patience);
-    DP_TRY(made->watch(setting));
+        std::make_unique<NodeCommunicator>(std::move(world), place, setting, *memory, std::move(*sockets));
+    DP_TRY(made->start(setting));
     device.set_shared_memory(
-        {[memory = meeting.memory()](std::size_t bytes) { return memory->allocate(bytes); },
-         [memory = meeting.memory()](std::size_t bytes) { return memory->allocate_of_node(bytes); },
-         static_cast<std::int64_t>(doors.size())});
+        {[memory = *memory](std::size_t bytes) { return memory->allocate(bytes); },
+         [memory = *memory](std::size_t bytes) { return memory->allocate_of_node(bytes); },
+         static_cast<std::int64_t>(names.size())});
     return SharedNodes{std::move(made), ""};
 }
 

@@ -6,6 +6,8 @@
 // parallel/world.cpp opens it.
 #pragma once
 
+#include <gloo/context.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,13 +18,12 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/parallel/inter_node.hpp"
 
 namespace dp::trainer {
 
 // What it needs from the world. The tests have a world of threads.
 struct NodeSetting {
-    std::int64_t node = 0;  // this rank's; a number that its neighbours have, too, and no other rank
+    std::int64_t node = 0;  // this rank's: a number that the ranks of its node have, and no other rank
     // Connects these ranks of the world, one per node, which all call; makes a new mesh for each name. Must
     // stay valid as long as the communicator.
     std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name,
@@ -30,15 +31,15 @@ struct NodeSetting {
         connect;
     // While its result lives, calls the given function once the world is being ended. May be empty.
     std::function<std::shared_ptr<void>(std::function<void()>)> on_end;
-    std::string unwanted;  // why this rank does not want to share memory; "" where it does
-    // A collective waits for the slowest rank, as long as Gloo's do. A death is noticed at once.
-    std::chrono::milliseconds patience = std::chrono::minutes(30);
+    std::string unwanted;  // why this rank does not want to share memory; "" if it does
+    // Of a collective, as long as Gloo's: it waits for the slowest rank. A death is noticed at once.
+    std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
 struct SharedNodes {
     std::unique_ptr<Communicator> communicator;
-    std::string why_not;  // what kept the ranks from sharing memory, the same on all; "" where they do, and
-                          // where each has a node of its own
+    // Why the ranks share no memory, the same on all; "" if they do, or if each has its own node.
+    std::string why_not;
 };
 
 // Returns `world`, or a faster communicator that falls back on it: start_all_reduce() then sums f32 tensors

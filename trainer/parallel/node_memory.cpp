@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// See node_memory.hpp.
 #include "trainer/parallel/node_memory.hpp"
 
 #include <fcntl.h>
@@ -37,32 +35,16 @@ bool grow(int file, std::uint64_t from, std::size_t bytes) {
 
 }  // namespace
 
-std::optional<Mapping> Mapping::of(int file, std::size_t offset, std::size_t bytes) {
+NodeMemory::Mapping NodeMemory::map(int file, std::size_t offset, std::size_t bytes) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
-    if (at == MAP_FAILED) return std::nullopt;
-    Mapping made;
-    made.begin_ = static_cast<std::byte*>(at);
-    made.bytes_ = bytes;
-    return made;
-}
-
-Mapping::Mapping(Mapping&& other) noexcept
-    : begin_(std::exchange(other.begin_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-Mapping& Mapping::operator=(Mapping&& other) noexcept {
-    std::swap(begin_, other.begin_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-}
-
-Mapping::~Mapping() {
-    if (begin_ != nullptr) munmap(begin_, bytes_);
+    if (at == MAP_FAILED) return nullptr;
+    return {static_cast<std::byte*>(at), [bytes](std::byte* begin) { munmap(begin, bytes); }};
 }
 
 // Others may keep the file open: frees its memory now.
 NodeMemory::Block::~Block() {
     fallocate(file->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(mine.bytes()));
+              static_cast<off_t>(bytes));
 }
 
 Result<std::shared_ptr<NodeMemory>> NodeMemory::make() {
@@ -82,29 +64,25 @@ Result<void> NodeMemory::add_others(std::vector<Fd> files, std::size_t me) {
     std::vector<std::shared_ptr<Fd>> all;
     for (Fd& file : files) {
         all.push_back(all.size() == me ? files_[0] : std::make_shared<Fd>(std::move(file)));
-        auto header = Mapping::of(all.back()->get(), 0, whole_pages(sizeof(Header)));
-        if (!header) return fail_with_errno(Fault::world, "mmap");
-        headers_.push_back(std::move(*header));
+        headers_.push_back(map(all.back()->get(), 0, whole_pages(sizeof(Header))));
+        if (!headers_.back()) return fail_with_errno(Fault::world, "mmap");
     }
     files_ = std::move(all);
     me_ = me;
     return {};
 }
 
-NodeMemory::Header& NodeMemory::header(std::size_t rank) const {
-    return *reinterpret_cast<Header*>(headers_[rank].begin());
-}
-
 std::shared_ptr<void> NodeMemory::allocate(std::size_t bytes) {
     const std::size_t pages = whole_pages(bytes);
-    if (!grow(files_[me_]->get(), end_, pages)) return nullptr;
-    auto mine = Mapping::of(files_[me_]->get(), end_, pages);
+    const auto& file = files_[me_];
+    if (!grow(file->get(), end_, pages)) return nullptr;
+    auto mine = map(file->get(), end_, pages);
     if (!mine) return nullptr;
-    std::vector<std::optional<Mapping>> others(files_.size());
-    const std::shared_ptr<Block> block(new Block{end_, files_[me_], std::move(*mine), std::move(others)});
+    const std::shared_ptr<Block> block(
+        new Block{end_, pages, file, std::move(mine), std::vector<Mapping>(files_.size())});
     end_ += pages;
     blocks_.push_back(block);
-    return {block, block->mine.begin()};
+    return {block, block->mine.get()};
 }
 
 std::shared_ptr<void> NodeMemory::allocate_of_node(std::size_t bytes) {
@@ -118,57 +96,52 @@ std::shared_ptr<void> NodeMemory::allocate_of_node(std::size_t bytes) {
     if (mine.count > 0 && !grow(file, begin + static_cast<std::size_t>(mine.first) * page,
                                 static_cast<std::size_t>(mine.count) * page))
         return nullptr;
-    auto mapping = Mapping::of(file, begin, all);
-    if (!mapping) return nullptr;
-    const auto memory = std::make_shared<Mapping>(std::move(*mapping));
-    return {memory, memory->begin()};
+    return map(file, begin, all);
 }
 
 std::optional<NodeMemory::Part> NodeMemory::find(const std::byte* at, std::size_t bytes) const {
     for (const auto& known : blocks_) {
         auto block = known.lock();
         if (!block) continue;
-        const std::byte *begin = block->mine.begin(), *end = begin + block->mine.bytes();
-        if (at >= begin && at + bytes <= end)
-            return Part(std::move(block), static_cast<std::uint64_t>(at - begin), bytes);
+        const std::byte* begin = block->mine.get();
+        if (at >= begin && at + bytes <= begin + block->bytes)
+            return Part{std::move(block), static_cast<std::uint64_t>(at - begin), bytes};
     }
     return std::nullopt;
 }
 
 void NodeMemory::announce(const Part& part) {
     turn_ ^= 1U;
-    header(me_).announced[turn_].offset.store(part.block_->offset + part.first_, std::memory_order_relaxed);
-    header(me_).announced[turn_].bytes.store(part.bytes_, std::memory_order_relaxed);
+    auto& mine = header(me_).announced[turn_];
+    mine.offset.store(part.offset(), std::memory_order_relaxed);
+    mine.bytes.store(part.bytes, std::memory_order_relaxed);
 }
 
 bool NodeMemory::all_announced(const Part& part) const {
     for (std::size_t rank = 0; rank < headers_.size(); ++rank) {
         const auto& of = header(rank).announced[turn_];
-        if (of.offset.load(std::memory_order_relaxed) != part.block_->offset + part.first_ ||
-            of.bytes.load(std::memory_order_relaxed) != part.bytes_)
+        if (of.offset.load(std::memory_order_relaxed) != part.offset() ||
+            of.bytes.load(std::memory_order_relaxed) != part.bytes)
             return false;
     }
     return true;
 }
 
 Result<std::vector<float*>> NodeMemory::of_all(const Part& part) {
-    Block& block = *part.block_;
+    Block& block = *part.block;
     std::vector<float*> found;
     for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-        auto& other = block.others[rank];
-        if (rank != me_ && !other) {
-            other = Mapping::of(files_[rank]->get(), block.offset, block.mine.bytes());
-            if (!other) return fail_with_errno(Fault::world, "cannot map a neighbour's gradients");
-        }
-        const Mapping& memory = rank == me_ ? block.mine : *other;
-        found.push_back(reinterpret_cast<float*>(memory.begin() + part.first_));
+        Mapping& memory = rank == me_ ? block.mine : block.others[rank];
+        if (!memory) memory = map(files_[rank]->get(), block.offset, block.bytes);
+        if (!memory) return fail_with_errno(Fault::world, "cannot map the gradients of a local rank");
+        found.push_back(reinterpret_cast<float*>(memory.get() + part.first));
     }
     return found;
 }
 
 std::shared_ptr<float> NodeMemory::of_first(const Part& part) const {
-    const Mapping& memory = me_ == 0 ? part.block_->mine : *part.block_->others[0];
-    return {part.block_, reinterpret_cast<float*>(memory.begin() + part.first_)};
+    const Mapping& memory = me_ == 0 ? part.block->mine : part.block->others[0];
+    return {part.block, reinterpret_cast<float*>(memory.get() + part.first)};
 }
 
 }  // namespace dp::trainer

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/fd.hpp"
@@ -19,32 +18,28 @@
 
 namespace dp::trainer {
 
-// A part of a file, mapped for reading and writing, as long as this lives.
-class Mapping {
- public:
-    static std::optional<Mapping> of(int file, std::size_t offset, std::size_t bytes);
-    Mapping(Mapping&& other) noexcept;
-    Mapping& operator=(Mapping&& other) noexcept;
-    ~Mapping();
-
-    std::byte* begin() const { return begin_; }
-    std::size_t bytes() const { return bytes_; }
-
- private:
-    std::byte* begin_ = nullptr;
-    std::size_t bytes_ = 0;
-
-    Mapping() = default;
-};
-
 class NodeMemory {
+    // A part of a file in this process's memory, as long as this lives; null if it could not be mapped.
+    using Mapping = std::shared_ptr<std::byte>;
+    static Mapping map(int file, std::size_t offset, std::size_t bytes);
+
+    // One allocation, in the memory of all ranks.
+    struct Block {
+        std::uint64_t offset;  // in the file
+        std::size_t bytes;
+        std::shared_ptr<Fd> file;  // this rank's
+        Mapping mine;
+        std::vector<Mapping> others;  // mapped when they are first asked for
+        ~Block();
+    };
+
  public:
     // Without any allocation yet.
     static Result<std::shared_ptr<NodeMemory>> make();
 
     // To be sent to the other ranks.
     int file() const { return files_[0]->get(); }
-    // The other ranks' files by index; the place `me` is empty. Call once.
+    // The other ranks' files by local rank; the place `me` is empty. Call once.
     Result<void> add_others(std::vector<Fd> files, std::size_t me);
 
     std::size_t ranks() const { return files_.size(); }
@@ -53,10 +48,10 @@ class NodeMemory {
     // The node's, in the memory of the first rank.
     SharedBarrier& barrier() { return header(0).barrier; }
 
-    // For small_all_reduce.hpp: a barrier of its own, and two places per rank for this many numbers.
-    static constexpr std::int64_t kFew = 2048;
-    SharedBarrier& few_barrier() { return header(0).few_barrier; }
-    double* few(std::size_t rank, unsigned turn) const { return header(rank).few[turn]; }
+    // For small all-reduces: a barrier of their own, and two places per rank for this many numbers.
+    static constexpr std::int64_t kSmall = 2048;
+    SharedBarrier& small_barrier() { return header(0).small_barrier; }
+    double* small(std::size_t rank, unsigned turn) const { return header(rank).small[turn]; }
 
     // Zeroed memory; null if there is none. Every rank allocates the same sizes in the same order, so that
     // the offsets agree.
@@ -68,7 +63,13 @@ class NodeMemory {
     std::shared_ptr<void> allocate_of_node(std::size_t bytes);
 
     // A part of one allocation; keeps it alive.
-    class Part;
+    struct Part {
+        std::shared_ptr<Block> block;
+        std::uint64_t first, bytes;  // in the block
+
+        std::int64_t numbers() const { return static_cast<std::int64_t>(bytes / sizeof(float)); }
+        std::uint64_t offset() const { return block->offset + first; }
+    };
     // The part with the bytes at this address; nullopt for memory from elsewhere.
     std::optional<Part> find(const std::byte* at, std::size_t bytes) const;
 
@@ -77,7 +78,7 @@ class NodeMemory {
     void announce(const Part& part);
     bool all_announced(const Part& part) const;
 
-    // The same part in each rank's memory, by index. Once all have announced it, and from one thread.
+    // The same part in each rank's memory, by local rank. Once all have announced it, and from one thread.
     Result<std::vector<float*>> of_all(const Part& part);
     // The part in the first rank's memory, which of_all() has found.
     std::shared_ptr<float> of_first(const Part& part) const;
@@ -85,23 +86,15 @@ class NodeMemory {
  private:
     // The beginning of each rank's file.
     struct Header {
-        SharedBarrier barrier, few_barrier;
+        SharedBarrier barrier, small_barrier;
         // Double-buffered: a rank that is ahead may announce the next one while others read this one.
         struct {
             std::atomic<std::uint64_t> offset, bytes;
         } announced[2];
-        alignas(64) double few[2][kFew];
-    };
-    // One allocation, in the memory of all ranks.
-    struct Block {
-        std::uint64_t offset;      // in the file
-        std::shared_ptr<Fd> file;  // this rank's
-        Mapping mine;
-        std::vector<std::optional<Mapping>> others;  // mapped when they are first asked for
-        ~Block();
+        alignas(64) double small[2][kSmall];
     };
 
-    std::vector<std::shared_ptr<Fd>> files_;  // by index, once there are others
+    std::vector<std::shared_ptr<Fd>> files_;  // by local rank, once there are others
     std::vector<Mapping> headers_;
     std::size_t me_ = 0;
     std::uint64_t end_ = 0;  // of the files, once all ranks have allocated as much
@@ -109,20 +102,7 @@ class NodeMemory {
     std::vector<std::weak_ptr<Block>> blocks_;
 
     NodeMemory() = default;
-    Header& header(std::size_t rank) const;
-};
-
-class NodeMemory::Part {
- public:
-    std::int64_t numbers() const { return static_cast<std::int64_t>(bytes_ / sizeof(float)); }
-
- private:
-    friend NodeMemory;
-    std::shared_ptr<Block> block_;
-    std::uint64_t first_, bytes_;  // in the block
-
-    Part(std::shared_ptr<Block> block, std::uint64_t first, std::uint64_t bytes)
-        : block_(std::move(block)), first_(first), bytes_(bytes) {}
+    Header& header(std::size_t rank) const { return *reinterpret_cast<Header*>(headers_[rank].get()); }
 };
 
 }  // namespace dp::trainer

@@ -17,7 +17,7 @@ DP_WIDE_VECTORS void add(const float* x, std::int64_t count, float* sum) {
 
 }  // namespace
 
-void add_up(std::span<float* const> numbers, Slice slice) {
+void add_up(std::span<float* const> numbers, const Shard& slice) {
     for (std::int64_t done = 0; done < slice.count; done += kBlock) {
         const std::int64_t at = slice.first + done, count = std::min(kBlock, slice.count - done);
         for (const float* one : numbers.subspan(1)) add(one + at, count, numbers.front() + at);

@@ -5,11 +5,11 @@
 
 #include <span>
 
-#include "trainer/base/node_place.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 
 // Adds the others' slices to the first one's, in order.
-void add_up(std::span<float* const> numbers, Slice slice);
+void add_up(std::span<float* const> numbers, const Shard& slice);
 
 }  // namespace dp::trainer

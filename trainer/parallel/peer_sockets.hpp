@@ -4,8 +4,8 @@
 // over an abstract unix socket; the connections then tell when a rank is gone, however it ended. No file
 // system is involved. Used by node_communicator.cpp.
 //
-// All ranks of a node take the same two steps, with a barrier between them that also reports failures: so no
-// step waits for a rank that does not come.
+// All ranks of a node first send, then accept, with a barrier between the two that also reports failures: so
+// nobody waits for a rank that does not come.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@
 
 namespace dp::trainer {
 
-// The socket's name: random, so that no two are equal.
-using DoorNumber = std::array<std::int64_t, 2>;
+// Random, so that no two are equal.
+using SocketName = std::array<std::int64_t, 2>;
 
 class PeerSockets {
  public:
@@ -31,22 +31,22 @@ class PeerSockets {
     PeerSockets(PeerSockets&&) = default;
     ~PeerSockets();
 
-    const DoorNumber& door() const { return door_; }
+    const SocketName& name() const { return name_; }
 
-    // First step, once all of them listen: connects to each other rank of the node and tells it that this is
-    // number `me`, with this file.
-    Result<void> call_on(std::span<const DoorNumber> doors, std::size_t me, int file);
-    // Second step, once all have connected: receives the others' files, in order; its own place stays empty.
-    Result<std::vector<Fd>> let_in(std::size_t ranks, std::size_t me);
+    // Once all of them listen: connects to each other rank of the node and sends it this rank's local rank
+    // `me` and a file.
+    Result<void> send_fd(std::span<const SocketName> names, std::size_t me, int file);
+    // Once all have sent: the others' files, in the order of local ranks; its own place stays empty.
+    Result<std::vector<Fd>> accept_fds(std::size_t ranks, std::size_t me);
 
     // As soon as one of them is gone, calls `on_gone` once, on a thread of its own; not after this
     // object is destroyed.
     Result<void> watch(std::function<void()> on_gone);
 
  private:
-    DoorNumber door_{};
+    SocketName name_{};
     Fd listener_;
-    std::vector<Fd> called_, let_in_;  // connections; theirs end when the others' processes do
+    std::vector<Fd> outgoing_, incoming_;  // connections; theirs end when the others' processes do
     Fd stop_;
     std::thread watcher_;
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reading the environment, and deciding from it: see surroundings.hpp.
 #include "trainer/parallel/surroundings.hpp"
 
 #include <fmt/format.h>
@@ -66,18 +64,19 @@ bool speaks_for_all(const Surroundings& here) {
 
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here) {
     if (wanted == DataParallel::on && !here.in_step) {
-        return fail(
-            Fault::world,
-            "--data-parallel=on, but this process is no rank of a step: start it with `srun --dp-world=auto "
-            "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
+        return fail(Fault::world,
+                    "--data-parallel=on, but this process is not a rank of a step: start it with `srun "
+                    "--dp-world=auto "
+                    "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
     }
     ParallelDecision decision{false, speaks_for_all(here), std::nullopt};
     if (here.in_step) {
         decision.join = wanted != DataParallel::off;
     } else if (here.slurm_tasks > 1 && wanted != DataParallel::off) {
         decision.warning = fmt::format(
-            "Slurm has {} tasks here, but this trainer is no rank of a world and trains alone: start it with "
-            "`srun --dp-world=auto` to make them one data-parallel run (or say --data-parallel=off)",
+            "Slurm started {} tasks, but this trainer is not a rank of a world and trains alone: start it "
+            "with "
+            "`srun --dp-world=auto` to train with all of them (or give --data-parallel=off)",
             here.slurm_tasks);
     }
     return decision;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This process's place among the ranks: alone, or a rank of libdp's world. run.cpp joins and connects it.
+// The ranks that train together: libdp's world, or this process alone. run.cpp joins and connects it.
 #pragma once
 
 #include <memory>
@@ -34,17 +34,18 @@ class World {
         if (context_) (void)context_->phase(phase);
     }
 
-    // Whether this rank checks files that all ranks of its node see, once for all.
+    // Whether this rank checks the files that all ranks of its node see.
     bool is_first_of_node() const { return !context_ || context_->world().local_rank == 0; }
 
-    // Before there is a communicator: whether every rank found the same, "the model", say. The error, the
-    // same on all ranks, names the ranks, their hosts and what they found. Every rank calls.
-    Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy);
-    // For findings.cpp. Elects the rank that reports an error: rank 0 if it volunteers, else the
-    // lowest that does.
+    // Before there is a communicator: whether every rank has the same `found` for `what`. If not, all ranks get
+    // an error of this fault that names the ranks, their hosts and what they found. Every rank calls.
+    Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy,
+                       Fault fault = Fault::usage);
+
+    // Elects the rank that reports an error: rank 0 if it claims that, else the first that does.
     void claim_reporter();
-    std::optional<std::uint32_t> who_has_the_word();
-    void give_the_word_back();  // if this rank has it: where the ranks never come to leave_together
+    std::optional<std::uint32_t> reporter();
+    void resign_as_reporter();  // if this rank is it, and ranks are missing in leave_together()
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
 
@@ -52,7 +53,7 @@ class World {
     // are of different kinds. World and device must outlive it. `shares_gpu` excludes NCCL, which wants one
     // GPU per rank.
     Result<std::unique_ptr<Communicator>> connect(Device& device, bool shares_gpu);
-    // What a person should know about how it connected, in one line.
+    // Why it connected in a slower way, in one line for the user.
     const std::optional<std::string>& note() const { return note_; }
 
  private:
@@ -60,7 +61,6 @@ class World {
     std::optional<std::string> note_;
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
-    Result<void> compare(const std::string& group, const Fact& fact, Fault fault);
     Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<Communicator> gloo, Device& device);
 };
 

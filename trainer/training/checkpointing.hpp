@@ -12,9 +12,7 @@
 
 #include "trainer/checkpoint/checkpointer.hpp"
 #include "trainer/checkpoint/stop.hpp"
-#include "trainer/data/dataset.hpp"
-#include "trainer/models/model.hpp"
-#include "trainer/training/observer.hpp"
+#include "trainer/training/context.hpp"
 #include "trainer/training/optimizer.hpp"
 
 namespace dp::trainer {
@@ -28,29 +26,22 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
 
 class Checkpointing {
  public:
-    // The model has been placed. All arguments must outlive this. Every rank makes one.
-    Checkpointing(const ModelInfo& info, const Model& model, const Optimizer& optimizer, const Dataset& data,
-                  const Settings& settings, const Schedule& schedule, Device& device,
-                  Communicator& communicator, Observer& observer);
+    // Every rank makes one.
+    Checkpointing(const TrainingContext& run, const Optimizer& optimizer);
 
     // The progress, if it resumes from a checkpoint: parameters and optimizer state are then set.
     // Every rank calls.
     Result<std::optional<Progress>> restore();
 
-    // After each step. `progress` is called on all ranks when a checkpoint is written. An error ends the
-    // training; so does Fault::stopped. Every rank calls.
-    Result<void> after_step(std::int64_t step, const std::function<Result<Progress>()>& progress);
+    // After each step. Calls `progress` on all ranks if a checkpoint is written. An error ends the training;
+    // so does Fault::stopped. Every rank calls.
+    Result<void> after_step(std::int64_t step, const std::function<Progress()>& progress);
 
     std::int64_t written() const { return written_; }
     bool newest_is_saved() const { return newest_is_saved_; }
 
  private:
-    const CheckpointPlan& plan_;
-    Precision precision_;
-    std::int64_t samples_at_once_;
-    const Schedule& schedule_;
-    Observer& observer_;
-    bool speaks_;  // rank 0: one line is enough
+    const TrainingContext& run_;
     Checkpointer checkpointer_;
     StopAgreement stop_;
     std::int64_t written_ = 0;

@@ -5,11 +5,8 @@
 
 #include <string>
 
-#include "trainer/base/communicator.hpp"
 #include "trainer/base/result.hpp"
-#include "trainer/devices/device.hpp"
-#include "trainer/models/model.hpp"
-#include "trainer/training/observer.hpp"
+#include "trainer/training/context.hpp"
 
 namespace dp::trainer {
 
@@ -25,8 +22,7 @@ Metrics get_metrics(Device& device, const Tensor& there);
 
 class GlobalMetrics {
  public:
-    // The model has been placed. All arguments must outlive this.
-    GlobalMetrics(Model& model, Device& device, Communicator& communicator, Observer& observer);
+    explicit GlobalMetrics(const TrainingContext& run);
     ~GlobalMetrics();
     GlobalMetrics(const GlobalMetrics&) = delete;  // the model points to it
     GlobalMetrics& operator=(const GlobalMetrics&) = delete;
@@ -39,10 +35,7 @@ class GlobalMetrics {
     tl::unexpected<Error> fail(std::string message) const;
 
  private:
-    Model& model_;
-    Device& device_;
-    Communicator& communicator_;
-    Observer& observer_;
+    const TrainingContext& run_;
     Tensor sums_;
     Result<void> whole_batches_;
 

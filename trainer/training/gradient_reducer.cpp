@@ -21,7 +21,7 @@ std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t firs
         end = parameter.first;
     }
     // The rest, biases and the like, is small and final last: it goes with the last bucket.
-    const Bucket::Piece rest{parameters.decayed(), parameters.gradients().elements() - parameters.decayed()};
+    const Shard rest{parameters.decayed(), parameters.gradients().elements() - parameters.decayed()};
     if (rest.count == 0) return buckets;
     if (buckets.empty()) buckets.emplace_back();
     buckets.back().pieces.push_back(rest);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
+#include "trainer/base/partition.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/models/parameters.hpp"
@@ -17,13 +18,10 @@ namespace dp::trainer {
 // Bytes per bucket, as in PyTorch: of the first, where the network begins, and of the others.
 inline constexpr std::int64_t kFirstBucket = std::int64_t{1} << 20, kBucket = std::int64_t{25} << 20;
 
-// A piece of the gradients' memory, final once the parameter of that number has its gradient: the backward
+// Ranges of the gradients' elements, final once the parameter of that number has its gradient: the backward
 // pass goes from the last declared parameter to the first.
 struct Bucket {
-    struct Piece {
-        std::int64_t first, count;  // elements
-    };
-    std::vector<Piece> pieces;
+    std::vector<Shard> pieces;
     std::size_t needs;
 };
 

@@ -4,7 +4,9 @@
 // does (its optimizer_param_scheduler.py), so that its configurations carry over.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <optional>
 
 namespace dp::trainer {
@@ -21,6 +23,16 @@ struct LrSchedule {
 };
 
 // The rate of step number `step` (the first is 1) of a training of `steps`. Pure.
-double rate_at(const LrSchedule& plan, std::int64_t step, std::int64_t steps);
+inline double rate_at(const LrSchedule& schedule, std::int64_t step, std::int64_t steps) {
+    const auto at = static_cast<double>(step), all = static_cast<double>(schedule.steps.value_or(steps));
+    const double warm = schedule.warmup * all;
+    if (warm > 0 && at <= warm) return schedule.rate * at / warm;
+    if (schedule.shape == LrDecay::constant) return schedule.rate;
+    if (at >= all) return schedule.minimum;
+    const double done = (at - warm) / (all - warm);
+    const double left =
+        schedule.shape == LrDecay::linear ? 1 - done : 0.5 * (std::cos(std::numbers::pi * done) + 1);
+    return schedule.minimum + left * (schedule.rate - schedule.minimum);
+}
 
 }  // namespace dp::trainer

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizers: which numbers go into a step (pure functions), and who holds the state between steps. The
-// device does the arithmetic. All ranks take the same step with the same gradients, so they stay bit-equal.
+// SGD with momentum, and Adam: which numbers go into a step, and the state between steps. The device does the
+// arithmetic. All ranks take the same step with the same gradients, so they stay bit-equal.
 //
 // If the ranks of a node share memory, they hold one state together, and each updates its part of the shared
 // values. With --shard-optimizer (ZeRO's first stage, Rajbhandari et al. 2020) each rank holds and updates
-// only its part; train_step.cpp then all-gathers the values. A step is elementwise, so the result is the same to
-// the bit. Gradients are still all-reduced whole, in buckets during the backward pass
-// (gradient_reducer.hpp): a reduce-scatter would send a third less, but clipping by norm would then
-// need another sum over the ranks, with another rounding.
+// only its part; train_step.cpp then all-gathers the values. A step is elementwise, so the result is the same
+// to the bit. Gradients are still all-reduced whole, in buckets during the backward pass: a reduce-scatter
+// would send a third less, but clipping by norm would then need another sum over the ranks, with another
+// rounding.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +29,7 @@ struct OptimizerConstants {
     double momentum = 0.9;                              // of sgd
 };
 
-struct OptimizerPlan {
+struct OptimizerOptions {
     Optimization kind = Optimization::adam;
     // Weight decay, of all parameters but those of one dimension (biases): decoupled for Adam (AdamW), a part
     // of the gradient for SGD, as in PyTorch.
@@ -38,16 +37,20 @@ struct OptimizerPlan {
     OptimizerConstants constants = {};
 };
 
-// The factors of Adam's step `step` (the first is 1); `decay`: weight decay.
-AdamStep adam_step(const OptimizerConstants& constants, std::int64_t step, double rate, double decay = 0);
+// f32 numbers of state that the optimizer holds for each parameter.
+int state_per_parameter(Optimization kind);
 
 class Optimizer {
  public:
-    virtual ~Optimizer() = default;
+    // For a part of all values. With `all`, their total number, the ranks of a node hold the state of all
+    // values together (Device::make_of_node); else it covers this part only.
+    Optimizer(const OptimizerOptions& options, Device& device, const Shard& part,
+              std::optional<std::int64_t> all = {});
+
     // The part of the values that this rank updates.
-    virtual const Shard& part() const = 0;
+    const Shard& part() const { return part_; }
     // Updates them. `gradients` is as long as all values together.
-    virtual void step(const ParameterSet& parameters, const Tensor& gradients, double rate) = 0;
+    void step(const ParameterSet& parameters, const Tensor& gradients, double rate);
 
     // The state for checkpoints: tensors laid out like the values, by name, and the number of steps, from
     // which resume() continues.
@@ -56,16 +59,15 @@ class Optimizer {
         Tensor numbers;
         std::int64_t first;  // of the values, that they begin with
     };
-    virtual std::vector<State> state() const = 0;
-    virtual void resume(std::int64_t steps) = 0;
+    const std::vector<State>& state() const { return state_; }
+    void resume(std::int64_t steps) { steps_ = steps; }
+
+ private:
+    OptimizerOptions options_;
+    Device& device_;
+    Shard part_;
+    std::vector<State> state_;
+    std::int64_t steps_ = 0;
 };
-
-// f32 numbers of state that the optimizer holds for each parameter.
-int state_per_parameter(Optimization kind);
-
-// For a part of all values. With `all`, their total number, the ranks of a node hold the state of all values
-// together (Device::make_of_node); else it covers this part only.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, Device& device, const Shard& part,
-                                          std::optional<std::int64_t> all = {});
 
 }  // namespace dp::trainer

@@ -49,9 +49,9 @@ std::optional<std::string> steps_left_out(const Settings& settings, const Schedu
     if (!settings.epochs || !settings.max_steps || *settings.max_steps <= schedule.total_steps)
         return std::nullopt;
     return fmt::format(
-        "--epochs {} ends this training after {} of the {} steps that --steps asks for; leave --epochs out "
+        "--epochs {} ends this training after {} of the {} steps that --steps asks for; leave out --epochs "
         "to "
-        "make them all",
+        "take all of them",
         *settings.epochs, schedule.total_steps, *settings.max_steps);
 }
 

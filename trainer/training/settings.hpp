@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration of a training, independent of model and data; one field for each of the user's decisions, hence
-// so many. commands/option_rows.cpp fills it, tests by hand.
+// The configuration of a training, independent of model and data. commands/option_rows.cpp fills it.
 #pragma once
 
 #include <cstdint>

@@ -4,26 +4,22 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "trainer/base/partition.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/training/context.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/global_metrics.hpp"
-#include "trainer/training/gradient_guard.hpp"
 #include "trainer/training/gradient_norm.hpp"
 #include "trainer/training/gradient_reducer.hpp"
 #include "trainer/training/optimizer.hpp"
-#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 
 class TrainStep {
  public:
-    // The model has been placed. All arguments must outlive this. Every rank makes one.
-    TrainStep(Model& model, const Samples& train, const Settings& settings, const Schedule& schedule,
-              Device& device, Communicator& communicator, Observer& observer);
+    // Every rank makes one.
+    explicit TrainStep(const TrainingContext& run);
 
     // Takes step `number` (of the training, from 1) with the samples that `indices` names, i32 [batch *
     // accumulate]. Skips it if its gradients are NaN or infinite and the settings say so. Every rank calls.
@@ -37,33 +33,32 @@ class TrainStep {
     // Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
-    std::int64_t bad_in_a_row() const { return guard_ ? guard_->bad_in_a_row() : 0; }
+    std::int64_t bad_in_a_row() const { return bad_in_a_row_; }
 
     // For checkpoints.
-    const Optimizer& optimizer() const { return *optimizer_; }
+    const Optimizer& optimizer() const { return optimizer_; }
     // Restores the counters: `steps` taken, `skipped` in total, `bad_in_a_row` at the end.
     Result<void> resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row);
 
  private:
-    Model& model_;
-    const Settings& settings_;
-    const Schedule& schedule_;
-    Device& device_;
-    Communicator& communicator_;
-    Observer& observer_;
+    const TrainingContext& run_;
     DeviceSamples samples_;
     Shard node_part_;  // of the values, that this rank looks after for its node
-    std::unique_ptr<Optimizer> optimizer_;
+    Optimizer optimizer_;
     GradientReducer reducer_;
     Tensor sum_;        // of gradients, where batches are accumulated
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
-    Tensor metrics_;    // f64 [2]: of the epoch, or of a step where they are guarded
-    std::optional<GradientGuard> guard_;
-    Metrics guarded_;                   // of the epoch's good steps, where there is a guard
-    std::optional<GradientNorm> norm_;  // for the log, where there is no guard that knows it
-    std::int64_t skipped_ = 0;
+    // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have the
+    // same gradients and so decide alike.
+    bool skips_bad_steps_;
+    Tensor metrics_;                    // f64 [2]: of the epoch, or of a step that may be skipped
+    Metrics unskipped_;                 // of the epoch's other steps, if steps may be skipped
+    std::optional<GradientNorm> norm_;  // to clip or skip, or for the log
+    double last_norm_ = 0;              // if steps may be skipped
+    std::int64_t skipped_ = 0, bad_in_a_row_ = 0;
 
     Result<void> make_gradients(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
+    Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
     Result<void> share_values();
     Result<void> gather_values();
 };

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The training loop: see training.hpp. train_step.hpp has the step.
 #include "trainer/training/training.hpp"
 
 #include <fmt/format.h>
@@ -8,12 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "trainer/data/sampler.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/training/checkpointing.hpp"
-#include "trainer/training/evaluation.hpp"
+#include "trainer/training/context.hpp"
+#include "trainer/training/device_samples.hpp"
 #include "trainer/training/global_metrics.hpp"
 #include "trainer/training/train_step.hpp"
 
@@ -25,34 +25,70 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
+    return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
+}
+
 // Places the model on the device, with room for training and test batches.
-Model& placed(Model& model, const Settings& settings, Device& device) {
+void place_model(Model& model, const Settings& settings, Device& device) {
     const std::int64_t rows =
         std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
     model.place(device, settings.seed, rows, type_of(settings.precision));
     device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
     if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
-    return model;
 }
+
+// Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
+class Evaluation {
+ public:
+    explicit Evaluation(const TrainingContext& run)
+        : run_(run),
+          shard_(shard_of(run.data.test.count, run.communicator.rank(), run.communicator.size())),
+          batch_(test_batch_of(run.model.activations_per_sample(), run.settings.batch)),
+          samples_(run.device, run.data.test, shard_.first, shard_.count, batch_,
+                   type_of(run.settings.precision)),
+          metrics_(run.device.make(Type::f64, {2})) {
+        std::vector<std::int32_t> order(static_cast<std::size_t>(shard_.count));
+        std::iota(order.begin(), order.end(), 0);
+        order_ = uploaded(run.device, order);
+    }
+
+    // The means over all test samples. Every rank calls.
+    Result<Metrics> test(GlobalMetrics& ranks) {
+        run_.device.zero(metrics_);
+        for (std::int64_t first = 0; first < shard_.count; first += batch_) {
+            const std::int64_t rows = std::min(batch_, shard_.count - first);
+            run_.observer.on_phase(Phase::load);
+            const Batch batch = samples_.gather(order_.view(first, {rows}));
+            run_.observer.on_phase(Phase::compute);
+            run_.model.evaluate(batch, metrics_);
+        }
+        const auto all = DP_TRY(ranks.total(get_metrics(run_.device, metrics_)));
+        const auto count = static_cast<double>(run_.data.test.count);
+        return Metrics{all.loss / count, all.correct / count};
+    }
+
+ private:
+    const TrainingContext& run_;
+    Shard shard_;  // of the test samples, this rank's
+    std::int64_t batch_;
+    DeviceSamples samples_;
+    Tensor order_;    // i32: the shard's samples
+    Tensor metrics_;  // f64 [2]
+};
 
 // A run's state; train() below shows the sequence.
 class Run {
  public:
-    Run(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-        const Schedule& schedule, Device& device, Communicator& communicator, Observer& observer)
-        : info_(info),
-          settings_(settings),
-          schedule_(schedule),
-          device_(device),
-          observer_(observer),
-          sampler_(data.train.count, settings.batch, communicator.rank(), communicator.size(), settings.seed),
-          ranks_(placed(model, settings, device), device, communicator, observer),
-          train_step_(model, data.train, settings, schedule, device, communicator, observer),
-          evaluation_(model, data.test, settings, device, communicator, observer),
-          log_(settings.log_every, settings.log_single) {
-        if (!settings.checkpoints.directory.empty())
-            checkpointing_.emplace(info, model, train_step_.optimizer(), data, settings, schedule, device,
-                                   communicator, observer);
+    explicit Run(const TrainingContext& run)
+        : run_(run),
+          sampler_(run.data.train.count, run.settings.batch, run.communicator.rank(), run.communicator.size(),
+                   run.settings.seed),
+          ranks_(run),
+          train_step_(run),
+          evaluation_(run),
+          log_(run.settings.log_every, run.settings.log_single) {
+        if (!run.settings.checkpoints.directory.empty()) checkpointing_.emplace(run, train_step_.optimizer());
     }
 
     // Resumes from a checkpoint, if there is one.
@@ -66,7 +102,7 @@ class Run {
 
     // The epoch of the last step: its end may not have been reported.
     std::int64_t first_epoch() const {
-        return std::max<std::int64_t>(resumed_.step - 1, 0) / schedule_.steps_per_epoch + 1;
+        return std::max<std::int64_t>(resumed_.step - 1, 0) / run_.schedule.steps_per_epoch + 1;
     }
 
     // Counts what the epochs' reports do not include.
@@ -81,56 +117,53 @@ class Run {
     Result<EpochReport> epoch(std::int64_t number) {
         const auto start = Clock::now();
         const Tensor indices = order_of(number);
-        const std::int64_t before = (number - 1) * schedule_.steps_per_epoch;  // steps of earlier epochs
-        const std::int64_t steps = std::min(schedule_.steps_per_epoch, schedule_.total_steps - before);
+        const std::int64_t before = (number - 1) * run_.schedule.steps_per_epoch;  // steps of earlier epochs
+        const std::int64_t steps =
+            std::min(run_.schedule.steps_per_epoch, run_.schedule.total_steps - before);
         // Part of the epoch of a checkpoint was done before.
         const std::int64_t earlier = std::max<std::int64_t>(resumed_.step - before, 0);
         const Progress begun = earlier > 0 ? resumed_ : Progress{};
         train_step_.begin_epoch({begun.loss, begun.correct});
         skipped_before_ = train_step_.skipped() - begun.skipped_in_epoch;
-        if (settings_.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
-        const std::int64_t a_step = settings_.batch * settings_.accumulate;
+        if (run_.settings.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
+        const std::int64_t a_step = run_.settings.batch * run_.settings.accumulate;
         for (std::int64_t step = earlier; step < steps; ++step) {
             const StepPlace place{number, step + 1, before + step + 1};
             DP_TRY(one_step(indices.view(step * a_step, {a_step}), place));
         }
-        if (settings_.log_every > 0) earlier_loss_ = counts(0).loss;
+        if (run_.settings.log_every > 0) earlier_loss_ = counts(0).loss;
         const auto trained = DP_TRY(ranks_.total(train_step_.metrics()));
-        const auto samples = static_cast<double>((steps - earlier) * schedule_.global_batch);
+        const auto samples = static_cast<double>((steps - earlier) * run_.schedule.global_batch);
         const std::int64_t skipped = train_step_.skipped() - skipped_before_;
-        const auto counted = static_cast<double>((steps - skipped) * schedule_.global_batch);
+        const auto counted = static_cast<double>((steps - skipped) * run_.schedule.global_batch);
         const double seconds = seconds_since(start);
 
-        const StepLog::PausedTimer aside(log_);
+        const StepLog::PausedTimer paused(log_);
         const auto tested = DP_TRY(evaluation_.test(ranks_));
         EpochReport report{number,  trained.loss / counted, tested.loss, std::nullopt,
                            seconds, samples / seconds,      skipped};
-        if (info_.classifies) report.test_accuracy = tested.correct;
+        if (run_.info.classifies) report.test_accuracy = tested.correct;
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
             return ranks_.fail(
                 fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
-                            settings_.rate.rate));
-        observer_.on_epoch(report, schedule_);
+                            run_.settings.rate.rate));
+        run_.observer.on_epoch(report, run_.schedule);
         return report;
     }
 
     // Repeats the first step.
     Result<void> repeat(std::int64_t steps) {
-        const Tensor first = order_of(1).view(0, {settings_.batch * settings_.accumulate});
+        const Tensor first = order_of(1).view(0, {run_.settings.batch * run_.settings.accumulate});
         for (std::int64_t step = 1; step <= steps; ++step) {
-            DP_TRY(train_step_.step(first, std::min(step, schedule_.total_steps), ranks_));
-            DP_TRY(device_.status());
-            observer_.on_step(1, step, schedule_);
+            DP_TRY(train_step_.step(first, std::min(step, run_.schedule.total_steps), ranks_));
+            DP_TRY(run_.device.status());
+            run_.observer.on_step(1, step, run_.schedule);
         }
         return {};
     }
 
  private:
-    const ModelInfo& info_;
-    const Settings& settings_;
-    const Schedule& schedule_;
-    Device& device_;
-    Observer& observer_;
+    const TrainingContext& run_;
     DistributedSampler sampler_;
     GlobalMetrics ranks_;
     TrainStep train_step_;
@@ -143,9 +176,8 @@ class Run {
 
     // This rank's samples of an epoch.
     Tensor order_of(std::int64_t epoch) {
-        observer_.on_phase(Phase::load);
-        const auto indices = sampler_.epoch(static_cast<std::uint64_t>(epoch));
-        return device_.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
+        run_.observer.on_phase(Phase::load);
+        return uploaded(run_.device, sampler_.epoch(static_cast<std::uint64_t>(epoch)));
     }
 
     // A step with its reports and checkpoints.
@@ -153,28 +185,22 @@ class Run {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
         DP_TRY(train_step_.step(indices, place.number, ranks_));
-        DP_TRY(device_.status());
-        observer_.on_step(place.epoch, place.step, schedule_);
-        if (is_told) {
-            DP_TRY(tell(place));
-        }
+        DP_TRY(run_.device.status());
+        run_.observer.on_step(place.epoch, place.step, run_.schedule);
+        if (is_told) DP_TRY(tell(place));
         if (!checkpointing_) return {};
-        std::optional<StepLog::PausedTimer> aside;
+        std::optional<StepLog::PausedTimer> paused;
         return checkpointing_->after_step(place.number, [&] {
-            aside.emplace(log_);
+            paused.emplace(log_);
             return progress(place.number);
         });
     }
 
-    // The progress after `step` steps. Every rank calls.
-    Result<Progress> progress(std::int64_t step) {
+    Progress progress(std::int64_t step) {
         const Metrics epoch = train_step_.metrics();
-        return Progress{step,
-                        train_step_.skipped(),
-                        train_step_.skipped() - skipped_before_,
-                        train_step_.bad_in_a_row(),
-                        epoch.loss,
-                        epoch.correct};
+        const std::int64_t skipped = train_step_.skipped();
+        return {step,       skipped,      skipped - skipped_before_, train_step_.bad_in_a_row(),
+                epoch.loss, epoch.correct};
     }
 
     // This rank's counts after `steps` steps.
@@ -186,13 +212,13 @@ class Run {
     Result<void> tell(const StepPlace& place) {
         const StepCounts since = log_.since(counts(place.number));
         const double seconds = log_.seconds();
-        const Result<double> norm = train_step_.gradient_norm();
-        if (!norm) return tl::unexpected(norm.error());
+        const double norm = DP_TRY(train_step_.gradient_norm());
         const auto all = DP_TRY(ranks_.total({since.loss, 0}));
-        const auto samples = static_cast<double>((since.steps - since.skipped) * schedule_.global_batch);
-        observer_.on_log({place, all.loss / samples, seconds / static_cast<double>(since.steps),
-                          rate_at(settings_.rate, place.number, schedule_.total_steps), *norm, since.skipped},
-                         schedule_);
+        const auto samples = static_cast<double>((since.steps - since.skipped) * run_.schedule.global_batch);
+        run_.observer.on_log(
+            {place, all.loss / samples, seconds / static_cast<double>(since.steps),
+             rate_at(run_.settings.rate, place.number, run_.schedule.total_steps), norm, since.skipped},
+            run_.schedule);
         log_.begin(counts(place.number));
         return {};
     }
@@ -203,7 +229,9 @@ class Run {
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
-    Run run(info, model, data, settings, schedule, device, communicator, observer);
+    place_model(model, settings, device);
+    const TrainingContext context{info, model, data, settings, schedule, device, communicator, observer};
+    Run run(context);
     DP_TRY(device.status());
     return run.repeat(steps);
 }
@@ -211,8 +239,9 @@ Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& dat
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer) {
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
-
-    Run run(info, model, data, settings, schedule, device, communicator, observer);
+    place_model(model, settings, device);
+    const TrainingContext context{info, model, data, settings, schedule, device, communicator, observer};
+    Run run(context);
     DP_TRY(device.status());
     Outcome outcome{};
     outcome.schedule = schedule;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "trainer/data/segmentation.hpp"
+#include "trainer/data/dataset.hpp"
 
 int main(int count, char** words) {
     using namespace dp::trainer;

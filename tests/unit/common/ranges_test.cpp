@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/unix_socket.hpp"
+#include "base/unix_socket.hpp"
 
 namespace dp {
 namespace {

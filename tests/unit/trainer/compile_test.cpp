@@ -134,7 +134,7 @@ TEST(StoredData, OfTextIsThatItsFilesAreSound) {
     // A shard that is another is looked at again, and refused as without a cache.
     ASSERT_TRUE(write_shard(scratch / "train.bin", std::vector<Token>(50, 7)));
     EXPECT_EQ(cache.find(data_key(request, "b1")).why_not, "stale (files)");
-    EXPECT_THAT(refusal_of(Compiled(place.path(), request).load()), HasSubstr("train.bin: not as"));
+    EXPECT_THAT(refusal_of(Compiled(place.path(), request).load()), HasSubstr("train.bin: changed since"));
 }
 
 TEST(Compiled, SaysWhatItUsedAndLoadsAsEverWhatItCannotUse) {

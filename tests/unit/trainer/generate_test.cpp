@@ -12,7 +12,7 @@
 
 #include "saved_training.hpp"
 #include "trainer/commands/options.hpp"
-#include "trainer/data/tokens.hpp"
+#include "trainer/data/dataset.hpp"
 #include "trainer/prepare/prepare.hpp"
 
 namespace dp::trainer {

@@ -93,10 +93,10 @@ TEST_F(IdxTest, RefusesWhatIsMissingOrNoIdxFile) {
     EXPECT_THAT(refusal(file("missing")), HasSubstr("No such file"));
     EXPECT_THAT(refusal(plain({})), HasSubstr("cut short"));
     EXPECT_THAT(refusal(plain({0, 0, 8})), HasSubstr("cut short"));
-    EXPECT_THAT(refusal(plain({'h', 'e', 'l', 'l', 'o', ' ', 'y', 'o', 'u'})), HasSubstr("no idx file"));
+    EXPECT_THAT(refusal(plain({'h', 'e', 'l', 'l', 'o', ' ', 'y', 'o', 'u'})), HasSubstr("not an idx file"));
     EXPECT_THAT(refusal(plain({0, 0, 13, 1, 0, 0, 0, 1, 7})),
-                HasSubstr("no idx file of unsigned bytes"));  // floats
-    EXPECT_THAT(refusal(plain(idx({2, 2}, counted(4)))), HasSubstr("2 dimensions where 1"));
+                HasSubstr("not an idx file of unsigned bytes"));  // floats
+    EXPECT_THAT(refusal(plain(idx({2, 2}, counted(4)))), HasSubstr("2 dimensions instead of 1"));
 }
 
 // Read in pieces: a job that may have 1 GB must hear what is wrong with the file.
@@ -118,7 +118,7 @@ TEST_F(IdxTest, TakesNoMemoryForElementsThatAreNotThere) {
 
 TEST_F(IdxTest, RefusesWrongSizes) {
     EXPECT_THAT(refusal(plain(idx({10}, counted(9)))), HasSubstr("cut short"));
-    EXPECT_THAT(refusal(plain(idx({10}, counted(11)))), HasSubstr("after the last element"));
+    EXPECT_THAT(refusal(plain(idx({10}, counted(11)))), HasSubstr("bytes follow the last element"));
     EXPECT_THAT(refusal(plain(idx({0}, {}))), HasSubstr("impossible size"));
     // These must be refused before memory is asked for.
     EXPECT_THAT(refusal(plain(idx({0xFFFFFFFF}, counted(9)))), HasSubstr("impossible size"));

@@ -24,14 +24,14 @@ TEST(InterNode, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
             std::vector<std::vector<float>> results;
             as_threads(nodes, [&](auto& store, int rank) {
                 const auto device = open_cpu(1);
-                const auto sum = sum_between_nodes(connect(store, "nodes", rank, nodes), index);
-                ASSERT_TRUE(sum) << sum.error().message;
+                const auto all_reduce = inter_node_all_reduce(connect(store, "nodes", rank, nodes), index);
+                ASSERT_TRUE(all_reduce) << all_reduce.error().message;
                 std::vector<float> mine;
                 for (const std::int64_t count : counts) {
                     const Tensor all = device->make(Type::f32, {count + 2});
                     const Tensor slice = all.view(1, {count});
                     device->upload(random_values(count, static_cast<std::uint64_t>(rank)).data(), slice);
-                    const auto done = (*sum)(slice);
+                    const auto done = (*all_reduce)(slice);
                     ASSERT_TRUE(done) << done.error().message;
                     EXPECT_EQ(all.data<float>()[0], 0) << "nothing before it";
                     EXPECT_EQ(all.data<float>()[count + 1], 0) << "nor after it";
@@ -67,17 +67,17 @@ TEST(InterNode, EndsWithAnErrorAtOnceWhereTheOtherIsGone) {
             as_threads(2, [&](auto& store, int rank) {
                 const auto device = open_cpu(1);
                 const Tensor slice = device->make(Type::f32, {count});
-                const auto sum = sum_between_nodes(connect(store, "nodes", rank, 2), index);
-                ASSERT_TRUE(sum);
-                ASSERT_TRUE((*sum)(slice.view(0, {1})));
+                const auto all_reduce = inter_node_all_reduce(connect(store, "nodes", rank, 2), index);
+                ASSERT_TRUE(all_reduce);
+                ASSERT_TRUE((*all_reduce)(slice.view(0, {1})));
                 if (rank == 1) return;  // and its connection ends
                 const auto began = std::chrono::steady_clock::now();
-                const auto done = (*sum)(slice);
+                const auto done = (*all_reduce)(slice);
                 ASSERT_FALSE(done);
                 EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
                     << done.error().message;
                 EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
-                EXPECT_FALSE((*sum)(slice)) << "nor does it go on";
+                EXPECT_FALSE((*all_reduce)(slice)) << "nor does it go on";
             });
         }
     }

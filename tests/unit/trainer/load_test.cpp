@@ -73,7 +73,7 @@ TEST(Load, PreparedDataThatIsNotAsItWasIsRefused) {
     ASSERT_TRUE(write_shard(scratch / "train.bin", std::vector<Token>(50, 7)));
     const auto data = load(request);
     ASSERT_FALSE(data);
-    EXPECT_THAT(data.error().message, HasSubstr("train.bin: not as `trainer prepare` wrote it"));
+    EXPECT_THAT(data.error().message, HasSubstr("train.bin: changed since `trainer prepare` wrote it"));
 }
 
 // ---- Debian's package
@@ -135,15 +135,14 @@ TEST(CheckPackaged, LooksOnlyAtFilesOfTheKnownDirectory) {
         const std::vector<std::filesystem::path> read{scratch / "known/a", scratch / file};
         return check_packaged(read, known);
     };
-    EXPECT_THAT(refusal_of(check("known/c")), HasSubstr("known/c: not a file of the package, and it "));
+    EXPECT_THAT(refusal_of(check("known/c")), HasSubstr("known/c: not a file of the package, but it "));
     EXPECT_TRUE(check("known/d")) << "which is not there, so that nobody reads it";
     EXPECT_TRUE(check("other/b"));
     EXPECT_TRUE(check("nowhere/b"));
     EXPECT_THAT(refusal_of(check("known/b")), HasSubstr("known/b: not the published file; "));
     EXPECT_THAT(refusal_of(check("link/b")), HasSubstr("link/b: not the published file; "));
     std::filesystem::remove(scratch / "known/b");
-    EXPECT_THAT(refusal_of(check("known/b")),
-                HasSubstr("known/b: not there; fetch it with `apt-get install "));
+    EXPECT_THAT(refusal_of(check("known/b")), HasSubstr("known/b: missing; fetch it with `apt-get install "));
 }
 
 }  // namespace

@@ -322,7 +322,7 @@ TEST(NodeCommunicatorTest, ARankThatDoesNotComeIsWaitedForOnlySoLong) {
     as_threads(nodes.size(), [&](auto& store, int rank) {
         const auto device = open_cpu(1);
         NodeSetting setting;
-        setting.patience = milliseconds(200);
+        setting.timeout = milliseconds(200);
         const auto shared = join_nodes(store, nodes, rank, *device, setting);
         ASSERT_TRUE(shared);
         const Tensor tensor = device->make_to_sum(Type::f32, {1000});

@@ -13,17 +13,18 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-TEST(PlaceAmong, FindsNeighboursAndCounterparts) {
+TEST(PlaceAmong, FindsLocalRanksAndPeers) {
     struct Case {
         const char* what;
         std::vector<std::int64_t> nodes;
         std::int64_t rank;
-        Ranks neighbours;
-        std::int64_t index, fewest;
-        Ranks counterparts;
-        bool has_neighbours_anywhere;
+        Ranks local_ranks;
+        std::int64_t local_rank, fewest;
+        Ranks peers;
+        bool is_any_shared;
     };
-    for (const auto& [what, nodes, rank, neighbours, index, fewest, counterparts, has] : std::vector<Case>{
+    for (const auto& [what, nodes, rank, local_ranks, local_rank, fewest, peers, is_any_shared] :
+         std::vector<Case>{
              {"one node", {7, 7, 7}, 1, {0, 1, 2}, 1, 3, {1}, true},
              {"two nodes", {0, 0, 1, 1}, 3, {2, 3}, 1, 2, {1, 3}, true},
              {"ranks dealt out in turn", {0, 1, 0, 1}, 2, {0, 2}, 1, 2, {2, 3}, true},
@@ -36,37 +37,37 @@ TEST(PlaceAmong, FindsNeighboursAndCounterparts) {
               {0, 2},
               true},
              {"a smaller node: the first of it", {0, 0, 0, 1, 1}, 3, {3, 4}, 0, 2, {0, 3}, true},
-             {"and one that has no like there", {0, 0, 0, 1, 1}, 2, {0, 1, 2}, 2, 2, {}, true},
+             {"and one that has no peer there", {0, 0, 0, 1, 1}, 2, {0, 1, 2}, 2, 2, {}, true},
              {"alone, with company elsewhere", {0, 0, 1}, 2, {2}, 0, 1, {0, 2}, true},
              {"all alone", {0, 1, 2}, 1, {1}, 0, 1, {0, 1, 2}, false},
          }) {
         const NodePlace place = place_among(nodes, rank);
-        EXPECT_EQ(place.neighbours, neighbours) << what;
-        EXPECT_EQ(place.index, index) << what;
+        EXPECT_EQ(place.local_ranks, local_ranks) << what;
+        EXPECT_EQ(place.local_rank, local_rank) << what;
         EXPECT_EQ(place.fewest, fewest) << what;
-        EXPECT_EQ(place.counterparts, counterparts) << what;
-        EXPECT_EQ(place.has_neighbours_anywhere, has) << what;
+        EXPECT_EQ(place.peers, peers) << what;
+        EXPECT_EQ(place.is_any_shared, is_any_shared) << what;
     }
     EXPECT_EQ(place_among(std::vector<std::int64_t>{3, 5, 3}, 0).nodes, 2);
 }
 
-TEST(PlaceAmong, IsEvenWhereEachRankHasItsLikeOnAllNodesInOneOrder) {
+TEST(PlaceAmong, IsHomogeneousIfAllNodesHaveTheSameNumberOfRanksInOneOrder) {
     struct Case {
         std::vector<std::int64_t> nodes;
-        bool is_even;
+        bool is_homogeneous;
     };
-    for (const auto& [nodes, is_even] : std::vector<Case>{{{0}, true},
-                                                          {{0, 0, 0}, true},
-                                                          {{0, 0, 1, 1, 2, 2}, true},
-                                                          {{2, 2, 1, 1, 0, 0}, true},
-                                                          {{0, 1, 2, 0, 1, 2}, true},
-                                                          {{0, 1, 2}, true},
-                                                          {{0, 0, 1}, false},
-                                                          {{0, 1, 1}, false},
-                                                          {{0, 1, 2, 0, 2, 1}, false},
-                                                          {{0, 1, 1, 0}, false}})
+    for (const auto& [nodes, is_homogeneous] : std::vector<Case>{{{0}, true},
+                                                                 {{0, 0, 0}, true},
+                                                                 {{0, 0, 1, 1, 2, 2}, true},
+                                                                 {{2, 2, 1, 1, 0, 0}, true},
+                                                                 {{0, 1, 2, 0, 1, 2}, true},
+                                                                 {{0, 1, 2}, true},
+                                                                 {{0, 0, 1}, false},
+                                                                 {{0, 1, 1}, false},
+                                                                 {{0, 1, 2, 0, 2, 1}, false},
+                                                                 {{0, 1, 1, 0}, false}})
         for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-            EXPECT_EQ(place_among(nodes, static_cast<std::int64_t>(rank)).is_even, is_even)
+            EXPECT_EQ(place_among(nodes, static_cast<std::int64_t>(rank)).is_homogeneous, is_homogeneous)
                 << ::testing::PrintToString(nodes);
 }
 
@@ -88,7 +89,7 @@ TEST(SliceOf, TheSlicesAreTheWholeAndBeginAtCacheLines) {
         for (const std::int64_t slices : {1, 2, 3, 7, 8, 64}) {
             std::int64_t next = 0;
             for (std::int64_t index = 0; index < slices; ++index) {
-                const Slice slice = slice_of(numbers, slices, index);
+                const Shard slice = slice_of(numbers, slices, index);
                 EXPECT_EQ(slice.first, next) << numbers << " in " << slices << ", " << index;
                 EXPECT_EQ(slice.first % 16, 0);
                 EXPECT_GE(slice.count, 0);
@@ -112,7 +113,7 @@ TEST(AddUp, AddsInTheOrderOfRanksAndTouchesNothingElse) {
     const auto before = ranks;
     std::vector<float*> all;
     for (auto& rank : ranks) all.push_back(rank.data());
-    const Slice slice{13, 5003};
+    const Shard slice{13, 5003};
     add_up(all, slice);
     for (std::int64_t i = 0; i < kNumbers; ++i) {
         const auto at = static_cast<std::size_t>(i);

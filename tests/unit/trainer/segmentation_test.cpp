@@ -2,7 +2,7 @@
 //
 // Composed images: their masks are exact, they depend on seed and number alone, and what cannot be composed
 // is refused. The sprites are the test's own, so that it knows what must be seen where.
-#include "trainer/data/segmentation.hpp"
+#include "trainer/data/dataset.hpp"
 
 #include <gmock/gmock.h>
 
@@ -132,7 +132,6 @@ TEST_F(SegmentationTest, LargerImagesShowTheSameScenes) {
 }
 
 TEST_F(SegmentationTest, WhatCannotBeComposedIsRefused) {
-    EXPECT_FALSE(image_size_problem(1024));
     EXPECT_EQ(refusal(300, 4).fault, Fault::usage);
     EXPECT_THAT(refusal(300, 4).message,
                 HasSubstr("300 pixels a side cannot be composed; give 256, 512 or 1024"));

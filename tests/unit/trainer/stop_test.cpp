@@ -112,7 +112,7 @@ TEST(StopSignals, OfTheSameKindDoNotDisturbTheCheckpoint) {
     const Scratch mine;
     setenv("DP_STOP_TEST", mine.path().c_str(), 0);
     EXPECT_EXIT(train_and_signal(std::getenv("DP_STOP_TEST")), ::testing::ExitedWithCode(7),
-                "SIGTERM has come: stopped after step [2-6][0-9] of 69; the same command goes on from ");
+                "received SIGTERM: stopped after step [2-6][0-9] of 69; the same command continues from ");
     const auto rest = train_saved(2, saved_settings(std::getenv("DP_STOP_TEST")));
     unsetenv("DP_STOP_TEST");
     ASSERT_TRUE(rest[0].outcome) << rest[0].outcome.error().message;

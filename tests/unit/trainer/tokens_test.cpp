@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Token shards and the data set made of them: the format byte by byte, and every way in which one can be bad.
-#include "trainer/data/tokens.hpp"
+#include "trainer/data/dataset.hpp"
 
 #include <gmock/gmock.h>
 
@@ -98,18 +98,18 @@ TEST_F(TokensTest, ASequencesTargetIsTheNextTokenAcrossShards) {
 }
 
 TEST_F(TokensTest, WhatCannotBeTrainedOnIsRefused) {
-    EXPECT_THAT(refusal(4).message, HasSubstr("no *train*.bin with tokens there"));
+    EXPECT_THAT(refusal(4).message, HasSubstr("no *train*.bin with tokens"));
     EXPECT_THAT(refusal(4).message, HasSubstr("trainer prepare"));
     write("train.bin", counted(20));
     EXPECT_THAT(refusal(4).message, HasSubstr("no *val*.bin"));
     write("val.bin", counted(5));
     EXPECT_TRUE(load_tokens(scratch_.path(), 4, 20));
-    EXPECT_THAT(refusal(5).message, HasSubstr("5 tokens in *val*.bin, but a sequence of 5 takes 6"));
-    EXPECT_THAT(refusal(20).message, HasSubstr("20 tokens in *train*.bin, but a sequence of 20 takes 21"));
+    EXPECT_THAT(refusal(5).message, HasSubstr("5 tokens in *val*.bin, but a sequence of 5 needs 6"));
+    EXPECT_THAT(refusal(20).message, HasSubstr("20 tokens in *train*.bin, but a sequence of 20 needs 21"));
     const Error vocabulary = refusal(4, 19);
     EXPECT_EQ(vocabulary.fault, Fault::usage);
-    EXPECT_THAT(vocabulary.message, HasSubstr("token 19 does not fit the model's vocabulary of 19"));
-    EXPECT_THAT(vocabulary.message, HasSubstr("at least 20"));
+    EXPECT_THAT(vocabulary.message, HasSubstr("token 19 is outside the model's vocabulary of 19"));
+    EXPECT_THAT(vocabulary.message, HasSubstr("give --vocab-size 20 or more"));
     scratch_.write("train_2.bin", "cut");
     EXPECT_THAT(refusal(4).message, HasSubstr("train_2.bin: cut short"));
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the parts of a training share and do not own. training.cpp makes it, and it outlives them.
+#pragma once
+
+#include "trainer/base/communicator.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/devices/device.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/training/observer.hpp"
+#include "trainer/training/settings.hpp"
+
+namespace dp::trainer {
+
+struct TrainingContext {
+    const ModelInfo& info;
+    Model& model;  // has been placed
+    const Dataset& data;
+    const Settings& settings;
+    const Schedule& schedule;
+    Device& device;
+    Communicator& communicator;
+    Observer& observer;
+};
+
+}  // namespace dp::trainer
