@@ -10,14 +10,14 @@
 #include "trainer/commands/options.hpp"
 #include "trainer/commands/run.hpp"
 #include "trainer/devices/cpu/spinning.hpp"
-#include "trainer/parallel/findings.hpp"
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/consistency.hpp"
+#include "trainer/parallel/launch_context.hpp"
 
 namespace {
 
 // Says it, and gives the exit code.
 int end_with(const dp::trainer::Error& error) {
-    dp::trainer::complain(error.message);
+    dp::trainer::print_error(error.message);
     return static_cast<int>(error.fault);
 }
 
@@ -28,18 +28,18 @@ int main(int argc, char** argv) {
     const auto started = std::chrono::steady_clock::now();
     hold_standard_streams();
     try {
-        const Surroundings here = gather_surroundings();
+        const LaunchContext here = read_launch_context();
         cpu::bound_spinning(threads_for(here), argv);
-        const bool speaks = speaks_for_all(here);
+        const bool is_primary = is_primary_process(here);
         const Parsed parsed = parse_options({argv + 1, argv + argc});
         if (!parsed.options && parsed.code != 0)
-            return end_with(refused_by_all(here, {Fault::usage, parsed.text}));
+            return end_with(refuse_together(here, {Fault::usage, parsed.text}));
         if (!parsed.options) {  // --help
-            if (speaks) print_if_possible(stdout, parsed.text);
+            if (is_primary) print_if_possible(stdout, parsed.text);
             return all_is_printed() ? 0 : static_cast<int>(Fault::usage);
         }
         const Options& options = *parsed.options;
-        if (is_for_one(options.command) && !speaks) return 0;
+        if (is_for_one(options.command) && !is_primary) return 0;
         if (writes_files(options)) outlive_readers();
         auto done = options.command == Command::info       ? info(options)
                     : options.command == Command::compile  ? compile(options, started)

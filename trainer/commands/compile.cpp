@@ -17,7 +17,7 @@
 #include "trainer/compile/cache.hpp"
 #include "trainer/compile/stored_data.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
-#include "trainer/memory/left.hpp"
+#include "trainer/memory/available.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -69,7 +69,7 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
 }
 
 // What a training takes, and how it is fastest.
-Result<void> make_plan(const Prepared& prepared, const Surroundings& here, CompiledPlan& told) {
+Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, CompiledPlan& told) {
     const Options& options = prepared.options;
     const Trial trial{*prepared.info, options.shape, prepared.data, options.training};
     const MemoryCase memory = prepared.memory_case(1, 1);
@@ -151,15 +151,15 @@ const char* name_of(Made made) {
 }  // namespace
 
 Result<void> compile(const Options& given, Clock::time_point started) {
-    const Surroundings here = gather_surroundings();
+    const LaunchContext here = read_launch_context();
     if (here.local_rank != 0) return {};
     const auto directory = cache_directory(given.cache);
     if (!directory)
         return fail(Fault::usage, "`trainer compile` has no directory for its cache; give --cache-dir DIR");
-    const bool speaks = speaks_for_all(here);
-    if (speaks) DP_TRY(can_be_written("--json", given.output.json));
+    const bool is_primary = is_primary_process(here);
+    if (is_primary) DP_TRY(can_be_written("--json", given.output.json));
     const auto say = [&](const std::string& line) {
-        if (speaks) print_if_possible(stdout, line + "\n");
+        if (is_primary) print_if_possible(stdout, line + "\n");
     };
     const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
     if (choice.reason) say(*choice.reason);
@@ -203,7 +203,7 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     result.seconds = seconds_since(started);
     const std::string json =
         compile_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    if (speaks && options.output.json) DP_TRY(write_output(*options.output.json, json + "\n"));
+    if (is_primary && options.output.json) DP_TRY(write_output(*options.output.json, json + "\n"));
     say(fmt::format("{}\n{}", compile_table(result), json));
     return {};
 }

@@ -14,8 +14,8 @@
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
-#include "trainer/parallel/findings.hpp"
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/consistency.hpp"
+#include "trainer/parallel/launch_context.hpp"
 #include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
@@ -42,8 +42,8 @@ Result<Manifest> find_checkpoint(const std::filesystem::path& directory) {
         auto found = read_checkpoint(checkpoint_path(directory, steps[i]));
         if (found || found.error().fault != Fault::checkpoint) return found;
         if (i + 1 == steps.size()) return tl::unexpected(none_is_whole(found.error(), i > 0));
-        complain(fmt::format("{}; going back to {}", found.error().message,
-                             checkpoint_path({}, steps[i + 1]).string()));
+        print_error(fmt::format("{}; going back to {}", found.error().message,
+                                checkpoint_path({}, steps[i + 1]).string()));
     }
 }
 
@@ -101,7 +101,7 @@ Result<void> generate(const GenerateOptions& options) {
     DP_TRY(tokenizer->encode(options.prompt, text));
     if (text.empty()) text.push_back(tokenizer->end_of_text());
 
-    const auto device = open_cpu(threads_for(gather_surroundings()));
+    const auto device = open_cpu(threads_for(read_launch_context()));
     const auto model = make_language_model(shape);
     model->place(*device, 0, 1, type_of(options.precision));
     DP_TRY(device->status());

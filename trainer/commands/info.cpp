@@ -14,7 +14,7 @@
 #include "trainer/commands/run.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/estimate.hpp"
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/launch_context.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::size_t kShownEach = 16;
 Result<std::unique_ptr<Device>> copying_device(const Options& options, const Model& model) {
     const bool plain = options.training.precision == Precision::fp32 && model.convolutions().empty();
     if (plain || options.device.choice == DeviceChoice::cuda) return nullptr;
-    auto opened = DP_TRY(open_device_of(options, gather_surroundings()));
+    auto opened = DP_TRY(open_device_of(options, read_launch_context()));
     if (opened.note) fmt::print("{}; --device=cuda shows what a GPU needs\n", *opened.note);
     return std::move(opened.device);
 }

@@ -18,7 +18,7 @@
 #include "trainer/data/load.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/launch_context.hpp"
 #include "trainer/prepare/prepare.hpp"
 #include "trainer/reports/log_style.hpp"
 #include "trainer/reports/run_table.hpp"

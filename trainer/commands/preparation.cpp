@@ -8,7 +8,7 @@
 
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/memory/left.hpp"
+#include "trainer/memory/available.hpp"
 #include "trainer/models/gpt_size.hpp"
 #include "trainer/training/schedule.hpp"
 
@@ -150,14 +150,14 @@ MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const
     return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get()};
 }
 
-Result<OpenedDevice> open_device_of(const Options& options, const Surroundings& here) {
+Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here) {
     auto opened = DP_TRY(open_device(options.device.choice, here.gpu, threads_for(here)));
     if (options.device.memory_limit) opened.device->memory().set_limit(*options.device.memory_limit);
     opened.device->set_deterministic(options.device.deterministic);
     return opened;
 }
 
-Result<Prepared> prepare_training(Options options, const ModelInfo& info, const Surroundings& here,
+Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
                                   std::int64_t ranks, const Load& load) {
     DP_TRY(fit(options, vocabulary_for(options)));
     auto data = DP_TRY(load(options));

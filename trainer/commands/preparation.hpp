@@ -58,11 +58,11 @@ struct Prepared {
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;
 };
 
-Result<OpenedDevice> open_device_of(const Options& options, const Surroundings& here);
+Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here);
 
 // `options`: completed(). `load` brings the data set that they ask for.
 using Load = std::function<Result<Dataset>(const Options& options)>;
-Result<Prepared> prepare_training(Options options, const ModelInfo& info, const Surroundings& here,
+Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
                                   std::int64_t ranks, const Load& load);
 
 }  // namespace dp::trainer

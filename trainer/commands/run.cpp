@@ -20,9 +20,9 @@
 #include "trainer/compile/compiled.hpp"
 #include "trainer/data/fingerprint.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
-#include "trainer/memory/left.hpp"
+#include "trainer/memory/available.hpp"
 #include "trainer/parallel/agreement.hpp"
-#include "trainer/parallel/findings.hpp"
+#include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/prepare.hpp"
 #include "trainer/reports/metrics_file.hpp"
@@ -99,7 +99,7 @@ class Watching final : public Observer {
     std::function<Result<void>()> open_;
 };
 
-// Of the process that speaks. Leaves nothing.
+// Of the primary process. Leaves nothing.
 Result<void> outputs_can_be_written(const OutputOptions& output) {
     return can_be_written("--json", output.json)
         .and_then([&] { return can_be_written("--dump-parameters", output.dump); })
@@ -109,7 +109,7 @@ Result<void> outputs_can_be_written(const OutputOptions& output) {
 
 // For people, and to compare.
 std::string text_of(const Dataset& data) {
-    const auto part = [](const Samples& samples) { return fingerprint_of(samples).substr(0, 16); };
+    const auto part = [](const Split& samples) { return fingerprint_of(samples).substr(0, 16); };
     return fmt::format("{} training samples ({}) and {} test samples ({})", data.train.count,
                        part(data.train), data.test.count, part(data.test));
 }
@@ -131,7 +131,7 @@ struct Run {
 
     // Says what is trained; an error where it does not fit, or where an output cannot be written: a training
     // may take days, and what is written at its end is tried now.
-    Result<void> check(const Surroundings& here, const Plan* plan) {
+    Result<void> check(const LaunchContext& here, const Plan* plan) {
         report.line(describe(prepared, ranks));
         if (options.training.precision == Precision::bf16 && device.name() == "cpu")
             report.line(
@@ -140,11 +140,11 @@ struct Run {
         DP_TRY(check_memory(here, plan));
         gather_facts(here);
         for (const auto& line : options_without_effect(options)) report.line(line);
-        const auto writable = decision.speaks ? outputs_can_be_written(options.output) : Result<void>();
+        const auto writable = decision.is_primary ? outputs_can_be_written(options.output) : Result<void>();
         return all_or_none(writable, device, ranks);
     }
 
-    Result<void> check_memory(const Surroundings& here, const Plan* plan) {
+    Result<void> check_memory(const LaunchContext& here, const Plan* plan) {
         const auto available = DP_TRY(available_to_every_rank(device, ranks, here));
         const auto peak = DP_TRY(measured_by_every_rank(
             plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
@@ -161,7 +161,7 @@ struct Run {
         return {};
     }
 
-    void gather_facts(const Surroundings& here) {
+    void gather_facts(const LaunchContext& here) {
         facts = {prepared.info->name, device.name(), ranks.name(), ranks.size(), options.training.seed, 0};
         facts.device_name = device.description();
         facts.precision = options.training.precision;
@@ -183,7 +183,7 @@ struct Run {
         return within_throughput(measured->samples_per_second);
     }
 
-    // --metrics and --tensorboard, of the process that speaks.
+    // --metrics and --tensorboard, of the primary process.
     Result<void> open_metrics() {
         const OutputOptions& output = options.output;
         if (output.metrics) {
@@ -202,7 +202,7 @@ struct Run {
 
     Result<void> train(std::chrono::steady_clock::time_point started) {
         Settings& training = prepared.options.training;
-        if (decision.speaks) watching.at_begin([&] { return open_metrics(); });
+        if (decision.is_primary) watching.at_begin([&] { return open_metrics(); });
         // Could be made before, so it can be made.
         const auto schedule = *make_schedule(training, prepared.data.train.count, ranks.size());
         if (const auto line = steps_left_out(training, schedule)) report.line(*line);
@@ -234,7 +234,7 @@ struct Run {
         if (!outcome->end_is_saved)
             return fail(
                 Fault::checkpoint,
-                decision.speaks ? "the end of the training is not saved; see the lines before this" : "");
+                decision.is_primary ? "the end of the training is not saved; see the lines before this" : "");
         if (outcome->resumed == outcome->schedule.total_steps) return {};  // nothing was left to measure
         return within_throughput(outcome->samples_per_second);
     }
@@ -253,7 +253,7 @@ struct Run {
     }
 
     Result<void> write_parameters(const Outcome& outcome) const {
-        if (!decision.speaks || !options.output.dump) return {};
+        if (!decision.is_primary || !options.output.dump) return {};
         return write_output(*options.output.dump, {reinterpret_cast<const char*>(outcome.parameters.data()),
                                                    outcome.parameters.size() * sizeof(float)});
     }
@@ -263,7 +263,8 @@ struct Run {
     Result<void> finish(const nlohmann::ordered_json& summary) {
         const std::string text = summary.dump();
         Result<void> written;
-        if (decision.speaks && options.output.json) written = write_output(*options.output.json, text + "\n");
+        if (decision.is_primary && options.output.json)
+            written = write_output(*options.output.json, text + "\n");
         report.line(text);
         return written;
     }
@@ -272,7 +273,7 @@ struct Run {
     Result<void> within_throughput(double samples_per_second) const {
         const auto problem = throughput_problem(throughput_of(samples_per_second, facts.tokens_per_sample),
                                                 options.output.min_throughput, options.output.max_throughput);
-        if (problem) return fail(Fault::throughput, decision.speaks ? *problem : "");
+        if (problem) return fail(Fault::throughput, decision.is_primary ? *problem : "");
         return {};
     }
 };
@@ -280,24 +281,24 @@ struct Run {
 // What ranks must have in common before they read their data: the model, then all other options.
 Result<void> agree_on_options(World& world, const Result<ModelChoice>& choice, const Options& given) {
     const auto name = choice.map([](const ModelChoice& chosen) { return std::string(chosen.info->name); });
-    DP_TRY(found_by_all(world, kFirstFinding, name, "give --model, and the same data on all nodes"));
-    return found_alike(world, values_alike(completed(given, *choice->info)), "give all ranks the same");
+    DP_TRY(agree_on(world, kFirstCheck, name, "give --model, and the same data on all nodes"));
+    return agree_on_each(world, values_alike(completed(given, *choice->info)), "give all ranks the same");
 }
 
 }  // namespace
 
 Result<void> run(const Options& given, std::chrono::steady_clock::time_point started) {
-    const Surroundings here = gather_surroundings();
+    const LaunchContext here = read_launch_context();
     auto decision = decide_parallel(given.device.data_parallel, here);
-    if (!decision && !speaks_for_all(here)) decision.error().message.clear();
+    if (!decision && !is_primary_process(here)) decision.error().message.clear();
     if (!decision) return tl::unexpected(decision.error());
-    Report report(decision->speaks, isatty(STDERR_FILENO) != 0, given.output.style);
+    Report report(decision->is_primary, isatty(STDERR_FILENO) != 0, given.output.style);
     if (decision->warning) report.warning(*decision->warning);
     const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
     if (choice && choice->reason) report.line(*choice->reason);
     const bool has_checkpoints = !given.training.checkpoints.directory.empty();
     if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
-        return tl::unexpected(refused_by_all(
+        return tl::unexpected(refuse_together(
             here, {Fault::usage,
                    "several tasks that train alone cannot share a --checkpoint-dir; start them as one "
                    "world, or leave it out"}));
@@ -321,7 +322,7 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
             return compiled.emplace(cache_directory(options.cache), std::move(request)).load();
         });
     const auto contents = prepared.map([](const Prepared& one) { return text_of(one.data); });
-    DP_TRY(found_by_all(*world, "the data", contents, "give the same data on all nodes"));
+    DP_TRY(agree_on(*world, "the data", contents, "give the same data on all nodes"));
     if (prepared->opened.note) report.line(*prepared->opened.note);
     const Plan* plan =
         compiled->plan(values_of_plan(prepared->options), here.omp_threads.has_value(), prepared->device());
@@ -338,9 +339,10 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
 
 Result<void> prepare(const Options& options) {
     const auto line = prepare_data(options.prepare);
-    const bool speaks = gather_surroundings().local_rank == 0;  // one of a node: another may have other files
-    if (!line) return fail(line.error().fault, speaks ? line.error().message : "");
-    if (speaks) fmt::print("{}\n", *line);
+    const bool is_primary =
+        read_launch_context().local_rank == 0;  // one of a node: another may have other files
+    if (!line) return fail(line.error().fault, prints ? line.error().message : "");
+    if (prints) fmt::print("{}\n", *line);
     return {};
 }
 

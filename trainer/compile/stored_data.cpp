@@ -16,7 +16,7 @@ namespace dp::trainer {
 // The bytes of a matrix are blocks of the entry; the rest is its description.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Affine, scale, shift)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Matrix, type, columns)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Samples, count, features, targets, normalise)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Split, count, features, targets, normalise)
 
 namespace {
 
@@ -51,9 +51,9 @@ Json stamp_of(const fs::path& file) {
 
 Try<Dataset> stored_dataset(const Entry& entry) {
     const Json& content = entry.content;
-    Dataset data{content.at("train").get<Samples>(), content.at("test").get<Samples>(), content.at("source")};
+    Dataset data{content.at("train").get<Split>(), content.at("test").get<Split>(), content.at("source")};
     std::size_t block = 0;
-    for (Samples* samples : {&data.train, &data.test}) {
+    for (Split* samples : {&data.train, &data.test}) {
         for (Matrix* matrix : {&samples->features, &samples->targets}) {
             auto bytes = DP_TRY(read_block(entry, block++));
             const std::int64_t row = matrix->columns * static_cast<std::int64_t>(size_of(matrix->type));
@@ -81,7 +81,7 @@ CacheKey data_key(const DataRequest& request, const std::string& build) {
 }
 
 bool is_worth_storing(const DataRequest& request) {
-    return request.set != DataSet::line;
+    return request.set != DataSet::linear_regression;
 }
 
 Result<void> store_data(const Cache& cache, const CacheKey& key, const DataRequest& request,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data sets in host memory: samples of equal length, each with a target; and their sources, fashion_mnist.cpp
-// (through idx.cpp), line.cpp, segmentation.cpp and tokens.cpp. load.cpp chooses one.
+// (through idx.cpp), linear_regression.cpp, segmentation.cpp and tokens.cpp. load.cpp chooses one.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Matrix {
     }
 };
 
-struct Samples {
+struct Split {
     std::int64_t count = 0;
     Matrix features;
     Affine normalise;  // from stored features to what the model sees
@@ -38,11 +38,11 @@ struct Samples {
     bool next_is_target = false;
 };
 
-enum class DataSet { fashion_mnist, line, segmentation, tokens };
+enum class DataSet { fashion_mnist, linear_regression, segmentation, tokens };
 
 struct Dataset {
-    Samples train;
-    Samples test;
+    Split train;
+    Split test;
     std::string source;  // for people: where it comes from
 };
 
@@ -65,7 +65,7 @@ bool has_fashion_mnist(const std::filesystem::path& directory);
 std::vector<std::filesystem::path> fashion_mnist_files(const std::filesystem::path& directory);
 
 // y = 0.7 x + 0.3 at x = 0, 0.001, ... 0.999; the test samples are the training samples.
-Dataset make_line();
+Dataset make_linear_regression();
 
 // Images with exact masks, composed from Fashion-MNIST because no segmentation set is packaged anywhere. Clothes
 // of all classes lie on a patterned ground, in any size and colour, partly over each other; the mask shows where

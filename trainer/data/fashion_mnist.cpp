@@ -42,7 +42,7 @@ Affine normalisation_of(std::span<const std::uint8_t> pixels) {
     return normalised_by(digits(mean), digits(deviation) > 0 ? digits(deviation) : 1);
 }
 
-Result<Samples> load_part(const fs::path& image_file, const fs::path& label_file) {
+Result<Split> load_part(const fs::path& image_file, const fs::path& label_file) {
     auto images = DP_TRY(read_idx(image_file, 3));
     auto labels = DP_TRY(read_idx(label_file, 1));
 
@@ -60,7 +60,7 @@ Result<Samples> load_part(const fs::path& image_file, const fs::path& label_file
         return fail(Fault::usage, fmt::format("{}: a label is not in 0..9", label_file.string()));
     }
 
-    Samples samples;
+    Split samples;
     samples.count = size[0];
     samples.features = {Type::u8, kPixels, std::move(images.elements)};
     const std::vector<std::int32_t> classes(labels.elements.begin(), labels.elements.end());

@@ -32,7 +32,7 @@ void add(Sha256& sha, const Matrix& matrix) {
 
 }  // namespace
 
-std::string fingerprint_of(const Samples& samples) {
+std::string fingerprint_of(const Split& samples) {
     Sha256 sha;
     sha.update(&samples.count, sizeof samples.count);
     add(sha, samples.features);

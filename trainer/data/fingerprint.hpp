@@ -11,6 +11,6 @@ namespace dp::trainer {
 
 // A hash of the samples' number, length and types, and of 4096 pieces spread evenly over them. Equal for
 // equal samples; different for two sets that differ in more than a few places.
-std::string fingerprint_of(const Samples& samples);
+std::string fingerprint_of(const Split& samples);
 
 }  // namespace dp::trainer

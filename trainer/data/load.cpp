@@ -38,7 +38,7 @@ Result<Dataset> read(const DataRequest& request) {
 }  // namespace
 
 Result<Dataset> load_all(const DataRequest& request) {
-    if (request.set == DataSet::line) return make_line();
+    if (request.set == DataSet::linear_regression) return make_linear_regression();
     if (request.is_checked) return read(request);
     // On another CPU if there is one (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or afterwards
     // if no thread can be started.
@@ -59,7 +59,7 @@ Result<Dataset> load(const DataRequest& request) {
 }
 
 std::vector<std::filesystem::path> files_of(const DataRequest& request) {
-    if (request.set == DataSet::line) return {};
+    if (request.set == DataSet::linear_regression) return {};
     const auto& directory = request.directory;
     const auto read = files_read(request);
     std::set<std::filesystem::path> files(read.begin(), read.end());

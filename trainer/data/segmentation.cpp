@@ -32,10 +32,10 @@ bool is_shoe(std::int32_t label) {
 
 // The sprites from one part of Fashion-MNIST.
 struct Wardrobe {
-    const Samples& images;
+    const Split& images;
     std::vector<std::int64_t> shoes, others;
 
-    explicit Wardrobe(const Samples& samples) : images(samples) {
+    explicit Wardrobe(const Split& samples) : images(samples) {
         for (std::int64_t i = 0; i < samples.count; ++i) {
             std::int32_t label = 0;
             std::memcpy(&label, samples.targets.bytes.data() + static_cast<std::size_t>(i) * sizeof label,
@@ -178,10 +178,10 @@ void compose(Random random, const Wardrobe& wardrobe, Scene scene) {
 // Streams of random numbers, one per image; parameters and the training loop use those below.
 constexpr std::uint64_t kTrainStreams = std::uint64_t{1} << 34, kTestStreams = std::uint64_t{1} << 35;
 
-Samples compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t count, std::uint64_t seed,
-                     std::uint64_t first_stream) {
+Split compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t count, std::uint64_t seed,
+                   std::uint64_t first_stream) {
     const std::int64_t pixels = size * size;
-    Samples samples;
+    Split samples;
     samples.count = count;
     samples.features = {Type::u8, 3 * pixels,
                         std::vector<std::uint8_t>(static_cast<std::size_t>(count * 3 * pixels))};

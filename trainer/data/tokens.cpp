@@ -27,8 +27,8 @@ std::vector<fs::path> shards_of(const fs::path& directory, std::string_view part
     return files;
 }
 
-Result<Samples> load_part(const fs::path& directory, std::string_view part, std::int64_t sequence,
-                          std::int64_t vocabulary) {
+Result<Split> load_part(const fs::path& directory, std::string_view part, std::int64_t sequence,
+                        std::int64_t vocabulary) {
     std::vector<Token> tokens;
     const auto files = shards_of(directory, part);
     if (files.empty())
@@ -49,7 +49,7 @@ Result<Samples> load_part(const fs::path& directory, std::string_view part, std:
                             file.string(), largest, vocabulary, largest + 1));
         }
     }
-    Samples samples;
+    Split samples;
     samples.count = (static_cast<std::int64_t>(tokens.size()) - 1) / sequence;
     if (samples.count == 0) {
         return fail(Fault::usage,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which GPU a rank trains on, and which part of it if ranks share one as tiles. Pure;
-// parallel/surroundings.cpp reads it from the environment, devices/cuda/sm_partition.cpp applies it.
+// parallel/launch_context.cpp reads it from the environment, devices/cuda/sm_partition.cpp applies it.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ class Gpt final : public LanguageModel {
     Tensor next_logits(const Tensor& tokens) override {
         forward(tokens, {});
         const Tensor x = last_.y.view((batch_.tokens - 1) * shape_.hidden, {1, shape_.hidden});
-        device_->linear(x, table_->working, {}, Activation::none, logits_.first_rows(1));
+        device_->linear(x, table_->compute_copy, {}, Activation::none, logits_.first_rows(1));
         return logits_.view(0, {1, shape_.vocabulary});
     }
 
@@ -217,7 +217,7 @@ class Gpt final : public LanguageModel {
     // `draw`: in training.
     void forward(const Tensor& tokens, const std::optional<BatchDraw>& draw) {
         batch_ = {tokens.elements(), tokens.columns(), draw};
-        device_->embed(tokens, table_->working, positions_->working, first(stream_[0]));
+        device_->embed(tokens, table_->compute_copy, positions_->compute_copy, first(stream_[0]));
         drop(kEmbedding, first(stream_[0]), first(stream_[0]));
         for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
         apply_norm(last_.norm, first(stream_.back()), first(last_.y), first(last_.saved));
@@ -234,12 +234,12 @@ class Gpt final : public LanguageModel {
     }
 
     void apply(const Weights& w, const Tensor& x, const Tensor& y) {
-        device_->linear(x, w.weight->working, w.bias->working, Activation::none, y);
+        device_->linear(x, w.weight->compute_copy, w.bias->compute_copy, Activation::none, y);
     }
     // y = stream + dropout(the layer's output).
     void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
                        const Tensor& y) {
-        if (!drops()) return device_->linear_add(x, w.weight->working, w.bias->working, stream, y);
+        if (!drops()) return device_->linear_add(x, w.weight->compute_copy, w.bias->compute_copy, stream, y);
         apply(w, x, y);
         drop(place, y, y);
         device_->add(stream, y);
@@ -247,7 +247,7 @@ class Gpt final : public LanguageModel {
     // Sets the gradients of the parameters and of x.
     void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
         backward_parameters(w, dy, x);
-        device_->linear_backward_input(dy, w.weight->working, dx);
+        device_->linear_backward_input(dy, w.weight->compute_copy, dx);
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
         device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
@@ -263,7 +263,7 @@ class Gpt final : public LanguageModel {
         device_->attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
         apply_and_add(b.project, first(a.mixed), after_attention(number), x, middle);
         apply_norm(b.norm2, middle, first(a.norm2), first(a.saved2));
-        device_->linear_gelu(first(a.norm2), b.up.weight->working, b.up.bias->working, first(a.up),
+        device_->linear_gelu(first(a.norm2), b.up.weight->compute_copy, b.up.bias->compute_copy, first(a.up),
                              first(a.active));
         apply_and_add(b.down, first(a.active), after_linear(number), middle, y);
     }
@@ -276,7 +276,7 @@ class Gpt final : public LanguageModel {
                      qkv = narrowed(gradients_.wide, 3 * shape_.hidden);
         const Tensor d_down = undropped(after_linear(number), dx, narrow);
         backward_parameters(b.down, d_down, first(a.active));
-        device_->linear_gelu_backward_input(d_down, b.down.weight->working, first(a.up), wide);
+        device_->linear_gelu_backward_input(d_down, b.down.weight->compute_copy, first(a.up), wide);
         backward(b.up, wide, first(a.norm2), narrow);
         norm_backward(b.norm2, first(a.middle), first(a.saved2), narrow, dx);
         // The wide buffer is free until attention's gradients.
@@ -295,13 +295,13 @@ class Gpt final : public LanguageModel {
         for (std::int64_t from = 0; from < batch_.tokens; from += chunk) {
             const std::int64_t rows = std::min(chunk, batch_.tokens - from);
             const Tensor x = last_.y.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
-            device_->linear(x, table_->working, {}, Activation::none, logits);
+            device_->linear(x, table_->compute_copy, {}, Activation::none, logits);
             device_->softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}),
                                            scale, metrics, batch_.draw ? logits : Tensor{});
             if (!batch_.draw) continue;
             device_->linear_backward_parameters(logits, x, table_->gradient, {},
                                                 from == 0 ? Write::set : Write::add);
-            device_->linear_backward_input(logits, table_->working,
+            device_->linear_backward_input(logits, table_->compute_copy,
                                            gradients_.narrow.view(from * c, {rows, c}));
         }
     }

@@ -108,7 +108,7 @@ class LinearLayer : public Layer {
 
     Tensor forward(const Tensor& x) {
         Tensor y = output(x.rows());
-        device_->linear(x, weight_->working, bias_->working, activation_, y);
+        device_->linear(x, weight_->compute_copy, bias_->compute_copy, activation_, y);
         return y;
     }
     void backward(const Tensor& x, const Tensor& dx) {
@@ -116,7 +116,7 @@ class LinearLayer : public Layer {
         if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
         device_->linear_backward_parameters(dy, x, weight_->gradient, bias_->gradient);
         parameters_->completed(*weight_);
-        if (dx) device_->linear_backward_input(dy, weight_->working, dx);
+        if (dx) device_->linear_backward_input(dy, weight_->compute_copy, dx);
     }
 
     double forward_flops_per_sample() const override {
@@ -150,7 +150,7 @@ class ConvolutionLayer : public Layer {
 
     Tensor forward(const Tensor& x) {
         Tensor y = output(x.rows());
-        device_->convolve(shape_, x, weight_->working, bias_->working, activation_, y);
+        device_->convolve(shape_, x, weight_->compute_copy, bias_->compute_copy, activation_, y);
         return y;
     }
     void backward(const Tensor& x, const Tensor& dx) {
@@ -158,7 +158,7 @@ class ConvolutionLayer : public Layer {
         if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
         device_->convolve_backward_parameters(shape_, dy, x, weight_->gradient, bias_->gradient);
         parameters_->completed(*weight_);
-        if (dx) device_->convolve_backward_input(shape_, dy, weight_->working, dx);
+        if (dx) device_->convolve_backward_input(shape_, dy, weight_->compute_copy, dx);
     }
 
     ImageShape shape() const { return shape_.y(); }

@@ -156,7 +156,7 @@ inline constexpr std::array<ModelInfo, 5> kModels{{
     {"gpt", "GPT-2 on tokens of text", DataSet::tokens, false, {1, 8, 3e-4, Optimization::adam}, make_gpt},
     {"linear",
      "three linear layers of 1000 that learn y = 0.7 x + 0.3",
-     DataSet::line,
+     DataSet::linear_regression,
      false,
      {50, 20, 1e-3, Optimization::adam},
      make_linear},

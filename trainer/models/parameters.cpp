@@ -20,7 +20,7 @@ std::int64_t padded(std::int64_t elements) {
 
 float draw(const Initial& initial, Random& random) {
     switch (initial.kind) {
-        case Initial::Kind::even:
+        case Initial::Kind::uniform:
             return random.uniform(-initial.size, initial.size);
         case Initial::Kind::normal:
             return initial.size * random.normal();
@@ -41,11 +41,11 @@ Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<floa
     return all_buffers_.emplace_back(Buffer{std::move(name), std::move(shape), std::move(initial), {}});
 }
 
-void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
+void ParameterSet::place(Device& device, std::uint64_t seed, Type compute_type) {
     const std::int64_t total = padded_count();
     std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
     values_ = device.make_of_node(Type::f32, {total});
-    working_ = working == Type::f32 ? values_ : device.make_of_node(working, {total});
+    compute_copy_ = compute_type == Type::f32 ? values_ : device.make_of_node(compute_type, {total});
     gradients_ = device.make_to_sum(Type::f32, {total});
     std::int64_t at = 0;
     for (const bool decays : {true, false}) {
@@ -59,7 +59,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
             }
             parameter.first = at;
             parameter.value = values_.view(at, parameter.shape);
-            parameter.working = working_.view(at, parameter.shape);
+            parameter.compute_copy = compute_copy_.view(at, parameter.shape);
             parameter.gradient = gradients_.view(at, parameter.shape);
             at += padded(count);
         }
@@ -82,8 +82,8 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type working) {
 }
 
 void ParameterSet::refresh_compute_copy(Device& device, const Shard& part) const {
-    if (working_.type() == values_.type() || part.count == 0) return;
-    device.convert(values_.view(part.first, {part.count}), working_.view(part.first, {part.count}));
+    if (compute_copy_.type() == values_.type() || part.count == 0) return;
+    device.convert(values_.view(part.first, {part.count}), compute_copy_.view(part.first, {part.count}));
 }
 
 std::int64_t ParameterSet::count() const {

@@ -22,12 +22,14 @@ namespace dp::trainer {
 
 // The distribution of a parameter's initial values.
 struct Initial {
-    enum class Kind { even, normal, constant } kind;
-    float size;  // even: in [-size, size); normal: the standard deviation; constant: the value
+    enum class Kind { uniform, normal, constant } kind;
+    float size;  // uniform: in [-size, size); normal: the standard deviation; constant: the value
 
-    static Initial even(float bound) { return {Kind::even, bound}; }
+    static Initial uniform(float bound) { return {Kind::uniform, bound}; }
     // As in PyTorch's linear layers and convolutions: `inputs` of each number of the result.
-    static Initial by_inputs(std::int64_t inputs) { return even(1 / std::sqrt(static_cast<float>(inputs))); }
+    static Initial by_inputs(std::int64_t inputs) {
+        return uniform(1 / std::sqrt(static_cast<float>(inputs)));
+    }
     static Initial normal(float deviation) { return {Kind::normal, deviation}; }
     static Initial constant(float value) { return {Kind::constant, value}; }
 };
@@ -39,8 +41,8 @@ struct Parameter {
     std::size_t number;      // in the order of declaration
     std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
     Tensor value = {};       // f32: what is learnt
-    Tensor working = {};     // what operations take: `value`, or its copy in bf16
-    Tensor gradient = {};    // f32
+    Tensor compute_copy = {};  // what operations take: `value`, or its copy in bf16
+    Tensor gradient = {};      // f32
 };
 
 // State that a model keeps between steps but does not learn by gradients: the running statistics
@@ -59,9 +61,9 @@ class ParameterSet {
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
-    // broadcast is needed (and the hash at the end of a run would tell). `working`: the type that the model
+    // broadcast is needed (and the hash at the end of a run would tell). `compute_type`: the type that the model
     // computes in, f32 or bf16.
-    void place(Device& device, std::uint64_t seed, Type working = Type::f32);
+    void place(Device& device, std::uint64_t seed, Type compute_type = Type::f32);
 
     // Updates the compute copy after a change of the values. Queued, as an operation is.
     void refresh_compute_copy(Device& device) const { refresh_compute_copy(device, {0, values_.elements()}); }
@@ -82,8 +84,8 @@ class ParameterSet {
     // (matrices and kernels), then biases and the like.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
-    const Tensor& working() const { return working_; }  // laid out as the values are, or the same
-    std::int64_t decayed() const { return decayed_; }   // elements of the former
+    const Tensor& compute_copy() const { return compute_copy_; }  // laid out as the values are, or the same
+    std::int64_t decayed() const { return decayed_; }             // elements of the former
 
     const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
     // All buffers in one piece, without padding; an empty tensor if a model has none. Each rank has its own.
@@ -95,7 +97,7 @@ class ParameterSet {
  private:
     std::deque<Parameter> parameters_;
     Tensor values_;
-    Tensor working_;
+    Tensor compute_copy_;
     Tensor gradients_;
     std::deque<Buffer> all_buffers_;
     Tensor buffers_;

@@ -40,7 +40,7 @@ class ConvolutionNormLayer : public Layer {
     // `trains`: use the batch's statistics, not the running ones.
     Tensor forward(const Tensor& x, bool trains) {
         const Tensor convolved = convolved_.first_rows(x.rows()), y = output(x.rows());
-        device_->convolve(shape_, x, kernel_->working, {}, Activation::none, convolved);
+        device_->convolve(shape_, x, kernel_->compute_copy, {}, Activation::none, convolved);
         if (trains) {
             device_->batch_norm_sums(norm_, convolved, sums_);
             add_up_sums();
@@ -59,7 +59,7 @@ class ConvolutionNormLayer : public Layer {
         device_->batch_norm_backward(norm_, convolved, weight_->value, saved_, sums_, whole_->rows(x), dy);
         device_->convolve_backward_parameters(shape_, dy, x, kernel_->gradient, {});
         parameters_->completed(*kernel_);
-        if (dx) device_->convolve_backward_input(shape_, dy, kernel_->working, dx);
+        if (dx) device_->convolve_backward_input(shape_, dy, kernel_->compute_copy, dx);
     }
 
     ImageShape shape() const { return shape_.y(); }
@@ -125,8 +125,8 @@ class UpLayer : public Layer {
 
     Tensor forward(const Tensor& x) {
         const Tensor y = output(x.rows());
-        device_->convolve_backward_input(shape_, x, kernel_->working, y);
-        device_->add_channels(shape_.x, bias_->working, y);
+        device_->convolve_backward_input(shape_, x, kernel_->compute_copy, y);
+        device_->add_channels(shape_.x, bias_->compute_copy, y);
         return y;
     }
     void backward(const Tensor& x, const Tensor& dx) {
@@ -134,7 +134,7 @@ class UpLayer : public Layer {
         device_->convolve_backward_parameters(shape_, x, dy, kernel_->gradient, {});
         device_->sum_channels(shape_.x, dy, bias_->gradient);
         parameters_->completed(*kernel_);
-        device_->convolve(shape_, dy, kernel_->working, {}, Activation::none, dx);
+        device_->convolve(shape_, dy, kernel_->compute_copy, {}, Activation::none, dx);
     }
 
     ImageShape shape() const { return shape_.x; }

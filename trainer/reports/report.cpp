@@ -36,14 +36,14 @@ void Report::erase() {
 }
 
 void Report::line(std::string_view text) {
-    if (!speaks_) return;
+    if (!is_primary_) return;
     erase();
     print_if_possible(stdout, fmt::format("{}\n", text));
     std::fflush(stdout);  // under srun, standard output is a pipe: show lines when they happen
 }
 
 void Report::warning(std::string_view text) {
-    if (speaks_) trouble(text);
+    if (is_primary_) trouble(text);
 }
 
 void Report::trouble(std::string_view text) {

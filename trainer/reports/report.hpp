@@ -18,8 +18,8 @@ namespace dp::trainer {
 class Report final : public Observer {
  public:
     // `terminal`: keep a progress line on standard error, redrawn in place.
-    Report(bool speaks, bool terminal, LogStyle style = LogStyle::plain)
-        : speaks_(speaks), terminal_(speaks && terminal), style_(style) {}
+    Report(bool is_primary, bool terminal, LogStyle style = LogStyle::plain)
+        : is_primary_(is_primary), terminal_(is_primary && terminal), style_(style) {}
 
     // For PyTorch's lines; see pytorch_line().
     void counts(std::int64_t samples, std::int64_t batch) {
@@ -38,7 +38,7 @@ class Report final : public Observer {
 
  private:
     using Clock = std::chrono::steady_clock;
-    bool speaks_;
+    bool is_primary_;
     bool terminal_;
     LogStyle style_;
     std::int64_t samples_ = 0, batch_ = 0;

@@ -5,7 +5,7 @@
 
 namespace dp::trainer {
 
-DeviceSamples::DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
+DeviceSamples::DeviceSamples(Device& device, const Split& samples, std::int64_t first, std::int64_t count,
                              std::int64_t batch, Type type)
     : device_(device), normalise_(samples.normalise) {
     const Matrix &features = samples.features, &targets = samples.targets;

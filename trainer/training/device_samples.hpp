@@ -16,7 +16,7 @@ class DeviceSamples {
  public:
     // The samples [first, first + count), for batches of up to `batch`. Features other than tokens get this
     // type in a batch. The device must outlive it.
-    DeviceSamples(Device& device, const Samples& samples, std::int64_t first, std::int64_t count,
+    DeviceSamples(Device& device, const Split& samples, std::int64_t first, std::int64_t count,
                   std::int64_t batch, Type type);
 
     // Gathers the samples that `indices` names. Valid until the next call.

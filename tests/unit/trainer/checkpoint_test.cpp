@@ -456,7 +456,7 @@ TEST(Checkpoints, OfAnotherTrainingAreRefusedInOneLine) {
     };
     const Case cases[] = {
         {[](Settings&, Dataset& data, const char*& model) {
-             data = make_line();
+             data = make_linear_regression();
              model = "linear";
          },
          "is of the model ffn; give --model=ffn; or begin anew in another --checkpoint-dir"},

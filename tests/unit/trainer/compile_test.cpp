@@ -33,7 +33,7 @@ using Json = nlohmann::json;
 bool equal(const Matrix& a, const Matrix& b) {
     return a.type == b.type && a.columns == b.columns && a.bytes == b.bytes;
 }
-bool equal(const Samples& a, const Samples& b) {
+bool equal(const Split& a, const Split& b) {
     return a.count == b.count && equal(a.features, b.features) && equal(a.targets, b.targets) &&
            a.normalise.scale == b.normalise.scale && a.normalise.shift == b.normalise.shift &&
            a.next_is_target == b.next_is_target;
@@ -197,7 +197,7 @@ TEST(Plan, ComesBackFromItsJson) {
 TEST(Compiled, GivesTheDeviceWhatWasFastest) {
     const Scratch place;
     const std::map<std::string, std::string> options{{"--model", "linear"}};
-    const DataRequest request{.set = DataSet::line};
+    const DataRequest request{.set = DataSet::linear_regression};
     const auto key = [&] {
         const auto device = open_cpu(2);
         const std::string build = build_of_this_program();

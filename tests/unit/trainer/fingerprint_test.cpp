@@ -19,12 +19,12 @@ TEST(Sha256, IsTheOneOfTheStandard) {
 }
 
 TEST(Fingerprint, IsTheSameForTheSameSamplesAlone) {
-    const Samples samples = patterns(1500, 2);
+    const Split samples = patterns(1500, 2);
     const std::string fingerprint = fingerprint_of(samples);
     EXPECT_EQ(fingerprint_of(patterns(1500, 2)), fingerprint);
     EXPECT_NE(fingerprint_of(patterns(1500, 3)), fingerprint);
     EXPECT_NE(fingerprint_of(patterns(1499, 2)), fingerprint);
-    Samples other = samples;
+    Split other = samples;
     other.targets.bytes[3] ^= 1;
     EXPECT_NE(fingerprint_of(other), fingerprint);
     other = samples;
@@ -35,7 +35,7 @@ TEST(Fingerprint, IsTheSameForTheSameSamplesAlone) {
 // Checkpoints of MNIST from when it was normalised as Fashion-MNIST are of other data; all others of that
 // time still fit.
 TEST(Fingerprint, IsOfTheNumbersThatAModelSees) {
-    Samples samples = patterns(10, 2);
+    Split samples = patterns(10, 2);
     samples.normalise = {};
     const std::string before_it_counted = fingerprint_of(samples);
     samples.normalise = kFashionMnistNormalise;
@@ -48,16 +48,16 @@ TEST(Fingerprint, IsOfTheNumbersThatAModelSees) {
 
 // Also where they are too many to read all of them.
 TEST(Fingerprint, SeesTheFirstAndTheLastOfMany) {
-    const Samples samples = patterns(1500, 2);
+    const Split samples = patterns(1500, 2);
     for (const std::size_t at : {std::size_t{0}, samples.features.bytes.size() - 1}) {
-        Samples other = samples;
+        Split other = samples;
         other.features.bytes[at] ^= 1;
         EXPECT_NE(fingerprint_of(other), fingerprint_of(samples)) << at;
     }
 }
 
 TEST(Fingerprint, ReadsTargetsThatAreNotThere) {
-    Samples samples = patterns(10, 2);
+    Split samples = patterns(10, 2);
     samples.targets.bytes.clear();
     EXPECT_NE(fingerprint_of(samples), fingerprint_of(patterns(10, 2)));
 }

@@ -46,8 +46,8 @@ class NotingCommunicator final : public Communicator {
 // Weights of 64 kB, 16 kB and 4 kB with their biases.
 void declare(ParameterSet& parameters) {
     for (const std::int64_t side : {128, 64, 32}) {
-        parameters.add("weight", {side, side}, Initial::even(1));
-        parameters.add("bias", {side}, Initial::even(1));
+        parameters.add("weight", {side, side}, Initial::uniform(1));
+        parameters.add("bias", {side}, Initial::uniform(1));
     }
 }
 
@@ -173,7 +173,7 @@ TEST_F(GradientReducerTest, ModelsSpeakWhenTheirGradientsAreFinal) {
         Batch batch{upload(*device, {2, 784}, random_values(2 * 784, 1)),
                     device->copy_of<std::int32_t>(Type::i32, {2, 1}, std::vector<std::int32_t>{3, 4}),
                     {}};
-        if (info.data == DataSet::line)
+        if (info.data == DataSet::linear_regression)
             batch = {upload(*device, {2, 1}, {0.5f, 1}), upload(*device, {2, 1}, {1, 2}), {}};
         if (info.data == DataSet::tokens) {
             const std::vector<std::int32_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};

@@ -33,7 +33,7 @@ TEST(Load, BringsTheSetThatIsAskedFor) {
         EXPECT_TRUE(data) << data.error().message;
         return data ? std::pair(data->train.count, data->train.features.columns) : std::pair<long, long>();
     };
-    EXPECT_EQ(count({DataSet::line, {}}), std::pair(1000L, 1L));
+    EXPECT_EQ(count({DataSet::linear_regression, {}}), std::pair(1000L, 1L));
     EXPECT_EQ(count({DataSet::fashion_mnist, {}}), std::pair(4L, 784L));
     EXPECT_EQ(count({.set = DataSet::tokens, .directory = {}, .sequence = 10, .vocabulary = 1}),
               std::pair(4L, 10L));

@@ -71,7 +71,8 @@ Measured measure_linear(Communicator& ranks, std::chrono::milliseconds communica
     const auto device = open_cpu(1);
     const auto model = find_model("linear")->make({});
     Slow slow(ranks, communication, only_first);
-    const auto done = measure(*find_model("linear"), *model, make_line(), settings, {5, 2}, *device, slow);
+    const auto done =
+        measure(*find_model("linear"), *model, make_linear_regression(), settings, {5, 2}, *device, slow);
     EXPECT_TRUE(done) << done.error().message;
     return {done.value_or(Measurement{}), slow.steps, device->memory().peak()};
 }
@@ -127,7 +128,8 @@ TEST(Measure, TakesNoMoreMemoryThanATraining) {
         void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
         void on_epoch(const EpochReport&, const Schedule&) override {}
     } nobody;
-    ASSERT_TRUE(train(*find_model("linear"), *model, make_line(), settings, *device, alone, nobody));
+    ASSERT_TRUE(
+        train(*find_model("linear"), *model, make_linear_regression(), settings, *device, alone, nobody));
     EXPECT_EQ(measured.memory_peak, device->memory().peak());
 }
 

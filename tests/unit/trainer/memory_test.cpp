@@ -11,8 +11,8 @@
 
 #include "devices.hpp"
 #include "thread_world.hpp"
+#include "trainer/memory/available.hpp"
 #include "trainer/memory/estimate.hpp"
-#include "trainer/memory/left.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
@@ -45,12 +45,12 @@ Matrix matrix(Type type, std::int64_t rows, std::int64_t columns) {
             std::vector<std::uint8_t>(static_cast<std::size_t>(rows * columns) * size_of(type))};
 }
 
-Samples samples(std::int64_t count, Type features, std::int64_t columns, Type targets,
-                std::int64_t target_columns) {
+Split samples(std::int64_t count, Type features, std::int64_t columns, Type targets,
+              std::int64_t target_columns) {
     return {count, matrix(features, count, columns), {}, matrix(targets, count, target_columns)};
 }
 
-Samples images(std::int64_t count) {
+Split images(std::int64_t count) {
     return samples(count, Type::u8, 784, Type::i32, 1);
 }
 
@@ -61,14 +61,14 @@ Dataset data_for(const ModelInfo& info) {
     switch (info.data) {
         case DataSet::fashion_mnist:
             return both(images);
-        case DataSet::line:
-            return make_line();
+        case DataSet::linear_regression:
+            return make_linear_regression();
         case DataSet::segmentation:
             return both(
                 [&](std::int64_t count) { return samples(count, Type::u8, 3 * pixels, Type::f32, pixels); });
         case DataSet::tokens:
             return both([&](std::int64_t count) {
-                Samples text{count, matrix(Type::u16, count, tokens), {}, {Type::u16, tokens, {}}, true};
+                Split text{count, matrix(Type::u16, count, tokens), {}, {Type::u16, tokens, {}}, true};
                 text.features.bytes.resize(text.features.bytes.size() + sizeof(std::uint16_t));
                 return text;
             });

@@ -151,7 +151,8 @@ TEST(Metrics, TheNormOfTheGradientsIsKnownWithoutAGuard) {
         const auto model = find_model("linear")->make({});
         SingleCommunicator alone;
         Logs logs;
-        ASSERT_TRUE(train(*find_model("linear"), *model, make_line(), settings, *device, alone, logs));
+        ASSERT_TRUE(
+            train(*find_model("linear"), *model, make_linear_regression(), settings, *device, alone, logs));
         norms[guarded ? 1 : 0] = logs.norms;
     }
     ASSERT_EQ(norms[0].size(), 2u);

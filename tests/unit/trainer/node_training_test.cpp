@@ -152,7 +152,7 @@ TEST(NodeTraining, WaitsForRanksThatAreLate) {
 
 // Some samples make the gradients infinite.
 TEST(NodeTraining, SkipsTheSameSteps) {
-    Dataset data = make_line();
+    Dataset data = make_linear_regression();
     const float infinite = std::numeric_limits<float>::infinity();
     for (const std::size_t sample : {0, 300, 600, 900})
         std::memcpy(data.train.targets.bytes.data() + sample * sizeof infinite, &infinite, sizeof infinite);

@@ -24,7 +24,7 @@ class OptimizerTest : public OnEachDevice {
     template <typename Step>
     void check(const OptimizerOptions& plan, Step reference, const Shape& shape = {kCount}) {
         ParameterSet parameters;
-        parameters.add("first", shape, Initial::even(1));
+        parameters.add("first", shape, Initial::uniform(1));
         parameters.place(device(), 3);
         const auto initial = device().values_of<float>(parameters.all()[0].value);
         Optimizer optimizer(plan, device(), whole(parameters));
@@ -89,8 +89,8 @@ TEST_P(OptimizerTest, BiasesDoNotDecay) {
     for (Optimization kind : {Optimization::adam, Optimization::sgd}) {
         ParameterSet parameters;
         // Declared first, and yet behind the matrix.
-        const Parameter& bias = parameters.add("bias", {5}, Initial::even(1));
-        const Parameter& weight = parameters.add("weight", {5, 3}, Initial::even(1));
+        const Parameter& bias = parameters.add("bias", {5}, Initial::uniform(1));
+        const Parameter& weight = parameters.add("weight", {5, 3}, Initial::uniform(1));
         parameters.place(device(), 3);
         const auto bias_before = device().values_of<float>(bias.value);
         const auto weight_before = device().values_of<float>(weight.value);
@@ -127,8 +127,8 @@ TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIsToTheBit) {
         for (const std::int64_t world : {1, 2, 3, 5}) {
             ParameterSet all, parts;
             for (ParameterSet* parameters : {&all, &parts}) {
-                parameters->add("weight", {77, 7}, Initial::even(1));
-                parameters->add("bias", {700}, Initial::even(1));
+                parameters->add("weight", {77, 7}, Initial::uniform(1));
+                parameters->add("bias", {700}, Initial::uniform(1));
                 parameters->place(device(), 3);
             }
             const OptimizerOptions plan{kind, kDecay};

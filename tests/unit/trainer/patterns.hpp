@@ -14,11 +14,11 @@ namespace dp::trainer {
 inline constexpr std::size_t kPixels = 784;  // what ffn takes
 
 // Noisy images of ten patterns: what ffn can learn in a few steps, without any file.
-inline Samples patterns(std::int64_t count, std::uint64_t seed) {
+inline Split patterns(std::int64_t count, std::uint64_t seed) {
     Random prototypes(1, 0), noise(seed, 1);
     std::vector<std::uint8_t> pattern(10 * kPixels);
     for (auto& pixel : pattern) pixel = static_cast<std::uint8_t>(prototypes.below(200));
-    Samples samples;
+    Split samples;
     samples.count = count;
     samples.features = {Type::u8, kPixels, {}};
     samples.normalise = {1 / 90.0f, -1};
@@ -52,14 +52,14 @@ inline Dataset bright_pixels(std::int64_t count, std::int64_t side) {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
         return Matrix{Type::f32, columns, {bytes, bytes + values.size() * sizeof(float)}};
     };
-    const Samples samples{count, matrix(images, 3 * side * side), {}, matrix(masks, side * side)};
+    const Split samples{count, matrix(images, 3 * side * side), {}, matrix(masks, side * side)};
     return {samples, samples, "bright pixels"};
 }
 
 // Sequences of tokens below `vocabulary`.
 inline Dataset random_text(std::int64_t sequences, std::int64_t length, std::uint32_t vocabulary) {
     Random random(6, 0);
-    Samples samples;
+    Split samples;
     samples.count = sequences;
     samples.features = {Type::u16, length, {}};
     samples.targets = {Type::u16, length, {}};

@@ -20,7 +20,7 @@ ModelShape shape() {
 }
 
 // Text in which a token mostly tells the next.
-Samples text(std::int64_t sequences) {
+Split text(std::int64_t sequences) {
     const std::int64_t tokens = shape().gpt.sequence, count = sequences * tokens + 1;
     Random random(9, static_cast<std::uint64_t>(sequences));
     std::vector<std::uint16_t> words{1};
@@ -36,8 +36,8 @@ Dataset data_for(const ModelInfo& info) {
     switch (info.data) {
         case DataSet::fashion_mnist:
             return {patterns(240, 2), patterns(40, 3), "patterns"};
-        case DataSet::line:
-            return make_line();
+        case DataSet::linear_regression:
+            return make_linear_regression();
         case DataSet::segmentation:
             return bright_pixels(80, shape().image_size);
         case DataSet::tokens:

@@ -141,10 +141,10 @@ TEST(EpochLine, SaysLossTestRateAndTime) {
 }
 
 // What two steps and a line leave on standard error and on standard output.
-std::pair<std::string, std::string> written(bool speaks, bool terminal) {
+std::pair<std::string, std::string> written(bool is_primary, bool terminal) {
     ::testing::internal::CaptureStderr();
     ::testing::internal::CaptureStdout();
-    Report report(speaks, terminal);
+    Report report(is_primary, terminal);
     const Schedule schedule{100, 200, 2, 8};
     report.on_step(1, 1, schedule);
     report.on_step(1, 2, schedule);  // so soon that it is not drawn

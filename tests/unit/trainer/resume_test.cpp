@@ -100,7 +100,7 @@ TEST(Resume, WithSgdEndsWhereAnUninterruptedTrainingEnds) {
 
 // Some samples make the gradients infinite: their steps are skipped, before and after the checkpoint.
 TEST(Resume, RemembersWhatWasSkipped) {
-    Dataset data = make_line();
+    Dataset data = make_linear_regression();
     const float infinite = std::numeric_limits<float>::infinity();
     for (const std::size_t sample : {0, 300, 600, 900})
         std::memcpy(data.train.targets.bytes.data() + sample * sizeof infinite, &infinite, sizeof infinite);
@@ -132,7 +132,7 @@ TEST(Resume, RemembersWhatWasSkipped) {
 }
 
 TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
-    Dataset data = make_line();
+    Dataset data = make_linear_regression();
     Settings settings;
     settings.epochs = 1;
     settings.batch = 100;  // 10 steps

@@ -215,7 +215,7 @@ TEST(Training, LinearIsTheSameForEveryWorldSize) {
     settings.epochs = 10;
     settings.batch = 160;  // 6 steps an epoch: the 10 steps cross epochs
     settings.max_steps = 10;
-    expect_worlds_agree(*find_model("linear"), make_line(), settings);
+    expect_worlds_agree(*find_model("linear"), make_linear_regression(), settings);
 }
 
 TEST(Training, LinearConverges) {
@@ -223,7 +223,7 @@ TEST(Training, LinearConverges) {
     Settings settings;
     settings.epochs = 25;
     settings.batch = 250;
-    const Outcome outcome = train_with(info, make_line(), settings, 1, undisturbed()).outcome;
+    const Outcome outcome = train_with(info, make_linear_regression(), settings, 1, undisturbed()).outcome;
     EXPECT_LT(outcome.last.test_loss, 1e-3);  // from about 0.4
     EXPECT_FALSE(outcome.last.test_accuracy);
 }
@@ -334,7 +334,7 @@ TEST(Training, ClipsTheNormOfAllGradientsTogether) {
 }
 
 Dataset line_with(float target, std::size_t samples) {
-    Dataset data = make_line();
+    Dataset data = make_linear_regression();
     for (std::size_t i = 0; i < samples; ++i)
         std::memcpy(data.train.targets.bytes.data() + i * sizeof target, &target, sizeof target);
     return data;
@@ -440,7 +440,8 @@ class TrainingOnDevice : public OnEachDevice {};
 TEST_P(TrainingOnDevice, EndsWhereTheCpuEnds) {
     for (const char* name : {"linear", "ffn", "cnn"}) {
         const ModelInfo& info = *find_model(name);
-        const Dataset data = info.data == DataSet::line ? make_line() : pattern_set();
+        const Dataset data =
+            info.data == DataSet::linear_regression ? make_linear_regression() : pattern_set();
         Settings settings;
         settings.epochs = 2;
         settings.batch = 60;
@@ -499,8 +500,8 @@ class Reader final : public Model {
 };
 
 // Tokens that count up from `first`.
-Samples counting_tokens(std::int64_t sequences, int first) {
-    Samples samples;
+Split counting_tokens(std::int64_t sequences, int first) {
+    Split samples;
     samples.count = sequences;
     samples.features = {Type::u16, 4, {}};
     samples.targets = {Type::u16, 4, {}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/memory/left.hpp"
+#include "trainer/memory/available.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@
 
 namespace dp::trainer {
 
-std::int64_t available_here(Device& device, const Surroundings& here) {
+std::int64_t available_here(Device& device, const LaunchContext& here) {
     constexpr std::int64_t kUnknown = std::int64_t{1} << 62;
     std::int64_t available = device.available_memory(here.local_size).value_or(kUnknown);
     if (here.gpu.is_part() && device.name() == "cuda")
@@ -18,7 +18,7 @@ std::int64_t available_here(Device& device, const Surroundings& here) {
 }
 
 Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
-                                             const Surroundings& here) {
+                                             const LaunchContext& here) {
     const double mine = static_cast<double>(available_here(device, here));
     const double least = DP_TRY(largest_of_all_ranks(-mine, device, communicator));
     return static_cast<std::int64_t>(-least);

@@ -10,32 +10,32 @@
 #include <vector>
 
 #include "trainer/base/result.hpp"
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/launch_context.hpp"
 #include "trainer/parallel/world.hpp"
 
 namespace dp::trainer {
 
 // Prints one line on standard error, prefixed with the rank if there are several. "": prints nothing, because
 // another rank does.
-void complain(std::string_view message);
+void print_error(std::string_view message);
 
 // Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its error,
 // rank 0 if it is one of them. If the ranks only differ, rank 0 prints who has what, and `remedy`. The returned
 // error has been printed, unless this process is alone or ranks are missing. Every rank calls, in the same
 // order.
-Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
-                          const std::string& remedy);
+Result<void> agree_on(World& world, const std::string& what, const Result<std::string>& mine,
+                      const std::string& remedy);
 
 // Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls with
 // the same names.
-Result<void> found_alike(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
-                         const std::string& remedy);
+Result<void> agree_on_each(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
+                           const std::string& remedy);
 
 // The same for a rank whose options are wrong and that has not joined the world. Returns the error, without a
 // message if it has been printed or another rank prints it.
-Error refused_by_all(const Surroundings& here, const Error& why);
+Error refuse_together(const LaunchContext& here, const Error& why);
 
 // What a rank's options lead to; the first thing that all ranks compare.
-inline constexpr const char* kFirstFinding = "the model";
+inline constexpr const char* kFirstCheck = "the model";
 
 }  // namespace dp::trainer

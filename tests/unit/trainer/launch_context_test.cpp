@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What --data-parallel means in each environment, and the threads per rank: tables over pure functions.
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/launch_context.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,19 +12,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Surroundings alone() {
+LaunchContext alone() {
     return {};
 }
-Surroundings rank(int number) {
-    Surroundings here;
+LaunchContext rank(int number) {
+    LaunchContext here;
     here.in_step = true;
     here.dp_rank = number;
     here.slurm_tasks = 8;
     here.slurm_task = number;
     return here;
 }
-Surroundings task_without_plugin(int number) {
-    Surroundings here;
+LaunchContext task_without_plugin(int number) {
+    LaunchContext here;
     here.slurm_tasks = 8;
     here.slurm_task = number;
     return here;
@@ -33,8 +33,8 @@ Surroundings task_without_plugin(int number) {
 TEST(DecideParallel, JoinsWhereThereIsAStepUnlessSwitchedOff) {
     struct Case {
         DataParallel wanted;
-        Surroundings here;
-        bool join, speaks;
+        LaunchContext here;
+        bool join, is_primary;
     };
     const Case cases[] = {
         {DataParallel::automatic, alone(), false, true}, {DataParallel::off, alone(), false, true},
@@ -46,7 +46,7 @@ TEST(DecideParallel, JoinsWhereThereIsAStepUnlessSwitchedOff) {
         const auto decision = decide_parallel(c.wanted, c.here);
         ASSERT_TRUE(decision);
         EXPECT_EQ(decision->join, c.join);
-        EXPECT_EQ(decision->speaks, c.speaks);
+        EXPECT_EQ(decision->is_primary, c.is_primary);
         EXPECT_FALSE(decision->warning);
     }
 }
@@ -65,12 +65,12 @@ TEST(DecideParallel, TasksOfSlurmThatTrainAloneAreWarnedOnce) {
     const auto first = decide_parallel(DataParallel::automatic, task_without_plugin(0));
     ASSERT_TRUE(first);
     EXPECT_FALSE(first->join);
-    EXPECT_TRUE(first->speaks);
+    EXPECT_TRUE(first->is_primary);
     EXPECT_THAT(first->warning.value_or(""), HasSubstr("8 tasks"));
     EXPECT_THAT(first->warning.value_or(""), HasSubstr("--dp-world=auto"));
     const auto other = decide_parallel(DataParallel::automatic, task_without_plugin(5));
     ASSERT_TRUE(other);
-    EXPECT_FALSE(other->speaks);
+    EXPECT_FALSE(other->is_primary);
     EXPECT_FALSE(decide_parallel(DataParallel::off, task_without_plugin(0))->warning) << "it was asked for";
 }
 
@@ -79,19 +79,20 @@ TEST(Ranks, OfANodeAreAtLeastThisOneWhateverTheEnvironmentSays) {
     for (const char* name : {"LOCAL_WORLD_SIZE", "SLURM_TASKS_PER_NODE"}) {
         for (const char* value : {"0", "-3", "none"}) {
             setenv(name, value, 1);
-            EXPECT_EQ(gather_surroundings().local_size, 1) << name << "=" << value;
+            EXPECT_EQ(read_launch_context().local_size, 1) << name << "=" << value;
             unsetenv(name);
         }
     }
 }
 
 TEST(SpeaksForAll, IsOneOfAStepAndOneOfTasksWithoutAStep) {
-    for (const auto& one : {alone(), rank(0), task_without_plugin(0)}) EXPECT_TRUE(speaks_for_all(one));
-    for (const auto& other : {rank(1), rank(7), task_without_plugin(5)}) EXPECT_FALSE(speaks_for_all(other));
+    for (const auto& one : {alone(), rank(0), task_without_plugin(0)}) EXPECT_TRUE(is_primary_process(one));
+    for (const auto& other : {rank(1), rank(7), task_without_plugin(5)})
+        EXPECT_FALSE(is_primary_process(other));
     // Slurm's numbers are another world's where a step is made of a part of its tasks.
-    Surroundings here = rank(0);
+    LaunchContext here = rank(0);
     here.slurm_task = 4;
-    EXPECT_TRUE(speaks_for_all(here));
+    EXPECT_TRUE(is_primary_process(here));
 }
 
 TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
@@ -111,7 +112,7 @@ TEST(Threads, AreTheTasksOwnCpusOrItsShareOfTheNode) {
         {8, 8, 0, {}, 8},
     };
     for (const auto& c : cases) {
-        Surroundings here;
+        LaunchContext here;
         here.affinity_cpus = c.affinity;
         here.node_cpus = c.node;
         here.local_size = c.local;

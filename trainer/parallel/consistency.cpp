@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/findings.hpp"
+#include "trainer/parallel/consistency.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ bool is_rank_0(const World& world) {
     return world.facts()->rank == 0;
 }
 
-// Like found_by_all(), after rank 0 has reported its own problem.
+// Like agree_on(), after rank 0 has reported its own problem.
 Result<void> compare(World& world, const std::string& what, const Result<std::string>& mine,
                      const std::string& remedy) {
     // Before the barrier, so that afterwards all know whether a rank has something to report.
@@ -41,46 +41,46 @@ Result<void> compare(World& world, const std::string& what, const Result<std::st
     }
 
     const auto reporter = world.reporter();
-    if (mine && !reporter && is_rank_0(world)) complain(same.error().message);
-    if (!mine && !is_rank_0(world) && reporter == world.facts()->rank) complain(mine.error().message);
+    if (mine && !reporter && is_rank_0(world)) print_error(same.error().message);
+    if (!mine && !is_rank_0(world) && reporter == world.facts()->rank) print_error(mine.error().message);
     world.leave_together();
     return fail(mine ? same.error().fault : mine.error().fault, "");
 }
 
 }  // namespace
 
-void complain(std::string_view message) {
+void print_error(std::string_view message) {
     if (!message.empty()) print_if_possible(stderr, fmt::format("trainer: {}{}\n", who(), message));
 }
 
-Result<void> found_by_all(World& world, const std::string& what, const Result<std::string>& mine,
-                          const std::string& remedy) {
+Result<void> agree_on(World& world, const std::string& what, const Result<std::string>& mine,
+                      const std::string& remedy) {
     if (world.facts() == nullptr)  // alone
         return mine ? Result<void>() : tl::unexpected(mine.error());
-    if (!mine && is_rank_0(world)) complain(mine.error().message);
+    if (!mine && is_rank_0(world)) print_error(mine.error().message);
     return compare(world, what, mine, remedy);
 }
 
-Result<void> found_alike(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
-                         const std::string& remedy) {
+Result<void> agree_on_each(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
+                           const std::string& remedy) {
     if (world.facts() == nullptr) return {};
     std::string all;
     for (const auto& [what, found] : mine) all += fmt::format("{}={}\n", what, found);
     // As a rule they are alike, and this is all.
     auto same = world.agree("all options", sha256(all), remedy);
     if (same || same.error().fault == Fault::world) return same;
-    for (const auto& [what, found] : mine) DP_TRY(found_by_all(world, what, found, remedy));
+    for (const auto& [what, found] : mine) DP_TRY(agree_on(world, what, found, remedy));
     return same;
 }
 
-Error refused_by_all(const Surroundings& here, const Error& why) {
-    if (!here.in_step) return {why.fault, speaks_for_all(here) ? why.message : ""};
+Error refuse_together(const LaunchContext& here, const Error& why) {
+    if (!here.in_step) return {why.fault, is_primary_process(here) ? why.message : ""};
     // At once: a rank with other options may never reach the barrier.
-    if (speaks_for_all(here)) complain(why.message);
-    const Error unsaid = {why.fault, speaks_for_all(here) ? "" : why.message};
+    if (is_primary_process(here)) print_error(why.message);
+    const Error unsaid = {why.fault, is_primary_process(here) ? "" : why.message};
     auto world = World::join();
     if (!world) return unsaid;
-    const auto found = compare(*world, kFirstFinding, tl::unexpected(why), "give all ranks the same");
+    const auto found = compare(*world, kFirstCheck, tl::unexpected(why), "give all ranks the same");
     return found.error().message.empty() ? Error{why.fault, ""} : unsaid;
 }
 

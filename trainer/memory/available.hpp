@@ -12,17 +12,17 @@
 #include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/memory/estimate.hpp"
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/launch_context.hpp"
 
 namespace dp::trainer {
 
 // Bytes that this rank's device can still give: its share of what the machine, its cgroup and
 // --memory-limit leave.
-std::int64_t available_here(Device& device, const Surroundings& here);
+std::int64_t available_here(Device& device, const LaunchContext& here);
 
 // The minimum over all ranks, so that every rank decides the same. Every rank calls.
 Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
-                                             const Surroundings& here);
+                                             const LaunchContext& here);
 
 // What `trainer compile` measured for this rank (nothing: it did not), made equal on all ranks: the maximum,
 // and nothing if a rank has nothing. Every rank calls.

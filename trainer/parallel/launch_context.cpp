@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parallel/surroundings.hpp"
+#include "trainer/parallel/launch_context.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -39,8 +39,8 @@ int cpus_of_process() {
 
 }  // namespace
 
-Surroundings gather_surroundings() {
-    Surroundings here;
+LaunchContext read_launch_context() {
+    LaunchContext here;
     here.in_step = dp_in_step() != 0;
     here.slurm_tasks = number("SLURM_NTASKS").value_or(1);
     here.slurm_task = number("SLURM_PROCID").value_or(0);
@@ -58,18 +58,18 @@ Surroundings gather_surroundings() {
     return here;
 }
 
-bool speaks_for_all(const Surroundings& here) {
+bool is_primary_process(const LaunchContext& here) {
     return (here.in_step ? here.dp_rank : here.slurm_task) == 0;
 }
 
-Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here) {
+Result<ParallelDecision> decide_parallel(DataParallel wanted, const LaunchContext& here) {
     if (wanted == DataParallel::on && !here.in_step) {
         return fail(Fault::world,
                     "--data-parallel=on, but this process is not a rank of a step: start it with `srun "
                     "--dp-world=auto "
                     "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
     }
-    ParallelDecision decision{false, speaks_for_all(here), std::nullopt};
+    ParallelDecision decision{false, is_primary_process(here), std::nullopt};
     if (here.in_step) {
         decision.join = wanted != DataParallel::off;
     } else if (here.slurm_tasks > 1 && wanted != DataParallel::off) {
@@ -82,7 +82,7 @@ Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings
     return decision;
 }
 
-int threads_for(const Surroundings& here) {
+int threads_for(const LaunchContext& here) {
     if (here.omp_threads && *here.omp_threads > 0) return std::min(*here.omp_threads, kMostThreads);
     const int share = here.node_cpus / std::max(here.local_size, 1);
     return std::max(std::min(here.affinity_cpus, share), 1);

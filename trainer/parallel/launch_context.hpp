@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How this process was launched, and what follows for data parallelism. gather() reads the environment once;
+// How this process was launched, and what follows for data parallelism. read_launch_context() reads the environment;
 // the rest are pure functions of it.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace dp::trainer {
 
 enum class DataParallel { automatic, on, off };
 
-struct Surroundings {
+struct LaunchContext {
     bool in_step = false;            // a rank of a step of slurm-dp, or of `dpctl launch`
     int slurm_tasks = 1;             // SLURM_NTASKS
     int slurm_task = 0;              // SLURM_PROCID; 0 in a batch script, too
@@ -27,23 +27,23 @@ struct Surroundings {
     std::optional<int> omp_threads;  // OMP_NUM_THREADS
 };
 
-Surroundings gather_surroundings();
+LaunchContext read_launch_context();
 
 // Pure: whether this process prints for all that were launched with it: rank 0 of a step, task 0 of tasks
 // that Slurm started without one, or a single process.
-bool speaks_for_all(const Surroundings& here);
+bool is_primary_process(const LaunchContext& here);
 
 struct ParallelDecision {
-    bool join = false;   // open the world through libdp
-    bool speaks = true;  // this process prints progress and the summary; the others keep quiet
+    bool join = false;       // open the world through libdp
+    bool is_primary = true;  // this process prints progress and the summary; the others keep quiet
     std::optional<std::string> warning;
 };
 
 // Pure: what --data-parallel means here.
-Result<ParallelDecision> decide_parallel(DataParallel wanted, const Surroundings& here);
+Result<ParallelDecision> decide_parallel(DataParallel wanted, const LaunchContext& here);
 
 // Pure: threads of the CPU device. OMP_NUM_THREADS wins; else the CPUs of the task, but no more than its
 // share of the node: ranks that are not bound would otherwise all use all CPUs.
-int threads_for(const Surroundings& here);
+int threads_for(const LaunchContext& here);
 
 }  // namespace dp::trainer
