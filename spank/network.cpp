@@ -94,8 +94,7 @@ Try<Addresses> broker_addresses(const State& s) {
     Addresses hosts = {f.rank_zero_host()};
     if (f.heterogeneous) {
         // The broker is on one of them; the proof of the secret tells on which.
-        auto all = DP_TRY(expand_hostlist(f.node_list));
-        hosts = std::move(all);
+        hosts = DP_TRY(expand_hostlist(f.node_list));
     } else if (hosts.front().empty()) {
         return fail("the host of rank 0 is unknown on " + f.host +
                     ": Slurm gave the step no list of its nodes");

@@ -28,10 +28,8 @@ constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
 
 Try<void> prepare(State& s) {
     const StepFacts& f = s.facts;
-    if (s.settings.interface) {
-        auto chosen = DP_TRY(choose_interface(*s.settings.interface, all_interfaces(), f.host, f.nodes));
-        s.interface = chosen;
-    }
+    if (s.settings.interface)
+        s.interface = DP_TRY(choose_interface(*s.settings.interface, all_interfaces(), f.host, f.nodes));
     PortWishes ports;
     if (f.has_rank_zero()) {
         ports.candidates = candidate_ports(f.port_seed);
@@ -86,10 +84,7 @@ Try<void> take_up_step(spank_t spank, State& s) {
         s.active = verdict.decision == StepVerdict::apply;
         if (!s.active) return {};
     }
-    if (s.settings.tiles) {
-        auto tiles = DP_TRY(gather_tiles(s.facts, s.settings, s.site.tiles_conf, get));
-        s.tiles = std::move(tiles);
-    }
+    if (s.settings.tiles) s.tiles = DP_TRY(gather_tiles(s.facts, s.settings, s.site.tiles_conf, get));
     for (size_t i = 0; i < kNamesOfWorld.size(); ++i) s.world_of_user[i] = get(kNamesOfWorld[i]);
     DP_TRY(prepare(s));
     return s.handover.put(s.node);

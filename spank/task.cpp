@@ -46,15 +46,13 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     c.settings = s.settings;
     c.dead_after_seconds = s.site.dead_after_seconds;
     if (c.broker) {
-        const auto address = DP_TRY(address_of_node(s));
         c.broker_host = f.host;
-        c.master_addr = address;
+        c.master_addr = DP_TRY(address_of_node(s));
         c.master_port = s.node.master.port;
         c.coordinator_port = s.node.coordinator.port;
     } else {
-        auto addresses = DP_TRY(broker_addresses(s));
         c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host();
-        c.broker_addresses = std::move(addresses);
+        c.broker_addresses = DP_TRY(broker_addresses(s));
         if (s.interface) c.node_addr = s.interface->address;
         c.candidates = candidate_ports(f.port_seed);
     }

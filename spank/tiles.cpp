@@ -82,8 +82,7 @@ Try<NodeTiles> gather_tiles(const StepFacts& step, const Settings& settings, con
             gres + "; start the components as separate steps");
     TileFacts& facts = tiles.facts;
     const auto detail = DP_TRY(gres_of_node(get(kGresVariable).value_or(""), step.host));
-    auto given = DP_TRY(parse_gres_detail(detail));
-    facts.given = std::move(given);
+    facts.given = DP_TRY(parse_gres_detail(detail));
     if (const std::string asked = get(kStepGresVariable).value_or(""); !asked.empty())
         facts.step_count = units_of_step(asked, gres, step.ranks.size());
     facts.step_units = get("SLURM_STEP_GPUS").value_or("");

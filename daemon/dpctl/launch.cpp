@@ -84,12 +84,10 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    auto node =
+    node_ =
         DP_TRY(prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), getuid(), ports));
-    node_ = std::move(node);
 
     const std::string host = host_name();
-    auto secret = DP_TRY(make_secret());
     DaemonConfig c;
     c.broker = true;
     c.world_size = options_.ranks;
@@ -98,7 +96,7 @@ Try<NodePlan> World::start_daemon() {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
     c.tiles_conf = kTilesConf;
     c.settings = settings_;
-    c.secret = secret;
+    c.secret = DP_TRY(make_secret());
     c.broker_host = host;
     // One machine: nothing of this world leaves it.
     c.master_addr = "127.0.0.1";

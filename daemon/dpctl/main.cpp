@@ -159,13 +159,13 @@ std::vector<Command> add_commands(CLI::App& app) {
 
 // For an unknown command CLI11 only says that there is none.
 std::string complaint_about(const CLI::App& app, const std::string& first) {
-    std::string known;
+    std::vector<std::string> known;
     for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {
         if (one->get_name() == first) return "";
-        if (!one->get_group().empty()) known += (known.empty() ? "" : ", ") + one->get_name();
+        if (!one->get_group().empty()) known.push_back(one->get_name());
     }
     if (app.get_option_no_throw(first)) return "";
-    return printable(first, 40) + ": no such command; there are " + known;
+    return printable(first, 40) + ": no such command; there are " + join(known, ", ");
 }
 
 int wrong_words(const std::string& why, const std::string& command) {

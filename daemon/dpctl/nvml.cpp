@@ -109,8 +109,7 @@ Try<std::vector<NvmlDevice>> instances_of(const Library& nvml, Handle gpu, unsig
         DP_TRY(nvml.require("nvmlDeviceGetGpuInstanceId", instance, &where.gi));
         DP_TRY(nvml.require("nvmlDeviceGetComputeInstanceId", instance, &where.ci));
         auto file = DP_TRY(mig_file(root, where));
-        auto device = DP_TRY(describe(nvml, instance, std::move(file)));
-        found.push_back(std::move(device));
+        found.emplace_back() = DP_TRY(describe(nvml, instance, std::move(file)));
     }
     return found;
 }
@@ -134,8 +133,7 @@ Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::st
         const auto instances = DP_TRY(instances_of(nvml, gpu, minor, root));
         found.insert(found.end(), instances.begin(), instances.end());
         if (!instances.empty()) continue;
-        auto device = DP_TRY(describe(nvml, gpu, "/dev/nvidia" + std::to_string(minor)));
-        found.push_back(std::move(device));
+        found.emplace_back() = DP_TRY(describe(nvml, gpu, "/dev/nvidia" + std::to_string(minor)));
     }
     return found;
 }

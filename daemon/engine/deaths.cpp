@@ -26,10 +26,6 @@ std::vector<Death> HeldDeaths::due(Time now) {
     return out;
 }
 
-std::optional<Time> HeldDeaths::next_deadline() const {
-    return held_.empty() ? std::nullopt : std::optional(held_.front().first);
-}
-
 bool VanishedRanks::remove(uint32_t rank) {
     const auto found =
         std::find_if(until_.begin(), until_.end(), [&](const auto& one) { return one.second == rank; });
@@ -43,10 +39,6 @@ std::vector<uint32_t> VanishedRanks::expire(Time now) {
     for (; !until_.empty() && now >= until_.front().first; until_.pop_front())
         out.push_back(until_.front().second);
     return out;
-}
-
-std::optional<Time> VanishedRanks::next_deadline() const {
-    return until_.empty() ? std::nullopt : std::optional(until_.front().first);
 }
 
 void DeathReports::add(const Death& death) {
@@ -67,10 +59,6 @@ std::optional<wire::Deaths> DeathReports::take(const Membership& members, Time n
     if (told_.reason().empty()) told_.set_reason(deaths.reason());
     told_.mutable_ranks()->MergeFrom(deaths.ranks());
     return deaths;
-}
-
-std::optional<Time> DeathReports::next_deadline() const {
-    return causes_ == 0 ? std::nullopt : std::optional(quiet_until_);
 }
 
 }  // namespace dp

@@ -34,7 +34,9 @@ class HeldDeaths {
     // The deaths that have been held long enough, oldest first.
     std::vector<Death> due(Time now);
     std::vector<Death> take_all() { return due(Time::max()); }
-    std::optional<Time> next_deadline() const;
+    std::optional<Time> next_deadline() const {
+        return held_.empty() ? std::nullopt : std::optional(held_.front().first);
+    }
 
  private:
     std::deque<std::pair<Time, Death>> held_;  // until when; oldest first
@@ -51,7 +53,9 @@ class VanishedRanks {
     bool remove(uint32_t rank);
     // The ranks whose exit has not followed in time.
     std::vector<uint32_t> expire(Time now);
-    std::optional<Time> next_deadline() const;
+    std::optional<Time> next_deadline() const {
+        return until_.empty() ? std::nullopt : std::optional(until_.front().first);
+    }
 
  private:
     std::deque<std::pair<Time, uint32_t>> until_;  // oldest first
@@ -67,7 +71,9 @@ class DeathReports {
     std::optional<wire::Deaths> take(const Membership& members, Time now);
     // The reports so far, for nodes that come later; without a reason if nobody died.
     const wire::Deaths& told() const { return told_; }
-    std::optional<Time> next_deadline() const;
+    std::optional<Time> next_deadline() const {
+        return causes_ == 0 ? std::nullopt : std::optional(quiet_until_);
+    }
 
  private:
     wire::Deaths untold_;

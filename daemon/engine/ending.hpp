@@ -10,7 +10,9 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -55,18 +57,8 @@ inline bool left_by_itself(int wait_status) {
 }
 
 inline bool asks_politely(int signal) {
-    switch (signal) {
-        case SIGTERM:
-        case SIGINT:
-        case SIGHUP:
-        case SIGQUIT:
-        case SIGUSR1:
-        case SIGUSR2:
-        case SIGXCPU:
-            return true;
-        default:
-            return false;
-    }
+    constexpr int kPolite[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
+    return std::find(std::begin(kPolite), std::end(kPolite), signal) != std::end(kPolite);
 }
 
 // For a non-zero wait status. A shell reports 128 + signal for its child.

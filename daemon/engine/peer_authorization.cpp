@@ -81,9 +81,4 @@ void PeerAuthorization::expire(Time now) {
                "its node did not say within " + words(kAuthorizationDeadline) + " to whom it belongs");
 }
 
-std::optional<Time> PeerAuthorization::next_deadline() const {
-    if (pending_.empty()) return std::nullopt;
-    return pending_.begin()->second.deadline;
-}
-
 }  // namespace dp

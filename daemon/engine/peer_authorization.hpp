@@ -54,7 +54,9 @@ class PeerAuthorization {
     void expire(Time now);
     // What has been decided since the last call.
     std::vector<Decision> take_decisions() { return std::exchange(decisions_, {}); }
-    std::optional<Time> next_deadline() const;
+    std::optional<Time> next_deadline() const {
+        return pending_.empty() ? std::nullopt : std::optional(pending_.begin()->second.deadline);
+    }
 
  private:
     struct Pending {

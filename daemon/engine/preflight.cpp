@@ -15,10 +15,8 @@ std::string who(const std::vector<uint32_t>& ranks, const HostsOf& hosts_of) {
     return name_ranks(ranks) + " (" + hosts_of(ranks) + ")";
 }
 
-}  // namespace
-
 // The most frequent value first; the ranks with other values are the suspects.
-std::string Comparison::values_that_differ(const Compared& compared, const HostsOf& hosts_of) {
+std::string values_that_differ(const ComparedFact& compared, const HostsOf& hosts_of) {
     std::vector<std::pair<std::string, std::vector<uint32_t>>> values(compared.ranks_by_value.begin(),
                                                                       compared.ranks_by_value.end());
     std::stable_sort(values.begin(), values.end(),
@@ -29,7 +27,7 @@ std::string Comparison::values_that_differ(const Compared& compared, const Hosts
     return values.size() > kValuesShown ? out + ", ..." : out;
 }
 
-std::optional<std::string> Comparison::misfit(const Compared& compared, const HostsOf& hosts_of) {
+std::optional<std::string> misfit(const ComparedFact& compared, const HostsOf& hosts_of) {
     const std::string name = printable(compared.fact.name(), 80);
     const std::string remedy = "; " + printable(compared.fact.remedy());
     if (compared.fact.rule() == wire::Fact::SAME) {
@@ -44,6 +42,8 @@ std::optional<std::string> Comparison::misfit(const Compared& compared, const Ho
            remedy;
 }
 
+}  // namespace
+
 std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::Fact>& facts) {
     if (facts.size() > kMaxFacts)
         return "a rank has at most " + std::to_string(kMaxFacts) + " facts to compare";
@@ -57,7 +57,7 @@ std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::
 void Comparison::add(uint32_t rank, const google::protobuf::RepeatedPtrField<wire::Fact>& facts) {
     for (const auto& fact : facts) {
         auto found = std::find_if(compared_.begin(), compared_.end(),
-                                  [&](const Compared& c) { return c.fact.name() == fact.name(); });
+                                  [&](const ComparedFact& c) { return c.fact.name() == fact.name(); });
         if (found == compared_.end()) found = compared_.insert(compared_.end(), {fact, {}});
         auto& ranks = found->ranks_by_value[fact.value()];
         ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), rank), rank);

@@ -26,6 +26,11 @@ using HostsOf = std::function<std::string(std::span<const uint32_t> ranks)>;
 // Why a rank's facts are invalid.
 std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::Fact>& facts);
 
+struct ComparedFact {
+    wire::Fact fact;  // as the first rank gave it
+    std::map<std::string, std::vector<uint32_t>> ranks_by_value;
+};
+
 // Collects a group's facts; each name, rule and remedy is stored once.
 class Comparison {
  public:
@@ -37,14 +42,7 @@ class Comparison {
     std::optional<std::string> disagreement(const HostsOf& hosts_of) const;
 
  private:
-    struct Compared {
-        wire::Fact fact;  // as the first rank gave it
-        std::map<std::string, std::vector<uint32_t>> ranks_by_value;
-    };
-    std::vector<Compared> compared_;  // in the order in which they came
-
-    static std::optional<std::string> misfit(const Compared& compared, const HostsOf& hosts_of);
-    static std::string values_that_differ(const Compared& compared, const HostsOf& hosts_of);
+    std::vector<ComparedFact> compared_;  // in the order in which they came
 };
 
 }  // namespace dp

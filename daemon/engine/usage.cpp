@@ -108,9 +108,4 @@ std::optional<UsageRounds::End> UsageRounds::end(const Membership& members,
     return end;
 }
 
-std::optional<Time> UsageRounds::next_deadline() const {
-    if (askers_.empty()) return std::nullopt;
-    return deadline_;
-}
-
 }  // namespace dp

@@ -52,7 +52,9 @@ class UsageRounds {
     // that has not.
     std::optional<End> end(const Membership& members, const std::function<std::string(uint32_t)>& why_late,
                            Time now);
-    std::optional<Time> next_deadline() const;
+    std::optional<Time> next_deadline() const {
+        return askers_.empty() ? std::nullopt : std::optional(deadline_);
+    }
 
  private:
     std::set<Asker> askers_;  // none: no round

@@ -52,11 +52,6 @@ void Connection::send(const std::string& frame, const SharedBytes& following) {
     add_shared(buffer_, following);
 }
 
-void Connection::send_last(const std::string& frame) const {
-    [[maybe_unused]] const ssize_t ignored =
-        ::send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 void Connection::finish() {
     finishing_ = true;
     if (!has_unsent()) shutdown(fd(), SHUT_WR);

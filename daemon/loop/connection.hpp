@@ -38,8 +38,6 @@ class Connection {
     void send(const SharedMessage<Message>& message) {
         send(to_frame(message.own, message.rest ? message.rest->size() : 0), message.rest);
     }
-    // Sends as much of it as the socket takes now; for a connection that is over.
-    void send_last(const std::string& frame) const;
     // Sends what is queued, then closes this direction; the peer may still send. on_closed comes when
     // it closes, too.
     void finish();

@@ -129,8 +129,6 @@ void Daemon::start_relay(const std::string& secret) {
         });
 }
 
-Daemon::~Daemon() = default;
-
 void Daemon::run() {
     settle();
     while (event_base_loop(base_.get(), EVLOOP_ONCE) == 0 && !event_base_got_break(base_.get()))

@@ -36,9 +36,6 @@ class Daemon {
  public:
     // Uses the descriptors of DaemonFd.
     Daemon(const DaemonConfig& config, const std::string& secret);
-    ~Daemon();
-    Daemon(const Daemon&) = delete;
-    Daemon& operator=(const Daemon&) = delete;
 
     // Runs until the last local rank has ended and everybody has been told.
     void run();

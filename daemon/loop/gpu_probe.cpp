@@ -36,8 +36,6 @@ pid_t spawn(std::vector<std::string>& command, int output) {
 
 }  // namespace
 
-GpuProbe::GpuProbe(std::vector<std::string> command) : command_(std::move(command)) {}
-
 // Not waited for: a process that hangs in a driver would delay the daemon, and with it the end of the step.
 GpuProbe::~GpuProbe() {
     if (process_ != 0) kill(process_, SIGKILL);

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.hpp"
@@ -23,7 +24,7 @@ inline constexpr size_t kMaxGpuUse = size_t{64} << 10;
 class GpuProbe {
  public:
     // `command`: a program and its arguments that writes a NodeUsage with only `gpus` and exits.
-    explicit GpuProbe(std::vector<std::string> command);
+    explicit GpuProbe(std::vector<std::string> command) : command_(std::move(command)) {}
     ~GpuProbe();  // ends it
     GpuProbe(const GpuProbe&) = delete;
     GpuProbe& operator=(const GpuProbe&) = delete;

@@ -63,7 +63,7 @@ void RankServer::refuse(Client& client, const std::string& why, const std::strin
     wire::ToRank told;
     told.mutable_reply()->set_status(wire::INVALID);
     told.mutable_reply()->set_error("the rendezvous daemon closed this connection: " + why + "; " + remedy);
-    client.connection->send_last(to_frame(told));
+    client.connection->send(to_frame(told));  // at once, as much as the socket takes
     drop(client);
 }
 

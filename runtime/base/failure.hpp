@@ -31,8 +31,8 @@ T value_of(tl::expected<T, E> result) {
 
 // The value of a result; where the result is a failure, the enclosing function returns that failure:
 // `const auto hosts = DP_TRY(expand_hostlist(list));`. A statement expression, which GCC, clang and nvcc's
-// host compiler have. Write it as a statement or as a whole initializer: GCC 12 does not destroy what the
-// rest of a larger expression has made so far.
+// host compiler have. Write it as a statement, as a whole initializer or as all that is assigned: GCC 12 does
+// not destroy what the rest of a larger expression has made so far.
 #define DP_TRY(...)                                                          \
     __extension__({                                                          \
         auto dp_result = (__VA_ARGS__);                                      \

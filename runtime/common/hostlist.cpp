@@ -67,8 +67,7 @@ Try<Hostlist::Name> read_name(std::string_view name, std::string_view list) {
         if (open == std::string_view::npos) break;
         const size_t close = name.find(']', open);
         if (close == std::string_view::npos) return malformed(list, "a bracket never closes");
-        auto ranges = DP_TRY(read_bracket(name.substr(open + 1, close - open - 1), list));
-        pieces.back().ranges = std::move(ranges);
+        pieces.back().ranges = DP_TRY(read_bracket(name.substr(open + 1, close - open - 1), list));
         hosts *= pieces.back().numbers();
         if (hosts > kMaxHosts) return malformed(list, "it names too many hosts");
         name.remove_prefix(close + 1);

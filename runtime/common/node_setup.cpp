@@ -93,19 +93,16 @@ Try<Fd> listen_abstract(const std::string& name) {
 Try<void> bind_ports(NodeSetup& node, const PortWishes& ports) {
     const std::vector<uint16_t> order = binding_order(ports.candidates, ports.ephemeral);
     const auto bind_master = [&](const std::vector<uint16_t>& candidates) -> Try<void> {
-        auto master = DP_TRY(ports.serve_master ? listen_on_first_free(candidates, "MASTER_PORT")
+        node.master = DP_TRY(ports.serve_master ? listen_on_first_free(candidates, "MASTER_PORT")
                                                 : hold_first_free(candidates, "MASTER_PORT"));
-        node.master = std::move(master);
         return {};
     };
     // A port that the user insists on comes first, because the others might take it; else the broker's, which
     // the relays then find at their first try.
     if (ports.master) DP_TRY(bind_master({ports.master}));
-    auto broker = DP_TRY(listen_on_first_free(order, "the rendezvous daemon"));
+    node.broker = DP_TRY(listen_on_first_free(order, "the rendezvous daemon"));
     if (!ports.master) DP_TRY(bind_master(order));
-    auto coordinator = DP_TRY(hold_first_free(order, "a coordinator"));
-    node.broker = std::move(broker);
-    node.coordinator = std::move(coordinator);
+    node.coordinator = DP_TRY(hold_first_free(order, "a coordinator"));
     return {};
 }
 
@@ -139,8 +136,7 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
 
     auto suffix = DP_TRY(random_hex(8));
     const std::string name = RanksSocketName{step_name, user, suffix}.text();
-    auto listener = DP_TRY(listen_abstract(name));
-    node.ranks_listener = std::move(listener);
+    node.ranks_listener = DP_TRY(listen_abstract(name));
     node.socket_name = "@" + name;
 
     node.plan_file.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));

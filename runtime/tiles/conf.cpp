@@ -125,8 +125,7 @@ Try<TileInventory> read_inventory(const Words& words) {
         return fail("gres=" + printable(layout.gres, 40) +
                     ": give the name of a gres alone, without type or count");
     const bool counts_tiles = layout.gres == "tile" || layout.gres == "rdu_tile";
-    const auto per_unit = DP_TRY(number_of(words, "tiles-per-unit", counts_tiles ? 1 : per_device));
-    layout.tiles_per_unit = per_unit;
+    layout.tiles_per_unit = DP_TRY(number_of(words, "tiles-per-unit", counts_tiles ? 1 : per_device));
     if (layout.tiles % layout.tiles_per_unit != 0)
         return fail("a node's " + plural(layout.tiles, "tile") + " do not make whole units of gres " +
                     layout.gres + " with " + plural(layout.tiles_per_unit, "tile") + " each");
@@ -135,8 +134,7 @@ Try<TileInventory> read_inventory(const Words& words) {
         inventory.vendor != &kIntel)
         return fail("a unit of gres gpu is one device of " + std::string(inventory.vendor->name) +
                     ", so tiles-per-unit= is tiles-per-device=; leave it out, or give another gres");
-    auto read = DP_TRY(read_devices(words, devices));
-    inventory.devices = std::move(read);
+    inventory.devices = DP_TRY(read_devices(words, devices));
     return inventory;
 }
 

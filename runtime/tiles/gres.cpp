@@ -60,8 +60,7 @@ Try<GresUnits> parse_units(std::string_view part) {
     const std::string_view inside = part.substr(open + 1, part.size() - open - 2);
     if (inside.starts_with("IDX:")) {
         auto units = DP_TRY(parse_name(name, true, part));
-        auto indices = DP_TRY(parse_indices(inside.substr(4), part));
-        units.indices = std::move(indices);
+        units.indices = DP_TRY(parse_indices(inside.substr(4), part));
         return units;
     }
     // For units that several jobs share (shard, mps), how much of each: "1/4,0/4".

@@ -122,12 +122,10 @@ Try<Owned> owned_by_task(const TileFacts& facts, const std::vector<uint32_t>& of
     } else {
         const std::string gres =
             facts.inventory->layout.gres + ":" + std::to_string(count) + "(IDX:" + facts.task_names + ")";
-        auto named = parse_gres_detail(gres);
-        if (named) {
-            auto units = units_of(*named, facts.inventory->layout);
-            if (units && std::includes(of_step.begin(), of_step.end(), units->begin(), units->end()))
-                owned.units = std::move(*units);
-        }
+        auto units = parse_gres_detail(gres).and_then(
+            [&](const auto& named) { return units_of(named, facts.inventory->layout); });
+        if (units && std::includes(of_step.begin(), of_step.end(), units->begin(), units->end()))
+            owned.units = std::move(*units);
         const bool files_known =
             std::none_of(facts.inventory->devices.begin(), facts.inventory->devices.end(),
                          [](const TileDevice& d) { return d.file.empty(); });
@@ -150,9 +148,7 @@ Try<Owned> owned_units(const TileFacts& facts) {
     std::vector<GresUnits> given = facts.given;
     if (told) {
         const size_t count = split(facts.step_units, ',').size();
-        auto units =
-            DP_TRY(parse_gres_detail("gpu:" + std::to_string(count) + "(IDX:" + facts.step_units + ")"));
-        given = std::move(units);
+        given = DP_TRY(parse_gres_detail("gpu:" + std::to_string(count) + "(IDX:" + facts.step_units + ")"));
     }
     auto units = DP_TRY(units_of(given, layout));
     if (units.empty())
@@ -250,26 +246,25 @@ bool is_bound_by_slurm(const TileFacts& facts) {
 
 Try<NodeShares> share_node(const TileFacts& facts) {
     const TileLayout& layout = facts.inventory->layout;
-    auto owned = owned_units(facts);
-    if (!owned) return tl::unexpected(owned.error());
-    const Tiles tiles = tiles_of(owned->units, layout.tiles_per_unit);
-    if (owned->by_task && facts.per_rank > tiles.size())
+    auto owned = DP_TRY(owned_units(facts));
+    const Tiles tiles = tiles_of(owned.units, layout.tiles_per_unit);
+    if (owned.by_task && facts.per_rank > tiles.size())
         return fail("--dp-tiles=" + std::to_string(facts.per_rank) + " asks for " +
                     plural(facts.per_rank, "tile") + " a rank, and Slurm has bound rank " +
                     std::to_string(facts.ranks[facts.local_rank]) + " to " + plural(tiles.size(), "tile") +
                     "; have it bind each to more (--gpus-per-task), or leave that to --dp-tiles alone");
     auto shares =
         DP_TRY(share_tiles(tiles, layout.tiles_per_device,
-                           owned->by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank));
+                           owned.by_task ? 1 : static_cast<uint32_t>(facts.ranks.size()), facts.per_rank));
     NodeShares node;
-    node.to_open = devices_to_open(facts, shares, owned->by_task);
-    if (!owned->by_task && !facts.own_only) {
+    node.to_open = devices_to_open(facts, shares, owned.by_task);
+    if (!owned.by_task && !facts.own_only) {
         node.visible = in_rank_order(shares);
         for (const Tiles& share : shares) node.firsts.push_back(share.front());
     }
     node.shares = std::move(shares);
-    node.names = std::move(owned->names);
-    node.by_task = owned->by_task;
+    node.names = std::move(owned.names);
+    node.by_task = owned.by_task;
     return node;
 }
 

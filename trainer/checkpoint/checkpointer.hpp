@@ -58,8 +58,7 @@ class Checkpointer {
     Device& device_;
     Communicator& communicator_;
     std::unique_ptr<DirectoryLock> claim_;  // rank 0's, of the directory, once it has looked there
-
-    std::set<std::int64_t> damaged_;  // rank 0's: steps that could not be set aside
+    std::set<std::int64_t> damaged_;        // rank 0's: steps that could not be set aside
 
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine);

@@ -339,8 +339,7 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
 
 Result<void> prepare(const Options& options) {
     const auto line = prepare_data(options.prepare);
-    const bool is_primary =
-        read_launch_context().local_rank == 0;  // one of a node: another may have other files
+    const bool prints = read_launch_context().local_rank == 0;  // one of a node: another may have other files
     if (!line) return fail(line.error().fault, prints ? line.error().message : "");
     if (prints) fmt::print("{}\n", *line);
     return {};

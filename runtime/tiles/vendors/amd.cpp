@@ -65,12 +65,11 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& fol
     };
     if (number("simd_count ") == 0) return std::nullopt;
     Gpu gpu{number("domain "), number("location_id "), node, {}};
-    auto device = DP_TRY(device_of(root, gpu));
+    gpu.device = DP_TRY(device_of(root, gpu));
     const auto name = DP_TRY(read_word(folder + "/name"));
-    device.name = printable(name, 80);
+    gpu.device.name = printable(name, 80);
     if (const uint32_t minor = number("drm_render_minor "); minor > 0)
-        device.file = "/dev/dri/renderD" + std::to_string(minor);
-    gpu.device = std::move(device);
+        gpu.device.file = "/dev/dri/renderD" + std::to_string(minor);
     return gpu;
 }
 

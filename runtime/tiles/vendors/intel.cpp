@@ -74,12 +74,10 @@ Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& car
     Gpu gpu;
     gpu.address = real_name(card + "/device");
     if (!is_for_computing(pci_class, gpu.address)) return std::nullopt;
-    const auto tiles = DP_TRY(count_tiles(card));
+    gpu.tiles = DP_TRY(count_tiles(card));
     const auto files = DP_TRY(list_numbered(card + "/device/drm", "renderD"));
-    auto device = DP_TRY(device_at(root, gpu.address));
-    if (!files.empty()) device.file = "/dev/dri/renderD" + std::to_string(files.front());
-    gpu.tiles = tiles;
-    gpu.device = std::move(device);
+    gpu.device = DP_TRY(device_at(root, gpu.address));
+    if (!files.empty()) gpu.device.file = "/dev/dri/renderD" + std::to_string(files.front());
     return gpu;
 }
 

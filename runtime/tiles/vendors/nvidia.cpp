@@ -73,8 +73,7 @@ Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& 
         for (uint32_t ci : computing) {
             TileDevice& instance = found.emplace_back(gpu.device);
             instance.name += " MIG gi" + std::to_string(gi) + "/ci" + std::to_string(ci);
-            auto file = DP_TRY(mig_file(root, {gpu.minor, gi, ci}));
-            instance.file = std::move(file);
+            instance.file = DP_TRY(mig_file(root, {gpu.minor, gi, ci}));
         }
     }
     return found;

@@ -67,7 +67,7 @@ int run(const std::string& daemon, const StepShape& shape, size_t rounds) {
     broker.wait_for_plan();
     auto clients = broker.open_ranks();
     for (uint32_t rank = 0; rank < clients.size(); ++rank)
-        clients[rank]->listen().add([&news, rank](const StepEvent& event) {
+        clients[rank]->on_event([&news, rank](const StepEvent& event) {
             if (event.kind == DP_EVENT_DEATHS) news.tell(rank, event.reason, event.ranks);
         });
 

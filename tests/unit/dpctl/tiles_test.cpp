@@ -179,8 +179,8 @@ TEST_F(TilesVerb, AMistakeInTilesConfIsNamedAlsoWhereDevicesWouldBeFound) {
     const Said said = say(options);
     EXPECT_EQ(said.code, 2);
     EXPECT_EQ(said.out, "");
-    EXPECT_EQ(said.err,
-              "dpctl: " + options.conf + " line 2: vendor=cerebras: give sambanova, intel, nvidia or amd\n");
+    EXPECT_EQ(said.err, "dpctl: " + options.conf +
+                            " line 2: vendor=cerebras: give one of sambanova, intel, nvidia, amd\n");
 }
 
 }  // namespace

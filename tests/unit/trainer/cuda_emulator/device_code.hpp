@@ -94,5 +94,6 @@ inline float rsqrtf(float x) {
 inline double rsqrt(double x) {
     return 1 / std::sqrt(x);
 }
+using std::isfinite;
 using std::max;
 using std::min;
