@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "base/errno_text.hpp"
-#include "common/socket_names.hpp"
 #include "base/unix_socket.hpp"
+#include "common/socket_names.hpp"
 #include "engine/metrics.hpp"
 
 namespace dp {

@@ -11,9 +11,9 @@
 #include <cstring>
 
 #include "base/errno_text.hpp"
+#include "base/unix_socket.hpp"
 #include "common/hostlist.hpp"
 #include "common/socket_names.hpp"
-#include "base/unix_socket.hpp"
 
 namespace dp {
 namespace {

@@ -17,7 +17,7 @@ struct NodePlace {
     std::vector<std::uint32_t> local_ranks;  // the ranks of its node, itself included
     std::int64_t local_rank = 0;             // its index among them
     std::int64_t nodes = 1;
-    std::int64_t fewest = 1;  // ranks of the smallest node; as many of each node reduce
+    std::int64_t fewest = 1;           // ranks of the smallest node; as many of each node reduce
     std::vector<std::uint32_t> peers;  // those with its local rank, one per node; empty if a node has none
     bool is_any_shared = false;        // a node has more than one rank
     // Every node has the same number of ranks in the same order, so results are bit-identical everywhere.

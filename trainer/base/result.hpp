@@ -16,11 +16,11 @@ namespace dp::trainer {
 
 // The numbers are exit codes, documented in --help: do not renumber.
 enum class Fault : int {
-    training = 1,  // the training itself: ranks that differ, a loss that is NaN or infinite
-    usage = 2,     // what the user gave: options, data, a checkpoint to resume from
-    prepare = 3,   // `trainer prepare` could not fetch or write: no npm, no network, or a full disk
-    world = 4,     // libdp, Gloo or NCCL: ranks that are missing or lost
-    device = 5,    // no such device, out of memory, a CUDA call that failed
+    training = 1,    // the training itself: ranks that differ, a loss that is NaN or infinite
+    usage = 2,       // what the user gave: options, data, a checkpoint to resume from
+    prepare = 3,     // `trainer prepare` could not fetch or write: no npm, no network, or a full disk
+    world = 4,       // libdp, Gloo or NCCL: ranks that are missing or lost
+    device = 5,      // no such device, out of memory, a CUDA call that failed
     throughput = 6,  // slower or faster than the user allows
     stopped = 7,     // a signal asked for it, and the same command continues from the checkpoint
     checkpoint = 8,  // one could not be written

@@ -203,12 +203,14 @@ TEST(Dpctl, AWrongWordIsNamedWithWhatThereIs) {
          "dpctl: frob: no such command; there are launch, status, waterfall, tiles, top; see dpctl --help"},
         {"--frob", "dpctl: --frob: no such command"},
         {"status 1.2.3",
-         "dpctl: step: 1.2.3 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl status --help"},
+         "dpctl: step: 1.2.3 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl status "
+         "--help"},
         {"status -5", "-5 is not a step"},
         {"status 5.", "5. is not a step"},
         {"status .5", ".5 is not a step"},
         {"waterfall 12_3", "12_3 is not a step"},
-        {"top -5", "dpctl: step: -5 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl top --help"},
+        {"top -5",
+         "dpctl: step: -5 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl top --help"},
         {"top 5 6", "6; see dpctl top --help"},
     };
     for (const auto& [words, text] : cases) {

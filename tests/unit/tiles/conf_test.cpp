@@ -75,8 +75,7 @@ TEST(TilesConf, MistakesAreNamedWithTheirLine) {
         {"nodes=a vendor=intel devices=1 files=/dev/a[0-1]", "files= lists 2 devices, and devices= says 1"},
         {"nodes=a vendor=intel devices=1 files=gpu0", "\"gpu0\" is not an absolute path"},
         {"nodes=[a] vendor=intel devices=1", "nodes: malformed list"},
-        {"nodes=a vendor=intel devices=1\nnodes=b,a vendor=amd devices=1",
-         "line 2: a is already in line 1"},
+        {"nodes=a vendor=intel devices=1\nnodes=b,a vendor=amd devices=1", "line 2: a is already in line 1"},
     };
     for (const auto& [text, why] : cases) {
         // A mistake in the line of another node counts, too: it is one file.

@@ -103,7 +103,8 @@ TEST(StandardStreams, AThrowForWantOfRoomIsTheUsersToMend) {
         }
         std::_Exit(0);
     };
-    EXPECT_EXIT(print_and_throw("/dev/full"), testing::ExitedWithCode(0), "^2: cannot write to standard output");
+    EXPECT_EXIT(print_and_throw("/dev/full"), testing::ExitedWithCode(0),
+                "^2: cannot write to standard output");
     EXPECT_EXIT(print_and_throw("/dev/null"), testing::ExitedWithCode(0), "^5: something else$");
 }
 
