@@ -240,7 +240,7 @@ def test_sbatch_passes_it_on(cluster):
     ("nodes=elsewhere vendor=nvidia devices=1", "--gres=gpu:2 --dp-tiles=1", "/etc/slurm/tiles.conf does not name node node01"),
     (GPUS + " tiles=8", "--gres=gpu:2 --dp-tiles=1", "tiles.conf line 1: \"tiles=8\" is not understood; there are nodes="),
     (GPUS + "\nnodes=node02 vendor=amd devices=1", "--gres=gpu:2 --dp-tiles=1", "tiles.conf line 2: node02 is already in line 1"),
-    (GPUS.replace("devices=4", "devices=2").replace("0-3", "0-1"), "--gres=gpu:4 --dp-tiles=1", "Slurm has given gpu 2, but of the node's 2 tiles"),
+    (GPUS.replace("devices=4", "devices=2").replace("0-3", "0-1"), "--gres=gpu:4 --dp-tiles=1", "Slurm has given gpu 2, but the node's 2 tiles make only 2 units"),
     (GPUS.replace("/dev/gpu", "/dev/none"), "--gres=gpu:2 --dp-tiles=1", "may not open /dev/none0, its device 0: No such file"),
     (GPUS.replace("/dev/gpu[0-3]", "/dev/gpu[3,2,1,0]"), "--gres=gpu:2 --dp-tiles=1",
      "rank 0 may not open /dev/gpu3, its device 0: Operation not permitted"),

@@ -79,7 +79,7 @@ def test_a_step_prepares_once_where_it_shares_the_directory(cluster, home):
     cluster.run("for i in $(seq 400); do echo to be or not to be; done >verbs/text.txt", cwd=home, check=True)
     prepare = [*STEP, TRAINER, "prepare", "--text", "verbs/text.txt", "--tokenizer=bytes", "--output=verbs/new/data"]
     refused = cluster.run([*prepare, "--validation=0.00011"], cwd=home, timeout=30)
-    assert refused.returncode == 2 and refused.stderr.count("which is nothing to train on") == 2, "one line a node: " + refused.stderr
+    assert refused.returncode == 2 and refused.stderr.count("too few to train on") == 2, "one line a node: " + refused.stderr
     assert cluster.run(["ls", "verbs"], cwd=home, check=True).stdout == "text.txt\n", "it has left something"
     done = cluster.run(prepare, cwd=home, timeout=30, check=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("verbs/new/data: ")]

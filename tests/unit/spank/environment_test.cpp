@@ -63,6 +63,8 @@ FakeSlurm* slurm = nullptr;
 
 }  // namespace
 
+// Slurm's own declaration: the last named parameter is an enum, of which clang warns.
+#pragma GCC diagnostic ignored "-Wvarargs"
 extern "C" {
 spank_err_t spank_get_item(spank_t, spank_item_t item, ...) {
     const dp::plugin::SpankItems& told = dp::plugin::spank_items;

@@ -52,9 +52,9 @@ TEST(TokenShard, RefusesWhatIsMissingCutOrAnotherFile) {
     };
     EXPECT_THAT(refusal(""), HasSubstr("cut short within the header"));
     EXPECT_THAT(refusal(good.substr(0, 1023)), HasSubstr("cut short within the header"));
-    EXPECT_THAT(refusal(good.substr(0, 1029)), HasSubstr("says 3 tokens, and there are 5 bytes"));
-    EXPECT_THAT(refusal(good + "x"), HasSubstr("says 3 tokens, and there are 7 bytes"));
-    EXPECT_THAT(refusal(std::string(2000, 'x')), HasSubstr("no file of GPT-2 tokens"));
+    EXPECT_THAT(refusal(good.substr(0, 1029)), HasSubstr("says 3 tokens, but 5 bytes follow"));
+    EXPECT_THAT(refusal(good + "x"), HasSubstr("says 3 tokens, but 7 bytes follow"));
+    EXPECT_THAT(refusal(std::string(2000, 'x')), HasSubstr("not a file of GPT-2 tokens"));
     std::string newer = good;
     newer[4] = 7;
     EXPECT_THAT(refusal(newer), HasSubstr("version 7"));
