@@ -101,4 +101,11 @@ def test_what_is_said_to_fit_fits_and_within_a_tenth(group, tokens, model):
             limit, refused = limit + size(refusal[1]) - size(refusal[2]) + MIB / 2, refused + 1
     assert refused > 0, "what is in the account alone is not enough"
     assert code == 0, f"{limit / MIB:.1f} MiB were said to be enough\n{output}"
+    # How many threads have their buffers at the same time differs from run to run.
+    for _ in range(4):
+        if peak > 0.9 * limit:
+            break
+        code, output, again = group.run(command, int(limit))
+        assert code == 0, f"{limit / MIB:.1f} MiB were said to be enough\n{output}"
+        peak = max(peak, again)
     assert peak > 0.9 * limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f} MiB"

@@ -309,7 +309,7 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 // Memory besides tensors: oneDNN's code and buffers, threads' stacks; and three percent of the tensors for
 // page tables and gaps (measured by tests/cluster/test_memory.py).
-constexpr std::int64_t kLibraries = 2 << 20, kLibrariesOfThread = 2 << 20;
+constexpr std::int64_t kLibraries = 2 << 20;
 
 std::size_t physical_memory() {
     return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -339,7 +339,7 @@ class Cpu final : public Device {
     std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const override {
         const auto available = available_host_memory();
         if (!available) return available;
-        const std::int64_t besides = kLibraries + threads_ * kLibrariesOfThread;
+        const std::int64_t besides = kLibraries + threads_ * cpu::onednn_bytes_of_thread();
         return std::max<std::int64_t>(*available / ranks_of_host - besides, 0) / 103 * 100;
     }
     bool copies_bf16() const override { return true; }

@@ -20,6 +20,11 @@ std::string processor_name(const std::filesystem::path& proc) {
     return uname(&names) == 0 ? names.machine : "unknown";
 }
 
+std::int64_t onednn_bytes_of_thread() {
+    const unsigned avx512 = dnnl_cpu_isa_avx512_core;  // a set of bits
+    return ((dnnl_get_effective_cpu_isa() & avx512) == avx512 ? 2 : 6) << 20;
+}
+
 std::string onednn_version() {
     const auto* version = dnnl_version();
     return fmt::format("oneDNN {}.{}.{}, instructions {:#x}", version->major, version->minor, version->patch,
