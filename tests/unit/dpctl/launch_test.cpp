@@ -161,7 +161,8 @@ Outcome signalled(const std::string& program, int signal, int times,
 
 constexpr const char* kDeaf = "trap '' INT TERM HUP; echo here; for i in $(seq 300); do sleep 0.1; done";
 // Says so once it is stopped.
-constexpr const char* kStopped = "sh -c 'kill -STOP $PPID; echo here'; true";
+constexpr const char* kStopped =
+    "sh -c 'kill -STOP $PPID; until grep -q State:.T /proc/$PPID/status; do :; done; echo here'; true";
 
 TEST(Launch, TheSecondSignalKillsRanksThatDoNotEndAtTheFirst) {
     for (int signal : {SIGTERM, SIGINT, SIGHUP})
