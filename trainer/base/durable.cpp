@@ -2,18 +2,11 @@
 #include "trainer/base/durable.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
 namespace dp::trainer {
-namespace {
-
-// EINVAL: a pipe or device, or a file system that does not support it.
-bool synced(int fd) {
-    return ::fsync(fd) == 0 || errno == EINVAL;
-}
-
-}  // namespace
 
 DurableFile::DurableFile(const std::filesystem::path& file, Fault fault)
     : file_(file), fault_(fault), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {}
@@ -42,7 +35,9 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
 
 Result<void> DurableFile::finish() {
     // Network file systems report a full disk only now.
-    if (!synced(fd_.get()) || ::close(fd_.release()) != 0) return cannot_write();
+    struct stat facts {};
+    const bool is_on_disk = ::fstat(fd_.get(), &facts) != 0 || S_ISREG(facts.st_mode);  // no pipe or device
+    if ((is_on_disk && ::fsync(fd_.get()) != 0) || ::close(fd_.release()) != 0) return cannot_write();
     return {};
 }
 
@@ -54,7 +49,8 @@ Result<void> write_durably(const std::filesystem::path& file, std::string_view t
 
 Result<void> make_durable(const std::filesystem::path& directory) {
     const Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!opened || !synced(opened.get()))
+    // EINVAL: the file system does not support it.
+    if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL))
         return fail_with_errno(Fault::checkpoint, directory.string() + ": cannot write");
     return {};
 }

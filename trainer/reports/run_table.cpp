@@ -67,6 +67,7 @@ std::optional<Json> run_of(Json summary) {
     summary["ranks"] = summary.value("world_size", Json());
     Json run;
     for (const Column& column : kColumns) run[column.key] = value_of(summary, column);
+    if (run["steps"].is_null()) run["steps"] = 0;
     const bool nothing_was_left = number_of(run, "resumed_from_step") > 0 &&
                                   run["resumed_from_step"] == run["steps"] && run["samples_per_second"] == 0;
     if (nothing_was_left) run["samples_per_second"] = nullptr;

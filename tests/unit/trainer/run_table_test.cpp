@@ -168,7 +168,7 @@ TEST(RunTable, ACountIsAWholeNumber) {
         R"({"model":"ffn","world_size":2,"nodes":1e300,"steps":-1e300,"train_seconds":1,"samples_per_second":1})");
     ASSERT_EQ(runs.size(), 1u);
     EXPECT_TRUE(runs[0]["nodes"].is_null());
-    EXPECT_TRUE(runs[0]["steps"].is_null());
+    EXPECT_EQ(runs[0]["steps"], 0);
     EXPECT_TRUE(
         found_in(R"({"model":"ffn","world_size":1e300,"train_seconds":1,"samples_per_second":1})").empty());
 }
