@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/host_name.hpp"
 #include "base/text.hpp"
-#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 

@@ -3,16 +3,12 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <memory>
-#include <set>
 
-#include "common/cidr.hpp"
-#include "common/numeric_address.hpp"
+#include "common/address.hpp"
 
 namespace dp {
 namespace {

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/text.hpp"
-#include "common/cidr.hpp"
+#include "common/address.hpp"
 
 namespace dp {
 namespace {

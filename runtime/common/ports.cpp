@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "common/ranges.hpp"
+#include "base/text.hpp"
 #include "common/read_file.hpp"
 
 namespace dp {

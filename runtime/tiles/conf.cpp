@@ -8,7 +8,6 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/ranges.hpp"
 #include "tiles/cpus.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"

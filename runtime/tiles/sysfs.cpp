@@ -13,7 +13,6 @@
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
-#include "common/ranges.hpp"
 #include "tiles/cpus.hpp"
 
 namespace dp {
