@@ -4,8 +4,6 @@
 // descriptors at fixed numbers. Nothing is in arguments or environment, where `ps` would show it.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -2,7 +2,6 @@
 //
 // spawn_daemon of daemon_config.hpp: from a launcher's process to a running dp-rendezvousd.
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <memory>
 
 #include "base/errno_text.hpp"

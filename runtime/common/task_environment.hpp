@@ -5,10 +5,8 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/environment.hpp"

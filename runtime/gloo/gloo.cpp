@@ -10,7 +10,6 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <dirent.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
