@@ -7,9 +7,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "framing.hpp"
 

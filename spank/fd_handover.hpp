@@ -10,8 +10,6 @@
 
 #include <sys/types.h>
 
-#include "base/failure.hpp"
-#include "base/fd.hpp"
 #include "common/node_setup.hpp"
 
 namespace dp::plugin {

@@ -11,14 +11,10 @@ extern "C" {
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <string>
-#include <string_view>
 
 #include "base/text.hpp"
-#include "common/environment.hpp"
 #include "common/hostlist.hpp"
 #include "common/read_file.hpp"
-#include "common/task_environment.hpp"
 #include "srun_words.hpp"
 #include "state.hpp"
 

@@ -9,13 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <functional>
 #include <thread>
-#include <utility>
 
 #include "common/control.hpp"
-#include "common/task_environment.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"

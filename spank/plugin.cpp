@@ -17,7 +17,6 @@ SPANK_PLUGIN(dp, 1)
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <string>
 
 #include "state.hpp"
 

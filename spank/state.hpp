@@ -14,21 +14,11 @@ extern "C" {
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "base/failure.hpp"
-#include "common/environment.hpp"
 #include "common/interfaces.hpp"
-#include "common/node_setup.hpp"
-#include "common/options.hpp"
 #include "common/task_environment.hpp"
 #include "fd_handover.hpp"
 #include "site.hpp"
-#include "step_facts.hpp"
 #include "tiles.hpp"
 
 namespace dp::plugin {

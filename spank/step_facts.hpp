@@ -9,13 +9,7 @@ extern "C" {
 
 #include <sys/types.h>
 
-#include <cstdint>
-#include <string>
-
-#include "base/failure.hpp"
 #include "common/daemon_config.hpp"
-#include "common/environment.hpp"
-#include "common/ports.hpp"
 
 namespace dp::plugin {
 

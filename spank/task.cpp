@@ -14,14 +14,10 @@ extern "C" {
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
-#include <utility>
 
 #include "base/text.hpp"
 #include "common/control.hpp"
-#include "common/daemon_config.hpp"
 #include "common/hostlist.hpp"
-#include "common/plan_file.hpp"
-#include "common/task_environment.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"

@@ -18,8 +18,6 @@ extern "C" {
 #include "common/task_environment.hpp"
 #include "slurm_versions.hpp"
 #include "tiles/conf.hpp"
-#include "tiles/gres.hpp"
-#include "tiles/vendor.hpp"
 
 namespace dp::plugin {
 namespace {

@@ -18,7 +18,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "base/failure.hpp"

@@ -4,11 +4,6 @@
 // descriptors at fixed numbers. Nothing is in arguments or environment, where `ps` would show it.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "base/failure.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 

@@ -7,10 +7,6 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/failure.hpp"
 #include "base/fd.hpp"
 #include "common/ports.hpp"

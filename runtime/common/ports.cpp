@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"

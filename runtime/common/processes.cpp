@@ -7,7 +7,6 @@
 
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"

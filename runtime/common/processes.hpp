@@ -7,11 +7,7 @@
 #include <sys/types.h>
 
 #include <csignal>
-#include <cstdint>
 #include <set>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/control.hpp"

@@ -7,10 +7,6 @@
 
 #include <sys/types.h>
 
-#include <optional>
-#include <string>
-#include <string_view>
-
 #include "base/text.hpp"
 
 namespace dp {

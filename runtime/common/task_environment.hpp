@@ -6,12 +6,8 @@
 
 #include <array>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "common/environment.hpp"
 #include "common/environment_list.hpp"
-#include "common/model_parallel.hpp"
 #include "common/options.hpp"
 #include "common/plan_file.hpp"
 

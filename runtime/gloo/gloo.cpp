@@ -19,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
 
 #include "base/failure.hpp"
 #include "base/text.hpp"

@@ -13,7 +13,6 @@
 #include "base/awake.hpp"
 #include "base/errno_text.hpp"
 #include "base/unix_socket.hpp"
-#include "framing.hpp"
 #include "socket_io.hpp"
 
 namespace dp {

@@ -5,15 +5,10 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "dp/dp.hpp"
 #include "libdp/events.hpp"

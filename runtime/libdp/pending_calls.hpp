@@ -7,11 +7,8 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <utility>
 
 #include "dp.pb.h"
 #include "dp/dp.hpp"

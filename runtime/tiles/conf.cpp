@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <utility>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"

@@ -20,11 +20,6 @@
 //                     /dev/dri/renderD[128-131]
 #pragma once
 
-#include <optional>
-#include <string>
-#include <string_view>
-
-#include "base/failure.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {

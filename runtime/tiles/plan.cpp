@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <utility>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"

@@ -5,15 +5,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "base/failure.hpp"
-#include "common/environment.hpp"
-#include "tiles/gres.hpp"
-#include "tiles/inventory.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {

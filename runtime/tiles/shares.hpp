@@ -5,12 +5,6 @@
 // or MIG instance. A node's tiles are numbered 0, 1, ... through all its devices.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "base/failure.hpp"
 #include "tiles/gres.hpp"
 
 namespace dp {

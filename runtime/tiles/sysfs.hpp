@@ -4,13 +4,6 @@
 // slurmstepd: no exceptions, no locales, and never waits.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "base/failure.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {

@@ -5,12 +5,7 @@
 #pragma once
 
 #include <array>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "tiles/inventory.hpp"
 
