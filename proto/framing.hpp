@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages and their frames: a big-endian u32 length, then that many bytes of one protobuf message. The length
+// Messages and their frames: a big-endian u32 length, then as many bytes of one protobuf message. The length
 // is checked against a limit before a byte of the message is stored or parsed. Used by the daemon and libdp.
 #pragma once
 

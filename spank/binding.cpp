@@ -90,9 +90,8 @@ std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTile
     facts.near = alone ? std::vector<Cpus>(step.ranks.size(), near) : tiles.near;
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
-    // A task that is bound to more than its part of the step's CPUs here shares them with the step's
-    // other tasks. If it may use even more than those, Slurm confines nobody, and it is unknown what
-    // other jobs use.
+    // A task bound to more than its part of the step's CPUs here shares them with the step's other tasks. If
+    // it may use even more than those, Slurm confines nobody, and it is unknown what other jobs use.
     facts.shared = facts.allowed.size() * facts.near.size() > step.cpus && facts.allowed.size() <= step.cpus;
     facts.core_of = core_of;
     const Cpus mine = cpus_of_rank(facts);

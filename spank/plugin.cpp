@@ -58,8 +58,7 @@ int guarded(const char* where, int on_throw, Body body) {
     }
 }
 
-// Called for each --dp option, in srun with the user's words and in slurmstepd with what srun sent; only
-// the former matter.
+// Called for each --dp option, in srun with the user's words and (ignored) in slurmstepd with what srun sent.
 int option_given(int index, const char* argument, int remote) {
     return guarded("options", -1, [&] {
         if (remote) return 0;
@@ -82,7 +81,7 @@ void forget_inherited_options() {
 }
 
 // If plugstack.conf has two lines of ours (an include, and one with settings), Slurm loads the plugin once
-// and calls it for each; the words after it tell which is meant. The first line holds.
+// and calls it for each, with the words of that line. The first line holds.
 char** words_of_first_line = nullptr;
 bool is_initialized = false;
 
@@ -170,8 +169,7 @@ int slurm_spank_task_post_fork(spank_t spank, int, char* argv[]) {
 
 int slurm_spank_task_init(spank_t spank, int, char* argv[]) {
     const int done = on_first_line(argv, "task_init", -1, [&] { task_init(spank); });
-    // With `optional` in plugstack.conf Slurm ignores the error, and the program would run outside
-    // of any world.
+    // With `optional` in plugstack.conf Slurm ignores the error: the program would run outside of any world.
     if (done != 0 && state().active) _exit(1);
     return done;
 }

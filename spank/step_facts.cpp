@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step_facts.hpp"
 
-#include <algorithm>
-#include <charconv>
-
 #include "base/host_name.hpp"
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
@@ -19,17 +16,8 @@ std::optional<std::string> host_at(const std::string& node_list, size_t place) {
 
 }  // namespace
 
-bool StepFacts::has_rank_zero() const {
-    return std::find(ranks.begin(), ranks.end(), 0u) != ranks.end();
-}
-
 std::string StepFacts::rank_zero_host() const {
     return host_at(node_list, 0).value_or("");
-}
-
-void StepFacts::place_component(uint32_t first_rank, uint32_t node) {
-    for (uint32_t& rank : ranks) rank += first_rank;
-    node_rank = node;
 }
 
 Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles.hpp"
 
-extern "C" {
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
-}
-
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

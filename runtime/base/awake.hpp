@@ -38,7 +38,7 @@ inline std::chrono::milliseconds steady_now() {
         std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// poll(2) of one descriptor, for all of that time unless it is ready or there is an error: signals do not end it.
+// poll(2) of one descriptor, which signals do not end early.
 inline int poll_for(pollfd& entry, std::chrono::milliseconds time) {
     const auto end = steady_now() + time;
     for (;;) {

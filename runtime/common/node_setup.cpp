@@ -61,8 +61,7 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
         if (fd && finish(fd.get())) return BoundPort{std::move(fd), port};
         last_error = errno;
         // Out of descriptors or memory: another port will not help.
-        if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS)
-            break;
+        if (out_of_descriptors(last_error) || last_error == ENOMEM || last_error == ENOBUFS) break;
     }
     if (last_error == EADDRINUSE && candidates.size() == 1)
         return fail("port " + std::to_string(candidates[0]) + " for " + purpose +
