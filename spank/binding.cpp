@@ -80,8 +80,7 @@ std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vect
 std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTiles& tiles,
                                            const TilePlan& plan, uint32_t local_rank) {
     prefer_memory(tiles.inventory, plan.own);
-    // If Slurm has bound each task to tiles of its own, nobody knows the others': assume that all are near
-    // the same CPUs.
+    // If Slurm has bound each task to tiles of its own, assume that the others' are near the same CPUs.
     const bool alone = plan.by_task || !tiles.shares;
     const Cpus near =
         alone ? cpus_near(tiles.inventory, plan.own, cpus_of_numa_here) : tiles.near[local_rank];

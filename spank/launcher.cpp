@@ -2,10 +2,6 @@
 //
 // The plugin in srun, sbatch and salloc: checks the options before anything starts, passes them on to the
 // sruns inside a job, and gives each step its secret and the name of rank 0's host.
-extern "C" {
-#include <slurm/slurm.h>
-}
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +11,7 @@ extern "C" {
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/read_file.hpp"
+#include "slurm_versions.hpp"
 #include "srun_words.hpp"
 #include "state.hpp"
 
@@ -86,10 +83,7 @@ bool rank_zero_is_on_the_first_node() {
 
 // The nodes by their lowest ranks, asked of the step's layout.
 Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
-    slurm_step_id_t id{};
-    id.job_id = job_id;
-    id.step_id = step_id;
-    id.step_het_comp = NO_VAL;
+    slurm_step_id_t id = whole_step(job_id, step_id);
     slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
     if (!layout)
         return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));

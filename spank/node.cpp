@@ -40,8 +40,7 @@ Try<void> prepare(State& s) {
         s.broker_failure = node.error().message;
         node = prepare_node(s.site.daemon, f.name(), f.user, {});
     }
-    if (!node) return tl::unexpected(node.error());
-    s.node = std::move(*node);
+    s.node = DP_TRY(std::move(node));
     return {};
 }
 

@@ -51,11 +51,10 @@ int guarded(const char* where, int on_throw, Body body) {
         return body();
     } catch (const std::exception& e) {
         slurm_error("slurm-dp: %s: %s", where, e.what());
-        return on_throw;
     } catch (...) {
         slurm_error("slurm-dp: %s: an unknown exception", where);
-        return on_throw;
     }
+    return on_throw;
 }
 
 // Called for each --dp option, in srun with the user's words and (ignored) in slurmstepd with what srun sent.

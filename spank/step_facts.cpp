@@ -60,8 +60,7 @@ Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
     if (f.heterogeneous) {
         f.world_size = all_tasks;
         f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
-        // Job id and reserved ports may differ between the components, but they share the secret; the seed
-        // takes 32 of its 256 bits.
+        // Components may differ in job id and reserved ports, but share the secret: 32 of its 256 bits.
         std::from_chars(f.secret.data(), f.secret.data() + std::min<size_t>(8, f.secret.size()),
                         f.port_seed.job_id, 16);
         return {};

@@ -50,9 +50,8 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     return c;
 }
 
-// This task's plan; none without tiles. A failure is the node's, and its first task reports it. If Slurm has
-// bound each task to tiles of its own, it is this task's, usually the same in all: the first to fail reports
-// it.
+// This task's plan; none without tiles. A failure is the node's, and its first task reports it; if Slurm has
+// bound each task to tiles of its own, it is this task's, usually the same in all, and the first reports it.
 std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
     if (!s.tiles || s.failure) return std::nullopt;
     const TileFacts facts = facts_of_task(*s.tiles, local_rank, get);

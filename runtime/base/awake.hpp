@@ -15,8 +15,7 @@ namespace dp {
 inline constexpr std::chrono::milliseconds kStoodStill{3000};
 inline constexpr std::chrono::milliseconds kAwakeSlice{1000};
 
-// A clock that must be read at least once a second. A longer pause than kStoodStill means: the
-// process was stopped.
+// A clock to read at least once a second: a pause longer than kStoodStill means that it was stopped.
 class AwakeClock {
  public:
     explicit AwakeClock(std::chrono::milliseconds steady) : last_(steady) {}

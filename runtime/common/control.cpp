@@ -79,16 +79,11 @@ std::optional<pid_t> daemon_pid(int fd) {
     char text[16];
     iovec buffer{text, sizeof text};
     alignas(cmsghdr) char ancillary[CMSG_SPACE(sizeof(ucred))];
-    msghdr message{};
-    message.msg_iov = &buffer;
-    message.msg_iovlen = 1;
-    message.msg_control = ancillary;
-    message.msg_controllen = sizeof ancillary;
+    msghdr message{nullptr, 0, &buffer, 1, ancillary, sizeof ancillary, 0};
     ssize_t size = 0;
     do {
         size = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        // The daemon left without reading everything: the kernel reports this once, before it delivers what the
-        // daemon had said.
+        // The daemon left with packets unread: the kernel reports this once, before what the daemon had said.
     } while (size < 0 && errno == ECONNRESET);
     if (size <= 0) return std::nullopt;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {

@@ -45,8 +45,7 @@ class Tasks {
         const pid_t task = by_local_rank_.at(local_rank);
         return running_.contains(task) ? task : 0;
     }
-    // Signals also what they have forked. Twice for SIGKILL: a process may have forked while the first
-    // pass looked elsewhere.
+    // Signals also their descendants; for SIGKILL twice, as one may have forked behind the first pass.
     void signal(int number) const {
         if (signal_step(number, cgroup_, running_) > 0 && number == SIGKILL)
             signal_step(number, cgroup_, running_);

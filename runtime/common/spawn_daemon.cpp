@@ -101,8 +101,7 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
 
     static char name[] = "dp-rendezvousd";
     char* argv[] = {name, nullptr};
-    // Otherwise nettle would query the processor's features, which takes longer in a virtual machine than all
-    // its work here.
+    // Else nettle would query the processor, which in a virtual machine takes longer than all its work here.
     static char plain_nettle[] = "NETTLE_FAT_OVERRIDE=none";
     char* envp[] = {plain_nettle, nullptr};
     // Executes the descriptor, not the path: the task may see other mounts than the plugin did in user_init.

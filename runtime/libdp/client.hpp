@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's connection to its node's daemon: one socket, any number of concurrent calls. The C API (libdp.cpp)
-// is a thin layer over this.
+// A rank's connection to its node's daemon, below the C API: one socket, any number of concurrent calls.
 #pragma once
 
 #include <chrono>
@@ -38,8 +37,7 @@ class Client {
     // Enters a phase. Except for the first time, reads a clock and makes a few stores.
     Result<void> enter_phase(dp_phase_kind phase);
 
-    // Delivers the daemon's events from now on also when no call is in progress. Earlier events are delivered
-    // on the calling thread.
+    // From now on, delivers events also while no call is in progress; earlier ones at once, on this thread.
     uint64_t on_event(Events::Callback callback);
     void forget(uint64_t watch) { events_.forget(watch); }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's calls in progress: each waits for its own reply, and the end of the step or of the daemon ends them
-// all. Thread-safe.
+// A rank's calls in progress: each waits for its own reply; the end of step or daemon ends all. Thread-safe.
 #pragma once
 
 #include <array>
@@ -29,8 +28,7 @@ inline dp_status status_of(wire::Status status) {
 
 class PendingCalls {
  public:
-    // One call, pending from its construction to its destruction. If calls have ended already, it has its
-    // result at once.
+    // One call, pending as long as this object lives. If calls have ended already, it has its result at once.
     class Call {
      public:
         explicit Call(PendingCalls& calls) : calls_(calls) {

@@ -222,8 +222,7 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
         {"device", or_none(device), DP_DISTINCT,
          "give each rank a device of its own: cudaSetDevice(LOCAL_RANK), and as many ranks a node as it has "
          "devices"},
-        // With --dp-interface the plugin chose it, and the network's interface may have another name
-        // on each node.
+        // With --dp-interface the plugin chose it; the network's interface may differ between nodes.
         {"NCCL_SOCKET_IFNAME", environment("DP_INTERFACE").empty() ? or_unset(interface) : nullptr, DP_SAME,
          "set it the same on all nodes, or let --dp-interface choose the network (DP_PREFLIGHT=off: do not "
          "compare)"},

@@ -44,9 +44,8 @@ Try<std::optional<std::string>> read_text(const std::string& path, size_t longes
 }
 
 Try<std::string> read_word(const std::string& path) {
-    auto text = read_text(path);
-    if (!text) return tl::unexpected(text.error());
-    return *text ? std::string(trimmed(**text)) : std::string();
+    const auto text = DP_TRY(read_text(path));
+    return std::string(trimmed(text.value_or("")));
 }
 
 std::optional<std::string_view> value_behind(std::string_view text, std::string_view key) {
