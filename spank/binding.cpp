@@ -19,8 +19,7 @@
 namespace dp::plugin {
 namespace {
 
-// A CPU mask for the most CPUs that Linux can be built for: the kernel refuses one that is shorter than its
-// own. (cpu_set_t ends at 1024.)
+// A mask of all CPUs that Linux can have, as the kernel refuses a short one (cpu_set_t ends at 1024).
 using Word = unsigned long;
 constexpr size_t kBits = 8 * sizeof(Word);
 using Mask = std::array<Word, (1 << 13) / kBits>;

@@ -141,16 +141,10 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
 
 int slurm_spank_init_post_opt(spank_t spank, int, char* argv[]) {
     return on_first_line(argv, "options", -1, [&] {
-        switch (spank_context()) {
-            case S_CTX_ALLOCATOR:
-                return allocator_post_options();
-            case S_CTX_LOCAL:
-                return launcher_post_options();
-            case S_CTX_REMOTE:
-                return node_post_options(spank);
-            default:
-                return;
-        }
+        const spank_context_t context = spank_context();
+        if (context == S_CTX_ALLOCATOR) allocator_post_options();
+        if (context == S_CTX_LOCAL) launcher_post_options();
+        if (context == S_CTX_REMOTE) node_post_options(spank);
     });
 }
 

@@ -103,8 +103,7 @@ void end_step(const StepFacts& facts) {
     kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
-// Whether another plugin (pyxis) has put this task into a container: slurmctld cannot be reached from there,
-// because munge's socket is outside.
+// Whether another plugin (pyxis) put this task into a container: slurmctld is out of reach there (no munge).
 bool in_container(const State& s) {
     return root_mount() != s.root_mount;
 }

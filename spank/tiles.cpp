@@ -108,8 +108,7 @@ TileFacts facts_of_task(const NodeTiles& tiles, uint32_t local_rank, const GetVa
 }
 
 Try<TilePlan> plan_of_task(const NodeTiles& tiles, TileFacts facts) {
-    // The kernel checks the device cgroup here, too, and nothing is opened. Nobody can write to some devices
-    // (a MIG instance's capability).
+    // Opens nothing; checks the device cgroup, too. Some devices are read-only (a MIG instance's capability).
     facts.open_error = [](const std::string& file) {
         struct stat status {};
         const bool read_only = stat(file.c_str(), &status) == 0 && (status.st_mode & 0222) == 0;

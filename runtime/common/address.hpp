@@ -11,8 +11,7 @@
 
 namespace dp {
 
-// A socket address without its port, and without the "::ffff:" that a dual-stack socket puts before an IPv4
-// address; "" for another family.
+// A socket address without port and a dual-stack socket's "::ffff:" before IPv4; "" for another family.
 inline std::string numeric_address(const sockaddr* address) {
     char text[INET6_ADDRSTRLEN] = {};
     if (address->sa_family == AF_INET)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An environment as the kernel and Slurm keep it ("NAME=value" entries and a null): fast to look up, and
-// changed in place if there is room.
+// An environment as Slurm keeps it ("NAME=value" entries, then a null): fast to look up, changed in place.
 //
 // Adding a variable costs Slurm some 15 us: it allocates and clears 256 KiB for each (setenvf). So srun gives
 // its nodes slots, which are variables without a meaning, and a node's plugin writes its own into them.

@@ -17,9 +17,7 @@ namespace dp {
 // The most hosts that a list may expand to: more than any cluster has, and a guard against "n[0-999999999]"
 // in an environment that somebody else wrote.
 inline constexpr size_t kMaxHosts = 1 << 17;
-
-// The most bytes of all its names: the same guard against long names.
-inline constexpr size_t kMaxHostBytes = kMaxHosts * 128;
+inline constexpr size_t kMaxHostBytes = kMaxHosts * 128;  // of all its names
 
 // A parsed list, not expanded: each node asks for one host of thousands. Refers to the text it was read from.
 class Hostlist {

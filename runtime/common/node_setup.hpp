@@ -48,8 +48,7 @@ struct PortWishes {
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
                             const PortWishes& ports);
 
-// Listens on the first free candidate, on every address of this host (IPv4, and IPv6 if there is any).
-// `purpose` is for the message if none is free.
+// Listens on the first free candidate on every address, IPv4 and IPv6. `purpose`: in the failure.
 Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates, const char* purpose);
 
 // Holds the first free candidate for a server that sets SO_REUSEADDR (practically all do): binds it

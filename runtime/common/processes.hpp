@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds and signals the step's processes on this node: the last resort when its ranks have to end and
-// slurmstepd does not end them.
+// Finds and signals the step's processes on this node: the last resort if slurmstepd does not end its ranks.
 #pragma once
 
 #include <sys/types.h>

@@ -53,8 +53,7 @@ class Client {
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     Phases phases_;
     PendingCalls calls_;
-    // An event that a call reads is only stored: call-backs come with on_event, and from then on only the
-    // inbox's thread reads and runs them.
+    // An event that a call reads is only stored; call-backs run from on_event on, in the inbox's thread.
     Events events_;
     Inbox inbox_;
 

@@ -109,8 +109,7 @@ std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node) {
     return read_cpu_list(folder_of_numa(root) + "/node" + std::to_string(node) + "/cpulist");
 }
 
-// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 if the platform does not say;
-// local_cpulist is then all CPUs.
+// numa_node is -1, and local_cpulist all CPUs, if the platform does not say (Linux's sysfs-bus-pci).
 Try<TileDevice> device_at(const std::string& root, const std::string& pci_address) {
     const std::string folder = root + "/sys/bus/pci/devices/" + pci_address;
     const auto node = DP_TRY(read_word(folder + "/numa_node"));

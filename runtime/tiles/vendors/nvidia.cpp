@@ -22,14 +22,10 @@ namespace {
 
 constexpr const char* kWriteIt = "; write the node's devices into tiles.conf";
 
-bool is_instance(const std::string& name) {
-    return name.rfind("MIG-", 0) == 0;
-}
-
 VendorVariables variables(const TileView& view) {
     std::vector<std::string> names;
     VendorVariables out = visible_devices(view, names);
-    if (!names.empty() && is_instance(names[out.device])) {
+    if (!names.empty() && names[out.device].starts_with("MIG-")) {
         names = {names[out.device]};
         out.device = 0;
     }
