@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames: a big-endian u32 length, then that many bytes of one protobuf message. The length is checked
-// against a limit before a byte of the message is stored or parsed. Used by the daemon and libdp.
+// Messages and their frames: a big-endian u32 length, then as many bytes of one protobuf message. The length
+// is checked against a limit before a byte of the message is stored or parsed. Used by the daemon and libdp.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace dp {
 
 inline constexpr uint32_t kProtocol = 4;
-
 inline constexpr size_t kFrameHeader = 4;
 // A value of DP_MAX_VALUE_BYTES and its key, twice (compare-set), plus room for the rest.
 inline constexpr size_t kMaxFrame = 3 * 1024 * 1024;
 // All that an unproven peer may send: a nonce, a proof and a few more bytes.
 inline constexpr size_t kMaxHandshakeFrame = 256;
+
+// A message that has one of its kinds: wrap(&wire::ToRank::mutable_abort, abort).
+template <typename Message, typename Kind>
+Message wrap(Kind* (Message::*mutable_kind)(), std::type_identity_t<Kind> kind = {}) {
+    Message message;
+    *(message.*mutable_kind)() = std::move(kind);
+    return message;
+}
 
 // `following`: bytes that the caller sends after it, as the rest of the frame. protobuf merges the messages
 // in both parts, so what many receivers get is serialised once.

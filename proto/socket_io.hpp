@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames over a blocking socket: for libdp and dpctl, which have no loop. Timeouts are the socket's own
-// (SO_SNDTIMEO, SO_RCVTIMEO).
+// Frames over a blocking socket, with its own timeouts (SO_SNDTIMEO, SO_RCVTIMEO): for libdp and dpctl.
 #pragma once
 
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "framing.hpp"
 

@@ -19,8 +19,7 @@
 namespace dp::plugin {
 namespace {
 
-// A CPU mask for the most CPUs that Linux can be built for: the kernel refuses one that is shorter than its
-// own. (cpu_set_t ends at 1024.)
+// A mask of all CPUs that Linux can have, as the kernel refuses a short one (cpu_set_t ends at 1024).
 using Word = unsigned long;
 constexpr size_t kBits = 8 * sizeof(Word);
 using Mask = std::array<Word, (1 << 13) / kBits>;
@@ -80,8 +79,7 @@ std::vector<Cpus> near_of_shares(const TileInventory& inventory, const std::vect
 std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTiles& tiles,
                                            const TilePlan& plan, uint32_t local_rank) {
     prefer_memory(tiles.inventory, plan.own);
-    // If Slurm has bound each task to tiles of its own, nobody knows the others': assume that all are near
-    // the same CPUs.
+    // If Slurm has bound each task to tiles of its own, assume that the others' are near the same CPUs.
     const bool alone = plan.by_task || !tiles.shares;
     const Cpus near =
         alone ? cpus_near(tiles.inventory, plan.own, cpus_of_numa_here) : tiles.near[local_rank];
@@ -90,9 +88,8 @@ std::optional<std::string> bind_near_tiles(const StepFacts& step, const NodeTile
     facts.near = alone ? std::vector<Cpus>(step.ranks.size(), near) : tiles.near;
     facts.allowed = allowed_cpus();
     facts.local_rank = local_rank;
-    // A task that is bound to more than its part of the step's CPUs here shares them with the step's
-    // other tasks. If it may use even more than those, Slurm confines nobody, and it is unknown what
-    // other jobs use.
+    // A task bound to more than its part of the step's CPUs here shares them with the step's other tasks. If
+    // it may use even more than those, Slurm confines nobody, and it is unknown what other jobs use.
     facts.shared = facts.allowed.size() * facts.near.size() > step.cpus && facts.allowed.size() <= step.cpus;
     facts.core_of = core_of;
     const Cpus mine = cpus_of_rank(facts);

@@ -8,8 +8,6 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
-#include <vector>
-
 #include "common/environment_list.hpp"
 
 namespace dp::plugin {

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
-#include <string>
 
 namespace dp::plugin {
 namespace {
@@ -24,9 +23,9 @@ std::array<Fd*, 7> daemons_of(NodeSetup& node) {
 
 constexpr size_t kMost = 7;
 
-Failure failure(const char* what) {
-    return Failure{std::string(what) + ": " + std::strerror(errno) +
-                   " (SlurmdParameters=contain_spank is set; without it nothing needs to be kept so)"};
+tl::unexpected<Failure> failure(const char* what) {
+    return fail(std::string(what) + ": " + std::strerror(errno) +
+                " (SlurmdParameters=contain_spank is set; without it nothing needs to be kept so)");
 }
 
 // A letter per descriptor (+ if there is one, - if not), and the descriptors themselves.
@@ -34,14 +33,7 @@ struct Packet {
     std::array<char, kMost> letters{};
     iovec text{letters.data(), letters.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> ancillary{};
-    msghdr message{};
-
-    Packet() {
-        message.msg_iov = &text;
-        message.msg_iovlen = 1;
-        message.msg_control = ancillary.data();
-        message.msg_controllen = ancillary.size();
-    }
+    msghdr message{nullptr, 0, &text, 1, ancillary.data(), ancillary.size(), 0};
 };
 
 Try<void> send_all(int socket, std::span<Fd* const> all) {
@@ -60,7 +52,7 @@ Try<void> send_all(int socket, std::span<Fd* const> all) {
     part->cmsg_type = SCM_RIGHTS;
     part->cmsg_len = CMSG_LEN(bytes);
     if (sendmsg(socket, &packet.message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return tl::unexpected(failure("cannot keep the node's descriptors"));
+        return failure("cannot keep the node's descriptors");
     for (Fd* fd : all) fd->reset();
     return {};
 }
@@ -69,7 +61,7 @@ Try<void> send_all(int socket, std::span<Fd* const> all) {
 Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
     Packet packet;
     if (recvmsg(socket, &packet.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags) < 0)
-        return tl::unexpected(failure("cannot fetch the node's descriptors"));
+        return failure("cannot fetch the node's descriptors");
     const cmsghdr* part = CMSG_FIRSTHDR(&packet.message);
     const size_t count = part ? (part->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
     size_t next = 0;
@@ -82,7 +74,7 @@ Try<void> receive_all(int socket, std::span<Fd* const> all, int flags) {
     // The kernel drops descriptors for which the process has no room.
     if (packet.message.msg_flags & MSG_CTRUNC) {
         errno = EMFILE;
-        return tl::unexpected(failure("cannot fetch the node's descriptors"));
+        return failure("cannot fetch the node's descriptors");
     }
     return {};
 }

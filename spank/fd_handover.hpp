@@ -10,8 +10,6 @@
 
 #include <sys/types.h>
 
-#include "base/failure.hpp"
-#include "base/fd.hpp"
 #include "common/node_setup.hpp"
 
 namespace dp::plugin {
@@ -24,8 +22,7 @@ class FdHandover {
     // In user_init, if there is nothing to keep: slurmstepd gets its two descriptors back.
     void abandon();
 
-    // In user_init: in slurmstepd itself, closes the socket pair and leaves `node` as it is; in a process of
-    // its own, sends everything into the pair.
+    // In user_init: in slurmstepd itself, like abandon(); in its own process, sends everything into the pair.
     Try<void> put(NodeSetup& node);
 
     // If there is a pair: gives `node` what slurmstepd and its tasks use (the launcher's end of the control

@@ -2,23 +2,16 @@
 //
 // The plugin in srun, sbatch and salloc: checks the options before anything starts, passes them on to the
 // sruns inside a job, and gives each step its secret and the name of rank 0's host.
-extern "C" {
-#include <slurm/slurm.h>
-}
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <string>
-#include <string_view>
 
 #include "base/text.hpp"
-#include "common/environment.hpp"
 #include "common/hostlist.hpp"
 #include "common/read_file.hpp"
-#include "common/task_environment.hpp"
+#include "slurm_versions.hpp"
 #include "srun_words.hpp"
 #include "state.hpp"
 
@@ -44,10 +37,11 @@ void set_environment(const char* name, const std::string& value) {
 }
 
 // Empty, not unset: srun has copied its environment before the step was created, and only merges it after.
-void leave_step_alone() {
+Try<void> leave_step_alone() {
     for (const char* name : kLauncherVariables)
         if (std::getenv(name)) setenv(name, "", 1);
     state().active = false;
+    return {};
 }
 
 // Whether one of srun's own words, before those of the program, matches.
@@ -57,11 +51,6 @@ bool is_given(bool (*is_such)(std::string_view word), int words_of_program) {
     const size_t behind = static_cast<size_t>(words_of_program) + 1;  // an empty one behind the last \0
     words.resize(words.size() - std::min(words.size(), behind));
     return std::any_of(words.begin(), words.end(), is_such);
-}
-
-bool is_set(const char* name) {
-    const char* value = std::getenv(name);
-    return value && *value;
 }
 
 // Leaves for the nodes what they need to know about the step's tiles. Asking slurmctld in a separate process
@@ -88,16 +77,13 @@ bool is_mpi_launcher(std::string_view program) {
 // the tasks follow the host file. srun tells its tasks the distribution, and with them us; if it does not, we
 // ask (a round trip to slurmctld: 2 ms).
 bool rank_zero_is_on_the_first_node() {
-    const char* distribution = std::getenv("SLURM_DISTRIBUTION");
-    return distribution && *distribution && !std::string_view(distribution).starts_with("arbitrary");
+    const std::string distribution = get_environment("SLURM_DISTRIBUTION").value_or("");
+    return !distribution.empty() && !distribution.starts_with("arbitrary");
 }
 
 // The nodes by their lowest ranks, asked of the step's layout.
 Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
-    slurm_step_id_t id{};
-    id.job_id = job_id;
-    id.step_id = step_id;
-    id.step_het_comp = NO_VAL;
+    slurm_step_id_t id = whole_step(job_id, step_id);
     slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
     if (!layout)
         return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));
@@ -124,18 +110,13 @@ Try<void> prepare_step(spank_t spank, State& s) {
         return fail("this srun does not tell the plugin its job, step and tasks");
     if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
     if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
-        is_mpi_launcher(argv[0])) {
-        leave_step_alone();
-        return {};
-    }
+        is_mpi_launcher(argv[0]))
+        return leave_step_alone();
     // SPANK counts one component here; the nodes know all of them (node_user_init).
     if (s.components > 1) return {};
     const StepVerdict verdict = judge_step(s.settings, s.command_line, tasks);
     if (verdict.decision == StepVerdict::refuse) return fail(verdict.why);
-    if (verdict.decision == StepVerdict::leave_alone) {
-        leave_step_alone();
-        return {};
-    }
+    if (verdict.decision == StepVerdict::leave_alone) return leave_step_alone();
     if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
         const auto order = DP_TRY(node_order(job_id, step_id));
         set_environment(kNodeOrderVariable, order);
@@ -169,20 +150,18 @@ void launcher_post_options() {
     if (s.command_line.visible && !s.settings.tiles)
         refuse(
             "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give "
-            "--dp-tiles, "
-            "too");
+            "--dp-tiles, too");
     if (s.secret.empty()) {
         auto secret = make_secret();
         if (!secret) refuse(secret.error().message);
         s.secret = *secret;
     }
-    // Set here because from local_user_init the environment reaches only one component of a
-    // heterogeneous step.
+    // Not in local_user_init, from where the environment reaches one component of a heterogeneous step only.
     set_environment(kSecretVariable, s.secret);
     std::string text = write_settings(with_defaults(s.settings));
     if (s.command_line.any()) text.append(" ").append(kOwnOptions);
-    // srun will set these itself, later. With several components, srun's words cannot be told
-    // from the programs'.
+    // srun itself will set these later. With several components, its words look like the programs'.
+    const auto is_set = [](const char* name) { return !get_environment(name).value_or("").empty(); };
     if (s.settings.tiles && (is_set("SLURM_CPU_BIND") || is_set("SLURM_MEM_BIND") ||
                              (s.components > 1 && is_given(binds_tasks, 0))))
         text.append(" ").append(kOwnBinding);

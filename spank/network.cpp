@@ -11,9 +11,8 @@ extern "C" {
 #include <algorithm>
 #include <memory>
 
+#include "common/address.hpp"
 #include "common/hostlist.hpp"
-#include "common/interfaces.hpp"
-#include "common/numeric_address.hpp"
 #include "state.hpp"
 
 namespace dp::plugin {

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin in slurmstepd: binds the node's sockets before its tasks are forked, tells the daemon what
-// becomes of the tasks, and sees the daemon gone before the last task_exit returns (a process that is still
-// there when the step's container is emptied costs the step a second).
+// becomes of them, and sees the daemon gone before the last task_exit returns (a process that is still there
+// when Slurm empties the step's container costs the step a second).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <functional>
 #include <thread>
-#include <utility>
 
 #include "common/control.hpp"
-#include "common/task_environment.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
@@ -43,8 +40,7 @@ Try<void> prepare(State& s) {
         s.broker_failure = node.error().message;
         node = prepare_node(s.site.daemon, f.name(), f.user, {});
     }
-    if (!node) return tl::unexpected(node.error());
-    s.node = std::move(*node);
+    s.node = DP_TRY(std::move(node));
     return {};
 }
 
@@ -106,9 +102,8 @@ void end_step_on_all_nodes(const StepFacts& f) {
     kill_step(f.job_id, f.step_id, SIGKILL);
 }
 
-// None of the node's tasks got as far as starting a daemon, because another plugin failed before (a container
-// could not be made), or ours failed inside a container. Its own message reaches the user; the other nodes
-// need not wait for this one until --dp-timeout.
+// No task of the node started a daemon: another plugin failed before (a container could not be made), or ours
+// inside a container. That message reaches the user; the other nodes need not wait for this one.
 void end_step_without_daemon(const State& s) {
     const StepFacts& f = s.facts;
     if (f.nodes == 1 || f.heterogeneous || s.settings.reports_failures()) return;

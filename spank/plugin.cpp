@@ -17,7 +17,6 @@ SPANK_PLUGIN(dp, 1)
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <string>
 
 #include "state.hpp"
 
@@ -52,15 +51,13 @@ int guarded(const char* where, int on_throw, Body body) {
         return body();
     } catch (const std::exception& e) {
         slurm_error("slurm-dp: %s: %s", where, e.what());
-        return on_throw;
     } catch (...) {
         slurm_error("slurm-dp: %s: an unknown exception", where);
-        return on_throw;
     }
+    return on_throw;
 }
 
-// Called for each --dp option, in srun with the user's words and in slurmstepd with what srun sent; only
-// the former matter.
+// Called for each --dp option, in srun with the user's words and (ignored) in slurmstepd with what srun sent.
 int option_given(int index, const char* argument, int remote) {
     return guarded("options", -1, [&] {
         if (remote) return 0;
@@ -83,7 +80,7 @@ void forget_inherited_options() {
 }
 
 // If plugstack.conf has two lines of ours (an include, and one with settings), Slurm loads the plugin once
-// and calls it for each; the words after it tell which is meant. The first line holds.
+// and calls it for each, with the words of that line. The first line holds.
 char** words_of_first_line = nullptr;
 bool is_initialized = false;
 
@@ -144,16 +141,10 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
 
 int slurm_spank_init_post_opt(spank_t spank, int, char* argv[]) {
     return on_first_line(argv, "options", -1, [&] {
-        switch (spank_context()) {
-            case S_CTX_ALLOCATOR:
-                return allocator_post_options();
-            case S_CTX_LOCAL:
-                return launcher_post_options();
-            case S_CTX_REMOTE:
-                return node_post_options(spank);
-            default:
-                return;
-        }
+        const spank_context_t context = spank_context();
+        if (context == S_CTX_ALLOCATOR) allocator_post_options();
+        if (context == S_CTX_LOCAL) launcher_post_options();
+        if (context == S_CTX_REMOTE) node_post_options(spank);
     });
 }
 
@@ -171,8 +162,7 @@ int slurm_spank_task_post_fork(spank_t spank, int, char* argv[]) {
 
 int slurm_spank_task_init(spank_t spank, int, char* argv[]) {
     const int done = on_first_line(argv, "task_init", -1, [&] { task_init(spank); });
-    // With `optional` in plugstack.conf Slurm ignores the error, and the program would run outside
-    // of any world.
+    // With `optional` in plugstack.conf Slurm ignores the error: the program would run outside of any world.
     if (done != 0 && state().active) _exit(1);
     return done;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "site.hpp"
 
-#include <string_view>
-
 #include "base/text.hpp"
 
 namespace dp::plugin {

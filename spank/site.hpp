@@ -6,8 +6,6 @@
 #pragma once
 
 #include <span>
-#include <string>
-#include <vector>
 
 #include "common/options.hpp"
 #include "tiles/inventory.hpp"

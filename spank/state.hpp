@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the plugin remembers between SPANK's call-backs, and the work of each context. plugin.cpp has the
-// entry points; launcher.cpp works in srun, sbatch and salloc; node.cpp in slurmstepd; task.cpp in the
-// freshly forked task.
+// What the plugin remembers between SPANK's call-backs, and the work of each context: launcher.cpp in srun,
+// sbatch and salloc, node.cpp in slurmstepd, task.cpp in the freshly forked task. plugin.cpp calls them.
 #pragma once
 
 extern "C" {
@@ -14,21 +13,11 @@ extern "C" {
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "base/failure.hpp"
-#include "common/environment.hpp"
 #include "common/interfaces.hpp"
-#include "common/node_setup.hpp"
-#include "common/options.hpp"
 #include "common/task_environment.hpp"
 #include "fd_handover.hpp"
 #include "site.hpp"
-#include "step_facts.hpp"
 #include "tiles.hpp"
 
 namespace dp::plugin {
@@ -67,8 +56,7 @@ struct State {
     uint64_t root_mount = 0;  // slurmstepd's
     bool signalled = false;   // a task ended by a signal: somebody ends the step
 
-    // The environment as the user wants it: what `inherited` has, but for world_of_user. Keeps both by
-    // reference.
+    // The environment as the user wants it: `inherited`, but for world_of_user. Keeps both by reference.
     GetVariable wishes(const GetVariable& inherited) const {
         return [this, &inherited](const char* name) {
             const auto of_world =
@@ -102,10 +90,9 @@ void node_task_exited(spank_t spank);
 // A task's place in the step, as far as its node knows it; without tiles and CPUs.
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank);
 
-// This node's numeric address: from the chosen interface, else from its name in the site's fast network
-// (host-suffix=), else from its own name, else from the first interface that is up; 127.0.0.1 only if there is
+// network.cpp: this node's numeric address, from the chosen interface, else its name in the site's fast
+// network (host-suffix=), else its own name, else the first interface that is up; 127.0.0.1 only if there is
 // no other node. And all addresses at which rank 0's node may be reached, those in the chosen network first.
-// (network.cpp)
 Try<std::string> address_of_node(const State& s);
 Try<std::vector<std::string>> broker_addresses(const State& s);
 

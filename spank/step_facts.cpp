@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step_facts.hpp"
 
-#include <algorithm>
-#include <charconv>
-
+#include "base/host_name.hpp"
 #include "base/text.hpp"
-#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "common/task_environment.hpp"
 
@@ -19,17 +16,8 @@ std::optional<std::string> host_at(const std::string& node_list, size_t place) {
 
 }  // namespace
 
-bool StepFacts::has_rank_zero() const {
-    return std::find(ranks.begin(), ranks.end(), 0u) != ranks.end();
-}
-
 std::string StepFacts::rank_zero_host() const {
     return host_at(node_list, 0).value_or("");
-}
-
-void StepFacts::place_component(uint32_t first_rank, uint32_t node) {
-    for (uint32_t& rank : ranks) rank += first_rank;
-    node_rank = node;
 }
 
 Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
@@ -72,8 +60,7 @@ Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
     if (f.heterogeneous) {
         f.world_size = all_tasks;
         f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
-        // Job id and reserved ports may differ between the components, but they share the secret; the seed
-        // takes 32 of its 256 bits.
+        // Components may differ in job id and reserved ports, but share the secret: 32 of its 256 bits.
         std::from_chars(f.secret.data(), f.secret.data() + std::min<size_t>(8, f.secret.size()),
                         f.port_seed.job_id, 16);
         return {};

@@ -1,29 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What slurmstepd knows about its step.
+// What slurmstepd knows about its step: the facts of one node.
+//
+// A heterogeneous step (srun A : B) has one slurmstepd per component of a node, and SPANK counts within the
+// component. So do these facts until task_init, whose environment has the component's place in the step.
 #pragma once
 
 extern "C" {
 #include <slurm/spank.h>
 }
 
-#include <sys/types.h>
+#include <algorithm>
 
-#include <cstdint>
-#include <string>
-
-#include "base/failure.hpp"
 #include "common/daemon_config.hpp"
-#include "common/environment.hpp"
-#include "common/ports.hpp"
 
 namespace dp::plugin {
 
-// The facts of a step as one node's slurmstepd knows them.
-//
-// A heterogeneous step (srun A : B) has one slurmstepd per component of a node, and SPANK counts
-// within the component. So do these facts until task_init, whose environment has the component's place
-// in the step (place_component).
 struct StepFacts : NodeOfStep {
     uid_t user = 0;
     // Each component of a heterogeneous job is a job of its own; the step belongs to the leader.
@@ -34,9 +26,8 @@ struct StepFacts : NodeOfStep {
     PortSeed port_seed;
 
     std::string name() const { return std::to_string(job_id) + "." + std::to_string(step_id); }
-    bool has_rank_zero() const;
+    bool has_rank_zero() const { return std::find(ranks.begin(), ranks.end(), 0u) != ranks.end(); }
     std::string rank_zero_host() const;  // not of a heterogeneous step: nobody tells its nodes in order
-    void place_component(uint32_t first_rank, uint32_t node);
 };
 
 // In user_init: fills in the facts, from SPANK and the node's environment. A failure leaves what is known: its

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin in a task, as the user, between fork and exec: the first local task starts the node's
-// daemon; every task waits for the plan and takes its place in the world. A waiting task can be cancelled
-// at any time.
-extern "C" {
-#include <slurm/slurm.h>
-}
-
+// The plugin in a task, as the user, between fork and exec: the first local task starts the node's daemon;
+// each waits for the plan and takes its place in the world. A waiting task can be cancelled at any time.
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,14 +9,10 @@ extern "C" {
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
-#include <utility>
 
 #include "base/text.hpp"
 #include "common/control.hpp"
-#include "common/daemon_config.hpp"
 #include "common/hostlist.hpp"
-#include "common/plan_file.hpp"
-#include "common/task_environment.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
@@ -59,9 +50,8 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     return c;
 }
 
-// This task's plan; none without tiles. A failure is the node's, reported by its first task. If Slurm has bound
-// each task to tiles of its own, it is this task's, reported by the first that has one: usually all have the
-// same.
+// This task's plan; none without tiles. A failure is the node's, and its first task reports it; if Slurm has
+// bound each task to tiles of its own, it is this task's, usually the same in all, and the first reports it.
 std::optional<TilePlan> plan_own_tiles(State& s, uint32_t local_rank, const GetVariable& get) {
     if (!s.tiles || s.failure) return std::nullopt;
     const TileFacts facts = facts_of_task(*s.tiles, local_rank, get);
@@ -113,8 +103,7 @@ void end_step(const StepFacts& facts) {
     kill_step(facts.leader_job_id, facts.step_id, SIGKILL);
 }
 
-// Whether another plugin (pyxis) has put this task into a container: slurmctld cannot be reached from there,
-// because munge's socket is outside.
+// Whether another plugin (pyxis) put this task into a container: slurmctld is out of reach there (no munge).
 bool in_container(const State& s) {
     return root_mount() != s.root_mount;
 }
@@ -177,9 +166,8 @@ class Task {
     void change_variables(const TaskFacts& facts, const NodePlan& plan, std::vector<std::string>& warnings);
 };
 
-// One line per node, not per task, and none if another node reports it ("") and ends the step. The task exits
-// here because Slurm ignores an error code with `optional` in plugstack.conf: the program would run outside
-// of any world.
+// One line per node, not per task, and none if another node reports it ("") and ends the step. Exits, because
+// Slurm ignores an error code with `optional` in plugstack.conf: the program would run outside of any world.
 void Task::refuse(const std::string& why) {
     if (is_first() && !why.empty()) {
         if (!s_.failure_told) slurm_error("slurm-dp: node %s: %s", s_.facts.host.c_str(), why.c_str());
@@ -206,7 +194,8 @@ void Task::place_in_heterogeneous_step() {
     if (!s_.facts.heterogeneous) return;
     const uint32_t in_component = rank_;
     rank_ = number_of(inherited_, "SLURM_PROCID", rank_);
-    s_.facts.place_component(rank_ - in_component, number_of(inherited_, "SLURM_NODEID", s_.facts.node_rank));
+    for (uint32_t& rank : s_.facts.ranks) rank += rank_ - in_component;
+    s_.facts.node_rank = number_of(inherited_, "SLURM_NODEID", s_.facts.node_rank);
     // Bound for the rank 0 of a component only.
     if (!s_.facts.has_rank_zero())
         drop_broker_ports(s_.node);
@@ -217,9 +206,8 @@ void Task::place_in_heterogeneous_step() {
 
 void Task::start_daemon_if_first() {
     tiles_ = plan_own_tiles(s_, local_, before_);
-    if (!s_.failure && is_first()) {
+    if (!s_.failure && is_first())
         if (auto started = start_daemon(s_, tiles_); !started) s_.failure = started.error().message;
-    }
     if (is_first()) said_by_daemon_ = std::move(s_.node.control_daemon);
     drop_daemon_ends(s_.node);
     if (tiles_ && !is_first() && is_known_to_task_alone(s_, *tiles_))
@@ -231,8 +219,7 @@ void Task::start_daemon_if_first() {
 
 NodePlan Task::await_plan() {
     if (s_.failure) refuse(*s_.failure);
-    // The daemon waits this long for the broker, and the broker, which may start as late, for
-    // the other nodes.
+    // The daemon waits this long for the broker, and the broker, which may start as late, for the others.
     auto plan = wait_for_plan(s_.node.plan_file.get(), s_.node.ready_read.get(),
                               (s_.facts.nodes > 1 ? 2 : 1) * s_.settings.timeout() + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles.hpp"
 
-extern "C" {
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
-}
-
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,8 +13,6 @@ extern "C" {
 #include "common/task_environment.hpp"
 #include "slurm_versions.hpp"
 #include "tiles/conf.hpp"
-#include "tiles/gres.hpp"
-#include "tiles/vendor.hpp"
 
 namespace dp::plugin {
 namespace {
@@ -115,8 +108,7 @@ TileFacts facts_of_task(const NodeTiles& tiles, uint32_t local_rank, const GetVa
 }
 
 Try<TilePlan> plan_of_task(const NodeTiles& tiles, TileFacts facts) {
-    // The kernel checks the device cgroup here, too, and nothing is opened. Nobody can write to some devices
-    // (a MIG instance's capability).
+    // Opens nothing; checks the device cgroup, too. Some devices are read-only (a MIG instance's capability).
     facts.open_error = [](const std::string& file) {
         struct stat status {};
         const bool read_only = stat(file.c_str(), &status) == 0 && (status.st_mode & 0222) == 0;

@@ -8,15 +8,8 @@ extern "C" {
 }
 
 #include <atomic>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "base/failure.hpp"
-#include "common/environment.hpp"
-#include "common/options.hpp"
 #include "step_facts.hpp"
-#include "tiles/inventory.hpp"
 #include "tiles/plan.hpp"
 
 namespace dp::plugin {

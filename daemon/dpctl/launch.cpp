@@ -18,10 +18,10 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/host_name.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
-#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "common/plan_file.hpp"
 #include "common/processes.hpp"

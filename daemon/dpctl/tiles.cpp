@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/host_name.hpp"
 #include "base/text.hpp"
-#include "common/host_name.hpp"
 #include "common/hostlist.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"

@@ -9,7 +9,7 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "wrap.hpp"
+#include "framing.hpp"
 
 namespace dp {
 

@@ -8,7 +8,7 @@
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "engine/broker.hpp"
-#include "wrap.hpp"
+#include "framing.hpp"
 
 namespace dp {
 

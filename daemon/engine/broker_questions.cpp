@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "engine/broker.hpp"
-#include "wrap.hpp"
+#include "framing.hpp"
 
 namespace dp {
 namespace {

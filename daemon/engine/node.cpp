@@ -9,7 +9,6 @@
 
 #include "base/text.hpp"
 #include "framing.hpp"
-#include "wrap.hpp"
 
 namespace dp {
 namespace {

@@ -7,7 +7,6 @@
 #include "engine/collectives.hpp"
 #include "engine/node.hpp"
 #include "framing.hpp"
-#include "wrap.hpp"
 
 namespace dp {
 namespace {

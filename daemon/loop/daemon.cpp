@@ -17,7 +17,6 @@
 #include "common/plan_file.hpp"
 #include "framing.hpp"
 #include "loop/socket_owner.hpp"
-#include "wrap.hpp"
 
 namespace dp {
 namespace {

@@ -27,21 +27,13 @@ std::string name_of(int socket) {
     return std::string(address.sun_path + 1, path);
 }
 
-Fd listen_at(const std::string& name) {
-    const auto address = AbstractAddress::of(name);
-    if (!address) return Fd();
-    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd || !address->bind(fd.get()) || listen(fd.get(), kBacklog) != 0) return Fd();
-    return fd;
-}
-
 }  // namespace
 
 MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask)
     : base_(base), rejected_(rejected), on_ask_(std::move(on_ask)), clients_(base) {
     if (const auto ranks = parse_ranks_socket_name(name_of(ranks_socket))) step_ = ranks->step;
     const std::string name = step_.empty() ? "" : metrics_socket_name(step_);
-    socket_ = listen_at(name);
+    if (const auto address = AbstractAddress::of(name)) socket_ = address->listen(kBacklog);
     if (socket_)
         listener_.emplace(base, socket_.get(), rejected, [this](Fd fd) { accept(std::move(fd)); });
     else

@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "common/address.hpp"
 #include "common/congestion.hpp"
-#include "common/numeric_address.hpp"
 
 namespace dp {
 

@@ -4,7 +4,10 @@
 // suspend, SIGSTOP). Stops shorter than kStoodStill look like a slow machine and do count.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 
 namespace dp {
@@ -12,8 +15,7 @@ namespace dp {
 inline constexpr std::chrono::milliseconds kStoodStill{3000};
 inline constexpr std::chrono::milliseconds kAwakeSlice{1000};
 
-// A clock that must be read at least once a second. A longer pause than kStoodStill means: the
-// process was stopped.
+// A clock to read at least once a second: a pause longer than kStoodStill means that it was stopped.
 class AwakeClock {
  public:
     explicit AwakeClock(std::chrono::milliseconds steady) : last_(steady) {}
@@ -33,6 +35,16 @@ class AwakeClock {
 inline std::chrono::milliseconds steady_now() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now().time_since_epoch());
+}
+
+// poll(2) of one descriptor, which signals do not end early.
+inline int poll_for(pollfd& entry, std::chrono::milliseconds time) {
+    const auto end = steady_now() + time;
+    for (;;) {
+        const auto left = std::max(end - steady_now(), std::chrono::milliseconds(0));
+        const int n = poll(&entry, 1, static_cast<int>(left.count()));
+        if (n >= 0 || errno != EINTR) return n;
+    }
 }
 
 // `wait` waits at most as long as it is told and says whether what it waits for is there. Returns the same

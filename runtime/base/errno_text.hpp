@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text for an errno, with a remedy if there is one that always holds. For messages of the plugin, the
-// daemon and libdp.
+// The text for an errno in a message, with a remedy if there is one that always holds.
 #pragma once
 
 #include <cerrno>

@@ -5,10 +5,10 @@
 
 #include <charconv>
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dp {
@@ -32,6 +32,31 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
         if (end == std::string_view::npos) return parts;
         text.remove_prefix(end + 1);
     }
+}
+
+// Numbers as Slurm, the kernel and people list them, "0,2-5". One part: "5" or "2-5", first and last as
+// written; nullopt if it is neither.
+template <typename Number>
+std::optional<std::pair<Number, Number>> parse_range(std::string_view part) {
+    const size_t dash = part.find('-');
+    const auto first = parse_number<Number>(part.substr(0, dash));
+    const auto last = dash == std::string_view::npos ? first : parse_number<Number>(part.substr(dash + 1));
+    if (!first || !last) return std::nullopt;
+    return std::pair(*first, *last);
+}
+
+// All numbers of a list, as written; nullopt if a part is not a range, runs backwards or exceeds `most`, or
+// if there are more than that.
+template <typename Number>
+std::optional<std::vector<Number>> parse_ranges(std::string_view list, Number most) {
+    std::vector<Number> numbers;
+    for (std::string_view part : split(list, ',')) {
+        const auto range = parse_range<Number>(part);
+        if (!range || range->second < range->first || range->second > most) return std::nullopt;
+        for (Number n = range->first; n <= range->second; ++n) numbers.push_back(n);
+        if (numbers.size() > size_t{most} + 1) return std::nullopt;
+    }
+    return numbers;
 }
 
 // The parts with the separator between them.

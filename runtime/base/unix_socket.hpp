@@ -11,6 +11,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/fd.hpp"
+
 namespace dp {
 
 // A name without '@'; its length is in the address, so it needs no terminator.
@@ -26,6 +28,12 @@ class AbstractAddress {
         return out;
     }
     bool bind(int socket) const { return ::bind(socket, generic(), size_) == 0; }
+    // A socket that listens there and never blocks; empty, with errno, if there is none.
+    Fd listen(int backlog) const {
+        Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (!fd || !bind(fd.get()) || ::listen(fd.get(), backlog) != 0) return Fd();
+        return fd;
+    }
     bool connect(int socket) const { return ::connect(socket, generic(), size_) == 0; }
 
  private:

@@ -5,18 +5,15 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/awake.hpp"
 #include "base/text.hpp"
 
 namespace dp {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The daemon's messages.
 constexpr std::string_view kHere = "here", kRanksLeft = "ranks left";
@@ -27,14 +24,8 @@ void send_packet(int fd, std::string_view packet) {
 }
 
 bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
-    const auto deadline = Clock::now() + timeout;
-    for (;;) {
-        auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-        pollfd entry{pidfd, POLLIN, 0};
-        int n = poll(&entry, 1, static_cast<int>(std::max<long>(left, 0)));
-        if (n < 0 && errno == EINTR) continue;
-        return n > 0;
-    }
+    pollfd entry{pidfd, POLLIN, 0};
+    return poll_for(entry, timeout) > 0;
 }
 
 }  // namespace
@@ -48,18 +39,16 @@ std::string write_control(const ControlEvent& event) {
 }
 
 Try<ControlEvent> read_control(std::string_view packet) {
-    auto words = split(packet, ' ');
-    if (words.size() == 1 && words[0] == "end") return ControlEvent{ControlEvent::Kind::end};
-    if (words.size() == 3 && (words[0] == "task" || words[0] == "exit")) {
-        auto local = parse_number<uint32_t>(words[1]);
-        auto value = parse_number<int>(words[2]);
-        if (local && value)
-            return ControlEvent{words[0] == "task" ? ControlEvent::Kind::task : ControlEvent::Kind::exit,
-                                *local, *value};
+    using Kind = ControlEvent::Kind;
+    if (packet == "end") return ControlEvent{Kind::end};
+    const auto words = split(packet, ' ');
+    if (const auto local = words.size() == 3 ? parse_number<uint32_t>(words[1]) : std::nullopt) {
+        const auto value = parse_number<int>(words[2]);
+        if (words[0] == "task" && value) return ControlEvent{Kind::task, *local, *value};
+        if (words[0] == "exit" && value) return ControlEvent{Kind::exit, *local, *value};
+        if (words[0] == "tiles" && !words[2].empty())
+            return ControlEvent{Kind::tiles, *local, 0, std::string(words[2])};
     }
-    if (words.size() == 3 && words[0] == "tiles" && !words[2].empty())
-        if (auto local = parse_number<uint32_t>(words[1]))
-            return ControlEvent{ControlEvent::Kind::tiles, *local, 0, std::string(words[2])};
     return fail("an unknown control packet: \"" + printable(packet, 60) + "\"");
 }
 
@@ -90,16 +79,11 @@ std::optional<pid_t> daemon_pid(int fd) {
     char text[16];
     iovec buffer{text, sizeof text};
     alignas(cmsghdr) char ancillary[CMSG_SPACE(sizeof(ucred))];
-    msghdr message{};
-    message.msg_iov = &buffer;
-    message.msg_iovlen = 1;
-    message.msg_control = ancillary;
-    message.msg_controllen = sizeof ancillary;
+    msghdr message{nullptr, 0, &buffer, 1, ancillary, sizeof ancillary, 0};
     ssize_t size = 0;
     do {
         size = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        // The daemon left without reading everything: the kernel reports this once, before it delivers what the
-        // daemon had said.
+        // The daemon left with packets unread: the kernel reports this once, before what the daemon had said.
     } while (size < 0 && errno == ECONNRESET);
     if (size <= 0) return std::nullopt;
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {

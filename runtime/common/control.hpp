@@ -18,7 +18,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "base/failure.hpp"
@@ -49,8 +48,7 @@ void announce_daemon(int fd);
 // The launcher's side: the pid of the daemon, once it has announced itself.
 std::optional<pid_t> daemon_pid(int fd);
 
-// The daemon's side, before it leaves: the step was to end, and ranks of it may live on where none of its
-// daemons is left.
+// The daemon's side, before it leaves: the step was to end, and ranks may live on where no daemon is left.
 void announce_ranks_left(int fd);
 
 // The launcher's side, once the daemon is gone: whether it said so. Reads everything that it said.

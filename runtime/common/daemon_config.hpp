@@ -4,13 +4,6 @@
 // descriptors at fixed numbers. Nothing is in arguments or environment, where `ps` would show it.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "base/failure.hpp"
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 
@@ -68,10 +61,9 @@ struct DaemonConfig : NodeOfStep {
 std::string write_config(const DaemonConfig& config);
 Try<DaemonConfig> read_config(std::string_view text);
 
-// Starts the daemon in a session of its own, not as a child of the caller (double fork), with default
-// signals and only the descriptors of DaemonFd. Takes the setup's descriptors that belong to the
-// daemon. Runs in a freshly forked task or in dpctl; the caller's threads do not matter. `stderr_fd`
-// becomes its standard error.
+// Starts the daemon in a session of its own, not as a child of the caller (double fork), with default signals
+// and only the descriptors of DaemonFd, among them the setup's that belong to it; `stderr_fd` becomes its
+// standard error. Runs in a freshly forked task or in dpctl; the caller's threads do not matter.
 Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, int stderr_fd);
 
 // Closes the sockets of a broker that will not be on this node.

@@ -2,7 +2,6 @@
 #include "common/environment_list.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace dp {
@@ -32,63 +31,28 @@ std::vector<std::string> slots_of(const char* const* environment) {
     return names;
 }
 
-namespace {
-
-constexpr size_t kMostEntries = 40000;  // places_ have 16 bits
-
-// FNV-1a (Fowler, Noll, Vo). A user who chooses names that collide only slows himself down.
-constexpr uint32_t kHashOfNothing = 2166136261U;
-uint32_t hash_on(uint32_t hash, char next) {
-    return (hash ^ static_cast<unsigned char>(next)) * 16777619U;
-}
-
-}  // namespace
-
-size_t EnvironmentList::place_of(std::string_view name, uint32_t hash) const {
-    size_t place = hash & (places_.size() - 1);
-    while (places_[place] != 0) {
-        const Entry& entry = entries_[places_[place] - 1U];
-        if (entry.hash == hash && std::string_view(environment_[entry.place], entry.name_size) == name) break;
-        place = (place + 1) & (places_.size() - 1);
-    }
-    return place;
-}
-
-// Some tasks make one, where every written page must be copied first: so it is small, and made in one pass.
-EnvironmentList::EnvironmentList(char** environment) : environment_(environment) {
-    size_t count = 0;
-    while (environment && environment[count] && count < kMostEntries) ++count;
-    entries_.reserve(count);
-    places_.resize(std::bit_ceil(count + count / 4 + 1));
-    for (size_t i = 0; i < count; ++i) {
-        uint32_t hash = kHashOfNothing;
-        const char* end = environment[i];
-        for (; *end != '=' && *end != '\0'; ++end) hash = hash_on(hash, *end);
-        if (*end == '\0') continue;
-        const std::string_view name(environment[i], static_cast<size_t>(end - environment[i]));
-        if (name.starts_with(kSlot)) {
-            slots_.push_back(environment[i]);
+EnvironmentList::EnvironmentList(char** environment) {
+    variables_.reserve(256);
+    for (; environment && *environment; ++environment) {
+        const std::string_view text(*environment);
+        if (const size_t equals = text.find('='); equals == text.npos)
             continue;
-        }
-        const size_t place = place_of(name, hash);
-        if (places_[place] != 0) continue;
-        entries_.push_back({hash, static_cast<uint32_t>(name.size()), static_cast<uint32_t>(i)});
-        places_[place] = static_cast<uint16_t>(entries_.size());
+        else if (text.starts_with(kSlot))
+            slots_.push_back(*environment);
+        else
+            variables_.emplace(text.substr(0, equals), *environment);
     }
 }
 
 char* EnvironmentList::find(std::string_view name) const {
-    uint32_t hash = kHashOfNothing;
-    for (char c : name) hash = hash_on(hash, c);
-    const uint16_t found = places_[place_of(name, hash)];
-    return found == 0 ? nullptr : environment_[entries_[found - 1U].place];
+    const auto found = variables_.find(name);
+    return found == variables_.end() ? nullptr : found->second;
 }
 
 std::optional<std::string> EnvironmentList::operator()(const char* name) const {
-    const std::string_view wanted(name);
-    const char* const text = find(wanted);
+    const char* const text = find(name);
     if (!text) return std::nullopt;
-    return std::string(text + wanted.size() + 1);
+    return std::string(text + std::strlen(name) + 1);
 }
 
 bool EnvironmentList::write(const EnvironmentChange& change) {

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An environment as the kernel and Slurm keep it ("NAME=value" entries and a null): fast to look up, and
-// changed in place if there is room.
+// An environment as Slurm keeps it ("NAME=value" entries, then a null): fast to look up, changed in place.
 //
 // Adding a variable costs Slurm some 15 us: it allocates and clears 256 KiB for each (setenvf). So srun gives
 // its nodes slots, which are variables without a meaning, and a node's plugin writes its own into them.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace dp {
@@ -31,8 +29,7 @@ std::vector<std::string> slots_of(const char* const* environment);
 
 class EnvironmentList {
  public:
-    // Valid until somebody else changes the environment, which may be null. Ignores everything after the
-    // first 40,000 variables.
+    // Valid until somebody else changes the environment, which may be null.
     explicit EnvironmentList(char** environment);
 
     std::optional<std::string> operator()(const char* name) const;
@@ -42,20 +39,10 @@ class EnvironmentList {
     bool write(const EnvironmentChange& change);
 
  private:
-    struct Entry {
-        uint32_t hash;  // of the name
-        uint32_t name_size;
-        uint32_t place;
-    };
-    char** environment_;
-    std::vector<Entry> entries_;    // of each name the first
-    std::vector<uint16_t> places_;  // one more than an entry's number, from its hash on; 0: free
+    std::unordered_map<std::string_view, char*> variables_;  // of each name the first: the whole text
     std::vector<char*> slots_;
 
-    // The entry's position in places_, or where it would be.
-    size_t place_of(std::string_view name, uint32_t hash) const;
-    // The whole text; null if there is none.
-    char* find(std::string_view name) const;
+    char* find(std::string_view name) const;  // null if there is none
 };
 
 }  // namespace dp

@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "base/text.hpp"
-#include "common/ranges.hpp"
 
 namespace dp {
 namespace {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,12 +17,9 @@ namespace dp {
 // The most hosts that a list may expand to: more than any cluster has, and a guard against "n[0-999999999]"
 // in an environment that somebody else wrote.
 inline constexpr size_t kMaxHosts = 1 << 17;
+inline constexpr size_t kMaxHostBytes = kMaxHosts * 128;  // of all its names
 
-// The most bytes of all its names: the same guard against long names.
-inline constexpr size_t kMaxHostBytes = kMaxHosts * 128;
-
-// A parsed list that is not expanded: each node of a step asks for one host out of thousands. Refers to the
-// text it was read from.
+// A parsed list, not expanded: each node asks for one host of thousands. Refers to the text it was read from.
 class Hostlist {
  public:
     static Try<Hostlist> read(std::string_view list);
@@ -36,8 +32,7 @@ class Hostlist {
     // All hosts, in order. Several brackets in one name expand like nested loops, the last one fastest.
     std::vector<std::string> all() const;
 
-    // A range of a bracket, "01-03": numbers padded to a number of digits, and how many numbers precede it
-    // in the bracket.
+    // A range of a bracket, "01-03": numbers, their least digits, and how many numbers precede it there.
     struct Range {
         uint64_t first, last;
         size_t digits;
@@ -59,8 +54,7 @@ class Hostlist {
     size_t size_ = 0;
 };
 
-// A host that two of the lists share, and the indices of these lists, the lower first; nullopt if there is
-// none.
+// A host that two of the lists share, and the lists' indices, the lower first; nullopt if there is none.
 struct SharedHost {
     std::string host;
     size_t first, second;
@@ -70,13 +64,11 @@ std::optional<SharedHost> shared_host(std::span<const Hostlist> lists);
 // Hostlist::all.
 Try<std::vector<std::string>> expand_hostlist(std::string_view list);
 
-// The hosts of a step's nodes, which Slurm sorts, in the order of their lowest ranks: that of NODE_RANK, for
-// the node of rank 0 is the one where the others look for their master. Only --distribution=arbitrary makes
-// another order than Slurm's.
+// The hosts of a step's nodes, which Slurm sorts, in the order of their lowest ranks: that of NODE_RANK, as
+// the others look for their master on rank 0's node. Differs only with --distribution=arbitrary.
 std::vector<std::string> in_rank_order(std::vector<std::pair<uint32_t, std::string>> lowest_rank_and_host);
 
-// A compressed form of the names, folding neighbours with equal prefixes: node01 node02
-// node03 -> "node[01-03]".
+// A compressed form, folding neighbours with equal prefixes: node01 node02 node03 -> "node[01-03]".
 std::string compress_hostlist(std::span<const std::string> hosts);
 
 // Ascending numbers, runs folded: 0 1 2 5 -> "0-2,5".

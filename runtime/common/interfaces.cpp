@@ -3,31 +3,21 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <memory>
-#include <set>
 
-#include "common/cidr.hpp"
-#include "common/numeric_address.hpp"
+#include "common/address.hpp"
 
 namespace dp {
 namespace {
 
 unsigned prefix_of(const sockaddr* mask) {
-    if (!mask) return 0;
-    unsigned bits = 0;
-    if (mask->sa_family == AF_INET) {
-        bits =
-            static_cast<unsigned>(std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr));
-    } else if (mask->sa_family == AF_INET6) {
-        for (uint8_t byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr)
-            bits += static_cast<unsigned>(std::popcount(byte));
-    }
-    return bits;
+    int bits = 0;
+    if (mask)
+        for (uint8_t byte : address_bytes(numeric_address(mask))) bits += std::popcount(byte);
+    return static_cast<unsigned>(bits);
 }
 
 bool is_link_local(const std::string& address) {

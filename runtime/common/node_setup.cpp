@@ -5,10 +5,6 @@
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "base/errno_text.hpp"
 #include "base/unix_socket.hpp"
@@ -65,8 +61,7 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
         if (fd && finish(fd.get())) return BoundPort{std::move(fd), port};
         last_error = errno;
         // Out of descriptors or memory: another port will not help.
-        if (last_error == EMFILE || last_error == ENFILE || last_error == ENOMEM || last_error == ENOBUFS)
-            break;
+        if (out_of_descriptors(last_error) || last_error == ENOMEM || last_error == ENOBUFS) break;
     }
     if (last_error == EADDRINUSE && candidates.size() == 1)
         return fail("port " + std::to_string(candidates[0]) + " for " + purpose +
@@ -79,15 +74,6 @@ Try<BoundPort> first_free(const std::vector<uint16_t>& candidates, const char* p
                     "); end what listens there (ss -ltnp), or let Slurm reserve ports (MpiParams=ports=A-B)");
     }
     return fail("cannot bind a port for " + std::string(purpose) + ": " + errno_text(last_error));
-}
-
-Try<Fd> listen_abstract(const std::string& name) {
-    const auto address = AbstractAddress::of(name);
-    if (!address) return fail("the socket name is too long: " + name);
-    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd || !address->bind(fd.get()) || listen(fd.get(), kRanksBacklog) != 0)
-        return fail("cannot listen on the unix socket @" + name + ": " + errno_text(errno));
-    return fd;
 }
 
 Try<void> bind_ports(NodeSetup& node, const PortWishes& ports) {
@@ -136,7 +122,11 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
 
     auto suffix = DP_TRY(random_hex(8));
     const std::string name = RanksSocketName{step_name, user, suffix}.text();
-    node.ranks_listener = DP_TRY(listen_abstract(name));
+    const auto address = AbstractAddress::of(name);
+    if (!address) return fail("the socket name is too long: " + name);
+    node.ranks_listener = address->listen(kRanksBacklog);
+    if (!node.ranks_listener)
+        return fail("cannot listen on the unix socket @" + name + ": " + errno_text(errno));
     node.socket_name = "@" + name;
 
     node.plan_file.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a node needs before its ranks start: bound sockets, the file in which the plan will appear, the
-// opened daemon. Made by the plugin in user_init and by `dpctl launch`; nothing here waits. All descriptors
-// are close-on-exec.
+// What a node needs before its ranks start: bound sockets, the file in which the plan will appear, the opened
+// daemon. Made by the plugin in user_init and by `dpctl launch`; never waits. All is close-on-exec.
 #pragma once
 
 #include <sys/types.h>
-
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "base/failure.hpp"
 #include "base/fd.hpp"
@@ -32,8 +27,7 @@ struct NodeSetup {
     Fd plan_file;
     Fd ready_read;
     Fd ready_write;
-    // slurmstepd's messages to the daemon: packets of text (control.hpp). A hang-up means that
-    // slurmstepd is gone.
+    // slurmstepd's packets to the daemon (control.hpp). A hang-up means that slurmstepd is gone.
     Fd control_launcher;
     Fd control_daemon;
     // Only on rank 0's node.
@@ -54,13 +48,11 @@ struct PortWishes {
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
                             const PortWishes& ports);
 
-// Listens on the first free candidate, on every address of this host (IPv4, and IPv6 if there is any).
-// `purpose` is for the message if none is free.
+// Listens on the first free candidate on every address, IPv4 and IPv6. `purpose`: in the failure.
 Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates, const char* purpose);
 
 // Holds the first free candidate for a server that sets SO_REUSEADDR (practically all do): binds it
-// exclusively, which proves that nobody has it, then sets SO_REUSEADDR and never listens. Another exclusive
-// bind then fails.
+// exclusively, so nobody else has it, then sets SO_REUSEADDR and never listens: another exclusive bind fails.
 Try<BoundPort> hold_first_free(const std::vector<uint16_t>& candidates, const char* purpose);
 
 // 32 random bytes as 64 hexadecimal digits.

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/text.hpp"
-#include "common/cidr.hpp"
+#include "common/address.hpp"
 
 namespace dp {
 namespace {
@@ -93,10 +93,6 @@ OptionSpec option(const char* name, const char* variable, const char* argument, 
             [](Settings& out, const Settings& strong) {
                 if (strong.*Field) out.*Field = strong.*Field;
             }};
-}
-
-std::string shown(uint32_t number) {
-    return std::to_string(number);
 }
 
 }  // namespace
@@ -225,9 +221,10 @@ std::optional<std::string> contradiction(const Settings& s) {
     const uint64_t replica = uint64_t{s.tensor.value_or(1)} * s.pipeline.value_or(1);
     const uint32_t world = s.world.value_or(0);
     if (world == 0 || world % replica == 0) return std::nullopt;
-    return "a world of " + shown(world) +
-           " ranks (--dp-world) cannot be divided by --dp-tensor=" + shown(s.tensor.value_or(1)) +
-           " times --dp-pipeline=" + shown(s.pipeline.value_or(1)) + "; give sizes whose product divides it";
+    return "a world of " + std::to_string(world) +
+           " ranks (--dp-world) cannot be divided by --dp-tensor=" + std::to_string(s.tensor.value_or(1)) +
+           " times --dp-pipeline=" + std::to_string(s.pipeline.value_or(1)) +
+           "; give sizes whose product divides it";
 }
 
 StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
@@ -242,12 +239,13 @@ StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
         return is ? std::string(" (inherited: ") + variable + ")" : std::string();
     };
     if (other_world)
-        return {StepVerdict::refuse, "--dp-world=" + shown(world) + inherited(!own.world, "SLURM_DP_WORLD") +
-                                         ", but this step has " + plural(tasks, "task") + "; give -n " +
-                                         shown(world) + " (or --dp-world=auto for " + shown(tasks) + ")"};
+        return {StepVerdict::refuse, "--dp-world=" + std::to_string(world) +
+                                         inherited(!own.world, "SLURM_DP_WORLD") + ", but this step has " +
+                                         plural(tasks, "task") + "; give -n " + std::to_string(world) +
+                                         " (or --dp-world=auto for " + std::to_string(tasks) + ")"};
     return {StepVerdict::refuse,
-            "--dp-tensor=" + shown(tensor) + inherited(s.tensor && !own.tensor, "SLURM_DP_TENSOR") +
-                " and --dp-pipeline=" + shown(pipeline) +
+            "--dp-tensor=" + std::to_string(tensor) + inherited(s.tensor && !own.tensor, "SLURM_DP_TENSOR") +
+                " and --dp-pipeline=" + std::to_string(pipeline) +
                 inherited(s.pipeline && !own.pipeline, "SLURM_DP_PIPELINE") + " make groups of " +
                 std::to_string(replica) + " ranks, which do not divide this step's " + plural(tasks, "task") +
                 "; give -n a multiple of " + std::to_string(replica) + ", or smaller sizes"};

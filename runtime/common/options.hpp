@@ -7,12 +7,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/failure.hpp"
 #include "common/environment.hpp"

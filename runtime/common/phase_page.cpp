@@ -50,8 +50,7 @@ void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns) {
     store(shared.sequence, shared.sequence + 1);
 }
 
-// Reads the sequence number before and after it, each with a read of its own: the order within one read
-// is the kernel's.
+// Reads the sequence number before and after the page: the order within one read is the kernel's.
 std::optional<PhasePage> read_phase_page(int fd) {
     for (int i = 0; i < kTries; ++i) {
         PhasePage page;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/plan_file.hpp"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +13,6 @@
 
 namespace dp {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Fields are lines, and a table has several: its line ends travel as this character.
 constexpr char kLineEnd = '\x7f';
@@ -63,11 +60,7 @@ Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::millisec
     pollfd entry{ready_read, POLLIN, 0};
     int n = 0;
     wait_awake(timeout, [&](std::chrono::milliseconds slice) {
-        const auto end = Clock::now() + slice;
-        do {
-            auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-            n = poll(&entry, 1, static_cast<int>(std::max<long>(left, 0)));
-        } while (n < 0 && errno == EINTR);
+        n = poll_for(entry, slice);
         return n != 0;
     });
     if (n < 0) return fail(std::string("cannot wait for the plan: ") + std::strerror(errno));

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <string>
 
 #include "base/failure.hpp"
 
@@ -20,13 +19,11 @@ struct NodePlan {
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
 };
 
-// The daemon's side: publishes the plan, or the reason why there is none ("": another node reports it).
-// Call it once.
+// The daemon's side, once: the plan, or the reason why there is none ("": another node reports it).
 Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan);
 Try<void> publish_failure(int plan_file, int ready_write, const std::string& why);
 
-// A task's side: waits until the plan file is ready. Fails with the daemon's reason, if the daemon died, or
-// at the deadline.
+// A task's side: waits for the plan. Fails with the daemon's reason, if the daemon died, or at the deadline.
 Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::milliseconds timeout);
 
 }  // namespace dp

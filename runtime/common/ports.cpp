@@ -3,16 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
 
-#include "common/ranges.hpp"
+#include "base/text.hpp"
 #include "common/read_file.hpp"
 
 namespace dp {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): adjacent jobs and
-// steps start far apart.
+// SplitMix64 (Steele, Lea, Flood, 2014): adjacent jobs and steps start far apart.
 uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15ULL;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;

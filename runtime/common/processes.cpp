@@ -7,7 +7,6 @@
 
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"
@@ -24,18 +23,13 @@ std::vector<pid_t> all_processes() {
     return pids;
 }
 
-// The word of /proc/PID/stat so many places behind the command's closing bracket (proc(5)); the command may
-// contain anything, even ')'.
+// The word of /proc/PID/stat that far behind the command's closing bracket (the command may contain ")").
 std::string word_of_stat(pid_t pid, size_t place) {
     const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
     const size_t close = stat.rfind(") ");
     if (close == std::string::npos) return "";
     const auto words = split(std::string_view(stat).substr(close + 2), ' ');
     return place < words.size() ? std::string(words[place]) : "";
-}
-
-pid_t parent_of(pid_t pid) {
-    return parse_number<pid_t>(word_of_stat(pid, 1)).value_or(0);
 }
 
 }  // namespace
@@ -60,7 +54,7 @@ bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup) {
 size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks) {
     const std::vector<pid_t> pids = all_processes();
     std::map<pid_t, pid_t> parents;
-    for (pid_t pid : pids) parents[pid] = parent_of(pid);
+    for (pid_t pid : pids) parents[pid] = parse_number<pid_t>(word_of_stat(pid, 1)).value_or(0);
 
     auto descends_from_task = [&](pid_t pid) {
         for (int depth = 0; pid > 1 && depth < 256; ++depth) {

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds and signals the step's processes on this node: the last resort when its ranks have to end and
-// slurmstepd does not end them.
+// Finds and signals the step's processes on this node: the last resort if slurmstepd does not end its ranks.
 #pragma once
 
 #include <sys/types.h>
 
 #include <csignal>
-#include <cstdint>
 #include <set>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/control.hpp"
@@ -49,8 +44,7 @@ class Tasks {
         const pid_t task = by_local_rank_.at(local_rank);
         return running_.contains(task) ? task : 0;
     }
-    // Signals also what they have forked. Twice for SIGKILL: a process may have forked while the first
-    // pass looked elsewhere.
+    // Signals also their descendants; for SIGKILL twice, as one may have forked behind the first pass.
     void signal(int number) const {
         if (signal_step(number, cgroup_, running_) > 0 && number == SIGKILL)
             signal_step(number, cgroup_, running_);

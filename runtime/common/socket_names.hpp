@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The abstract unix sockets of a step on a node. Everybody there sees the names, so they include the
-// step and its user: dpctl need not connect to others' steps. Names prove nothing; the kernel tells
-// who listens (SO_PEERCRED).
+// The abstract unix sockets of a step on a node. Everybody there sees the names: with step and user in them,
+// dpctl need not connect to others' steps. They prove nothing; the kernel tells who listens (SO_PEERCRED).
 #pragma once
 
 #include <sys/types.h>
-
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "base/text.hpp"
 

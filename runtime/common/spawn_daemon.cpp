@@ -2,7 +2,6 @@
 //
 // spawn_daemon of daemon_config.hpp: from a launcher's process to a running dp-rendezvousd.
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <memory>
 
 #include "base/errno_text.hpp"
@@ -103,8 +101,7 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
 
     static char name[] = "dp-rendezvousd";
     char* argv[] = {name, nullptr};
-    // Otherwise nettle would query the processor's features, which takes longer in a virtual machine than all
-    // its work here.
+    // Else nettle would query the processor, which in a virtual machine takes longer than all its work here.
     static char plain_nettle[] = "NETTLE_FAT_OVERRIDE=none";
     char* envp[] = {plain_nettle, nullptr};
     // Executes the descriptor, not the path: the task may see other mounts than the plugin did in user_init.

@@ -5,15 +5,9 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "common/environment.hpp"
 #include "common/environment_list.hpp"
-#include "common/model_parallel.hpp"
 #include "common/options.hpp"
 #include "common/plan_file.hpp"
 

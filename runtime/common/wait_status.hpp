@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words for a signal and for a wait status, as in waitpid(2): "was killed by signal 9 (SIGKILL)", "exited
-// with code 3".
+// A wait status as words (waitpid(2)): "was killed by signal 9 (SIGKILL)", "exited with code 3".
 #pragma once
 
 #include <sys/wait.h>

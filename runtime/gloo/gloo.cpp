@@ -10,7 +10,6 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <dirent.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -20,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
@@ -65,8 +63,7 @@ Result<std::string> meet(Context& context, const Group& group, bool is_root, Tim
     return group.name + "/" + std::string(told.begin(), told.end()) + "/";
 }
 
-// One for all meshes of this process, because each has a thread that wakes 100 times a second
-// (gloo's tcp/loop.cc).
+// One for all meshes of this process: each has a thread that wakes 100 times a second (tcp/loop.cc).
 std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address) {
     static std::mutex mutex;
     static std::map<std::string, std::weak_ptr<::gloo::transport::Device>> devices;
@@ -123,9 +120,8 @@ void for_each_open(const ConnectedSockets& sockets, Act act) {
 }
 
 // A mesh whose waits end with an error when the step is being ended: Gloo itself would wait until its timeout
-// for a rank that is stopped or cut off. Shutting down its connections wakes it; they are those that the
-// process got while it connected. (A connection that another thread opened at that moment ends with them, in
-// a step that ends.)
+// for a rank that is stopped or cut off. Shutting down its connections wakes it: those that the process got
+// while it connected (and any that another thread opened meanwhile, in a step that ends anyway).
 class Mesh : public ::gloo::rendezvous::Context {
  public:
     using ::gloo::rendezvous::Context::Context;

@@ -13,7 +13,6 @@
 #include "base/awake.hpp"
 #include "base/errno_text.hpp"
 #include "base/unix_socket.hpp"
-#include "framing.hpp"
 #include "socket_io.hpp"
 
 namespace dp {
@@ -107,9 +106,7 @@ Result<void> Client::greet(const WorldEnvironment& world, const std::string& sho
 Client::~Client() {
     if (getpid() != owner_) return;  // the conversation is the parent's
     calls_.refuse({DP_ERROR_LOST, "the context is being closed (dp_close)"});
-    wire::FromRank goodbye;
-    goodbye.mutable_goodbye();
-    tell(goodbye);
+    tell(wrap(&wire::FromRank::mutable_goodbye));
     shutdown(socket_.get(), SHUT_RDWR);
     inbox_.stop();
     // Whoever read has ended all calls of other threads; they must have returned before this object goes.
@@ -143,9 +140,7 @@ Result<wire::Reply> Client::call(wire::Request request, std::chrono::millisecond
     if (call.has_result()) return call.take_result();
     request.set_id(call.id());
     request.set_timeout_ms(timeout.count());
-    wire::FromRank message;
-    *message.mutable_request() = std::move(request);
-    const std::string frame = to_frame(message);
+    const std::string frame = to_frame(wrap(&wire::FromRank::mutable_request, std::move(request)));
     // A relay wraps it once more.
     if (frame.size() > kMaxFrame - 64)
         return error(DP_ERROR_TOO_LARGE,
@@ -163,9 +158,7 @@ Result<wire::Reply> Client::call(wire::Request request, std::chrono::millisecond
 }
 
 void Client::tell_ready() {
-    wire::FromRank message;
-    message.mutable_ready();
-    tell(message);
+    tell(wrap(&wire::FromRank::mutable_ready));
 }
 
 void Client::tell_progress(uint64_t step) {

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's connection to its node's daemon: one socket, any number of concurrent calls. The C API (libdp.cpp)
-// is a thin layer over this.
+// A rank's connection to its node's daemon, below the C API: one socket, any number of concurrent calls.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "dp/dp.hpp"
 #include "libdp/events.hpp"
@@ -43,8 +37,7 @@ class Client {
     // Enters a phase. Except for the first time, reads a clock and makes a few stores.
     Result<void> enter_phase(dp_phase_kind phase);
 
-    // Delivers the daemon's events from now on also when no call is in progress. Earlier events are delivered
-    // on the calling thread.
+    // From now on, delivers events also while no call is in progress; earlier ones at once, on this thread.
     uint64_t on_event(Events::Callback callback);
     void forget(uint64_t watch) { events_.forget(watch); }
 
@@ -60,8 +53,7 @@ class Client {
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     Phases phases_;
     PendingCalls calls_;
-    // An event that a call reads is only stored: call-backs come with on_event, and from then on only the
-    // inbox's thread reads and runs them.
+    // An event that a call reads is only stored; call-backs run from on_event on, in the inbox's thread.
     Events events_;
     Inbox inbox_;
 

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <string_view>
 #include <system_error>
 
 #include "base/awake.hpp"
@@ -21,8 +20,7 @@ void Inbox::read_until(const std::function<bool()>& done, std::chrono::milliseco
         try {
             has_thread();
         } catch (const std::system_error&) {
-            // No thread is available: the call that reads delivers this one's answer, too, or this one reads
-            // next.
+            // No thread is available: the call that reads delivers this one's answer, or this one reads next.
         }
         return;
     }

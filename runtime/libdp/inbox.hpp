@@ -3,8 +3,7 @@
 // The receiving side of a rank's connection to its node's daemon.
 //
 // A call that is alone reads its answer itself, so that no thread must be started and woken for it (a rank
-// that only wants an id has no libdp thread). With the first dp_on_event or the second concurrent call, a
-// thread takes over for good.
+// that only wants an id has none). The first dp_on_event or second concurrent call starts one, for good.
 #pragma once
 
 #include <pthread.h>
@@ -53,12 +52,10 @@ class Inbox {
     Inbox(const Inbox&) = delete;
     Inbox& operator=(const Inbox&) = delete;
 
-    // For a call: reads until `done` or `end`, but not if a thread does. If another call reads, starts the
-    // thread.
+    // For a call: reads until `done` or `end` if nobody else does. If another call reads, starts the thread.
     void read_until(const std::function<bool()>& done, std::chrono::milliseconds end);
 
-    // Delivers what has arrived; when this returns, only the thread delivers. Throws std::system_error if the
-    // system has no thread.
+    // Delivers what has arrived; from then on only the thread delivers. Throws std::system_error without one.
     void start();
 
     // Whether the caller is that thread.

@@ -7,18 +7,12 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "base/text.hpp"
-#include "common/environment.hpp"
-#include "common/phase_page.hpp"
 #include "common/roots.hpp"
 #include "dp/dp.h"
 #include "libdp/client.hpp"
 #include "libdp/internal.h"
-#include "libdp/world.hpp"
 
 struct dp_context {
     dp::WorldEnvironment environment;

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank's calls in progress: each waits for its own reply, and the end of the step or of the daemon ends them
-// all. Thread-safe.
+// A rank's calls in progress: each waits for its own reply; the end of step or daemon ends all. Thread-safe.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <utility>
 
 #include "dp.pb.h"
 #include "dp/dp.hpp"
@@ -32,8 +28,7 @@ inline dp_status status_of(wire::Status status) {
 
 class PendingCalls {
  public:
-    // One call, pending from its construction to its destruction. If calls have ended already, it has its
-    // result at once.
+    // One call, pending as long as this object lives. If calls have ended already, it has its result at once.
     class Call {
      public:
         explicit Call(PendingCalls& calls) : calls_(calls) {

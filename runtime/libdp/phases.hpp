@@ -9,11 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "base/errno_text.hpp"
 #include "base/failure.hpp"

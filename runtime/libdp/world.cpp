@@ -33,8 +33,7 @@ Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
         if (!value && complaint.empty())
             complaint = std::string(name) + "=\"" + printable(text(name), 40) +
                         "\" in the environment is not a number: start this rank with srun --dp-world=auto or "
-                        "dpctl launch "
-                        "and leave the DP_ variables alone";
+                        "dpctl launch and leave the DP_ variables alone";
         return value.value_or(0);
     };
     WorldEnvironment world;

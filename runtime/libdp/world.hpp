@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <string>
 
 #include "base/failure.hpp"
 #include "common/environment.hpp"

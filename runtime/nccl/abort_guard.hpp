@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Aborts something, once, that may hang in doing so (NCCL's communicator with a dead peer): in a
-// thread of its own, and if that takes too long, for good. Thread-safe. Independent of NCCL, so that
-// it can be tested without.
+// Aborts something, once, that may hang in doing so (NCCL's communicator with a dead peer): in a thread, and
+// if that takes too long, for good. Thread-safe. Independent of NCCL, so that it can be tested without.
 #pragma once
 
 #include <chrono>
@@ -23,8 +22,7 @@ class AbortGuard {
     AbortGuard(const AbortGuard&) = delete;
     AbortGuard& operator=(const AbortGuard&) = delete;
 
-    // Starts the abort and returns at once; gives up at once if the system has no thread for it. Does
-    // nothing after release.
+    // Starts the abort and returns; gives up at once if the system has no thread. Does nothing after release.
     void fire() {
         std::lock_guard lock(mutex_);
         if (released_ || watching_.joinable()) return;
@@ -41,8 +39,7 @@ class AbortGuard {
         }
     }
 
-    // After this, `abort` no longer starts, and one that had started has finished. Returns whether
-    // there was none.
+    // After this, `abort` neither starts nor runs. Returns whether it never ran.
     bool release() {
         {
             std::lock_guard lock(mutex_);

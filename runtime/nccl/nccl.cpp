@@ -35,7 +35,6 @@ namespace {
 #endif
 
 using dp::AbortGuard;
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Once every rank has the id, all of them are there, and building the rings takes seconds even between many
@@ -223,8 +222,7 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
         {"device", or_none(device), DP_DISTINCT,
          "give each rank a device of its own: cudaSetDevice(LOCAL_RANK), and as many ranks a node as it has "
          "devices"},
-        // With --dp-interface the plugin chose it, and the network's interface may have another name
-        // on each node.
+        // With --dp-interface the plugin chose it; the network's interface may differ between nodes.
         {"NCCL_SOCKET_IFNAME", environment("DP_INTERFACE").empty() ? or_unset(interface) : nullptr, DP_SAME,
          "set it the same on all nodes, or let --dp-interface choose the network (DP_PREFLIGHT=off: do not "
          "compare)"},
@@ -237,11 +235,6 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
     return dp_agree(context, group, facts, std::size(facts), timeout_ms);
 }
 
-dp_status aborted(std::string what, const std::string& why) {
-    what.append(": ").append(why);
-    return dp_internal_fail(DP_ERROR_ABORTED, what.c_str());
-}
-
 dp_status broken(ncclComm_t comm, uint32_t rank, dp_status status) {
     AbortGuard guard([comm] { ncclCommAbort(comm); }, [rank] { give_up(rank); }, kAbortPatience);
     guard.fire();
@@ -252,17 +245,15 @@ dp_status broken(ncclComm_t comm, uint32_t rank, dp_status status) {
 
 dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
                                int64_t timeout_ms) {
-    if (context == nullptr || comm == nullptr) {
+    if (context == nullptr || comm == nullptr)
         return dp_internal_fail(DP_ERROR_INVALID, "dp_nccl_communicator: context and comm must not be NULL");
-    }
     *comm = nullptr;
-    const auto start = Clock::now();
+    const milliseconds start = dp::steady_now();
     const dp_world& world = *dp_get_world(context);
     const int place = place_of(world, group);
-    if (place < 0) {
+    if (place < 0)
         return dp_internal_fail(
             DP_ERROR_INVALID, "dp_nccl_communicator: the calling rank is not among the members of the group");
-    }
     const int size =
         static_cast<int>(group == nullptr || group->members == nullptr ? world.size : group->count);
 
@@ -270,8 +261,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
     if (dp_status s = preflight(context, group, world, timeout_ms); s != DP_OK) return s;
     const auto left = [&]() -> int64_t {
         if (timeout_ms < 0) return timeout_ms;
-        return std::max<int64_t>(
-            0, timeout_ms - std::chrono::duration_cast<milliseconds>(Clock::now() - start).count());
+        return std::max<int64_t>(0, timeout_ms - (dp::steady_now() - start).count());
     };
     const size_t count = kScalable ? dp_unique_id_count(static_cast<size_t>(size)) : 1;
     std::vector<ncclUniqueId> ids(count);
@@ -298,7 +288,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
         result = ncclCommGetAsyncError(made, &state);
         if (result == ncclSuccess && state == ncclSuccess) break;
         if (const std::string why = watched->ended(); !why.empty())
-            return broken(made, world.rank, aborted(what, why));
+            return broken(made, world.rank, dp_internal_fail(DP_ERROR_ABORTED, (what + ": " + why).c_str()));
         const bool late = clock.at(dp::steady_now()) > began + patience;
         if (result != ncclSuccess || state != ncclInProgress || late) {
             const auto reason = result != ncclSuccess ? result : state;

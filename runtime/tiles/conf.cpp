@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <utility>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/ranges.hpp"
-#include "tiles/cpus.hpp"
 #include "tiles/sysfs.hpp"
 #include "tiles/vendor.hpp"
 
@@ -77,7 +74,7 @@ Try<std::vector<TileDevice>> read_devices(const Words& words, uint32_t count) {
         const auto parts = split(value_of(words, "cpus"), '/');
         DP_TRY(require_one_each("cpus", parts.size(), count));
         for (size_t i = 0; i < count; ++i) {
-            devices[i].cpus = parse_ranges<uint32_t>(parts[i], kMaxCpu).value_or(Cpus());
+            devices[i].cpus = parse_cpu_list(parts[i]).value_or(std::vector<uint32_t>());
             if (devices[i].cpus.empty())
                 return fail("cpus: \"" + printable(parts[i], 60) +
                             "\" is not a list of CPUs, such as 0-15,32-47");

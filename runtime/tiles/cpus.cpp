@@ -25,8 +25,7 @@ Cpus cpus_of_rank(const CpuFacts& facts) {
                           std::back_inserter(mine));
     if (!facts.shared) return mine;
 
-    // CPUs near the same ranks are divided among them. A rank whose tiles are near two NUMA nodes gets its
-    // part of each.
+    // CPUs near the same ranks are divided among them; a rank near two NUMA nodes gets its part of each.
     std::map<std::vector<uint32_t>, std::map<uint32_t, Cpus>> by_ranks_and_core;
     for (uint32_t cpu : mine)
         by_ranks_and_core[ranks_near(cpu, facts.near)][facts.core_of(cpu)].push_back(cpu);

@@ -5,7 +5,6 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/ranges.hpp"
 
 namespace dp {
 namespace {

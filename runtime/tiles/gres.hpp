@@ -7,9 +7,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/failure.hpp"
@@ -49,8 +47,7 @@ Try<std::string> gres_of_node(std::string_view job_gres, std::string_view node);
 // "gres/rdu=2"). The launcher sends it for gres other than GPUs, of which Slurm tells the nodes nothing.
 uint64_t units_of_step(std::string_view step_gres, std::string_view gres, uint64_t tasks);
 
-// The number of units of one gres, of all types, that a node has, in Slurm's text about the node
-// ("gpu:a100:4(S:0-1),rdu:8").
+// A node's units of one gres, of all types, in Slurm's text about the node ("gpu:a100:4(S:0-1),rdu:8").
 uint64_t configured_units(std::string_view node_gres, std::string_view gres);
 
 }  // namespace dp

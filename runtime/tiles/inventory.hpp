@@ -5,10 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "tiles/shares.hpp"
 

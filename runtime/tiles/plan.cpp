@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <utility>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
@@ -85,9 +84,8 @@ std::string_view binding_of_gpus(const TileFacts& facts) {
     return {};
 }
 
-// The number of units that Slurm gives each task if no two tasks share any as long as there are enough
-// for all: when they run out, it binds a task to the step's first. nullopt: nobody can be sure.
-// `seen`: this task's.
+// How many units Slurm gives each task if no two share any as long as they last: then, it binds a task to the
+// step's first. `seen`: this task's. nullopt: nobody can be sure.
 std::optional<uint64_t> units_of_each(std::string_view binding, uint64_t seen) {
     constexpr std::string_view kPerTask = "per_task:";
     if (binding.empty()) return seen;

@@ -5,15 +5,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "base/failure.hpp"
-#include "common/environment.hpp"
-#include "tiles/gres.hpp"
-#include "tiles/inventory.hpp"
 #include "tiles/vendor.hpp"
 
 namespace dp {
@@ -74,8 +66,7 @@ Try<TilePlan> plan_tiles(const TileFacts& facts);
 Try<NodeShares> share_node(const TileFacts& facts);
 Try<TilePlan> plan_rank(const TileFacts& facts, const NodeShares& node);
 
-// The CPUs near the devices of these tiles, ascending; empty if one device is not near any in particular.
-// `cpus_of_numa` lists those of a NUMA node.
+// The CPUs near the devices of these tiles, ascending; empty if one device is near none in particular.
 std::vector<uint32_t> cpus_near(const TileInventory& inventory, const Tiles& tiles,
                                 const std::function<std::vector<uint32_t>(uint32_t)>& cpus_of_numa);
 

@@ -5,52 +5,38 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "common/ranges.hpp"
 
 namespace dp {
 namespace {
 
-// The free tiles of one device.
-struct Device {
-    Tiles free;
-
-    Tiles take(size_t count) {
-        const auto end = free.begin() + static_cast<std::ptrdiff_t>(std::min(count, free.size()));
-        Tiles taken(free.begin(), end);
-        free.erase(free.begin(), end);
-        return taken;
-    }
-};
-
-std::vector<Device> devices_of(const Tiles& owned, uint32_t tiles_per_device) {
-    std::vector<Device> devices;
-    uint32_t last = 0;
+std::vector<Tiles> by_device(const Tiles& owned, uint32_t tiles_per_device) {
+    std::vector<Tiles> devices;
     for (uint32_t tile : owned) {
-        const uint32_t device = tile / tiles_per_device;
-        if (devices.empty() || device != last) devices.emplace_back();
-        devices.back().free.push_back(tile);
-        last = device;
+        if (devices.empty() || devices.back().back() / tiles_per_device != tile / tiles_per_device)
+            devices.emplace_back();
+        devices.back().push_back(tile);
     }
     return devices;
 }
 
-// Takes tiles from the first device that has enough free; else from those with the most, so that
-// it needs few.
-Tiles take_from(std::vector<Device>& devices, size_t count) {
-    for (Device& device : devices)
-        if (device.free.size() >= count) return device.take(count);
+// Moves as many of the free tiles as there are, at most `count`.
+void take(Tiles& free, size_t count, Tiles& taken) {
+    const auto end = free.begin() + static_cast<std::ptrdiff_t>(std::min(count, free.size()));
+    taken.insert(taken.end(), free.begin(), end);
+    free.erase(free.begin(), end);
+}
+
+// Takes tiles from the first device that has enough free, else from those with the most: from few devices.
+Tiles take_from(std::vector<Tiles>& devices, size_t count) {
     Tiles taken;
     while (taken.size() < count) {
         const size_t missing = count - taken.size();
-        auto enough = std::find_if(devices.begin(), devices.end(),
-                                   [&](const Device& d) { return d.free.size() >= missing; });
-        auto from = enough != devices.end() ? enough
-                                            : std::max_element(devices.begin(), devices.end(),
-                                                               [](const Device& a, const Device& b) {
-                                                                   return a.free.size() < b.free.size();
-                                                               });
-        const Tiles more = from->take(missing);
-        taken.insert(taken.end(), more.begin(), more.end());
+        auto from = std::find_if(devices.begin(), devices.end(),
+                                 [&](const Tiles& free) { return free.size() >= missing; });
+        if (from == devices.end())
+            from = std::max_element(devices.begin(), devices.end(),
+                                    [](const Tiles& a, const Tiles& b) { return a.size() < b.size(); });
+        take(*from, missing, taken);
     }
     std::sort(taken.begin(), taken.end());
     return taken;
@@ -104,7 +90,7 @@ Try<std::vector<Tiles>> share_tiles(const Tiles& owned, uint32_t tiles_per_devic
         return fail("--dp-tiles=" + std::to_string(per_rank) + " for " + plural(ranks, "rank") + " needs " +
                     plural(wanted, "tile") + ", and " + owns() +
                     "; ask Slurm for more, or start fewer ranks");
-    auto devices = devices_of(owned, std::max(1u, tiles_per_device));
+    auto devices = by_device(owned, std::max(1u, tiles_per_device));
     std::vector<Tiles> shares;
     shares.reserve(ranks);
     for (uint32_t rank = 0; rank < ranks; ++rank) shares.push_back(take_from(devices, per_rank));

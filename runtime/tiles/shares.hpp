@@ -5,12 +5,6 @@
 // or MIG instance. A node's tiles are numbered 0, 1, ... through all its devices.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "base/failure.hpp"
 #include "tiles/gres.hpp"
 
 namespace dp {
@@ -28,8 +22,7 @@ struct TileLayout {
     uint32_t tiles = 0;             // on the node
 };
 
-// The given tiles. Fails if Slurm only counts that gres or shares its units, and if it has given more than
-// the node has; never falls back to all tiles.
+// The given tiles; fails if Slurm only counts that gres, shares its units or has given more than there are.
 Try<Tiles> owned_tiles(const std::vector<GresUnits>& given, const TileLayout& layout);
 
 // Each rank's tiles, by local rank: disjoint, from the owned ones, with as many ranks as possible within one

@@ -13,7 +13,6 @@
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
-#include "common/ranges.hpp"
 #include "tiles/cpus.hpp"
 
 namespace dp {
@@ -45,9 +44,8 @@ Try<std::optional<std::string>> read_text(const std::string& path, size_t longes
 }
 
 Try<std::string> read_word(const std::string& path) {
-    auto text = read_text(path);
-    if (!text) return tl::unexpected(text.error());
-    return *text ? std::string(trimmed(**text)) : std::string();
+    const auto text = DP_TRY(read_text(path));
+    return std::string(trimmed(text.value_or("")));
 }
 
 std::optional<std::string_view> value_behind(std::string_view text, std::string_view key) {
@@ -111,8 +109,7 @@ std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node) {
     return read_cpu_list(folder_of_numa(root) + "/node" + std::to_string(node) + "/cpulist");
 }
 
-// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux: numa_node is -1 if the platform does not say;
-// local_cpulist is then all CPUs.
+// numa_node is -1, and local_cpulist all CPUs, if the platform does not say (Linux's sysfs-bus-pci).
 Try<TileDevice> device_at(const std::string& root, const std::string& pci_address) {
     const std::string folder = root + "/sys/bus/pci/devices/" + pci_address;
     const auto node = DP_TRY(read_word(folder + "/numa_node"));

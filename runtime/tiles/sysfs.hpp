@@ -4,13 +4,6 @@
 // slurmstepd: no exceptions, no locales, and never waits.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "base/failure.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
@@ -28,8 +21,7 @@ std::optional<std::string_view> value_behind(std::string_view text, std::string_
 // The names in a folder, without . and ..; empty if there is no such folder.
 Try<std::vector<std::string>> list_folder(const std::string& path);
 
-// The numbers of a folder's entries that are `prefix` and a number ("card0", but not "card0-HDMI-A-1"),
-// ascending; empty if there is no such folder.
+// The numbers of a folder's entries `prefix` and number ("card0", not "card0-HDMI-A-1"), ascending, if any.
 Try<std::vector<uint32_t>> list_numbered(const std::string& folder, std::string_view prefix);
 
 // The last name of a path after following its links; "" if there is nothing.
@@ -45,8 +37,7 @@ std::vector<uint32_t> read_cpu_list(const std::string& path);
 std::string folder_of_numa(const std::string& root);
 std::vector<uint32_t> cpus_of_numa(const std::string& root, uint32_t node);
 
-// A device on the PCI bus ("0000:17:00.0"), below `root`: what is near it, as far as the kernel knows. Nothing is
-// known about one that is not there.
+// A device on the PCI bus ("0000:17:00.0"), below `root`: what is near it, as far as the kernel knows it.
 Try<TileDevice> device_at(const std::string& root, const std::string& pci_address);
 
 }  // namespace dp

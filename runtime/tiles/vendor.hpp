@@ -5,12 +5,7 @@
 #pragma once
 
 #include <array>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "tiles/inventory.hpp"
 
@@ -32,8 +27,7 @@ struct TileView {
     std::string unit_name(uint32_t tile) const;
     // The name of a tile's device; its number if it is not a unit.
     std::string device_name(uint32_t tile) const;
-    // The tile's number in the task's own numbering of devices, tiles_per_device each; its own number if the
-    // unit's name is not a number.
+    // The tile's number in the task's numbering of devices; its own if the unit's name is not a number.
     uint32_t number_in_task(uint32_t tile) const;
 };
 

@@ -4,7 +4,7 @@
 // byte chooses.
 #include <string>
 
-#include "common/cidr.hpp"
+#include "common/address.hpp"
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/fields.hpp"

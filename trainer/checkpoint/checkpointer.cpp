@@ -2,7 +2,6 @@
 #include "trainer/checkpoint/checkpointer.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/host_name.hpp"
 #include "trainer/base/durable.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/parallel/agreement.hpp"
@@ -29,12 +29,6 @@ struct ShardFacts {
     std::int64_t is_finite;
 };
 using Numbers = std::array<std::int64_t, sizeof(ShardFacts) / sizeof(std::int64_t)>;
-
-std::string host() {
-    std::array<char, 256> name{};
-    gethostname(name.data(), name.size() - 1);
-    return name.data();
-}
 
 // Checks that rank 0 sees all shards, at their full length.
 Result<void> check_shards_seen(const fs::path& unfinished, const Manifest& manifest) {
@@ -95,7 +89,7 @@ Result<void> Checkpointer::prepare_directory(const Tell& tell) {
     if (!written && !fs::is_directory(directory, error))
         written = fail(Fault::usage, fmt::format("--checkpoint-dir {}: not there on {}; it must be on a file "
                                                  "system that all nodes share",
-                                                 directory.string(), host()));
+                                                 directory.string(), host_name()));
     else if (!written)
         written = fail(Fault::usage,
                        fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));

@@ -6,7 +6,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/host_name.hpp"
 #include "base/text.hpp"
 #include "trainer/base/durable.hpp"
 
@@ -25,12 +25,10 @@ namespace fs = std::filesystem;
 
 // "job 12, process 4711 on node01, 9f3c05a1…": for people up to the last comma, unique after it.
 std::string new_words() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
     const char* job = std::getenv("SLURM_JOB_ID");
     std::random_device random;
     return fmt::format("{}process {} on {}, {:08x}{:08x}\n", job ? fmt::format("job {}, ", job) : "",
-                       getpid(), host.data(), random(), random());
+                       getpid(), host_name(), random(), random());
 }
 
 // Untrusted: anybody who may write there could have written this.

@@ -2,12 +2,11 @@
 #include "trainer/parallel/consistency.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/host_name.hpp"
 #include "trainer/base/files.hpp"
 #include "trainer/base/standard_streams.hpp"
 
@@ -18,9 +17,7 @@ namespace {
 std::string who() {
     const char* rank = std::getenv("DP_RANK");
     if (rank == nullptr) return {};
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return fmt::format("rank {} on {}: ", rank, host.data());
+    return fmt::format("rank {} on {}: ", rank, host_name());
 }
 
 bool is_rank_0(const World& world) {

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/host_name.hpp"
 #include "trainer/base/standard_streams.hpp"
 
 namespace dp::trainer {
@@ -126,9 +126,7 @@ std::string name_of_this_run() {
         return job + (step.empty() ? "" : "." + step) +
                (restarts.empty() || restarts == "0" ? "" : " restart " + restarts);
     }
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {} {}", fmt::gmtime(std::time(nullptr)), host.data(), getpid());
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {} {}", fmt::gmtime(std::time(nullptr)), host_name(), getpid());
 }
 
 double time_now() {

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "base/host_name.hpp"
 #include "reports/tensorboard.pb.h"
 #include "trainer/base/made_directories.hpp"
 #include "trainer/base/standard_streams.hpp"
@@ -53,12 +53,10 @@ Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const std::filesystem::pa
                                                        std::int64_t world) {
     MadeDirectories made;
     (void)made.make(directory);  // writing the file tells
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
     // TensorBoard reads files with "tfevents" in their name, in the order of their names.
     const double now = time_now();
     const auto file = directory / fmt::format("events.out.tfevents.{:010}.{}.{}",
-                                              static_cast<std::int64_t>(now), host.data(), getpid());
+                                              static_cast<std::int64_t>(now), host_name(), getpid());
     std::ofstream out(file, std::ios::binary | std::ios::app);
     tensorboard::Event first;
     first.set_wall_time(now);

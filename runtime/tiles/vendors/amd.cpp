@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AMD's GPUs and their partitions (each XCD is a device in CPX mode). ROCR_VISIBLE_DEVICES selects
-// what the runtime shows at all; HIP_VISIBLE_DEVICES counts among those: "GPU isolation techniques"
-// of ROCm's documentation.
+// AMD's GPUs and their partitions (each XCD is a device in CPX mode). ROCR_VISIBLE_DEVICES selects what the
+// runtime shows, HIP_VISIBLE_DEVICES counts among those: ROCm's "GPU isolation techniques".
 //
 // Detected in the topology of the compute driver (KFD), which has a node per partition, in the order of their
 // PCI addresses, as Slurm's AutoDetect=rsmi counts them (src/plugins/gpu/rsmi/gpu_rsmi.c).
@@ -53,8 +52,7 @@ Try<TileDevice> device_of(const std::string& root, const Gpu& gpu) {
 // nullopt if the node is a processor. `node` is its folder.
 Try<std::optional<Gpu>> read_gpu(const std::string& root, const std::string& folder, uint32_t node) {
     const auto text = read_text(folder + "/properties");
-    // If a device cgroup keeps the process from a GPU, it cannot read where that is
-    // (node_show, kfd_topology.c).
+    // If a device cgroup hides the GPU, the process cannot read where it is (node_show, kfd_topology.c).
     if (!text)
         return fail(text.error().message +
                     "; where a device cgroup hides some of the GPUs, they cannot be counted: ask outside of "

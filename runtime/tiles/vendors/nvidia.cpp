@@ -22,14 +22,10 @@ namespace {
 
 constexpr const char* kWriteIt = "; write the node's devices into tiles.conf";
 
-bool is_instance(const std::string& name) {
-    return name.rfind("MIG-", 0) == 0;
-}
-
 VendorVariables variables(const TileView& view) {
     std::vector<std::string> names;
     VendorVariables out = visible_devices(view, names);
-    if (!names.empty() && is_instance(names[out.device])) {
+    if (!names.empty() && names[out.device].starts_with("MIG-")) {
         names = {names[out.device]};
         out.device = 0;
     }
@@ -81,9 +77,8 @@ Try<std::vector<TileDevice>> read_instances(const std::string& root, const Gpu& 
 
 // Slurm hands out MIG instances instead of their GPU, as units of gres gpu; a GPU in MIG mode without
 // instances stays a unit (_get_system_gpu_list_nvml of Slurm's src/plugins/gpu/nvml/gpu_nvml.c). Instances
-// come after all whole GPUs, because they have no links, and in the order of their files: /dev/nvidia0,
-// /dev/nvidia-caps/nvidia-cap12, ... (_merge_system_gres_conf of gres_gpu.c). The numbers of the latter rise
-// with gi and ci.
+// come after all whole GPUs, because they have no links, in the order of their files, whose numbers rise with
+// gi and ci: /dev/nvidia-caps/nvidia-cap12, ... (_merge_system_gres_conf of gres_gpu.c).
 Try<std::optional<TileInventory>> detect(const std::string& root) {
     const auto folders = DP_TRY(list_folder(root + "/proc/driver/nvidia/gpus"));
     std::vector<Gpu> gpus;

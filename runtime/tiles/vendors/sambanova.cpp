@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SambaNova's RDUs. SF_RNT_TILE_AFFINITY is a hexadecimal mask with one bit per tile, through all RDUs
-// of the node.
+// SambaNova's RDUs. SF_RNT_TILE_AFFINITY is a hexadecimal mask of the tiles of all the node's RDUs.
 #include "tiles/vendor.hpp"
 
 namespace dp {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cidr.hpp"
+#include "common/address.hpp"
 #include "site.hpp"
 
 namespace dp {

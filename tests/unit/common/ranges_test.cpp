@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/ranges.hpp"
+#include "base/text.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

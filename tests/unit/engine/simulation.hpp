@@ -15,7 +15,6 @@
 #include "engine/broker.hpp"
 #include "engine/node.hpp"
 #include "framing.hpp"
-#include "wrap.hpp"
 
 namespace dp {
 

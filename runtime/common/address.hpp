@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks in CIDR notation (RFC 4632, RFC 4291): "10.1.0.0/16", "fd00:1::/64". Pure.
+// Numeric addresses, and networks in CIDR notation (RFC 4632, RFC 4291): "10.1.0.0/16", "fd00:1::/64". Pure.
 #pragma once
 
 #include <arpa/inet.h>
-
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include "base/text.hpp"
 
 namespace dp {
+
+// A socket address without port and a dual-stack socket's "::ffff:" before IPv4; "" for another family.
+inline std::string numeric_address(const sockaddr* address) {
+    char text[INET6_ADDRSTRLEN] = {};
+    if (address->sa_family == AF_INET)
+        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+    else if (address->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+    std::string_view plain(text);
+    if (plain.rfind("::ffff:", 0) == 0 && plain.find('.') != std::string_view::npos) plain.remove_prefix(7);
+    return std::string(plain);
+}
+inline std::string numeric_address(const sockaddr_storage& address) {
+    return numeric_address(reinterpret_cast<const sockaddr*>(&address));
+}
 
 // The bytes of a numeric address in network order, 4 for IPv4 and 16 for IPv6; none if it is not one.
 inline std::vector<uint8_t> address_bytes(const std::string& address) {
