@@ -63,9 +63,9 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
     }
     auto data = read(cache.find(key));
     if (data) return data;
-    return fail(Fault::usage, fmt::format("--cache-dir {}: what was just written there cannot be read ({}); "
-                                          "give another directory",
-                                          cache.directory().string(), data.error().message));
+    return fail(Fault::usage,
+                "--cache-dir {}: what was just written there cannot be read ({}); give another directory",
+                cache.directory().string(), data.error().message);
 }
 
 // What a training takes, and how it is fastest.

@@ -40,10 +40,9 @@ Result<void> check_countable(const ModelInfo& info, const Model& model, std::int
     const double activations =
         4.0 * static_cast<double>(batch) * static_cast<double>(model.activations_per_sample());
     if (activations <= kCountable) return {};
-    return fail(
-        Fault::usage,
-        fmt::format("{} with a batch of {} has {:.1e} bytes of activations; give a smaller --batch-size",
-                    info.name, batch, activations));
+    return fail(Fault::usage,
+                "{} with a batch of {} has {:.1e} bytes of activations; give a smaller --batch-size",
+                info.name, batch, activations);
 }
 
 // "h.*.attn.c_proj" of "h.11.attn.c_proj.weight".

@@ -54,7 +54,6 @@ class Stopwatch final : public Observer {
         step_began_ = now;
         splits_ = step >= whole_;
     }
-    void on_epoch(const EpochReport&, const Schedule&) override {}
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
     double cpu_time() const { return cpu_seconds_; }             // of all of them

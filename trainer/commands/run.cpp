@@ -228,9 +228,9 @@ struct Run {
         watching.on_phase(Phase::idle);
         if (!outcome->equal_on_all_ranks)
             return fail(Fault::training,
-                        fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
-                                    "were not averaged the same everywhere; do not use this model",
-                                    outcome->parameters_hash));
+                        "the parameters differ between ranks (hash {:016x} here): the gradients were not "
+                        "averaged the same everywhere; do not use this model",
+                        outcome->parameters_hash);
         if (!outcome->end_is_saved)
             return fail(
                 Fault::checkpoint,
@@ -298,10 +298,10 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     if (choice && choice->reason) report.line(*choice->reason);
     const bool has_checkpoints = !given.training.checkpoints.directory.empty();
     if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
-        return tl::unexpected(refuse_together(
-            here, {Fault::usage,
-                   "several tasks that train alone cannot share a --checkpoint-dir; start them as one "
-                   "world, or leave it out"}));
+        return tl::unexpected(
+            refuse_together(here, {Fault::usage,
+                                   "several tasks that train alone cannot share a --checkpoint-dir; start "
+                                   "them as one world, or leave it out"}));
 
     if (has_checkpoints) hold_stop_signals();
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.

@@ -51,7 +51,7 @@ Result<OutputDirectory> open_output(const fs::path& path) {
     constexpr auto kLongestWait = std::chrono::minutes(30);  // npm and the longest text together take minutes
     constexpr auto kPause = std::chrono::milliseconds(50);
     const auto problem = [&](const std::string& why) {
-        return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
+        return fail(Fault::prepare, "{}: {}", path.string(), why);
     };
     OutputDirectory output;
     const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
@@ -178,15 +178,14 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
     const auto before = DP_TRY(read_prepared(options.output));
     if (before && before->from == plan.from) return before->summary;
     if (before)
-        return fail(Fault::usage, fmt::format("{}: holds other data: {}; give another --output, or remove it",
-                                              options.output.string(), before->from));
+        return fail(Fault::usage, "{}: holds other data: {}; give another --output, or remove it",
+                    options.output.string(), before->from);
     const fs::path scratch = options.output / kScratch;
     fs::remove_all(scratch);
     if (!fs::is_empty(options.output))
-        return fail(
-            Fault::usage,
-            fmt::format("{}: is not empty and was not made by `trainer prepare`; give another --output",
-                        options.output.string()));
+        return fail(Fault::usage,
+                    "{}: is not empty and was not made by `trainer prepare`; give another --output",
+                    options.output.string());
     const RemovedAtTheEnd removed{scratch};
     return make_all(plan, options, scratch);
 }

@@ -92,8 +92,8 @@ Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::filesystem::pa
         const int why = errno;
         out.close();
         take_back(file, none ? std::nullopt : std::optional(before));
-        return fail(Fault::usage, fmt::format("--metrics: {} cannot be written: {}; give another file",
-                                              file.string(), std::strerror(why)));
+        return fail(Fault::usage, "--metrics: {} cannot be written: {}; give another file", file.string(),
+                    std::strerror(why));
     }
     return std::unique_ptr<MetricsFile>(new MetricsFile(file, std::move(out), std::move(run)));
 }

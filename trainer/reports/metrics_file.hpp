@@ -29,7 +29,6 @@ class MetricsFile final : public Observer {
     static Result<std::unique_ptr<MetricsFile>> open(const std::filesystem::path& file, std::string run,
                                                      const nlohmann::ordered_json& facts);
 
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
 

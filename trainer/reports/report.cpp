@@ -124,12 +124,12 @@ std::string resume_line(const ResumeReport& report, std::int64_t steps) {
         report.stopped_by.empty() ? "" : fmt::format("; {} stopped it there", report.stopped_by);
     const bool is_same =
         report.saved_samples_at_once == 0 || report.saved_samples_at_once == report.samples_at_once;
-    const std::string batches =
-        is_same ? ""
-                : fmt::format(
-                      "; batch norm saw {} samples at once and sees {} from now on, which changes the "
-                      "training a little (keep ranks x --batch-size)",
-                      report.saved_samples_at_once, report.samples_at_once);
+    const std::string batches = is_same
+                                    ? ""
+                                    : fmt::format(
+                                          "; batch norm saw {} samples at once and sees {} from now on, "
+                                          "which changes the training a little (keep ranks x --batch-size)",
+                                          report.saved_samples_at_once, report.samples_at_once);
     return fmt::format("resuming from {}: step {} of {}{}{}{}", report.path.string(), report.step, steps,
                        other, stopped, batches);
 }

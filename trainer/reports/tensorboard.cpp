@@ -68,9 +68,8 @@ Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const std::filesystem::pa
         const int why = errno;
         std::error_code ignored;
         std::filesystem::remove(file, ignored);
-        return fail(Fault::usage,
-                    fmt::format("--tensorboard: {} cannot be written: {}; give another directory",
-                                file.string(), std::strerror(why)));
+        return fail(Fault::usage, "--tensorboard: {} cannot be written: {}; give another directory",
+                    file.string(), std::strerror(why));
     }
     made.keep();
     return std::unique_ptr<TensorBoard>(new TensorBoard(file, std::move(out), flops, world));

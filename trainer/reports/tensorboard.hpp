@@ -26,7 +26,6 @@ class TensorBoard final : public Observer {
     static Result<std::unique_ptr<TensorBoard>> open(const std::filesystem::path& directory, double flops,
                                                      std::int64_t world);
 
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
 
