@@ -35,9 +35,8 @@ class Communicator {
     // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
-    // An asynchronous sum: it may run while the caller computes, and nobody touches the tensor
-    // before wait_all_reduces(). Every rank starts the same sums in the same order, also relative to
-    // its other collectives.
+    // An asynchronous sum: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
+    // sums in the same order, also relative to its other collectives.
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.
     virtual Result<void> start_all_reduces(std::span<const Tensor> tensors) {
@@ -46,8 +45,8 @@ class Communicator {
     }
     // Waits for all of them (what the device does next comes after them).
     virtual Result<void> wait_all_reduces() { return {}; }
-    // The tensor that then holds the sum: the tensor itself, or, if the ranks of a node share memory, one
-    // that they share; the original's content is then undefined.
+    // The tensor that then holds the sum: itself, or one that the ranks of a node share; the original's
+    // content is then undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
     // This rank's share, if the ranks of each node keep one copy of the sums and of what

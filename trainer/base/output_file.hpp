@@ -12,8 +12,7 @@
 
 namespace dp::trainer {
 
-// Checks without changing existing files or leaving new ones. No file: nothing to check. `option`: its name,
-// for the error.
+// Checks without changing existing files or leaving new ones. `option`: its name, for the error.
 Result<void> can_be_written(std::string_view option, const std::optional<std::filesystem::path>& file);
 // The same for a directory, which would be created if missing.
 Result<void> can_hold_files(std::string_view option, const std::optional<std::filesystem::path>& directory);

@@ -22,8 +22,7 @@ void outlive_readers();
 // Checks that all output has been written, or that nobody reads it any more.
 Result<void> all_is_printed();
 
-// fmt's print throws if a disk is full, and a training is worth more than its output. all_is_printed()
-// reports it at the end for standard output.
+// fmt's print throws if a disk is full; this goes on, and all_is_printed() reports it at the end.
 void print_if_possible(std::FILE* stream, std::string_view text);
 
 // The error for a library's exception; fmt throws if it cannot write to standard output.
