@@ -84,8 +84,7 @@ Result<int> StopAgreement::after_step() {
 
 std::int64_t steps_to_next(std::int64_t interval, double seconds_per_step) {
     constexpr double kSeconds = 0.25;
-    constexpr std::int64_t kMost = 64;
-    const std::int64_t most = std::min(2 * interval, kMost);
+    const std::int64_t most = std::min(2 * interval, std::int64_t{64});
     if (seconds_per_step * static_cast<double>(most) <= kSeconds) return most;
     return std::max<std::int64_t>(static_cast<std::int64_t>(kSeconds / seconds_per_step), 1);
 }
