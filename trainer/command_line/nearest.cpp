@@ -2,9 +2,7 @@
 #include "trainer/command_line/nearest.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -13,8 +11,7 @@ namespace dp::trainer {
 namespace {
 
 // Ours, and what others call it.
-using Pair = std::pair<std::string_view, std::string_view>;
-constexpr Pair kOurs[] = {
+constexpr std::pair<std::string_view, std::string_view> kOurs[] = {
     {"--adam-beta1 and --adam-beta2", "--betas"},
     {"--adam-eps", "--eps"},
     {"--batch-size", "--micro-batch-size,--per-device-train-batch-size,--train-batch-size"},

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one description of an option: its names, where its value goes, what it may be, what it means, and what
-// depends on it. From it follow the command line and its help (parse.hpp), what ranks compare before they
-// train together, what a compiled plan depends on, and what a checkpoint must agree with.
+// The one description of an option. From it follow the command line and its help (parse.hpp), what ranks
+// compare before they train together, what a compiled plan depends on, and what a checkpoint must agree with.
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "trainer/command_line/values.hpp"
 

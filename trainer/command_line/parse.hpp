@@ -4,11 +4,7 @@
 // includes this pays nothing for CLI11, which parse.cpp alone does.
 #pragma once
 
-#include <deque>
-#include <functional>
-#include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "trainer/command_line/option_list.hpp"

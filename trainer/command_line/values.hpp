@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "base/failure.hpp"
