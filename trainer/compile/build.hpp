@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's build id, part of the cache's keys: entries of another build, whose code may compose other
-// images, are not used.
+// Part of the cache's keys: entries of another build, whose code may compose other images, are not used.
 #pragma once
 
 #include <string>

@@ -4,10 +4,6 @@
 // stale or damaged is computed again, and one line says so. run.cpp calls it on each rank.
 #pragma once
 
-#include <filesystem>
-#include <optional>
-#include <string>
-
 #include "trainer/compile/plan.hpp"
 #include "trainer/compile/stored_data.hpp"
 

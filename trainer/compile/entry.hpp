@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A cache entry: its key, and its file, a description in JSON and blocks of raw numbers, all with checksums.
-// cache.cpp places and finds these files. If something is wrong with one, the error is just the reason, such
-// as "cut short"; the work is then simply done again.
+// If something is wrong with a file, the error is just the reason, such as "cut short".
 //
 // Layout: "dpcache3", the length of the description and its CRC-32 (8 bytes each, little-endian), the
 // description, the blocks.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/fd.hpp"

@@ -4,13 +4,10 @@
 // the time of a step, and the fastest choices. compile.cpp makes it, compiled.cpp hands it to a run.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
 
 #include "trainer/compile/entry.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/devices/tuned_choices.hpp"
 #include "trainer/memory/estimate.hpp"
 
 namespace dp::trainer {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A data set as a cache entry: unpacked or composed data as raw numbers, to be read in one go. For text it
-// records only that the files were checked: they are raw numbers already, and may be large. compile.cpp
-// stores, compiled.cpp reads.
+// records only that the files were checked: they are raw already. compile.cpp stores, compiled.cpp reads.
 #pragma once
-
-#include <string>
 
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/load.hpp"
