@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/command_line/nearest.hpp"
-
+//
+// What an unknown word on the command line may have meant.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "base/text.hpp"
+#include "trainer/command_line/parse.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -8,15 +8,12 @@
 #include <cctype>
 #include <memory>
 
-#include "trainer/command_line/nearest.hpp"
-
 namespace dp::trainer {
 namespace {
 
 using Words = std::vector<std::string>;
 
-// What a script's variable that is not set leaves. CLI11 would take the next word for the value of "--json=",
-// and a --checkpoint-dir that is nowhere would save nothing.
+// What a script's unset variable leaves. CLI11 would take the next word for the value of "--json=".
 std::optional<std::string> empty_word(const Words& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
