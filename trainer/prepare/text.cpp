@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "trainer/base/files.hpp"
 #include "trainer/base/random.hpp"
