@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/compile/build.hpp"
-
+//
+// The build id of the running program, a part of the cache's keys.
 #include <elf.h>
 #include <fmt/format.h>
 #include <link.h>
@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+
+#include "trainer/compile/entry.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "trainer/compile/build.hpp"
-
 namespace dp::trainer {
 
 Compiled::Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data)

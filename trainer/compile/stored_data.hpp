@@ -9,8 +9,7 @@
 
 namespace dp::trainer {
 
-// Identifies the files by their lengths, dates, beginnings and ends. (The end of a gzipped file is a checksum
-// of all of it.)
+// Identifies the files by their lengths, dates, beginnings and ends (of gzipped files, a checksum of all).
 CacheKey data_key(const DataRequest& request, const std::string& build);
 
 // Whether there is anything to gain: points on a line are made faster than read.

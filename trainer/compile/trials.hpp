@@ -38,12 +38,10 @@ struct ThreadTrial {
 // Afterwards, a CPU device opened on this thread before must not be used.
 Result<std::vector<ThreadTrial>> try_threads(const Trial& trial, int threads, double seconds);
 
-// Pure: whether other programs used the CPUs meanwhile. Threads that wait for each other then take many times
-// as long, which makes fewer threads look fast.
+// Pure: whether other programs used the CPUs meanwhile, which makes fewer threads look fast.
 bool is_disturbed(std::span<const ThreadTrial> trials);
 
-// Pure: the fastest; but the first, which is the default, unless another one is clearly faster (by a
-// twentieth) and nothing disturbed the trials. At least one trial.
+// Pure: the fastest if it is a twentieth faster than the first, the default, and none was disturbed.
 ThreadTrial best_of(std::span<const ThreadTrial> trials);
 
 }  // namespace dp::trainer
