@@ -12,8 +12,6 @@
 #include <system_error>
 
 #include "trainer/base/durable.hpp"
-#include "trainer/checkpoint/directory.hpp"
-#include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -62,16 +60,7 @@ Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::st
     for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
 }
 
-fs::path Checkpointer::path_of(std::int64_t step) const {
-    return checkpoint_path(plan_.directory, step);
-}
-
-Result<void> Checkpointer::together(const Result<void>& mine) {
-    return all_or_none(mine, device_, communicator_);
-}
-
-template <typename Act>
-Result<void> Checkpointer::on_rank_0(Act act) {
+Result<void> Checkpointer::on_rank_0(const std::function<Result<void>()>& act) {
     return together(is_first() ? act() : Result<void>());
 }
 
@@ -168,8 +157,7 @@ Result<std::optional<Manifest>> Checkpointer::restore(const Tell& tell) {
     return std::nullopt;
 }
 
-// After a whole one is found: sets the damaged ones aside. If fewer are to stay than before, this makes room
-// on a disk that may be full.
+// After a whole one is found: sets the damaged ones aside, and makes room on a disk that may be full.
 void Checkpointer::clear(const std::vector<std::int64_t>& damaged, const Tell& tell) {
     for (const std::int64_t step : damaged) {
         const auto done = set_aside(plan_.directory, step);

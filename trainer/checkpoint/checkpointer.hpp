@@ -15,10 +15,11 @@
 #include <set>
 
 #include "trainer/base/communicator.hpp"
+#include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/directory_lock.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
-#include "trainer/devices/device.hpp"
+#include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
 
@@ -40,7 +41,7 @@ class Checkpointer {
     // it is not worth keeping. Fault::usage: another training owns the directory now.
     Result<void> save(const Progress& progress, const std::string& stopped_by);
 
-    std::filesystem::path path_of(std::int64_t step) const;
+    std::filesystem::path path_of(std::int64_t step) const { return checkpoint_path(plan_.directory, step); }
 
  private:
     const CheckpointPlan& plan_;
@@ -53,9 +54,8 @@ class Checkpointer {
     std::set<std::int64_t> damaged_;        // rank 0's: steps that could not be set aside
 
     bool is_first() const { return communicator_.rank() == 0; }
-    Result<void> together(const Result<void>& mine);
-    template <typename Act>
-    Result<void> on_rank_0(Act act);
+    Result<void> together(const Result<void>& mine) { return all_or_none(mine, device_, communicator_); }
+    Result<void> on_rank_0(const std::function<Result<void>()>& act);
     Result<void> prepare_directory(const Tell& tell);
     Result<std::optional<std::int64_t>> newest_before(std::int64_t step);
     Result<Manifest> open(std::int64_t step);

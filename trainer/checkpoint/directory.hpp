@@ -34,8 +34,7 @@ void keep_newest(const std::filesystem::path& directory, std::int64_t count,
                  const std::set<std::int64_t>& damaged = {});
 // Renames a damaged checkpoint to step-….damaged, for a person to look at. An error is the whole message.
 Try<void> set_aside(const std::filesystem::path& directory, std::int64_t step);
-// Removes what a training that died was writing or removing, and sets aside checkpoints that have no marker.
-// Returns a line for each.
+// Clears away what a training that died was writing or removing. Returns a line for each.
 std::vector<std::string> tidy(const std::filesystem::path& directory);
 
 // A file that each rank writes there for a moment, so that rank 0 sees whether all mean the same directory.

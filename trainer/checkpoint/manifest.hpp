@@ -78,8 +78,7 @@ struct Manifest {
     std::string precision = "fp32";
     // Samples that all ranks processed at once, of models that use statistics of the batch; else 0.
     std::int64_t samples_at_once = 0;
-    // The signal that stopped the training, "SIGTERM"; "": none. What ranks print last is lost when Slurm
-    // ends srun with them.
+    // The signal that stopped it, "SIGTERM"; "": none. Slurm ends srun, too, and loses what ranks print last.
     std::string stopped_by = {};
 
     std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
