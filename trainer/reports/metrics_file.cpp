@@ -13,8 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <optional>
-#include <system_error>
 
 #include "trainer/base/standard_streams.hpp"
 
@@ -32,7 +30,7 @@ bool ends_in_mid_line(const std::filesystem::path& file) {
     return in.seekg(-1, std::ios::end) && in.get() != '\n';
 }
 
-// Undoes writing: the file had that many bytes, or did not exist. Not for pipes or devices.
+// Undoes writing to a file that had that many bytes, or did not exist. Not for pipes or devices.
 void take_back(const std::filesystem::path& file, std::optional<std::uintmax_t> bytes) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(file, ignored)) return;
