@@ -26,8 +26,7 @@ MadeDirectories::~MadeDirectories() {
     std::error_code error;
     if (!made_.empty()) fs::remove(made_.back(), error);
     if (error == std::errc::directory_not_empty) return;  // something has come of it
-    // Another process may have created its own directory inside an upper one; what it gives up on
-    // is removed, too.
+    // Another process may have its own directory inside an upper one; once it is gone, both are removed.
     for (int tries = 1; !made_.empty();) {
         fs::remove(made_.back(), error);
         if (error == std::errc::directory_not_empty && tries++ < 10)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run's output file (--json, --dump-parameters and others). Whether it can be written is checked before the
-// run, which may take days. Called by run.cpp, and by `trainer compile` for its summary.
+// A run's output file (--json, --dump-parameters and others), checked before the run, which may take days.
 #pragma once
 
 #include <filesystem>

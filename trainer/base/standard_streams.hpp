@@ -12,8 +12,7 @@
 
 namespace dp::trainer {
 
-// Opens /dev/null in place of closed streams ("trainer >&-"): otherwise the next file that is opened gets the
-// number, and output ends up in a checkpoint or in --metrics.
+// Opens /dev/null for closed streams ("trainer >&-"): else output ends up in the next file that is opened.
 void hold_standard_streams();
 
 // From now on this process survives a reader that leaves ("trainer ... | head -1").

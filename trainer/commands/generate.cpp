@@ -7,15 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
-#include <vector>
 
 #include "trainer/checkpoint/directory.hpp"
-#include "trainer/checkpoint/shard.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/parallel/consistency.hpp"
-#include "trainer/parallel/launch_context.hpp"
 #include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
@@ -50,12 +47,12 @@ Result<Manifest> find_checkpoint(const std::filesystem::path& directory) {
 Result<GptShape> shape_in(const Manifest& manifest) {
     GptShape shape;
     const auto& told = manifest.training.shape;
-    for (const auto& [name, value] :
-         std::initializer_list<std::pair<const char*, std::int64_t*>>{{"num_layers", &shape.layers},
-                                                                      {"hidden_size", &shape.hidden},
-                                                                      {"num_attention_heads", &shape.heads},
-                                                                      {"seq_length", &shape.sequence},
-                                                                      {"vocab_size", &shape.vocabulary}}) {
+    const std::pair<const char*, std::int64_t*> sizes[] = {{"num_layers", &shape.layers},
+                                                           {"hidden_size", &shape.hidden},
+                                                           {"num_attention_heads", &shape.heads},
+                                                           {"seq_length", &shape.sequence},
+                                                           {"vocab_size", &shape.vocabulary}};
+    for (const auto& [name, value] : sizes) {
         const auto found = told.find(name);
         if (found == told.end() || found->second < 1)
             return fail(Fault::usage, "the manifest lacks {}; it is damaged", name);

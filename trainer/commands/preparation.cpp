@@ -8,7 +8,6 @@
 
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/memory/available.hpp"
 #include "trainer/models/gpt_size.hpp"
 #include "trainer/training/schedule.hpp"
 
@@ -32,6 +31,13 @@ Result<void> refuse_foreign(Options& options) {
     return fail(Fault::usage, "{} {} only for {}, and this run uses {}; leave {} out, or give --{}={}",
                 fmt::join(names, ", "), is_one ? "is" : "are", of, is_model ? options.model : optimizer,
                 is_one ? "it" : "them", is_model ? "model" : "optimizer", of);
+}
+
+// The same model with --recompute, for advice; null if that makes no difference.
+std::unique_ptr<Model> recomputing_model(const ModelInfo& info, ModelShape shape) {
+    if (info.name != "gpt" || shape.gpt.recompute) return nullptr;
+    shape.gpt.recompute = true;
+    return info.make(shape);
 }
 
 }  // namespace
