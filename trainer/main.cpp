@@ -48,8 +48,7 @@ int main(int argc, char** argv) {
                     : options.command == Command::generate ? generate(options.generate)
                                                            : run(options, started);
         if (done) done = all_is_printed();
-        if (done) return 0;
-        return end_with(done.error());
+        return done ? 0 : end_with(done.error());
     } catch (const std::exception& error) {  // from a library; ours are values
         return end_with(error_of(error));
     }

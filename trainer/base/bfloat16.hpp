@@ -21,8 +21,7 @@ constexpr float to_float(Bfloat16 value) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// Rounds to nearest, ties to even; what is too large becomes infinite, NaN stays NaN. Without branches, so
-// that loops over it are vectorised.
+// Rounds to nearest, ties to even; too large becomes infinite, NaN stays NaN. No branches: loops vectorise.
 constexpr Bfloat16 to_bfloat16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;

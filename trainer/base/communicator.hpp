@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The collectives of the training loop. Implementations: a single rank (below), Gloo between CPUs (gloo.cpp),
-// shared memory within a node with Gloo between nodes (node_communicator.cpp), NCCL between GPUs
-// (devices/cuda/nccl_communicator.cpp); the tests add ranks that are threads.
+// The collectives of the training loop: of a single rank (below), with Gloo (gloo.cpp), in a node's memory
+// (node_communicator.cpp), with NCCL (devices/cuda/nccl_communicator.cpp); tests have ranks that are threads.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +23,7 @@ class Communicator {
     virtual std::string_view name() const = 0;  // "single", "gloo", "node-memory" or "nccl"
     virtual std::int64_t rank() const = 0;
     virtual std::int64_t size() const = 0;
-    // In place. Every rank calls, in the same order, with tensors of the communicator's device: f32, f64 or
-    // i64. The result has the same bits on every rank.
+    // In place, of f32, f64 or i64. Every rank calls, in the same order. The result has the same bits on all.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
     // A sum of few f64 numbers, needed often, also while asynchronous sums are in progress.
@@ -35,9 +33,8 @@ class Communicator {
     // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
-    // An asynchronous sum: it may run while the caller computes, and nobody touches the tensor
-    // before wait_all_reduces(). Every rank starts the same sums in the same order, also relative to
-    // its other collectives.
+    // An asynchronous sum: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
+    // sums in the same order, also relative to its other collectives.
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.
     virtual Result<void> start_all_reduces(std::span<const Tensor> tensors) {
@@ -46,12 +43,10 @@ class Communicator {
     }
     // Waits for all of them (what the device does next comes after them).
     virtual Result<void> wait_all_reduces() { return {}; }
-    // The tensor that then holds the sum: the tensor itself, or, if the ranks of a node share memory, one
-    // that they share; the original's content is then undefined.
+    // Where the sum then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
-    // This rank's share, if the ranks of each node keep one copy of the sums and of what
-    // Device::make_of_node() makes. Set on all ranks or on none.
+    // If the ranks of a node keep one copy of sums and of Device::make_of_node(). Set on all ranks or none.
     virtual std::optional<NodeShare> node_share() const { return std::nullopt; }
     // A barrier of the node's ranks: afterwards all of them see what they wrote there. Every rank calls.
     virtual Result<void> node_barrier() { return {}; }

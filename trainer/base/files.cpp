@@ -2,13 +2,11 @@
 #include "trainer/base/files.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <cstring>
 #include <system_error>
-#include <vector>
 
 #include "trainer/base/durable.hpp"
 #include "trainer/base/sha256.hpp"
@@ -17,16 +15,7 @@ namespace dp::trainer {
 namespace {
 
 tl::unexpected<Error> cannot_read(const std::filesystem::path& file, const std::string& why) {
-    return fail(Fault::usage, fmt::format("{}: cannot read: {}", file.string(), why));
-}
-
-// Reads up to `room` bytes; 0 at the end, negative with errno set.
-ssize_t read_some(const Fd& in, char* to, std::size_t room) {
-    ssize_t got = 0;
-    do {
-        got = read(in.get(), to, room);
-    } while (got < 0 && errno == EINTR);
-    return got;
+    return fail(Fault::usage, "{}: cannot read: {}", file.string(), why);
 }
 
 }  // namespace
@@ -44,8 +33,7 @@ Try<Fd> open_regular(const std::filesystem::path& file) {
 Try<void> read_at(const Fd& file, std::int64_t at, void* to, std::size_t count) {
     auto* next = static_cast<char*>(to);
     while (count > 0) {
-        const ssize_t got = pread(file.get(), next, count, at);
-        if (got < 0 && errno == EINTR) continue;
+        const ssize_t got = TEMP_FAILURE_RETRY(pread(file.get(), next, count, at));
         if (got <= 0) return dp::fail(got == 0 ? "cut short" : errno_text(errno));
         next += got;
         at += got;
@@ -73,7 +61,8 @@ Result<std::string> read_file(const std::filesystem::path& file) {
     std::size_t filled = 0;
     for (;;) {
         if (filled == contents.size()) contents.resize(contents.size() + (std::size_t{1} << 16));
-        const ssize_t got = read_some(*in, contents.data() + filled, contents.size() - filled);
+        const ssize_t got =
+            TEMP_FAILURE_RETRY(read(in->get(), contents.data() + filled, contents.size() - filled));
         if (got < 0) return cannot_read(file, errno_text(errno));
         if (got == 0) break;
         filled += static_cast<std::size_t>(got);
@@ -98,7 +87,7 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file) {
     Sha256 sha;
     std::vector<char> piece(256 * 1024);  // stays in the CPU's cache; a file may be larger than memory
     for (;;) {
-        const ssize_t got = read_some(*in, piece.data(), piece.size());
+        const ssize_t got = TEMP_FAILURE_RETRY(read(in->get(), piece.data(), piece.size()));
         if (got < 0) return cannot_read(file, errno_text(errno));
         if (got == 0) return hex_of(sha.digest());
         sha.update(piece.data(), static_cast<std::size_t>(got));
@@ -108,14 +97,13 @@ Result<std::string> sha256_of_file(const std::filesystem::path& file) {
 Result<void> check_hash(const std::filesystem::path& file, std::string_view expected, std::string_view how) {
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored))
-        return fail(Fault::usage, fmt::format("{}: missing; fetch it with `{}`", file.string(), how));
+        return fail(Fault::usage, "{}: missing; fetch it with `{}`", file.string(), how);
     const auto found = DP_TRY(sha256_of_file(file));
     if (found == expected) return {};
     // The remedy comes first: when ranks compare messages, the end of a long line is cut.
-    return fail(
-        Fault::usage,
-        fmt::format("{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",
-                    file.string(), how, found, expected));
+    return fail(Fault::usage,
+                "{}: not the published file; fetch it again with `{}` (its SHA-256 is {}, not {})",
+                file.string(), how, found, expected);
 }
 
 }  // namespace dp::trainer

@@ -14,8 +14,7 @@
 
 namespace dp::trainer {
 
-// Opens a regular file to read. An error is the reason alone. Anything else is refused: to open a pipe would
-// wait for a writer.
+// Opens a regular file to read, and nothing else: a pipe waits for a writer. An error is the reason alone.
 Try<Fd> open_regular(const std::filesystem::path& file);
 // Reads exactly `count` bytes from `at` on. An error is the reason alone, such as "cut short".
 Try<void> read_at(const Fd& file, std::int64_t at, void* to, std::size_t count);

@@ -5,14 +5,8 @@
 #include <thread>
 
 namespace dp::trainer {
-namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kMostTries = 10;
-constexpr auto kPause = std::chrono::milliseconds(50);
-
-}  // namespace
 
 std::error_code MadeDirectories::make(const fs::path& path) {
     std::error_code error;
@@ -32,13 +26,11 @@ MadeDirectories::~MadeDirectories() {
     std::error_code error;
     if (!made_.empty()) fs::remove(made_.back(), error);
     if (error == std::errc::directory_not_empty) return;  // something has come of it
-    // Another process may have created its own directory inside an upper one; what it gives up on
-    // is removed, too.
-    int tries = 0;
-    while (!made_.empty()) {
+    // Another process may have its own directory inside an upper one; once it is gone, both are removed.
+    for (int tries = 1; !made_.empty();) {
         fs::remove(made_.back(), error);
-        if (error == std::errc::directory_not_empty && ++tries < kMostTries)
-            std::this_thread::sleep_for(kPause);
+        if (error == std::errc::directory_not_empty && tries++ < 10)
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
         else
             made_.pop_back();
     }

@@ -2,16 +2,10 @@
 #include "trainer/base/node_place.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <map>
 
 namespace dp::trainer {
-namespace {
-
-constexpr std::int64_t kLine = 64 / sizeof(float);
-
-}  // namespace
 
 NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t rank) {
     using Ranks = std::vector<std::uint32_t>;
@@ -46,6 +40,7 @@ std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks) {
 }
 
 Shard slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index) {
+    constexpr std::int64_t kLine = 64 / sizeof(float);
     const auto begin = [&](std::int64_t of) {
         return of == slices ? numbers : numbers / slices * of / kLine * kLine;
     };

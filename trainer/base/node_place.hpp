@@ -33,8 +33,7 @@ inline constexpr std::int64_t kLeastSlice = std::int64_t{1} << 14;
 // How many ranks of a node reduce a tensor of that many elements: at least one, at most `ranks`.
 std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks);
 
-// The slice of the rank with this index. Slices begin at multiples of 64 bytes of f32, so that no two ranks
-// write to one cache line of an aligned tensor.
+// The slice of the rank with this index. Slices begin at cache lines: no two ranks write to the same one.
 Shard slice_of(std::int64_t numbers, std::int64_t slices, std::int64_t index);
 
 // A rank's share if the ranks of a node keep one copy of what is equal on all.

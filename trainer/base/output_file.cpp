@@ -25,8 +25,7 @@ void remove_file(const fs::path& file) {
     if (fs::is_regular_file(file, ignored)) fs::remove(fs::canonical(file, ignored), ignored);
 }
 
-// Creates a file there and removes it again. Returns 0 or an errno, also for a full disk, because it
-// writes a byte.
+// Creates a file of one byte there and removes it again. Returns 0 or an errno, also for a full disk.
 int try_to_write_in(const fs::path& directory) {
     std::random_device random;
     const fs::path trial = directory / fmt::format(".trial-{:08x}{:08x}", random(), random());
@@ -51,8 +50,8 @@ int try_to_write(const fs::path& file) {
 
 tl::unexpected<Error> cannot_be_written(std::string_view option, const fs::path& path, int why,
                                         std::string_view kind) {
-    return fail(Fault::usage, fmt::format("{}: {} cannot be written: {}; give another {}", option,
-                                          path.string(), std::strerror(why), kind));
+    return fail(Fault::usage, "{}: {} cannot be written: {}; give another {}", option, path.string(),
+                std::strerror(why), kind);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run's output file (--json, --dump-parameters and others). Whether it can be written is checked before the
-// run, which may take days. Called by run.cpp, and by `trainer compile` for its summary.
+// A run's output file (--json, --dump-parameters and others), checked before the run, which may take days.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +11,7 @@
 
 namespace dp::trainer {
 
-// Checks without changing existing files or leaving new ones. No file: nothing to check. `option`: its name,
-// for the error.
+// Checks without changing existing files or leaving new ones. `option`: its name, for the error.
 Result<void> can_be_written(std::string_view option, const std::optional<std::filesystem::path>& file);
 // The same for a directory, which would be created if missing.
 Result<void> can_hold_files(std::string_view option, const std::optional<std::filesystem::path>& directory);

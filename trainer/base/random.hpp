@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random numbers that are equal on every machine and for every world size: a counter through splitmix64's
-// mixer (Steele, Lea, Flood 2014). The standard library's distributions differ between implementations, so
-// none is used. Parameters (initial values) and the sampler (permutations) draw from it.
+// mixer (Steele, Lea, Flood 2014). The standard library's distributions differ between implementations.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's errors: one line for the user and the exit code that a job script sees. Everything in
-// trainer/ that can fail returns Result.
+// The trainer's errors: one line for the user and an exit code. All of trainer/ that can fail returns Result.
 #pragma once
+
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <string>
@@ -36,6 +37,11 @@ using Result = tl::expected<T, Error>;
 
 inline tl::unexpected<Error> fail(Fault fault, std::string message) {
     return tl::unexpected(Error{fault, std::move(message)});
+}
+template <typename First, typename... Rest>
+tl::unexpected<Error> fail(Fault fault, fmt::format_string<First, Rest...> message, First&& first,
+                           Rest&&... rest) {
+    return fail(fault, fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
 
 // From errno: "WHAT: why", and the remedy if there is one.

@@ -7,13 +7,12 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <system_error>
 
 namespace dp::trainer {
 namespace {
 
-// Of a pipe whose reader has left.
+// Whether it is a pipe whose reader has left.
 bool has_no_reader(int stream) {
     pollfd asked{stream, POLLOUT, 0};
     return ::poll(&asked, 1, 0) == 1 && (asked.revents & POLLERR) != 0;
@@ -22,10 +21,9 @@ bool has_no_reader(int stream) {
 }  // namespace
 
 void hold_standard_streams() {
-    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        // open() takes the lowest free number, and the lower ones are open by now.
+    // open() takes the lowest free number, and the lower ones are open by now.
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
         if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDWR);
-    }
 }
 
 void outlive_readers() {
@@ -35,10 +33,9 @@ void outlive_readers() {
 Result<void> all_is_printed() {
     const bool flushed = std::fflush(stdout) == 0;
     if ((flushed && std::ferror(stdout) == 0) || has_no_reader(STDOUT_FILENO)) return {};
-    return fail(
-        Fault::usage,
-        "standard output is incomplete (is its disk full?); the work is done, but its last lines may be "
-        "missing");
+    return fail(Fault::usage,
+                "standard output is incomplete (is its disk full?); the work is done, but its last lines may "
+                "be missing");
 }
 
 void print_if_possible(std::FILE* stream, std::string_view text) {

@@ -12,8 +12,7 @@
 
 namespace dp::trainer {
 
-// Opens /dev/null in place of closed streams ("trainer >&-"): otherwise the next file that is opened gets the
-// number, and output ends up in a checkpoint or in --metrics.
+// Opens /dev/null for closed streams ("trainer >&-"): else output ends up in the next file that is opened.
 void hold_standard_streams();
 
 // From now on this process survives a reader that leaves ("trainer ... | head -1").
@@ -22,8 +21,7 @@ void outlive_readers();
 // Checks that all output has been written, or that nobody reads it any more.
 Result<void> all_is_printed();
 
-// fmt's print throws if a disk is full, and a training is worth more than its output. all_is_printed()
-// reports it at the end for standard output.
+// fmt's print throws if a disk is full; this goes on, and all_is_printed() reports it at the end.
 void print_if_possible(std::FILE* stream, std::string_view text);
 
 // The error for a library's exception; fmt throws if it cannot write to standard output.

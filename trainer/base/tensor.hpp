@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tensor: a typed view of memory that a device owns. Models, optimizers and communicators pass tensors
-// around; only devices look inside. A Tensor is a handle (copies share the memory), so operations take
-// outputs by const reference.
+// A tensor: a typed view of memory that a device owns; only devices look inside. A Tensor is a handle (copies
+// share the memory), so operations take outputs by const reference.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace dp::trainer {
@@ -56,8 +54,7 @@ class Tensor {
     std::int64_t elements() const { return elements_of(shape_); }
     std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
 
-    // The first element, in device memory. T must be the tensor's type; for bf16 it is
-    // Bfloat16 (bfloat16.hpp).
+    // The first element, in device memory. T must be the tensor's type; of bf16 Bfloat16 (bfloat16.hpp).
     template <typename T>
     T* data() const {
         return reinterpret_cast<T*>(static_cast<std::byte*>(memory_.get()) + offset_);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/checkpoint/checkpointer.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,12 +8,9 @@
 #include <cstring>
 #include <limits>
 #include <system_error>
-#include <utility>
 
 #include "base/host_name.hpp"
 #include "trainer/base/durable.hpp"
-#include "trainer/checkpoint/directory.hpp"
-#include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -37,11 +32,10 @@ Result<void> check_shards_seen(const fs::path& unfinished, const Manifest& manif
         const auto bytes = fs::file_size(unfinished / shard_name(rank, manifest.world()), error);
         if (error ||
             static_cast<std::int64_t>(bytes) != shard_bytes(manifest.vectors, rank, manifest.world()))
-            return fail(
-                Fault::checkpoint,
-                fmt::format("{}: the shard of rank {} is not seen whole by rank 0: --checkpoint-dir must "
-                            "be on a file system that all nodes share",
-                            unfinished.string(), rank));
+            return fail(Fault::checkpoint,
+                        "{}: the shard of rank {} is not seen whole by rank 0: --checkpoint-dir must be on a "
+                        "file system that all nodes share",
+                        unfinished.string(), rank);
     }
     return {};
 }
@@ -59,16 +53,7 @@ Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::st
     for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
 }
 
-fs::path Checkpointer::path_of(std::int64_t step) const {
-    return checkpoint_path(plan_.directory, step);
-}
-
-Result<void> Checkpointer::together(const Result<void>& mine) {
-    return all_or_none(mine, device_, communicator_);
-}
-
-template <typename Act>
-Result<void> Checkpointer::on_rank_0(Act act) {
+Result<void> Checkpointer::on_rank_0(const std::function<Result<void>()>& act) {
     return together(is_first() ? act() : Result<void>());
 }
 
@@ -77,8 +62,7 @@ Result<void> Checkpointer::on_rank_0(Act act) {
 Result<void> Checkpointer::prepare_directory(const Tell& tell) {
     const fs::path& directory = plan_.directory;
     const auto claim = [&]() -> Result<void> {
-        auto lock = DP_TRY(DirectoryLock::make(directory));
-        claim_ = std::move(lock);
+        claim_ = DP_TRY(DirectoryLock::make(directory));
         for (const auto& line : tidy(directory)) tell(line);
         return {};
     };
@@ -86,30 +70,17 @@ Result<void> Checkpointer::prepare_directory(const Tell& tell) {
     const fs::path here = presence_file(directory, communicator_.rank());
     Result<void> written = write_durably(here, "\n");
     std::error_code error;
-    if (!written && !fs::is_directory(directory, error))
-        written = fail(Fault::usage, fmt::format("--checkpoint-dir {}: not there on {}; it must be on a file "
-                                                 "system that all nodes share",
-                                                 directory.string(), host_name()));
-    else if (!written)
-        written = fail(Fault::usage,
-                       fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));
+    if (!written)
+        written = fail(
+            Fault::usage, "--checkpoint-dir {}: {}", directory.string(),
+            fs::is_directory(directory, error)
+                ? written.error().message
+                : fmt::format("not there on {}; it must be on a file system that all nodes share", host_name()));
     auto done = together(written);
     if (done) done = on_rank_0([&] { return check_presence(directory, communicator_.size()); });
     fs::remove(here, error);
     if (!done) (void)together({});  // so that rank 0 finds the directory empty, if it has made it
     return done;
-}
-
-Result<void> Checkpointer::check_resume(bool are_checkpoints) const {
-    if (!are_checkpoints && plan_.resume == Resume::must)
-        return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: no checkpoint there, and --resume=must asks for one",
-                                plan_.directory.string()));
-    if (are_checkpoints && plan_.resume == Resume::never)
-        return fail(Fault::usage, fmt::format("--checkpoint-dir {}: there are checkpoints, and "
-                                              "--resume=never asks for none; give another directory",
-                                              plan_.directory.string()));
-    return {};
 }
 
 // As rank 0 sees it.
@@ -127,9 +98,8 @@ Result<std::optional<std::int64_t>> Checkpointer::newest_before(std::int64_t ste
 Result<Manifest> Checkpointer::open(std::int64_t step) {
     auto manifest = DP_TRY(read_manifest(path_of(step)));
     if (auto fits = check_fits(manifest, now_); !fits)
-        return fail(Fault::usage,
-                    fmt::format("the checkpoint {} {}; or begin anew in another --checkpoint-dir",
-                                path_of(step).string(), fits.error().message));
+        return fail(Fault::usage, "the checkpoint {} {}; or begin anew in another --checkpoint-dir",
+                    path_of(step).string(), fits.error().message);
     return manifest;
 }
 
@@ -154,8 +124,13 @@ Result<Manifest> Checkpointer::restore_from(std::int64_t step) {
 Result<std::optional<Manifest>> Checkpointer::restore(const Tell& tell) {
     DP_TRY(prepare_directory(tell));
     auto step = DP_TRY(newest_before(std::numeric_limits<std::int64_t>::max()));
-    if (const auto allowed = check_resume(step.has_value()); !allowed)
-        return fail(Fault::usage, is_first() ? allowed.error().message : "");
+    if (plan_.resume == (step ? Resume::never : Resume::must)) {
+        const char* const why =
+            step ? "there are checkpoints, and --resume=never asks for none; give another directory"
+                 : "no checkpoint there, and --resume=must asks for one";
+        return is_first() ? fail(Fault::usage, "--checkpoint-dir {}: {}", plan_.directory.string(), why)
+                          : fail(Fault::usage, "");
+    }
     std::vector<std::int64_t> damaged;
     while (step) {
         auto restored = restore_from(*step);
@@ -175,8 +150,7 @@ Result<std::optional<Manifest>> Checkpointer::restore(const Tell& tell) {
     return std::nullopt;
 }
 
-// After a whole one is found: sets the damaged ones aside. If fewer are to stay than before, this makes room
-// on a disk that may be full.
+// After a whole one is found: sets the damaged ones aside, and makes room on a disk that may be full.
 void Checkpointer::clear(const std::vector<std::int64_t>& damaged, const Tell& tell) {
     for (const std::int64_t step : damaged) {
         const auto done = set_aside(plan_.directory, step);
@@ -207,8 +181,7 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
         fs::remove_all(unfinished, error);
         fs::create_directory(unfinished, error);
         if (!error) return {};
-        return fail(Fault::checkpoint,
-                    fmt::format("{}: cannot make it: {}", unfinished.string(), error.message()));
+        return fail(Fault::checkpoint, "{}: cannot make it: {}", unfinished.string(), error.message());
     };
     DP_TRY(on_rank_0(make));
 
@@ -231,11 +204,10 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
     // Each bad one would push a good one out of the directory.
     if (!all_finite)
         return fail(Fault::training,
-                    is_first()
-                        ? fmt::format("step {}: the loss or the model is NaN or infinite; give a smaller "
-                                      "--lr and resume from the checkpoint before this one",
-                                      progress.step)
-                        : "");
+                    is_first() ? fmt::format("step {}: the loss or the model is NaN or infinite; give a "
+                                             "smaller --lr and resume from the checkpoint before this one",
+                                             progress.step)
+                               : "");
     const auto finish = [&]() -> Result<void> {
         DP_TRY(claim_->check());
         DP_TRY(check_shards_seen(unfinished, manifest));

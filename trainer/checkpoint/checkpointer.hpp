@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saves and resumes a training, all ranks together. Called by training.cpp. Every rank calls every method,
-// which succeeds or fails on all of them alike.
+// Saves and resumes a training. Every rank calls every method, which succeeds or fails on all of them alike.
 //
 // A save: rank 0 makes a hidden directory, each rank writes its shard there, a barrier, then rank 0 adds the
 // manifest and the marker DONE and renames the directory. A failure before that leaves the earlier
-// checkpoints as they are. Before and after the shards, rank 0 checks that the directory still belongs to
-// this training (directory_lock.hpp).
+// checkpoints as they are. Before and after the shards, rank 0 checks that the directory is still this
+// training's (directory_lock.hpp).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
+#include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/directory_lock.hpp"
-#include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
-#include "trainer/devices/device.hpp"
+#include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
 
@@ -39,16 +34,14 @@ class Checkpointer {
 
     // Fills the vectors from the newest whole checkpoint and returns its manifest, with this rank's loss and
     // correct in the progress; nothing if there is none. What is wrong with a newer one goes to `tell`, on
-    // the rank that saw it. Also checks that the directory can be written. Faults are Fault::usage: the wrong
-    // directory, the wrong options for it, or no whole checkpoint.
+    // the rank that saw it. Also checks that the directory can be written. Faults are Fault::usage.
     Result<std::optional<Manifest>> restore(const Tell& tell);
 
-    // The checkpoint is named after the optimizer's steps in `progress`. Fault::checkpoint: it could not be
-    // written, and the training may continue without it. Fault::training: it is not worth keeping.
-    // Fault::usage: another training owns the directory now. `stopped_by`: as in the manifest.
+    // Fault::checkpoint: it could not be written, and the training may continue without it. Fault::training:
+    // it is not worth keeping. Fault::usage: another training owns the directory now.
     Result<void> save(const Progress& progress, const std::string& stopped_by);
 
-    std::filesystem::path path_of(std::int64_t step) const;
+    std::filesystem::path path_of(std::int64_t step) const { return checkpoint_path(plan_.directory, step); }
 
  private:
     const CheckpointPlan& plan_;
@@ -61,11 +54,9 @@ class Checkpointer {
     std::set<std::int64_t> damaged_;        // rank 0's: steps that could not be set aside
 
     bool is_first() const { return communicator_.rank() == 0; }
-    Result<void> together(const Result<void>& mine);
-    template <typename Act>
-    Result<void> on_rank_0(Act act);
+    Result<void> together(const Result<void>& mine) { return all_or_none(mine, device_, communicator_); }
+    Result<void> on_rank_0(const std::function<Result<void>()>& act);
     Result<void> prepare_directory(const Tell& tell);
-    Result<void> check_resume(bool are_checkpoints) const;
     Result<std::optional<std::int64_t>> newest_before(std::int64_t step);
     Result<Manifest> open(std::int64_t step);
     Result<Manifest> restore_from(std::int64_t step);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <span>
 #include <system_error>
 
 #include "base/text.hpp"
@@ -67,13 +68,13 @@ Result<void> publish(const fs::path& directory, const Manifest& manifest) {
     std::error_code error;
     fs::rename(unfinished, finished, error);
     if (error)
-        return fail(Fault::checkpoint, fmt::format("{}: cannot rename it to {}: {}", unfinished.string(),
-                                                   finished.filename().string(), error.message()));
+        return fail(Fault::checkpoint, "{}: cannot rename it to {}: {}", unfinished.string(),
+                    finished.filename().string(), error.message());
     return make_durable(directory);
 }
 
 tl::unexpected<Error> damaged(const fs::path& checkpoint, std::string_view what) {
-    return fail(Fault::checkpoint, fmt::format("the checkpoint {} {}", checkpoint.string(), what));
+    return fail(Fault::checkpoint, "the checkpoint {} {}", checkpoint.string(), what);
 }
 
 Error none_is_whole(const Error& damage, bool others) {
@@ -93,8 +94,7 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
     if (!manifest && manifest.error().fault == Fault::checkpoint)
         return damaged(checkpoint, manifest.error().message);
     if (!manifest)
-        return fail(Fault::usage,
-                    fmt::format("the checkpoint {} {}", checkpoint.string(), manifest.error().message));
+        return fail(Fault::usage, "the checkpoint {} {}", checkpoint.string(), manifest.error().message);
     if (const std::int64_t step = manifest->progress.step; checkpoint_path({}, step) != checkpoint.filename())
         return damaged(checkpoint, fmt::format("is damaged: its {} is of step {}", kManifest, step));
     return manifest;
@@ -113,9 +113,7 @@ void keep_newest(const fs::path& directory, std::int64_t count, const std::set<s
 }
 
 Try<void> set_aside(const fs::path& directory, std::int64_t step) {
-    const fs::path from = checkpoint_path(directory, step);
-    fs::path to = from;
-    to += ".damaged";
+    const fs::path from = checkpoint_path(directory, step), to = from.string() + ".damaged";
     std::error_code error;
     fs::remove_all(to, error);
     fs::rename(from, to, error);
@@ -157,15 +155,13 @@ Result<void> check_presence(const fs::path& directory, std::int64_t world) {
         if (!fs::exists(presence_file(directory, rank), ignored)) missing.push_back(rank);
     }
     if (missing.empty()) return {};
-    constexpr std::size_t kNamed = 8;
-    const std::size_t named = std::min(missing.size(), kNamed);
-    return fail(
-        Fault::usage,
-        fmt::format("--checkpoint-dir {}: rank 0 does not see what rank{} {}{} write{} there; it must "
-                    "be on a file system that all nodes share",
-                    directory.string(), missing.size() == 1 ? "" : "s",
-                    fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),
-                    named < missing.size() ? ", …" : "", missing.size() == 1 ? "s" : ""));
+    const std::size_t named = std::min(missing.size(), std::size_t{8});
+    return fail(Fault::usage,
+                "--checkpoint-dir {}: rank 0 does not see what rank{} {}{} write{} there; it must be on a "
+                "file system that all nodes share",
+                directory.string(), missing.size() == 1 ? "" : "s",
+                fmt::join(std::span(missing).first(named), ", "), named < missing.size() ? ", …" : "",
+                missing.size() == 1 ? "s" : "");
 }
 
 }  // namespace dp::trainer

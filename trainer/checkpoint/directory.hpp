@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training's checkpoint directory: what is there, and how to add something so that a crash at any moment
-// leaves it whole or absent. Called by checkpointer.cpp.
+// A training's checkpoint directory. A crash at any moment leaves what is added whole or absent.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <set>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 
 namespace dp::trainer {
@@ -32,18 +26,15 @@ tl::unexpected<Error> damaged(const std::filesystem::path& checkpoint, std::stri
 // What the user is told if no older one is whole. `others`: newer ones are damaged, too.
 Error none_is_whole(const Error& damage, bool others);
 
-// Reads the manifest of a checkpoint and checks it against its marker. An error is damaged(), or Fault::usage
-// of a checkpoint that this trainer cannot read.
+// Checks it against its marker. An error is damaged(), or Fault::usage if this trainer cannot read it.
 Result<Manifest> read_manifest(const std::filesystem::path& checkpoint);
 
-// Removes all checkpoints except the newest `count`, and those of the steps in `damaged`, which do not count.
-// What cannot be removed stays.
+// Removes all but the newest `count`, and those of the steps in `damaged`, which do not count.
 void keep_newest(const std::filesystem::path& directory, std::int64_t count,
                  const std::set<std::int64_t>& damaged = {});
 // Renames a damaged checkpoint to step-….damaged, for a person to look at. An error is the whole message.
 Try<void> set_aside(const std::filesystem::path& directory, std::int64_t step);
-// Removes what a training that died was writing or removing, and sets aside what is named like a checkpoint
-// and has no marker. Returns a line for each.
+// Clears away what a training that died was writing or removing. Returns a line for each.
 std::vector<std::string> tidy(const std::filesystem::path& directory);
 
 // A file that each rank writes there for a moment, so that rank 0 sees whether all mean the same directory.

@@ -11,8 +11,6 @@
 #include <fstream>
 #include <iterator>
 #include <random>
-#include <system_error>
-#include <utility>
 
 #include "base/host_name.hpp"
 #include "base/text.hpp"
@@ -39,29 +37,22 @@ std::string for_people(const std::string& words) {
 
 }  // namespace
 
-DirectoryLock::DirectoryLock(fs::path directory, std::string words, Fd locked, MadeDirectories made)
-    : directory_(std::move(directory)),
-      words_(std::move(words)),
-      locked_(std::move(locked)),
-      made_(std::move(made)) {}
-
 Result<std::unique_ptr<DirectoryLock>> DirectoryLock::make(const fs::path& directory) {
     MadeDirectories made;
     if (const std::error_code error = made.make(directory))
-        return fail(Fault::usage, fmt::format("--checkpoint-dir {}: cannot make it: {}", directory.string(),
-                                              error.message()));
+        return fail(Fault::usage, "--checkpoint-dir {}: cannot make it: {}", directory.string(),
+                    error.message());
     Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: another training is using it; wait until that ends, or "
-                                "give another directory",
-                                directory.string()));
+                    "--checkpoint-dir {}: another training is using it; wait until that ends, or give "
+                    "another directory",
+                    directory.string());
     std::string words = new_words();
-    if (auto written = write_durably(directory / kClaimFile, words); !written) {
+    if (const auto written = write_durably(directory / kClaimFile, words); !written) {
         std::error_code ignored;
         fs::remove(directory / kClaimFile, ignored);
-        return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {}: {}", directory.string(), written.error().message));
+        return fail(Fault::usage, "--checkpoint-dir {}: {}", directory.string(), written.error().message);
     }
     return std::unique_ptr<DirectoryLock>(
         new DirectoryLock(directory, std::move(words), std::move(opened), std::move(made)));
@@ -83,9 +74,8 @@ Result<void> DirectoryLock::check() const {
     const std::string now{std::istreambuf_iterator<char>(file), {}};
     if (now == words_) return {};
     return fail(Fault::usage,
-                fmt::format("--checkpoint-dir {}: another training{} has taken the directory over; this one "
-                            "ends",
-                            directory_.string(), for_people(now)));
+                "--checkpoint-dir {}: another training{} has taken the directory over; this one ends",
+                directory_.string(), for_people(now));
 }
 
 }  // namespace dp::trainer

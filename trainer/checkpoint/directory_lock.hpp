@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lock on --checkpoint-dir: only one training at a time saves there, because two would remove each other's
-// unfinished checkpoints and mix their shards. checkpointer.cpp takes it on rank 0.
+// A lock on --checkpoint-dir, of rank 0: two trainings that save there would remove each other's unfinished
+// checkpoints and mix their shards.
 //
 // A file lock refuses the second training at once, on file systems that have such locks. NFS has none, and a
 // lock that reached all nodes could outlive its node and keep out the very training that is to resume. So the
@@ -9,9 +9,7 @@
 // which finds it changed before its next save, ends. What a crash leaves behind blocks nobody.
 #pragma once
 
-#include <filesystem>
 #include <memory>
-#include <string>
 
 #include "base/fd.hpp"
 #include "trainer/base/made_directories.hpp"
@@ -39,7 +37,11 @@ class DirectoryLock {
     Fd locked_;          // empty where the directory cannot be locked
     MadeDirectories made_;
 
-    DirectoryLock(std::filesystem::path directory, std::string words, Fd locked, MadeDirectories made);
+    DirectoryLock(const std::filesystem::path& directory, std::string words, Fd locked, MadeDirectories made)
+        : directory_(directory),
+          words_(std::move(words)),
+          locked_(std::move(locked)),
+          made_(std::move(made)) {}
 };
 
 }  // namespace dp::trainer

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -42,8 +44,8 @@ Result<void> check_places(const std::vector<Place>& then, const std::vector<Plac
         const std::string new_one = i < now.size() ? shape_of(now[i]) : "nothing";
         if (old_one != new_one)
             return wrong(
-                "has a {} of another size or make: {} where this one has {}; give the "
-                "options of the model that it was made with",
+                "has a {} of another size or make: {} where this one has {}; give the options of the model "
+                "that it was made with",
                 model, old_one, new_one);
     }
     return {};
@@ -69,21 +71,16 @@ std::vector<Place> places_of(const Json& list, const std::vector<StoredVector>& 
 
 Json json_of(const std::vector<Place>& places) {
     Json list = Json::array();
-    for (const auto& one : places)
-        list.push_back({{"name", one.name}, {"shape", one.shape}, {"first", one.first}});
+    for (const auto& [name, shape, first] : places)
+        list.push_back({{"name", name}, {"shape", shape}, {"first", first}});
     return list;
-}
-
-std::string dashed(std::string name) {
-    std::replace(name.begin(), name.end(), '_', '-');
-    return name;
 }
 
 Result<void> check_batch(std::int64_t then, const Continuation& now) {
     if (then == now.training.global_batch) return {};
     const std::string what = fmt::format(
-        "was made with a global batch of {}, and this run has one of {} (ranks: {}, "
-        "--batch-size: {}, --accumulate: {})",
+        "was made with a global batch of {}, and this run has one of {} (ranks: {}, --batch-size: {}, "
+        "--accumulate: {})",
         then, now.training.global_batch, now.world, now.batch, now.accumulate);
     if (then % now.world != 0) return wrong("{}; take a number of ranks that divides {}", what, then);
     const std::int64_t of_a_rank = then / now.world;
@@ -152,8 +149,8 @@ std::string text_of(const Manifest& manifest) {
     for (const auto& one : manifest.shards)
         json["shards"].push_back(
             {{"sha256", one.sha256}, {"epoch_loss", one.loss}, {"epoch_correct", one.correct}});
-    return json.dump(1, ' ', false, Json::error_handler_t::replace) +
-           "\n";  // data_source is a path: any bytes
+    // data_source is a path: any bytes.
+    return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<Manifest> manifest_of(std::string_view text) {
@@ -162,8 +159,8 @@ Result<Manifest> manifest_of(std::string_view text) {
         if (json.at("format") != kFormat) return wrong("is not a manifest of slurm-dp's trainer");
         if (const auto version = json.at("version").get<std::int64_t>(); version != kCheckpointVersion)
             return wrong(
-                "has version {} of the format, and this trainer reads version {}; take "
-                "the trainer that wrote it, or {} one",
+                "has version {} of the format, and this trainer reads version {}; take the trainer that "
+                "wrote it, or {} one",
                 version, kCheckpointVersion, version > kCheckpointVersion ? "a newer" : "an older");
         Manifest manifest;
         auto& training = manifest.training;
@@ -197,7 +194,7 @@ Result<Manifest> manifest_of(std::string_view text) {
         training.buffers = places_of(json.at("buffers"), manifest.vectors, "buffers");
         return manifest;
     } catch (const std::exception& error) {  // the JSON library's, or count_of's
-        return fail(Fault::checkpoint, fmt::format("is damaged: {}", error.what()));
+        return fail(Fault::checkpoint, "is damaged: {}", error.what());
     }
 }
 
@@ -208,7 +205,8 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     for (const auto& [name, value] : then.shape)
         if (const auto here = now.training.shape.find(name);
             here == now.training.shape.end() || here->second != value)
-            return wrong("is of {} with {} {}; give --{}={}", then.model, name, value, dashed(name), value);
+            return wrong("is of {} with {} {}; give --{}={}", then.model, name, value,
+                         join(split(name, '_'), "-"), value);
     DP_TRY(check_places(then.parameters, now.training.parameters, then.model));
     DP_TRY(check_places(then.buffers, now.training.buffers, then.model));
     if (then.optimizer != now.training.optimizer)
@@ -217,8 +215,8 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
         return wrong("was made with the seed {}; give --seed={}", then.seed, then.seed);
     if (then.samples != now.training.samples || then.data_fingerprint != now.training.data_fingerprint)
         return wrong(
-            "was made with other data: {} training samples from {}, or the same with another "
-            "normalisation; give that data again",
+            "was made with other data: {} training samples from {}, or the same with another normalisation; "
+            "give that data again",
             then.samples, manifest.data_source);
     DP_TRY(check_batch(then.global_batch, now));
     if (manifest.progress.step < 1 || manifest.progress.step > now.total_steps)

@@ -17,11 +17,8 @@
 // "buffers" the list of that name does. "version" rises when a reader of the older format would go wrong.
 #pragma once
 
-#include <cstdint>
 #include <map>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
@@ -38,8 +35,7 @@ struct Place {
 };
 
 // What must be equal for a training to resume from another: what the numbers mean, and which samples come
-// next. Learning rate, weight decay, the optimizer's constants, dropout and the sharding of the optimizer may
-// differ: people change them on purpose.
+// next. People change the rest on purpose: learning rate, dropout, sharding of the optimizer.
 struct TrainingIdentity {
     std::string model;
     std::vector<Place> parameters;
@@ -82,8 +78,7 @@ struct Manifest {
     std::string precision = "fp32";
     // Samples that all ranks processed at once, of models that use statistics of the batch; else 0.
     std::int64_t samples_at_once = 0;
-    // The signal that stopped the training, "SIGTERM"; "": none. What ranks print last is lost when Slurm
-    // ends srun with them.
+    // The signal that stopped it, "SIGTERM"; "": none. Slurm ends srun, too, and loses what ranks print last.
     std::string stopped_by = {};
 
     std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether and when a training writes checkpoints: a part of Settings. option_rows.cpp fills it, run.cpp adds
-// the signals.
+// Whether and when a training writes checkpoints: a part of Settings. run.cpp adds the signals.
 #pragma once
 
 #include <cstdint>

@@ -54,8 +54,7 @@ Result<void> read_numbers(const fs::path& checkpoint, const Manifest& manifest, 
     return {};
 }
 
-// Copies stored numbers from `stored` on to the numbers [at, at + count) of the vector, as far as this rank
-// holds them, piece by piece.
+// Copies stored numbers from `stored` on to [at, at + count) of the vector, as far as this rank holds them.
 Result<void> copy(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector,
                   std::int64_t stored, const Vector& to, std::int64_t at, std::int64_t count,
                   Device& device) {

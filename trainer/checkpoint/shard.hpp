@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A checkpoint's numbers: a rank's part of all vectors in one file (manifest.hpp has the format), and reading
-// any range back, whatever the number of ranks that wrote them. Called by checkpointer.cpp.
+// A checkpoint's numbers: a rank's part of all vectors in one file (manifest.hpp has the format). Any number
+// of ranks can read them back.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "trainer/base/sha256.hpp"
 #include "trainer/checkpoint/manifest.hpp"

@@ -69,8 +69,7 @@ std::string name_of_signal(int number) {
 Result<int> StopAgreement::after_step() {
     if (++made_ < interval_) return 0;
     const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_at_).count();
-    // The maximum of both over the ranks: a signal that any rank got, and the steps as the slowest rank sees
-    // them, so that all exchange again after the same step.
+    // The maxima over the ranks, so that all stop, or exchange again, after the same step.
     const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
     device_.upload(mine.data(), exchanged_);
     DP_TRY(communicator_.all_reduce(exchanged_, Reduction::max));
@@ -84,8 +83,7 @@ Result<int> StopAgreement::after_step() {
 
 std::int64_t steps_to_next(std::int64_t interval, double seconds_per_step) {
     constexpr double kSeconds = 0.25;
-    constexpr std::int64_t kMost = 64;
-    const std::int64_t most = std::min(2 * interval, kMost);
+    const std::int64_t most = std::min(2 * interval, std::int64_t{64});
     if (seconds_per_step * static_cast<double>(most) <= kSeconds) return most;
     return std::max<std::int64_t>(static_cast<std::int64_t>(kSeconds / seconds_per_step), 1);
 }

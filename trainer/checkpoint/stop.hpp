@@ -16,9 +16,8 @@
 namespace dp::trainer {
 
 // Directs both signals to a thread of their own; they still end the process. Call it once, before other
-// threads exist: those started later inherit the mask. No computing thread may run a signal handler: in some
-// of oneDNN's matrix products the stack pointer points into the heap, and the kernel would write the
-// handler's frame there (oneDNN's issue 4845, fixed in 3.11.2).
+// threads exist, which inherit the mask. No computing thread may run a signal handler: in some of oneDNN's
+// matrix products the stack pointer points into the heap (oneDNN's issue 4845, fixed in 3.11.2).
 void hold_stop_signals();
 // From now on the signals are only recorded, however often they come.
 void catch_stop_signals();
@@ -35,8 +34,7 @@ class StopAgreement {
           communicator_(communicator),
           exchanged_(device.make(Type::f64, {2})) {}
 
-    // The signal for which all ranks stop now; 0: they continue. Every rank calls after each step. The ranks
-    // exchange two numbers, but not after each step: see steps_to_next().
+    // The signal for which all ranks stop now; 0: they continue. Every rank calls after each step.
     Result<int> after_step();
 
  private:
@@ -49,9 +47,8 @@ class StopAgreement {
     Clock::time_point exchanged_at_ = Clock::now();
 };
 
-// Pure: after how many steps of that length the ranks exchange again, if the last interval was `interval`.
-// About four times a second, which has no measurable cost and is soon enough for Slurm; the interval grows
-// slowly, up to 64 steps, in case steps become longer.
+// Pure: after how many steps of that length the ranks exchange again, if the last interval was `interval`:
+// about four times a second. The interval grows slowly, up to 64 steps, in case steps become longer.
 std::int64_t steps_to_next(std::int64_t interval, double seconds_per_step);
 
 }  // namespace dp::trainer

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/command_line/nearest.hpp"
-
+//
+// What an unknown word on the command line may have meant.
 #include <algorithm>
-#include <cstddef>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
+#include "trainer/command_line/parse.hpp"
 
 namespace dp::trainer {
 namespace {
 
 // Ours, and what others call it.
-using Pair = std::pair<std::string_view, std::string_view>;
-constexpr Pair kOurs[] = {
+constexpr std::pair<std::string_view, std::string_view> kOurs[] = {
     {"--adam-beta1 and --adam-beta2", "--betas"},
     {"--adam-eps", "--eps"},
     {"--batch-size", "--micro-batch-size,--per-device-train-batch-size,--train-batch-size"},

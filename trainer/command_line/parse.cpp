@@ -6,19 +6,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
-#include <cstddef>
 #include <memory>
-#include <utility>
-
-#include "trainer/command_line/nearest.hpp"
 
 namespace dp::trainer {
 namespace {
 
 using Words = std::vector<std::string>;
 
-// What a script's variable that is not set leaves. CLI11 would take the next word for the value of "--json=",
-// and a --checkpoint-dir that is nowhere would save nothing.
+// What a script's unset variable leaves. CLI11 would take the next word for the value of "--json=".
 std::optional<std::string> empty_word(const Words& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
@@ -29,12 +24,6 @@ std::optional<std::string> empty_word(const Words& words) {
         return before.starts_with("--") ? before : i + 1 == words.size() ? "the last word" : "a word";
     }
     return std::nullopt;
-}
-
-// As messages name it, with dashes.
-std::string dashed(std::string name) {
-    std::replace(name.begin(), name.end(), '_', '-');
-    return name;
 }
 
 // With those that other programs' scripts write: --batch_size.
@@ -72,12 +61,6 @@ class ShortHelp : public CLI::Formatter {
     }
 };
 
-std::string help_of(const OptionRow& row) {
-    const auto comma = row.names.find(',');
-    return comma == std::string::npos ? row.help
-                                      : fmt::format("{} (also {})", row.help, row.names.substr(comma + 1));
-}
-
 std::string without_empty_lines(std::string text) {
     for (auto at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n", at))
         text.erase(at, 1);
@@ -85,7 +68,10 @@ std::string without_empty_lines(std::string text) {
 }
 
 void add(CLI::App& app, const OptionRow& row) {
-    const std::string help = help_of(row);
+    const auto comma = row.names.find(',');
+    const std::string help = comma == std::string::npos
+                                 ? row.help
+                                 : fmt::format("{} (also {})", row.help, row.names.substr(comma + 1));
     if (row.type.empty()) {
         const auto set = [&row] { (void)row.set(""); };
         app.add_flag_callback(names_in_cli(row), set, help)->group(row.heading);
@@ -147,7 +133,11 @@ std::string unknown_option(const std::string& name, const CommandLine& line, con
 }
 
 std::string unknown_word(const std::string& word, const CommandLine& line, const Subcommand* chosen) {
-    if (word.starts_with('-')) return unknown_option(dashed(word.substr(0, word.find('='))), line, chosen);
+    if (word.starts_with('-')) {
+        std::string name = word.substr(0, word.find('='));
+        std::replace(name.begin(), name.end(), '_', '-');
+        return unknown_option(name, line, chosen);
+    }
     if (chosen != nullptr) return fmt::format("unexpected argument of `trainer {}`: {}", chosen->name, word);
     Words names;
     for (const Subcommand& one : line.subcommands) names.push_back(one.name);
@@ -178,10 +168,9 @@ ParsedWords parse_words(Words words, const CommandLine& line) {
     ParsedWords parsed;
     std::erase(words, "--prompt=");  // what it is without the option, too
     if (const auto empty = empty_word(words)) {
-        parsed.complaint =
-            refused(fmt::format("{} is empty; give a value, or leave the option out (is a variable of the "
-                                "script not set?)",
-                                *empty));
+        parsed.complaint = refused(fmt::format(
+            "{} is empty; give a value, or leave the option out (is a variable of the script not set?)",
+            *empty));
         return parsed;
     }
     CLI::App app(line.description, "trainer");

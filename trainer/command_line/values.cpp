@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
-#include <system_error>
 
 #include "base/text.hpp"
 
@@ -14,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number that the text is; none (NaN) where it is another text or not finite.
+// The number that the text is; NaN where it is another text or not finite.
 double finite(std::string_view text) {
-    const double value = parse_number<double>(text).value_or(std::nan(""));
-    return std::isfinite(value) ? value : std::nan("");
+    const double value = parse_number<double>(text).value_or(NAN);
+    return std::isfinite(value) ? value : NAN;
 }
 
 // `why`: of a number, what is wrong with it; "": nothing.
@@ -77,8 +76,7 @@ Format<std::int64_t> size_in_bytes() {
     return {"SIZE", [](const std::string& text) -> Try<std::int64_t> {
                 const auto digits = std::min(text.find_first_not_of("0123456789."), text.size());
                 const auto space = std::min(text.find_first_not_of(' ', digits), text.size());
-                const double bytes =
-                    finite(std::string_view(text).substr(0, digits)) * unit_of(text.substr(space));
+                const double bytes = finite(text.substr(0, digits)) * unit_of(text.substr(space));
                 if (bytes >= 1 && bytes < static_cast<double>(std::numeric_limits<std::int64_t>::max()))
                     return static_cast<std::int64_t>(bytes);
                 return dp::fail(fmt::format("'{}' is not a size above 0, such as 512MiB or 1.5G", text));

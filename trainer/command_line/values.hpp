@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the values of options may be: how each is read, and how it is written where ranks compare them. A
-// complaint says what was given and what is allowed. Options are declared with these (option_list.hpp).
+// complaint says what was given and what is allowed. Options are declared with these (parse.hpp).
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "base/failure.hpp"

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// It refuses what a run would refuse, because it prepares as a run does.
 #include "trainer/commands/compile.hpp"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <utility>
 
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/standard_streams.hpp"
-#include "trainer/commands/measure.hpp"
 #include "trainer/commands/preparation.hpp"
-#include "trainer/compile/build.hpp"
-#include "trainer/compile/cache.hpp"
 #include "trainer/compile/stored_data.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/available.hpp"
@@ -24,10 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of steps that are timed.
-constexpr double kSeconds = 0.5;
-// Longer steps keep all threads busy, and trying would take minutes.
-constexpr double kLongStep = 2;
+constexpr double kSeconds = 0.5;  // of steps that are timed
+constexpr double kLongStep = 2;   // keeps all threads busy, and trying others would take minutes
 
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -58,14 +49,13 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
     {
         const auto start = Clock::now();
         const auto loaded = DP_TRY(load_all(request));
-        const double seconds = seconds_since(start);
-        DP_TRY(store_data(cache, key, request, loaded, seconds));
+        DP_TRY(store_data(cache, key, request, loaded, seconds_since(start)));
     }
     auto data = read(cache.find(key));
     if (data) return data;
-    return fail(Fault::usage, fmt::format("--cache-dir {}: what was just written there cannot be read ({}); "
-                                          "give another directory",
-                                          cache.directory().string(), data.error().message));
+    return fail(Fault::usage,
+                "--cache-dir {}: what was just written there cannot be read ({}); give another directory",
+                cache.directory().string(), data.error().message);
 }
 
 // What a training takes, and how it is fastest.
@@ -95,12 +85,11 @@ Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, Comp
     }
     const int threads = threads_for(here);
     if (here.omp_threads || threads == 1 || plain->seconds > kLongStep) return {};
-    auto trials = DP_TRY(try_threads(trial, threads, kSeconds));
-    const ThreadTrial best = best_of(trials);
-    plan.plain_seconds = trials.front().step.seconds;
+    told.trials = DP_TRY(try_threads(trial, threads, kSeconds));
+    const ThreadTrial best = best_of(told.trials);
+    plan.plain_seconds = told.trials.front().step.seconds;
     plan.step_seconds = best.step.seconds;
     if (best.threads != threads) plan.choices.set(kThreadsChoice, std::to_string(best.threads));
-    told.trials = std::move(trials);
     return {};
 }
 
@@ -110,13 +99,13 @@ bool find_plan(const Cache& cache, const CacheKey& key, bool force, CompiledPlan
     told.was = found.why_not;
     if (!found.entry || force) return false;
     const auto kept = plan_of(found.entry->content);
-    if (kept) {
-        told.made = Made::kept;
-        told.plan = *kept;
-    } else {
+    if (!kept) {
         told.was = "damaged";
+        return false;
     }
-    return kept.has_value();
+    told.made = Made::kept;
+    told.plan = *kept;
+    return true;
 }
 
 // "written", or "written again, because it was stale (build)".
@@ -133,15 +122,17 @@ std::string data_text(const CompileResult& r) {
 
 std::string threads_text(const CompileResult& r) {
     const int chosen = threads_of(r.plan.plan.choices, r.threads);
-    std::string text = chosen == r.threads ? fmt::format("{}", r.threads)
-                                           : fmt::format("{} instead of {}", chosen, r.threads);
-    std::string tried;
+    std::string text = std::to_string(chosen);
+    if (chosen != r.threads) text += fmt::format(" instead of {}", r.threads);
+    std::vector<std::string> tried;
     for (const ThreadTrial& trial : r.plan.trials)
-        tried +=
-            fmt::format("{}{}: {}", tried.empty() ? "" : ", ", trial.threads, time_text(trial.step.seconds));
-    if (is_disturbed(r.plan.trials))
-        tried += "; not tuned, because other programs used the CPUs meanwhile: --force tries again";
-    return tried.empty() ? text : fmt::format("{} (a step with {})", text, tried);
+        tried.push_back(fmt::format("{}: {}", trial.threads, time_text(trial.step.seconds)));
+    if (tried.empty()) return text;
+    return fmt::format(
+        "{} (a step with {}{})", text, fmt::join(tried, ", "),
+        is_disturbed(r.plan.trials)
+            ? "; not tuned, because other programs used the CPUs meanwhile: --force tries again"
+            : "");
 }
 
 const char* name_of(Made made) {
@@ -218,8 +209,7 @@ std::string compile_table(const CompileResult& r) {
                                  r.accumulate > 1 ? fmt::format(" x {}", r.accumulate) : "", r.device_name)) +
         row("data", data_text(r)) +
         row("plan", r.plan.made == Made::kept ? "cached before" : written(r.plan.was)) +
-        row("memory",
-            fmt::format("{} measured, {}", size_text(plan.peak), "planned " + needs_text(plan.needs))) +
+        row("memory", fmt::format("{} measured, planned {}", size_text(plan.peak), needs_text(plan.needs))) +
         row("step",
             plan.step_seconds < plan.plain_seconds
                 ? fmt::format("{}, not tuned {}", time_text(plan.step_seconds), time_text(plan.plain_seconds))

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer compile`: does, for a model, a batch and a device, what a run would do before its first step,
-// finds the fastest choices, and keeps the results for runs with the same options. main.cpp calls it.
+// `trainer compile`: does, for a model, a batch and a device, what a run would do before its first step (and
+// refuses the same), finds the fastest choices, and keeps the results for runs with the same options.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/commands/options.hpp"
 #include "trainer/compile/plan.hpp"
 #include "trainer/compile/trials.hpp"

@@ -7,15 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
-#include <vector>
 
 #include "trainer/checkpoint/directory.hpp"
-#include "trainer/checkpoint/shard.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/parallel/consistency.hpp"
-#include "trainer/parallel/launch_context.hpp"
 #include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
@@ -24,8 +21,8 @@ namespace {
 Result<Manifest> read_checkpoint(const std::filesystem::path& path) {
     auto manifest = DP_TRY(read_manifest(path));
     if (manifest.training.model != "gpt")
-        return fail(Fault::usage, fmt::format("{}: is of the model {}, and only gpt generates text",
-                                              path.string(), manifest.training.model));
+        return fail(Fault::usage, "{}: is of the model {}, and only gpt generates text", path.string(),
+                    manifest.training.model);
     for (std::int64_t rank = 0; rank < manifest.world(); ++rank) DP_TRY(verify_shard(path, manifest, rank));
     return manifest;
 }
@@ -34,10 +31,10 @@ Result<Manifest> read_checkpoint(const std::filesystem::path& path) {
 Result<Manifest> find_checkpoint(const std::filesystem::path& directory) {
     const auto steps = checkpoints_in(directory);
     if (steps.empty())
-        return fail(Fault::usage,
-                    fmt::format("--checkpoint-dir {0}: no checkpoint there; train with --model=gpt "
-                                "--checkpoint-dir {0} first",
-                                directory.string()));
+        return fail(
+            Fault::usage,
+            "--checkpoint-dir {0}: no checkpoint there; train with --model=gpt --checkpoint-dir {0} first",
+            directory.string());
     for (std::size_t i = 0;; ++i) {
         auto found = read_checkpoint(checkpoint_path(directory, steps[i]));
         if (found || found.error().fault != Fault::checkpoint) return found;
@@ -50,15 +47,15 @@ Result<Manifest> find_checkpoint(const std::filesystem::path& directory) {
 Result<GptShape> shape_in(const Manifest& manifest) {
     GptShape shape;
     const auto& told = manifest.training.shape;
-    for (const auto& [name, value] :
-         std::initializer_list<std::pair<const char*, std::int64_t*>>{{"num_layers", &shape.layers},
-                                                                      {"hidden_size", &shape.hidden},
-                                                                      {"num_attention_heads", &shape.heads},
-                                                                      {"seq_length", &shape.sequence},
-                                                                      {"vocab_size", &shape.vocabulary}}) {
+    const std::pair<const char*, std::int64_t*> sizes[] = {{"num_layers", &shape.layers},
+                                                           {"hidden_size", &shape.hidden},
+                                                           {"num_attention_heads", &shape.heads},
+                                                           {"seq_length", &shape.sequence},
+                                                           {"vocab_size", &shape.vocabulary}};
+    for (const auto& [name, value] : sizes) {
         const auto found = told.find(name);
         if (found == told.end() || found->second < 1)
-            return fail(Fault::usage, fmt::format("the manifest lacks {}; it is damaged", name));
+            return fail(Fault::usage, "the manifest lacks {}; it is damaged", name);
         *value = found->second;
     }
     if (shape.hidden % shape.heads != 0)
@@ -94,9 +91,9 @@ Result<void> generate(const GenerateOptions& options) {
     auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
     if (tokenizer->vocabulary() > shape.vocabulary)
         return fail(Fault::usage,
-                    fmt::format("--data-dir {}: its tokenizer has {} tokens, and the model {}; give the "
-                                "data that it was trained on",
-                                options.data_directory.string(), tokenizer->vocabulary(), shape.vocabulary));
+                    "--data-dir {}: its tokenizer has {} tokens, and the model {}; give the data that it was "
+                    "trained on",
+                    options.data_directory.string(), tokenizer->vocabulary(), shape.vocabulary);
     std::vector<Token> text;
     DP_TRY(tokenizer->encode(options.prompt, text));
     if (text.empty()) text.push_back(tokenizer->end_of_text());

@@ -3,14 +3,11 @@
 // `trainer generate`: text from a checkpoint of gpt. main.cpp calls it.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <span>
-#include <string>
 
-#include "trainer/base/precision.hpp"
 #include "trainer/base/random.hpp"
-#include "trainer/base/result.hpp"
+#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 
@@ -25,8 +22,8 @@ struct GenerateOptions {
     Precision precision = Precision::fp32;  // of what flows through the model
 };
 
-// Which token comes next: drawn by the probabilities that the logits stand for, divided by the temperature
-// first (0: the likeliest, the first of equals), among the top_k likeliest (0: among all).
+// The next token: drawn by the probabilities that the logits stand for, divided by the temperature first
+// (0: the likeliest, the first of equals), among the top_k likeliest (0: among all).
 std::size_t pick_token(std::span<const float> logits, double temperature, std::int64_t top_k, Random& random);
 
 // Prints the prompt and what the model makes follow it, on the CPU, as it comes.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer info`: parameters, memory and FLOPs of a model, from its declaration alone. No memory of a
-// training is allocated, and a device is opened only where it must be asked what it copies.
+// `trainer info`: parameters, memory and FLOPs of a model, from its declaration and what a device copies.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,9 +11,6 @@
 
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
-#include "trainer/data/tokenizer.hpp"
-#include "trainer/memory/estimate.hpp"
-#include "trainer/parallel/launch_context.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -22,8 +18,7 @@ namespace {
 // More parameters are shown by the layer, of which deep models have many of a kind.
 constexpr std::size_t kShownEach = 16;
 
-// The device whose copies count; null where it makes none. Memory of another machine's GPU is asked for by
-// name, with --device=cuda.
+// The device whose copies count; null where it makes none. --device=cuda may mean another machine's GPU.
 Result<std::unique_ptr<Device>> copying_device(const Options& options, const Model& model) {
     const bool plain = options.training.precision == Precision::fp32 && model.convolutions().empty();
     if (plain || options.device.choice == DeviceChoice::cuda) return nullptr;
@@ -32,18 +27,14 @@ Result<std::unique_ptr<Device>> copying_device(const Options& options, const Mod
     return std::move(opened.device);
 }
 
-// Of a batch's activations, in bytes: the largest model takes more with the largest batch than a number here
-// can be. A training has refused such a batch before, for want of samples.
-constexpr double kCountable = 0x1p60;
-
+// The largest model with the largest batch overflows. A training refuses such a batch for want of samples.
 Result<void> check_countable(const ModelInfo& info, const Model& model, std::int64_t batch) {
     const double activations =
         4.0 * static_cast<double>(batch) * static_cast<double>(model.activations_per_sample());
-    if (activations <= kCountable) return {};
-    return fail(
-        Fault::usage,
-        fmt::format("{} with a batch of {} has {:.1e} bytes of activations; give a smaller --batch-size",
-                    info.name, batch, activations));
+    if (activations <= 0x1p60) return {};
+    return fail(Fault::usage,
+                "{} with a batch of {} has {:.1e} bytes of activations; give a smaller --batch-size",
+                info.name, batch, activations);
 }
 
 // "h.*.attn.c_proj" of "h.11.attn.c_proj.weight".

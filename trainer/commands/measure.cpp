@@ -8,14 +8,14 @@
 #include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "trainer/parallel/agreement.hpp"
 
 namespace dp::trainer {
 namespace {
 
-// Steps whose parts are measured.
-constexpr std::int64_t kSplitSteps = 20;
+constexpr std::int64_t kSplitSteps = 20;  // whose parts are measured
 
 using Clock = std::chrono::steady_clock;
 
@@ -25,13 +25,10 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 
 // Of all threads of this process.
 double cpu_seconds() {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-// Times steps, and then, in kSplitSteps more, their parts: for that the device has to finish one part before
-// the next begins, which makes a step slower.
+// Times steps, and then the parts of kSplitSteps more, each of which the device finishes before the next.
 class Stopwatch final : public Observer {
  public:
     Stopwatch(Device& device, const MeasureOptions& options)
@@ -54,7 +51,6 @@ class Stopwatch final : public Observer {
         step_began_ = now;
         splits_ = step >= whole_;
     }
-    void on_epoch(const EpochReport&, const Schedule&) override {}
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
     double cpu_time() const { return cpu_seconds_; }             // of all of them
@@ -98,8 +94,7 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
         options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
     DP_TRY(repeat_step(info, model, data, settings, device, communicator, steps, watch));
 
-    double total = 0;
-    for (const double seconds : watch.steps()) total += seconds;
+    const double total = std::accumulate(watch.steps().begin(), watch.steps().end(), 0.0);
     const auto slowest = DP_TRY(largest_of_all_ranks(total, device, communicator));
     const auto most = DP_TRY(largest_of_all_ranks(watch.communication_share(), device, communicator));
     const auto least = DP_TRY(largest_of_all_ranks(-watch.communication_share(), device, communicator));

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `trainer measure-performance`: how fast a model trains here, on one batch again and again, so that neither
-// the data set nor the tests of a training count. run.cpp prepares everything as for a training and calls it;
-// every rank takes part.
+// the data set nor the tests of a training count. run.cpp prepares everything as for a training.
 #pragma once
-
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
 
 #include "trainer/base/statistics.hpp"
 #include "trainer/reports/report.hpp"
-#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 
@@ -27,8 +21,8 @@ struct Measurement {
     double samples_per_second;      // of all ranks together, as the slowest one needs
     double cpu_seconds_per_sample;  // of all ranks together
     double flops_per_sample;        // forward and backward
-    // The part of a step that waits for communication with nothing left to compute. The rank with the least
-    // waits for nobody: that is what communication costs. The others also wait for slower ranks.
+    // The part of a step that waits for communication with nothing left to compute. That of the rank with the
+    // least is what communication costs; the others also wait for slower ranks.
     double communication_least, communication_most;
 };
 
@@ -37,10 +31,8 @@ Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& 
                             const Settings& settings, const MeasureOptions& options, Device& device,
                             Communicator& communicator);
 
-// Pure: "1.234 ms".
+// Pure: "1.234 ms"; the table for people, the line for programs.
 std::string time_text(double seconds);
-
-// Pure: the table for people, the line for programs.
 std::string measurement_table(const Measurement& measured);
 nlohmann::ordered_json measurement_json(const RunFacts& facts, const Measurement& measured);
 

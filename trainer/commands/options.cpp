@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 namespace dp::trainer {
 namespace {
@@ -25,23 +24,13 @@ constexpr const char* kFooter =
     "of memory; 6 --min-throughput or --max-throughput; 7 stopped by a signal, and the same command\n"
     "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
 
-struct NamedCommand {
-    std::string_view name;
-    Command command;
-};
 // In the order of the enumeration.
-constexpr std::array<NamedCommand, 7> kCommands{{{"run", Command::run},
-                                                 {"compile", Command::compile},
-                                                 {"info", Command::info},
-                                                 {"prepare", Command::prepare},
-                                                 {"measure-performance", Command::measure},
-                                                 {"report", Command::report},
-                                                 {"generate", Command::generate}}};
+constexpr std::array<std::string_view, 7> kCommands{
+    "run", "compile", "info", "prepare", "measure-performance", "report", "generate"};
 
 Command command_named(std::string_view name) {
-    const auto* found =
-        std::find_if(kCommands.begin(), kCommands.end(), [&](const auto& one) { return one.name == name; });
-    return found == kCommands.end() ? Command::run : found->command;
+    const auto* found = std::find(kCommands.begin(), kCommands.end(), name);
+    return found == kCommands.end() ? Command::run : static_cast<Command>(found - kCommands.begin());
 }
 
 CommandLine command_line_for(Options& o) {
@@ -62,7 +51,7 @@ CommandLine command_line_for(Options& o) {
 
 // What is wrong with options that are each right.
 std::optional<std::string> contradiction(const Options& o) {
-    const auto& [least, most] = std::pair(o.output.min_throughput, o.output.max_throughput);
+    const auto &least = o.output.min_throughput, &most = o.output.max_throughput;
     if (least && most && *least > *most)
         return fmt::format(
             "--min-throughput: {} is more than --max-throughput, which is {}: no run satisfies both", *least,
@@ -73,7 +62,7 @@ std::optional<std::string> contradiction(const Options& o) {
 }  // namespace
 
 std::string_view name_of(Command command) {
-    return kCommands[static_cast<std::size_t>(command)].name;
+    return kCommands[static_cast<std::size_t>(command)];
 }
 
 Parsed parse_options(const std::vector<std::string>& arguments) {

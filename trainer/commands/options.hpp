@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The trainer's options: words in, groups of options out, no other effect. Each group is one struct that the
-// command line fills (option_rows.cpp) and that is passed on as it is. main.cpp parses;
-// tests/unit/trainer/options_test.cpp has the table of what is refused and how.
+// command line fills (option_rows.cpp) and that is passed on as it is. options_test.cpp has what is refused.
 #pragma once
-
-#include <cstdint>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "trainer/command_line/parse.hpp"
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/measure.hpp"
 #include "trainer/data/load.hpp"
 #include "trainer/devices/open.hpp"
-#include "trainer/models/model.hpp"
 #include "trainer/parallel/launch_context.hpp"
 #include "trainer/prepare/prepare.hpp"
-#include "trainer/reports/log_style.hpp"
 #include "trainer/reports/run_table.hpp"
-#include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
 
@@ -60,8 +49,7 @@ struct InfoOptions {
     std::int64_t ranks = 1, ranks_per_node = 1;
 };
 
-// What the user said on top of the defaults. Those that depend on the model are filled in by completed()
-// (preparation.hpp), where `given` says that the user did not.
+// What the user said on top of the defaults; completed() adds those that depend on the model.
 struct Options {
     Command command = Command::run;
     Given given;
@@ -82,8 +70,7 @@ struct Options {
     bool gave(std::string_view name) const { return given.contains(name); }
 };
 
-// The rows of all options (option_rows.cpp): what the command line is made of, and what ranks and
-// `trainer compile` go by. Each row fills a field of what it is given, which must outlive the list.
+// The rows of all options (option_rows.cpp). Each fills a field of what it is given, which outlives the list.
 OptionList training_options(Options& options);
 OptionList compile_options(CacheOptions& options);
 OptionList info_options(InfoOptions& options);
@@ -91,9 +78,7 @@ OptionList measure_options(MeasureOptions& options);
 OptionList prepare_options(PrepareOptions& options);
 OptionList report_options(ReportOptions& options);
 OptionList generate_options(GenerateOptions& options);
-
-// What stands below the options of `prepare` in its help.
-std::string prepare_footer();
+std::string prepare_footer();  // what stands below the options in its help
 
 struct Parsed {
     std::optional<Options> options;  // empty: print `text` and exit with `code`
@@ -104,7 +89,7 @@ struct Parsed {
 // `arguments` without the program's name.
 Parsed parse_options(const std::vector<std::string>& arguments);
 
-// Pure: whether it writes to files what somebody wants who no longer reads its standard output.
+// Pure: whether it writes files, which somebody wants who no longer reads its standard output.
 bool writes_files(const Options& options);
 
 // Pure: the sentences about options that were given and do nothing in this run.

@@ -8,7 +8,6 @@
 
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/memory/available.hpp"
 #include "trainer/models/gpt_size.hpp"
 #include "trainer/training/schedule.hpp"
 
@@ -29,11 +28,16 @@ Result<void> refuse_foreign(Options& options) {
     }
     if (names.empty()) return {};
     const bool is_model = find_model(of) != nullptr, is_one = names.size() == 1;
-    return fail(
-        Fault::usage,
-        fmt::format("{} {} only for {}, and this run uses {}; leave {} out, or give --{}={}",
-                    fmt::join(names, ", "), is_one ? "is" : "are", of, is_model ? options.model : optimizer,
-                    is_one ? "it" : "them", is_model ? "model" : "optimizer", of));
+    return fail(Fault::usage, "{} {} only for {}, and this run uses {}; leave {} out, or give --{}={}",
+                fmt::join(names, ", "), is_one ? "is" : "are", of, is_model ? options.model : optimizer,
+                is_one ? "it" : "them", is_model ? "model" : "optimizer", of);
+}
+
+// The same model with --recompute, for advice; null if that makes no difference.
+std::unique_ptr<Model> recomputing_model(const ModelInfo& info, ModelShape shape) {
+    if (info.name != "gpt" || shape.gpt.recompute) return nullptr;
+    shape.gpt.recompute = true;
+    return info.make(shape);
 }
 
 }  // namespace
@@ -47,19 +51,20 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
     if (!options.model.empty()) {
         const ModelInfo* info = find_model(options.model);
         if (info->data == DataSet::fashion_mnist && !data_there && options.command != Command::info)
-            return fail(Fault::usage, fmt::format("{}: no Fashion-MNIST there, which {} trains on; {}",
-                                                  directory, info->name, advice));
+            return fail(Fault::usage, "{}: no Fashion-MNIST there, which {} trains on; {}", directory,
+                        info->name, advice);
         return ModelChoice{info, std::nullopt};
     }
     if (data_there)
         return ModelChoice{find_model("ffn"),
                            fmt::format("no --model given: ffn, because {} in {}",
                                        is_given ? "images of 28x28 are" : "Fashion-MNIST is", directory)};
-    if (is_given) return fail(Fault::usage, fmt::format("{}: no Fashion-MNIST there; {}", directory, advice));
-    return ModelChoice{find_model("linear"),
-                       fmt::format("no --model given: linear on generated points, because there is no "
-                                   "Fashion-MNIST in {} ({})",
-                                   directory, advice)};
+    if (is_given) return fail(Fault::usage, "{}: no Fashion-MNIST there; {}", directory, advice);
+    return ModelChoice{
+        find_model("linear"),
+        fmt::format(
+            "no --model given: linear on generated points, because there is no Fashion-MNIST in {} ({})",
+            directory, advice)};
 }
 
 Options completed(Options options, const ModelInfo& info) {
@@ -101,14 +106,12 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
     if (gpt.hidden % gpt.heads != 0)
         return fail(
             Fault::usage,
-            fmt::format("--hidden-size {} is not a multiple of --num-attention-heads {}; give one that is, "
-                        "such as {}",
-                        gpt.hidden, gpt.heads, (gpt.hidden / gpt.heads + 1) * gpt.heads));
+            "--hidden-size {} is not a multiple of --num-attention-heads {}; give one that is, such as {}",
+            gpt.hidden, gpt.heads, (gpt.hidden / gpt.heads + 1) * gpt.heads);
     if (vocabulary && gpt.vocabulary < *vocabulary)
-        return fail(
-            Fault::usage,
-            fmt::format("--vocab-size {} is smaller than the data's, {}; give at least that, or leave it out",
-                        gpt.vocabulary, *vocabulary));
+        return fail(Fault::usage,
+                    "--vocab-size {} is smaller than the data's, {}; give at least that, or leave it out",
+                    gpt.vocabulary, *vocabulary);
     options.data.sequence = gpt.sequence;
     options.data.vocabulary = gpt.vocabulary;
     return {};

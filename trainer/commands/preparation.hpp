@@ -4,23 +4,16 @@
 // data and a device. So they refuse the same in the same words.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/commands/options.hpp"
 #include "trainer/memory/estimate.hpp"
 
 namespace dp::trainer {
 
-// Pure: which model, and the sentence that says why where the user did not choose. `data_there`:
-// has_fashion_mnist().
+// Pure: which model, and the sentence that says why if the user did not. `data_there`: has_fashion_mnist().
 struct ModelChoice {
     const ModelInfo* info;
     std::optional<std::string> reason;
@@ -30,8 +23,8 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there);
 // Pure: with the defaults of the model where nothing was given. Its groups are what the training goes by.
 Options completed(Options options, const ModelInfo& info);
 
-// Pure, of completed(): refuses an option that this model or optimizer does not look at, and a shape that
-// cannot be. `vocabulary`: of the data, where it is known.
+// Pure, of completed(): refuses options of other models or optimizers, and shapes that cannot be.
+// `vocabulary`: of the data, where it is known.
 Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary);
 // Of the tokens in --data-dir, if the model is trained on tokens and they are there.
 std::optional<std::int64_t> vocabulary_for(const Options& options);
@@ -41,8 +34,7 @@ std::vector<std::pair<std::string, std::string>> values_alike(Options options);
 // Pure, of fit(): what a plan that `compile` makes depends on.
 std::map<std::string, std::string> values_of_plan(Options options);
 
-// Where the cache of `compile` is: as the options say, else where the environment has caches; nothing where
-// there is none.
+// Where the cache of `compile` is: as the options say, else where the environment has caches.
 std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
 
 // A training before its ranks are connected.
@@ -51,8 +43,8 @@ struct Prepared {
     Options options;  // completed and fit
     Dataset data;
     OpenedDevice opened;
-    std::unique_ptr<Model> model,
-        recomputing;  // declared; the latter with --recompute, null where it is no choice
+    // Declared; the latter with --recompute, null where it is no choice.
+    std::unique_ptr<Model> model, recomputing;
 
     Device& device() const { return *opened.device; }
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;

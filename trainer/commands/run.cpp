@@ -10,8 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <functional>
 
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/standard_streams.hpp"
@@ -24,11 +22,9 @@
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/world.hpp"
-#include "trainer/prepare/prepare.hpp"
 #include "trainer/reports/metrics_file.hpp"
 #include "trainer/reports/report.hpp"
 #include "trainer/reports/tensorboard.hpp"
-#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -129,8 +125,7 @@ struct Run {
 
     bool has_checkpoints() const { return !options.training.checkpoints.directory.empty(); }
 
-    // Says what is trained; an error where it does not fit, or where an output cannot be written: a training
-    // may take days, and what is written at its end is tried now.
+    // Says what is trained; an error if it does not fit, or an output of its end cannot be written.
     Result<void> check(const LaunchContext& here, const Plan* plan) {
         report.line(describe(prepared, ranks));
         if (options.training.precision == Precision::bf16 && device.name() == "cpu")
@@ -228,9 +223,9 @@ struct Run {
         watching.on_phase(Phase::idle);
         if (!outcome->equal_on_all_ranks)
             return fail(Fault::training,
-                        fmt::format("the parameters differ between ranks (hash {:016x} here): the gradients "
-                                    "were not averaged the same everywhere; do not use this model",
-                                    outcome->parameters_hash));
+                        "the parameters differ between ranks (hash {:016x} here): the gradients were not "
+                        "averaged the same everywhere; do not use this model",
+                        outcome->parameters_hash);
         if (!outcome->end_is_saved)
             return fail(
                 Fault::checkpoint,
@@ -258,8 +253,7 @@ struct Run {
                                                    outcome.parameters.size() * sizeof(float)});
     }
 
-    // The last line, and the same in a file where that was asked for. It is printed also where the file
-    // cannot be written: the training is not made again for it.
+    // The last line, and the same in a file if asked for. It is printed even if the file cannot be written.
     Result<void> finish(const nlohmann::ordered_json& summary) {
         const std::string text = summary.dump();
         Result<void> written;
@@ -298,10 +292,10 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     if (choice && choice->reason) report.line(*choice->reason);
     const bool has_checkpoints = !given.training.checkpoints.directory.empty();
     if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)
-        return tl::unexpected(refuse_together(
-            here, {Fault::usage,
-                   "several tasks that train alone cannot share a --checkpoint-dir; start them as one "
-                   "world, or leave it out"}));
+        return tl::unexpected(
+            refuse_together(here, {Fault::usage,
+                                   "several tasks that train alone cannot share a --checkpoint-dir; start "
+                                   "them as one world, or leave it out"}));
 
     if (has_checkpoints) hold_stop_signals();
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.

@@ -10,8 +10,7 @@
 
 namespace dp::trainer {
 
-// Trains, or measures how fast it would (measure-performance). An error is not yet printed. `started`: when
-// the process began.
+// Trains, or measures how fast it would (measure-performance). `started`: when the process began.
 Result<void> run(const Options& options, std::chrono::steady_clock::time_point started);
 
 // Makes a data set ready; on each node one of its processes says so.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/compile/build.hpp"
-
+//
+// The build id of the running program, a part of the cache's keys.
 #include <elf.h>
 #include <fmt/format.h>
 #include <link.h>
@@ -9,11 +9,12 @@
 #include <filesystem>
 #include <string_view>
 
+#include "trainer/compile/entry.hpp"
+
 namespace dp::trainer {
 namespace {
 
-// Finds it in a segment of notes: each has three words (length of the name, length of the text, type), the
-// name and the text, both padded to whole words.
+// Each note has three words (lengths of name and text, type), the name and the text, both padded to words.
 std::string build_id_in(std::string_view notes) {
     const auto padded = [](std::size_t length) { return (length + 3) / 4 * 4; };
     ElfW(Nhdr) note;
@@ -22,10 +23,8 @@ std::string build_id_in(std::string_view notes) {
         const std::size_t text = sizeof note + padded(note.n_namesz), all = text + padded(note.n_descsz);
         if (all > notes.size()) break;
         if (note.n_type == NT_GNU_BUILD_ID && notes.substr(sizeof note).starts_with("GNU")) {
-            std::string id;
-            for (const char byte : notes.substr(text, note.n_descsz))
-                id += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-            return id;
+            const auto* id = reinterpret_cast<const unsigned char*>(notes.data() + text);
+            return fmt::format("{:02x}", fmt::join(id, id + note.n_descsz, ""));
         }
         notes.remove_prefix(all);
     }

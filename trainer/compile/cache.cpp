@@ -9,8 +9,7 @@
 #include <chrono>
 #include <ctime>
 #include <random>
-#include <system_error>
-#include <vector>
+#include <regex>
 
 #include "trainer/base/durable.hpp"
 #include "trainer/base/files.hpp"
@@ -20,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHexDigits = "0123456789abcdef";
-constexpr const char* kUnfinished = ".part";
 constexpr auto kAbandoned = std::chrono::hours(24);
 constexpr std::int64_t kInUse = 3600;  // seconds
 // Not every use is noted: thousands of ranks may start at once in one shared home.
@@ -30,23 +27,20 @@ constexpr std::int64_t kNoteworthy = 600;
 // A name in the directory that no other writer uses, on any node.
 fs::path unfinished_file(const fs::path& directory) {
     std::random_device random;
-    return directory / fmt::format(".{:08x}{:08x}{}", random(), random(), kUnfinished);
+    return directory / fmt::format(".{:08x}{:08x}.part", random(), random());
 }
 
-Error cannot_write(const fs::path& directory, const std::string& why) {
-    return {Fault::usage,
-            fmt::format("--cache-dir {}: {}; give a directory that can be written", directory.string(), why)};
+tl::unexpected<Error> cannot_write(const fs::path& directory, const std::string& why) {
+    return fail(Fault::usage, "--cache-dir {}: {}; give a directory that can be written", directory.string(),
+                why);
 }
 
 // Whether it is named like an entry, or one that is being written: a user's directory may hold other files.
 bool is_entry(const std::string& name) {
-    const std::string start = name.substr(0, 5), rest = name.substr(std::min(name.size(), start.size()));
-    return (start == "plan-" || start == "data-") && rest.find_first_not_of(kHexDigits) == 64 &&
-           rest.substr(64) == ".cache";
+    return std::regex_match(name, std::regex("(plan|data)-[0-9a-f]{64}\\.cache"));
 }
 bool is_unfinished(const std::string& name) {
-    return name.starts_with('.') && name.find_first_not_of(kHexDigits, 1) == 17 &&
-           name.substr(17) == kUnfinished;
+    return std::regex_match(name, std::regex("\\.[0-9a-f]{16}\\.part"));
 }
 
 struct Stored {
@@ -91,7 +85,7 @@ Lookup Cache::find(const CacheKey& key) const {
 Result<MadeDirectories> Cache::open_for_writing() const {
     MadeDirectories directories;
     std::error_code error = directories.make(directory_);
-    if (error) return tl::unexpected(cannot_write(directory_, "cannot make it: " + error.message()));
+    if (error) return cannot_write(directory_, "cannot make it: " + error.message());
     const auto now = fs::file_time_type::clock::now();
     for (const fs::path& file : entries_of(directory_)) {
         std::error_code ignored;
@@ -101,7 +95,7 @@ Result<MadeDirectories> Cache::open_for_writing() const {
     const fs::path trial = unfinished_file(directory_);
     const auto made = write_durably(trial, "trial");
     fs::remove(trial, error);
-    if (!made) return tl::unexpected(cannot_write(directory_, made.error().message));
+    if (!made) return cannot_write(directory_, made.error().message);
     return directories;
 }
 
@@ -114,7 +108,7 @@ Result<void> Cache::put(const CacheKey& key, const nlohmann::json& content,
     if (written && !error) return {};
     const std::string why = written ? error.message() : written.error().message;
     fs::remove(unfinished, error);
-    return tl::unexpected(cannot_write(directory_, why));
+    return cannot_write(directory_, why);
 }
 
 std::int64_t Cache::bytes() const {

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The cache directory of `trainer compile`: one file per entry, whose modification time is its last use. Many
-// ranks and nodes may read and write it concurrently: files appear whole or not at all. compile.cpp fills it,
-// compiled.cpp looks into it for a run.
+// ranks and nodes may read and write it at once: files appear whole or not at all. compile.cpp fills it.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <optional>
-#include <span>
-#include <string>
 
 #include "trainer/base/made_directories.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/compile/entry.hpp"
 
 namespace dp::trainer {
@@ -32,15 +26,14 @@ class Cache {
     Lookup find(const CacheKey& key) const;
 
     // Creates the directory if needed, removes leftovers of dead writers, and checks that an entry could be
-    // written. The error is the whole message. A directory that was created is removed with the result, if
-    // nothing was put there until then.
+    // written. A directory that was created is removed with the result, if nothing was put there until then.
     Result<MadeDirectories> open_for_writing() const;
     // Replaces an existing entry.
     Result<void> put(const CacheKey& key, const nlohmann::json& content, std::span<const Block> blocks) const;
     // The size of all entries.
     std::int64_t bytes() const;
     // Removes the least recently used entries until the rest take at most `bytes`. What was used within the
-    // last hour stays: another rank may be about to read it. Returns the number of removed entries.
+    // last hour stays: another rank may be about to read it. Returns how many were removed.
     std::int64_t prune(std::int64_t bytes) const;
 
  private:

@@ -3,10 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
-#include "trainer/compile/build.hpp"
-
 namespace dp::trainer {
 
 Compiled::Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data)
@@ -44,13 +40,12 @@ Result<Dataset> Compiled::load() {
 std::optional<std::string> Compiled::line(double now) const {
     if (!cache_) return std::nullopt;
     std::string used, not_used;
-    for (const auto& [name, found] : {std::pair<const char*, const Lookup&>{"plan", found_plan_},
-                                      std::pair<const char*, const Lookup&>{"data", found_data_}}) {
-        if (found.entry)
+    for (const auto& [name, found] : {std::pair("plan", &found_plan_), std::pair("data", &found_data_)}) {
+        if (found->entry)
             used += fmt::format("{}{} of {} ago", used.empty() ? "" : ", ", name,
-                                age_text(static_cast<std::int64_t>(now) - found.entry->written));
-        if (!found.why_not.empty())
-            not_used += fmt::format("{}the {} is {}", not_used.empty() ? "" : ", ", name, found.why_not);
+                                age_text(static_cast<std::int64_t>(now) - found->entry->written));
+        if (!found->why_not.empty())
+            not_used += fmt::format("{}the {} is {}", not_used.empty() ? "" : ", ", name, found->why_not);
     }
     if (used.empty() && not_used.empty()) return std::nullopt;
     const auto threads = plan_ ? plan_->choices.find("threads") : std::nullopt;

@@ -4,10 +4,6 @@
 // stale or damaged is computed again, and one line says so. run.cpp calls it on each rank.
 #pragma once
 
-#include <filesystem>
-#include <optional>
-#include <string>
-
 #include "trainer/compile/plan.hpp"
 #include "trainer/compile/stored_data.hpp"
 
@@ -18,14 +14,12 @@ class Compiled {
     // Without a directory, finds nothing.
     Compiled(const std::optional<std::filesystem::path>& directory, DataRequest data);
 
-    // The plan of a training with these options; null if there is none. Gives its choices to the device,
-    // which must not have worked yet.
+    // The plan of a training with these options, or null. Gives its choices to the device, unused so far.
     const Plan* plan(const Facts& options, bool threads_given, Device& device);
     // As load().
     Result<Dataset> load();
 
-    // After both, a line for people: what was used, and what was not and why; nothing if there were no
-    // entries. `now`: seconds since 1970.
+    // After both, a line for people: what was used, and what was not and why. `now`: seconds since 1970.
     std::optional<std::string> line(double now) const;
 
  private:

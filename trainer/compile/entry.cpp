@@ -75,8 +75,7 @@ Result<void> write_entry(const std::filesystem::path& file, const CacheKey& key,
 
 Try<Entry> open_entry(const std::filesystem::path& file) {
     Entry entry;
-    auto opened = DP_TRY(open_regular(file));
-    entry.file = std::move(opened);
+    entry.file = DP_TRY(open_regular(file));
     struct stat facts {};
     if (::fstat(entry.file.get(), &facts) != 0) return dp::fail(errno_text(errno));
     entry.bytes = facts.st_size;

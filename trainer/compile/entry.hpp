@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A cache entry: its key, and its file, a description in JSON and blocks of raw numbers, all with checksums.
-// cache.cpp places and finds these files. If something is wrong with one, the error is just the reason, such
-// as "cut short"; the work is then simply done again.
+// If something is wrong with a file, the error is just the reason, such as "cut short".
 //
-// Layout: "dpcache3", the length of the description and its CRC-32 (8 bytes each, little-endian), the
-// description, the blocks.
+// Layout: "dpcache3", the description's length and CRC-32 (8 bytes each, little-endian), it, the blocks.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/fd.hpp"
@@ -29,6 +25,9 @@ struct CacheKey {
     Facts what;        // what was asked for, and on which device: names the entry
     Facts from;        // of what it was made: build, libraries, files. With others it is made again.
 };
+
+// "0.1.0, build 3f…", with the linker's build id. Another build's code may compose other images.
+std::string build_of_this_program();
 
 // "plan-<SHA-256 of what was asked for>.cache", so that a newer build's entry replaces the older one's.
 std::string file_name(const CacheKey& key);

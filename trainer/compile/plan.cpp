@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 namespace dp::trainer {
 
 using Json = nlohmann::json;

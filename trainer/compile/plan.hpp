@@ -4,13 +4,10 @@
 // the time of a step, and the fastest choices. compile.cpp makes it, compiled.cpp hands it to a run.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
 
 #include "trainer/compile/entry.hpp"
 #include "trainer/devices/device.hpp"
-#include "trainer/devices/tuned_choices.hpp"
 #include "trainer/memory/estimate.hpp"
 
 namespace dp::trainer {
@@ -24,8 +21,7 @@ struct Plan {
     TunedChoices choices;
 };
 
-// Of a training with these options: those that change what a step takes. `threads_given`: by OMP_NUM_THREADS,
-// so that they are no choice. `data`: data_key().
+// `options`: what changes a step. `threads_given`: by OMP_NUM_THREADS, so no choice. `data`: data_key().
 CacheKey plan_key(const Facts& options, const Device& device, bool threads_given, const CacheKey& data,
                   const std::string& build);
 

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <utility>
 
 #include "trainer/base/files.hpp"
 
@@ -26,8 +24,7 @@ using Json = nlohmann::json;
 // In the order of DataSet.
 constexpr std::array kSetNames{"images of 28x28", "line", "composed images", "tokens"};
 
-// A name may be any bytes, while JSON's text is UTF-8. Two directories that become equal by that differ
-// in their files.
+// A name may be any bytes, JSON is UTF-8. Two directories that become equal by that differ in their files.
 std::string utf8(const std::string& name) {
     return Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
 }

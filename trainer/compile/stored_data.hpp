@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A data set as a cache entry: unpacked or composed data as raw numbers, to be read in one go. For text it
-// records only that the files were checked: they are raw numbers already, and may be large. compile.cpp
-// stores, compiled.cpp reads.
+// records only that the files were checked: they are raw already. compile.cpp stores, compiled.cpp reads.
 #pragma once
-
-#include <string>
 
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/load.hpp"
 
 namespace dp::trainer {
 
-// Identifies the files by their lengths, dates, beginnings and ends. (The end of a gzipped file is a checksum
-// of all of it.)
+// Identifies the files by their lengths, dates, beginnings and ends (of gzipped files, a checksum of all).
 CacheKey data_key(const DataRequest& request, const std::string& build);
 
 // Whether there is anything to gain: points on a line are made faster than read.

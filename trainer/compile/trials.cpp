@@ -33,7 +33,6 @@ class Stopwatch final : public Observer {
         if (step == 1) cpu_before_ = cpu_seconds();
         cpu_after_ = cpu_seconds();
     }
-    void on_epoch(const EpochReport&, const Schedule&) override {}
 
     StepTime time() const {
         const double all = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);

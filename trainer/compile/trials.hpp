@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs a few training steps to measure their time and memory, also with fewer threads: a small batch is not
-// worth waking all of them. Called by compile.cpp; a run gets the number of threads as a tuned choice.
+// worth waking all of them. compile.cpp calls it; a run gets the number of threads as a tuned choice.
 #pragma once
 
 #include <span>
-#include <vector>
 
-#include "trainer/base/result.hpp"
-#include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/settings.hpp"
 
@@ -39,15 +35,13 @@ struct ThreadTrial {
 };
 
 // Times steps of the CPU device with all threads, half of them, … and 1, until fewer are clearly slower.
-// Afterwards, a CPU device opened on this thread before must not be used. `seconds`: as in time_steps().
+// Afterwards, a CPU device opened on this thread before must not be used.
 Result<std::vector<ThreadTrial>> try_threads(const Trial& trial, int threads, double seconds);
 
-// Pure: whether other programs used the CPUs meanwhile. Threads that wait for each other then take many times
-// as long, which makes fewer threads look fast.
+// Pure: whether other programs used the CPUs meanwhile, which makes fewer threads look fast.
 bool is_disturbed(std::span<const ThreadTrial> trials);
 
-// Pure: the fastest; but the first, which is the default, unless another one is clearly faster (by a
-// twentieth) and nothing disturbed the trials. At least one trial.
+// Pure: the fastest if it is a twentieth faster than the first, the default, and none was disturbed.
 ThreadTrial best_of(std::span<const ThreadTrial> trials);
 
 }  // namespace dp::trainer

@@ -32,13 +32,6 @@ Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::in
     return most == kNothing ? std::nullopt : std::optional(static_cast<std::int64_t>(most));
 }
 
-std::unique_ptr<Model> recomputing_model(const ModelInfo& info, const ModelShape& shape) {
-    if (info.name != "gpt" || shape.gpt.recompute) return nullptr;
-    ModelShape thriftier = shape;
-    thriftier.gpt.recompute = true;
-    return info.make(thriftier);
-}
-
 Error with_advice(Error error, Device& device, const MemoryCase& memory_case) {
     if (device.memory().is_exhausted())
         error.message += ": " + batch_advice(memory_case, device.memory().peak());

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The arithmetic of estimate.hpp. It follows what the classes of training/ allocate.
 #include "trainer/memory/estimate.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +14,7 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::int64_t kNumber = sizeof(float);  // of what is f32 in any precision
-// For the sums of losses and of squares of gradients.
-constexpr std::int64_t kSums = 16 << 10;
+constexpr std::int64_t kSums = 16 << 10;         // of losses and of squares of gradients
 
 std::int64_t bytes_of(const Matrix& matrix) {
     return static_cast<std::int64_t>(matrix.bytes.size());

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Estimates the memory that a rank needs on its device, by part, before anything is allocated, and gives
-// advice if it is too much. `trainer info` shows it, run.cpp refuses by it. Pure; memory_test.cpp compares it
-// with what a training allocates.
+// advice if it is too much. Pure, by what training/ allocates; memory_test.cpp compares.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-
-#include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/settings.hpp"
 
@@ -52,12 +45,11 @@ std::string size_text(std::int64_t bytes);
 // "61.3 MiB (parameters 0.9 MiB, gradients 0.9 MiB, ...; the ranks of a node share parameters)"
 std::string needs_text(const MemoryNeeds& needs);
 
-// The continuation of "give a smaller --batch-size": the one that fits `available` bytes, the one that with
+// The continuation of "give a smaller --batch-size: ": the one that fits `available` bytes, the one that with
 // --accumulate makes the same global batch, and whether --shard-optimizer or --recompute would do.
 std::string batch_advice(const MemoryCase& the_case, std::int64_t available);
 
-// The message if a rank needs more than its device has; nullopt if it fits. `name`: the model's;
-// `device`: the device's.
+// The message if a rank needs more than its device has; nullopt if it fits. `name`: the model's.
 std::optional<std::string> memory_problem(std::string_view name, const MemoryCase& the_case,
                                           std::string_view device, std::int64_t available);
 

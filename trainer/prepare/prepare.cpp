@@ -7,19 +7,15 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
-#include <utility>
 
-#include "base/fd.hpp"
 #include "trainer/base/files.hpp"
 #include "trainer/base/made_directories.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/packaged.hpp"
 #include "trainer/data/prepared.hpp"
-#include "trainer/prepare/fetch.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
 
@@ -28,11 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name below the output while it is being made; leftovers of a killed process are removed.
+// Below the output while it is being made; what a killed process left there is removed.
 constexpr const char* kScratch = ".unfinished";
 
-// The directory to fill, of which one process at a time holds the lock; the kernel releases it when the
-// process ends. If it is not filled, it is removed unless it was there before.
+// The directory to fill, which one process at a time has locked. A new one that is not filled is removed.
 struct OutputDirectory {
     Fd lock;
     MadeDirectories made;  // removed before the lock is
@@ -51,7 +46,7 @@ Result<OutputDirectory> open_output(const fs::path& path) {
     constexpr auto kLongestWait = std::chrono::minutes(30);  // npm and the longest text together take minutes
     constexpr auto kPause = std::chrono::milliseconds(50);
     const auto problem = [&](const std::string& why) {
-        return fail(Fault::prepare, fmt::format("{}: {}", path.string(), why));
+        return fail(Fault::prepare, "{}: {}", path.string(), why);
     };
     OutputDirectory output;
     const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
@@ -89,26 +84,22 @@ struct Plan {
 // Reads the user's own texts once, so that the work is identified by their contents.
 Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> sources) {
     Plan plan{};
-    std::string origin;
     if (options.text.empty()) {
         // The command line takes no other names.
         plan.source = &*std::find_if(sources.begin(), sources.end(),
                                      [&](const Source& source) { return source.name == options.data; });
-        origin = fmt::format("{} ({})", options.data, how_to_fetch(*plan.source));
+        plan.from = fmt::format("{} ({})", options.data, how_to_fetch(*plan.source));
     } else {
-        auto files = DP_TRY(text_files(options.text));
-        plan.documents = std::move(files);
+        plan.documents = DP_TRY(text_files(options.text));
         std::string hashes;
         for (const auto& file : plan.documents) {
             const auto hash = DP_TRY(sha256_of_file(file));
             hashes += hash;
         }
-        origin = fmt::format("text {}", sha256(hashes));
+        plan.from = fmt::format("text {}", sha256(hashes));
     }
-    const bool is_text = plan.source == nullptr || plan.source->contents == Contents::text;
-    plan.from = is_text ? fmt::format("{}, tokenizer {}, validation {}", origin, options.tokenizer,
-                                      options.validation)
-                        : origin;
+    if (plan.source == nullptr || plan.source->contents == Contents::text)
+        plan.from += fmt::format(", tokenizer {}, validation {}", options.tokenizer, options.validation);
     return plan;
 }
 
@@ -143,15 +134,13 @@ Result<std::string> make_text(const Plan& plan, const PrepareOptions& options, c
     auto documents = plan.documents;
     if (plan.source != nullptr) {
         const auto package = DP_TRY(fetch(plan.source->package, options.from, scratch));
-        auto files = DP_TRY(text_files({{package / "data" / plan.source->document}}));
-        documents = std::move(files);
+        documents = DP_TRY(text_files({{package / "data" / plan.source->document}}));
     }
     auto tokenizer = DP_TRY(make_tokenizer(options, scratch));
     return write_token_shards(documents, *tokenizer, options.validation, result);
 }
 
-// Makes everything below `scratch` and moves it to `output` when complete; prepared.json, which tells others
-// that it is, comes last.
+// Makes everything below `scratch`, then moves it to `output`; prepared.json, which says so, comes last.
 Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, const fs::path& scratch) {
     const fs::path result = scratch / "result";
     fs::create_directories(result);
@@ -178,15 +167,14 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
     const auto before = DP_TRY(read_prepared(options.output));
     if (before && before->from == plan.from) return before->summary;
     if (before)
-        return fail(Fault::usage, fmt::format("{}: holds other data: {}; give another --output, or remove it",
-                                              options.output.string(), before->from));
+        return fail(Fault::usage, "{}: holds other data: {}; give another --output, or remove it",
+                    options.output.string(), before->from);
     const fs::path scratch = options.output / kScratch;
     fs::remove_all(scratch);
     if (!fs::is_empty(options.output))
-        return fail(
-            Fault::usage,
-            fmt::format("{}: is not empty and was not made by `trainer prepare`; give another --output",
-                        options.output.string()));
+        return fail(Fault::usage,
+                    "{}: is not empty and was not made by `trainer prepare`; give another --output",
+                    options.output.string());
     const RemovedAtTheEnd removed{scratch};
     return make_all(plan, options, scratch);
 }

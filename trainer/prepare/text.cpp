@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "trainer/base/files.hpp"
 #include "trainer/base/random.hpp"
@@ -28,7 +27,7 @@ Result<std::vector<Token>> encode_all(std::span<const fs::path> documents, Token
         const auto text = DP_TRY(read_file(file));
         tokens.push_back(tokenizer.end_of_text());
         if (auto done = tokenizer.encode(text, tokens); !done)
-            return fail(done.error().fault, fmt::format("{}: {}", file.string(), done.error().message));
+            return fail(done.error().fault, "{}: {}", file.string(), done.error().message);
     }
     return tokens;
 }
@@ -58,10 +57,9 @@ Result<std::vector<fs::path>> text_files(std::span<const fs::path> paths) {
             std::error_code ignored;
             if (at->path().extension() == ".txt" && at->is_regular_file(ignored)) found.push_back(at->path());
         }
-        if (error) return fail(Fault::usage, fmt::format("{}: {}", path.string(), error.message()));
+        if (error) return fail(Fault::usage, "{}: {}", path.string(), error.message());
         if (found.empty())
-            return fail(Fault::usage,
-                        fmt::format("{}: no *.txt there; give the text's files by name", path.string()));
+            return fail(Fault::usage, "{}: no *.txt there; give the text's files by name", path.string());
         std::sort(found.begin(), found.end());
         files.insert(files.end(), found.begin(), found.end());
     }
@@ -73,8 +71,7 @@ Result<std::string> write_token_shards(std::span<const fs::path> documents, Toke
     const auto tokens = DP_TRY(encode_all(documents, tokenizer));
     const auto tests = static_cast<std::size_t>(std::ceil(validation * static_cast<double>(tokens.size())));
     if (tests < 2 || tokens.size() - tests < 2)
-        return fail(Fault::usage,
-                    fmt::format("the text has {} tokens, too few to train on; give more", tokens.size()));
+        return fail(Fault::usage, "the text has {} tokens, too few to train on; give more", tokens.size());
     const auto all = std::span(tokens);
     DP_TRY(write_part(all.first(all.size() - tests), "train", directory));
     DP_TRY(write_part(all.last(tests), "val", directory));

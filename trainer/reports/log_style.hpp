@@ -4,9 +4,6 @@
 // their logs can read ours. Pure.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
@@ -20,7 +17,6 @@ inline constexpr std::int64_t kLogInterval = 100;
 // `samples`: the size of the training set; `batch`: samples per rank and step.
 std::string pytorch_line(const LogReport& report, const Schedule& schedule, std::int64_t samples,
                          std::int64_t batch);
-// Data parallelism is all there is.
 std::string megatron_world_line(std::int64_t world_size);
 std::string megatron_line(const LogReport& report, const Schedule& schedule);
 

@@ -12,8 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <optional>
-#include <system_error>
 
 #include "base/host_name.hpp"
 #include "trainer/base/standard_streams.hpp"
@@ -32,7 +30,7 @@ bool ends_in_mid_line(const std::filesystem::path& file) {
     return in.seekg(-1, std::ios::end) && in.get() != '\n';
 }
 
-// Undoes writing: the file had that many bytes, or did not exist. Not for pipes or devices.
+// Undoes writing to a file that had that many bytes, or did not exist. Not for pipes or devices.
 void take_back(const std::filesystem::path& file, std::optional<std::uintmax_t> bytes) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(file, ignored)) return;
@@ -92,8 +90,8 @@ Result<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::filesystem::pa
         const int why = errno;
         out.close();
         take_back(file, none ? std::nullopt : std::optional(before));
-        return fail(Fault::usage, fmt::format("--metrics: {} cannot be written: {}; give another file",
-                                              file.string(), std::strerror(why)));
+        return fail(Fault::usage, "--metrics: {} cannot be written: {}; give another file", file.string(),
+                    std::strerror(why));
     }
     return std::unique_ptr<MetricsFile>(new MetricsFile(file, std::move(out), std::move(run)));
 }

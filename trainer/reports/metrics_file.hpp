@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// --metrics: a training's progress for programs, one JSON object per line. run.cpp opens it in the process
-// that prints for its world. Lines are appended, so that a resumed run continues the file; each line names
-// its run. If two runs took the same step, the later line counts.
+// --metrics: a training's progress for programs, one JSON object per line. Lines are appended, so that a
+// resumed run continues the file; each names its run. If two runs took the same step, the later line counts.
 #pragma once
 
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
-#include "trainer/base/result.hpp"
 #include "trainer/training/observer.hpp"
 
 namespace dp::trainer {
@@ -24,12 +20,10 @@ std::string epoch_metrics(const std::string& run, double time, const EpochReport
 
 class MetricsFile final : public Observer {
  public:
-    // Writes a first line with `facts` about the run. A file that cannot be written is the user's to fix, and
-    // stays as it was.
+    // Writes a first line with `facts` about the run. A file that cannot be written stays as it was.
     static Result<std::unique_ptr<MetricsFile>> open(const std::filesystem::path& file, std::string run,
                                                      const nlohmann::ordered_json& facts);
 
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
 
@@ -44,8 +38,7 @@ class MetricsFile final : public Observer {
     void write(const std::string& line);
 };
 
-// The run's name, as users would search for it: Slurm's job and step and the restart count, else start
-// time and host.
+// As users would search for it: Slurm's job and step and the restart count, else start time and host.
 std::string name_of_this_run();
 
 // Seconds since 1970.

@@ -17,9 +17,8 @@ constexpr int kWidth = 20;  // with this the line fits into 80 columns
 // "01:03", "2:01:03"
 std::string clock_text(double seconds) {
     const auto whole = static_cast<std::int64_t>(seconds);
-    const std::int64_t hours = whole / 3600, minutes = whole / 60 % 60;
-    if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
-    return fmt::format("{:02}:{:02}", minutes, whole % 60);
+    const std::string hours = whole < 3600 ? "" : fmt::format("{}:", whole / 3600);
+    return fmt::format("{}{:02}:{:02}", hours, whole / 60 % 60, whole % 60);
 }
 
 // Steps per second; if slow, seconds per step.
@@ -108,30 +107,27 @@ std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
     const std::string test = report.test_accuracy
                                  ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
                                  : fmt::format("test loss {:.3g}", report.test_loss);
-    const std::string skipped = report.skipped == 0 ? ""
-                                                    : fmt::format("  {} step{} skipped", report.skipped,
-                                                                  report.skipped == 1 ? "" : "s");
-    return fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s{}", report.epoch, epochs,
-                       report.loss, test, report.samples_per_second, report.seconds, skipped);
+    std::string line = fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s", report.epoch,
+                                   epochs, report.loss, test, report.samples_per_second, report.seconds);
+    if (report.skipped > 0)
+        line += fmt::format("  {} step{} skipped", report.skipped, report.skipped == 1 ? "" : "s");
+    return line;
 }
 
 std::string resume_line(const ResumeReport& report, std::int64_t steps) {
-    const std::string other =
-        report.precision == report.saved_precision
-            ? ""
-            : fmt::format("; in {} until here, in {} from now on", report.saved_precision, report.precision);
-    const std::string stopped =
-        report.stopped_by.empty() ? "" : fmt::format("; {} stopped it there", report.stopped_by);
-    const bool is_same =
-        report.saved_samples_at_once == 0 || report.saved_samples_at_once == report.samples_at_once;
-    const std::string batches =
-        is_same ? ""
-                : fmt::format(
-                      "; batch norm saw {} samples at once and sees {} from now on, which changes the "
-                      "training a little (keep ranks x --batch-size)",
-                      report.saved_samples_at_once, report.samples_at_once);
-    return fmt::format("resuming from {}: step {} of {}{}{}{}", report.path.string(), report.step, steps,
-                       other, stopped, batches);
+    std::string line =
+        fmt::format("resuming from {}: step {} of {}", report.path.string(), report.step, steps);
+    if (report.precision != report.saved_precision)
+        line +=
+            fmt::format("; in {} until here, in {} from now on", report.saved_precision, report.precision);
+    if (!report.stopped_by.empty()) line += fmt::format("; {} stopped it there", report.stopped_by);
+    const std::int64_t before = report.saved_samples_at_once, now = report.samples_at_once;
+    if (before != 0 && before != now)
+        line += fmt::format(
+            "; batch norm saw {} samples at once and sees {} from now on, which changes the training a "
+            "little (keep ranks x --batch-size)",
+            before, now);
+    return line;
 }
 
 Throughput throughput_of(double samples_per_second, std::int64_t tokens_per_sample) {

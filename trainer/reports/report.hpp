@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the trainer prints: a line per epoch, a progress line on terminals, and the summary. Only in the
-// process that prints for its world.
+// What the trainer prints, in the process that prints for its world: epochs, a progress line, the summary.
 #pragma once
 
 #include <chrono>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <string>
 #include <string_view>
 
 #include "trainer/reports/log_style.hpp"
-#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 
@@ -58,14 +54,10 @@ struct Pace {
     double seconds;
 };
 
-// Pure: "epoch 1/5  step 247/3247  [##                  ]   8 %  [00:04<00:59, 50.76it/s]", with elapsed and
-// remaining time as tqdm has them.
+// Pure, times as in tqdm: "epoch 1/5  step 247/3247  [##                  ]   8 %  [00:04<00:59, 50.76it/s]".
 std::string progress_line(const Pace& pace, const Schedule& schedule);
-
-// Pure: the line of an epoch.
+// Pure: the lines of an epoch and of a resumed training.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
-
-// Pure: the line of a resumed training.
 std::string resume_line(const ResumeReport& report, std::int64_t steps);
 
 // A training's throughput in its field's unit: tokens if `tokens_per_sample` is not 0, else samples.

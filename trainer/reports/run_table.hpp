@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer report`: compares runs by the summaries that they printed. main.cpp calls report_runs(); the other
-// functions are pure.
-//
-// A run is a JSON object with the keys of the table; a value is null where its summary lacks it.
+// `trainer report`: compares runs by the summaries that they printed. A run is a JSON object with the keys of
+// the table; a value is null where its summary lacks it. All but report_runs() is pure.
 #pragma once
 
 #include <filesystem>
 #include <istream>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 #include "trainer/base/result.hpp"
@@ -25,16 +22,14 @@ struct ReportOptions {
 // Prints the table of the runs in the files.
 Result<void> report_runs(const ReportOptions& options);
 
-// All runs in a file of --json, in a log that ends with the summary, or in a job's output with several.
-// Without a summary, the lines that each instance of SambaNova's programs prints at its end
-// (--log-style=samba) make one run: each states the rate of all instances together, so the run's rate is
-// their mean, never their sum.
+// All runs in a file of --json, in a log that ends with the summary, or in a job's output with several. If
+// there is none, the lines that SambaNova's programs end with (--log-style=samba) make one run: each
+// instance states the rate of all together, so the run's rate is their mean, never their sum.
 std::vector<nlohmann::ordered_json> find_runs(const std::string& name, std::istream& text);
 
-// Adds what follows from comparing each run with the baseline of its model: the run with the fewest ranks
-// among those that trained, on accelerators if there are any. The speed-up is that in samples/s, so that runs
-// of different lengths can be compared; the efficiency is the speed-up per rank, of runs on the same kind of
-// device. Runs of a model stay together, in input order.
+// Compares each run with the baseline of its model: the run with the fewest ranks among those that trained,
+// on accelerators if there are any. The speed-up is in samples/s; the efficiency is the speed-up per rank, on
+// the same kind of device. Runs of a model stay together, in input order.
 std::vector<nlohmann::ordered_json> compare_runs(std::vector<nlohmann::ordered_json> runs);
 
 std::string text_table(const std::vector<nlohmann::ordered_json>& runs);

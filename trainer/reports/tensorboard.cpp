@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <cstring>
 
 #include "base/host_name.hpp"
@@ -66,9 +66,8 @@ Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const std::filesystem::pa
         const int why = errno;
         std::error_code ignored;
         std::filesystem::remove(file, ignored);
-        return fail(Fault::usage,
-                    fmt::format("--tensorboard: {} cannot be written: {}; give another directory",
-                                file.string(), std::strerror(why)));
+        return fail(Fault::usage, "--tensorboard: {} cannot be written: {}; give another directory",
+                    file.string(), std::strerror(why));
     }
     made.keep();
     return std::unique_ptr<TensorBoard>(new TensorBoard(file, std::move(out), flops, world));

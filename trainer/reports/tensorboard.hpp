@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // --tensorboard: a training's progress as event files for TensorBoard. Tags are Megatron-LM's if it has one.
-// run.cpp opens it in the process that prints for its world.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <memory>
-#include <string_view>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/training/observer.hpp"
 
 namespace dp::trainer {
@@ -21,12 +16,10 @@ std::uint32_t crc32c(std::string_view bytes);
 
 class TensorBoard final : public Observer {
  public:
-    // Creates the directory if needed, and a file for this run in it. What cannot be written is the
-    // user's to fix. `flops`: per sample, forward and backward; `world`: number of ranks.
+    // Creates the directory if needed. `flops`: per sample, forward and backward; `world`: number of ranks.
     static Result<std::unique_ptr<TensorBoard>> open(const std::filesystem::path& directory, double flops,
                                                      std::int64_t world);
 
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
 

@@ -63,10 +63,10 @@ class Observer {
     virtual ~Observer() = default;
     // Before the first step, after all other checks. If it fails on one rank, no rank begins.
     virtual Result<void> on_begin() { return {}; }
-    virtual void on_phase(Phase) {}                                                             // from now on
-    virtual void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) = 0;  // from 1
+    virtual void on_phase(Phase) {}                                                          // from now on
+    virtual void on_step(std::int64_t /*epoch*/, std::int64_t /*step*/, const Schedule&) {}  // from 1
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
-    virtual void on_epoch(const EpochReport& report, const Schedule& schedule) = 0;
+    virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}
     // A checkpoint is damaged, and an older one is taken: on the rank that found it so.
     virtual void on_damaged(const std::string& /*what*/) {}

@@ -6,12 +6,21 @@
 #include <cstdint>
 #include <optional>
 
-#include "trainer/base/precision.hpp"
+#include "trainer/base/tensor.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/training/learning_rate.hpp"
 #include "trainer/training/optimizer.hpp"
 
 namespace dp::trainer {
+
+// Of a model's activations. Parameters are always learnt in fp32 (see ParameterSet).
+enum class Precision { fp32, bf16 };
+constexpr std::string_view name_of(Precision precision) {
+    return precision == Precision::bf16 ? "bf16" : "fp32";
+}
+constexpr Type type_of(Precision precision) {
+    return precision == Precision::bf16 ? Type::bf16 : Type::f32;
+}
 
 struct Settings {
     // Ends after this many, or after max_steps, whichever comes first; nullopt: as many as max_steps need.

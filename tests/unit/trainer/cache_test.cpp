@@ -18,7 +18,6 @@
 #include <thread>
 
 #include "scratch.hpp"
-#include "trainer/compile/build.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -13,7 +13,6 @@
 #include "idx_files.hpp"
 #include "scratch.hpp"
 #include "trainer/commands/compile.hpp"
-#include "trainer/compile/build.hpp"
 #include "trainer/compile/compiled.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/token_shard.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/command_line/nearest.hpp"
+#include "trainer/command_line/parse.hpp"
 
 #include <gtest/gtest.h>
 

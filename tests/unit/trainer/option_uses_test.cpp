@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What depends on an option is said in its row (option_list.hpp). Here each option of a training is tried
+// What depends on an option is said in its row (parse.hpp). Here each option of a training is tried
 // with another value: whether a checkpoint and a plan then still fit is as the row says. A new option fails
 // until it has a value here; tests/cluster/test_trainer_ranks.py has values to try the ranks with.
 #include <gmock/gmock.h>

@@ -20,7 +20,6 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/prepare/fetch.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
 

@@ -13,7 +13,7 @@
 #include "trainer/base/random.hpp"
 #include "trainer/data/byte_pairs.hpp"
 #include "trainer/data/gpt2_words.hpp"
-#include "trainer/prepare/fetch.hpp"
+#include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {
 namespace {
