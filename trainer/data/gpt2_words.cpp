@@ -8,15 +8,12 @@
 #include <stdexcept>
 
 namespace dp::trainer {
-namespace {
 
 // The pattern of GPT-2's encoder.py (github.com/openai/gpt-2, src/encoder.py). Its \s is Unicode's property
 // White_Space, written out because PCRE2's \s has one character more.
 constexpr std::string_view kPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+)"
     R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
-
-}  // namespace
 
 Gpt2Words::Gpt2Words() {
     int error = 0;
@@ -40,19 +37,17 @@ Result<void> Gpt2Words::split(std::string_view text, const std::function<void(st
     for (std::size_t from = 0; from < text.size();) {
         const int found =
             pcre2_match(code_.get(), subject, text.size(), from, options, match_.get(), nullptr);
-        if (found <= PCRE2_ERROR_UTF8_ERR1 && found >= PCRE2_ERROR_UTF8_ERR21) {
+        if (found <= PCRE2_ERROR_UTF8_ERR1 && found >= PCRE2_ERROR_UTF8_ERR21)
             return fail(Fault::usage,
                         fmt::format("byte {} is not UTF-8; convert the text with iconv -t UTF-8, or give "
                                     "--tokenizer=bytes",
                                     pcre2_get_startchar(match_.get())));
-        }
         // Each character is in one of the alternatives, so a match begins where the last one ended.
         const PCRE2_SIZE* place = pcre2_get_ovector_pointer(match_.get());
-        if (found <= 0 || place[0] != from || place[1] <= from) {
+        if (found <= 0 || place[0] != from || place[1] <= from)
             return fail(
                 Fault::usage,
                 fmt::format("byte {}: cannot split the text into words (PCRE2 error {})", from, found));
-        }
         take(text.substr(from, place[1] - from));
         from = place[1];
         options = PCRE2_NO_UTF_CHECK;  // the first match has looked at the whole text

@@ -23,16 +23,12 @@ Result<void> check(const DataRequest& request) {
 }
 
 Result<Dataset> read(const DataRequest& request) {
-    switch (request.set) {
-        case DataSet::tokens:
-            return load_tokens(request.directory, request.sequence, request.vocabulary);
-        case DataSet::segmentation:
-            return compose_segmentation(request.directory, request.image_size,
-                                        request.samples.value_or(default_image_count(request.image_size)),
-                                        request.seed);
-        default:
-            return load_fashion_mnist(request.directory);
-    }
+    if (request.set == DataSet::tokens)
+        return load_tokens(request.directory, request.sequence, request.vocabulary);
+    if (request.set == DataSet::fashion_mnist) return load_fashion_mnist(request.directory);
+    return compose_segmentation(request.directory, request.image_size,
+                                request.samples.value_or(default_image_count(request.image_size)),
+                                request.seed);
 }
 
 }  // namespace

@@ -187,11 +187,10 @@ Split compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t cou
                         std::vector<std::uint8_t>(static_cast<std::size_t>(count * 3 * pixels))};
     samples.targets = {Type::u8, pixels, std::vector<std::uint8_t>(static_cast<std::size_t>(count * pixels))};
     samples.normalise = kSegmentationNormalise;
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = 0; i < count; ++i)
         compose({seed, first_stream + static_cast<std::uint64_t>(i)}, wardrobe,
                 {samples.features.bytes.data() + i * 3 * pixels, samples.targets.bytes.data() + i * pixels,
                  size});
-    }
     return samples;
 }
 
@@ -208,13 +207,12 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
     // Twice: the data set, and the device's copy.
     const auto memory =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-    if (count < 1 || 2 * bytes > memory) {
+    if (count < 1 || 2 * bytes > memory)
         return fail(
             Fault::usage,
             fmt::format("{} images of {} pixels a side take {:.1f} GB, and this machine has {:.1f} GB; "
                         "give fewer --samples",
                         count, size, 2e-9 * bytes, 1e-9 * memory));
-    }
     const auto sprites = DP_TRY(load_fashion_mnist(directory));
     const Wardrobe train(sprites.train), test(sprites.test);
     for (const Wardrobe* wardrobe : {&train, &test}) {

@@ -5,7 +5,6 @@
 // prepared for one trains with the other. prepare/text.cpp writes them, tokens.cpp reads them.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
