@@ -39,7 +39,7 @@ struct Split {
 };
 
 // Tells whether samples are another run's, without reading all of them: a hash of their number, length and
-// types, and of 4096 pieces spread evenly over them. Different for two sets that differ in more than a few places.
+// types, and of 4096 pieces spread evenly over them. Two sets that differ in more than a few places differ.
 std::string fingerprint_of(const Split& samples);
 
 enum class DataSet { fashion_mnist, linear_regression, segmentation, tokens };
@@ -78,8 +78,8 @@ Dataset make_linear_regression();
 //
 // `count` training images of size x size pixels (256, 512 or 1024), made from the training images of
 // load_fashion_mnist(), and an eighth as many test images from its test images. Features are bytes
-// [3, size, size] (red, green, blue), targets bytes [size, size] of 0 and 1. An image depends only on seed and
-// number; larger sizes show the same scenes.
+// [3, size, size] (red, green, blue), targets bytes [size, size] of 0 and 1. An image depends only on seed
+// and number; larger sizes show the same scenes.
 Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std::int64_t size,
                                      std::int64_t count, std::uint64_t seed);
 // The number of training images that take about 100 MB.

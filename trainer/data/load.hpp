@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loads the data set of a model: from files, generated, or composed. All ranks load at the same time,
-// because to map a copy of another rank's they would wait just as long (Fashion-MNIST is unpacked in 0.3 s, the
-// default images are composed in 0.6 s); the first rank of a node checks the files for the others.
+// because to map a copy of another rank's they would wait just as long (Fashion-MNIST is unpacked in 0.3 s,
+// the default images are composed in 0.6 s); the first rank of a node checks the files for the others.
 #pragma once
 
 #include <cstdint>
