@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "trainer/base/random.hpp"
 

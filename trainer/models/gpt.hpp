@@ -3,7 +3,6 @@
 // What gpt has beyond a Model: named sizes (--gpt-size), and logits, for generate.cpp.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>

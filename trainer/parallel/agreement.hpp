@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks agree on before they continue. Built on the all-reduce, so that it works with every communicator.
-// For rare moments, not for each step. Every rank calls.
+// What ranks agree on before they continue. Built on the all-reduce, so it works with every communicator. For
+// rare moments, not for each step. Every rank calls.
 #pragma once
 
 #include <cstdint>

@@ -19,15 +19,15 @@ namespace dp::trainer {
 // another rank does.
 void print_error(std::string_view message);
 
-// Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its error,
-// rank 0 if it is one of them. If the ranks only differ, rank 0 prints who has what, and `remedy`. The returned
-// error has been printed, unless this process is alone or ranks are missing. Every rank calls, in the same
-// order.
+// Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its
+// error, rank 0 if it is one of them. If the ranks only differ, rank 0 prints who has what, and `remedy`. The
+// returned error has been printed, unless this process is alone or ranks are missing. Every rank calls, in
+// the same order.
 Result<void> agree_on(World& world, const std::string& what, const Result<std::string>& mine,
                       const std::string& remedy);
 
-// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls with
-// the same names.
+// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls
+// with the same names.
 Result<void> agree_on_each(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
                            const std::string& remedy);
 

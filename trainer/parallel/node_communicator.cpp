@@ -42,8 +42,7 @@ class NodeCommunicator final : public Communicator {
     Result<void> start(const NodeSetting& setting) {
         if (place_.nodes > 1 && !place_.peers.empty()) {
             auto mesh = DP_TRY(connect_("between-nodes", place_.peers));
-            auto all_reduce = DP_TRY(inter_node_all_reduce(std::move(mesh), place_.local_rank));
-            inter_node_ = std::move(all_reduce);
+            inter_node_ = DP_TRY(inter_node_all_reduce(std::move(mesh), place_.local_rank));
         }
         if (setting.on_end) ending_ = setting.on_end([this] { break_off(); });
         return sockets_.watch([this] { break_off(); });
@@ -105,8 +104,7 @@ class NodeCommunicator final : public Communicator {
     InterNodeAllReduce small_inter_node_;  // connected when it is first needed
     std::shared_ptr<NodeMemory> memory_;
     NodeBarrier barrier_, small_barrier_;
-    // The numbers of small all-reduces are double-buffered: a rank that is ahead may write the next ones while
-    // others read these.
+    // Small all-reduces are double-buffered: a rank that is ahead may write numbers while others read these.
     unsigned turn_ = 0;
     bool is_summing_ = false;
     // Destroyed before what they use, the last one first.
@@ -145,8 +143,7 @@ class NodeCommunicator final : public Communicator {
         if (place_.nodes == 1) return {};
         if (!small_inter_node_) {
             auto mesh = DP_TRY(connect_("few-between-nodes", place_.peers));
-            auto all_reduce = DP_TRY(small_inter_node_all_reduce(std::move(mesh)));
-            small_inter_node_ = std::move(all_reduce);
+            small_inter_node_ = DP_TRY(small_inter_node_all_reduce(std::move(mesh)));
         }
         return small_inter_node_(numbers);
     }

@@ -37,8 +37,8 @@ class World {
     // Whether this rank checks the files that all ranks of its node see.
     bool is_first_of_node() const { return !context_ || context_->world().local_rank == 0; }
 
-    // Before there is a communicator: whether every rank has the same `found` for `what`. If not, all ranks get
-    // an error of this fault that names the ranks, their hosts and what they found. Every rank calls.
+    // Before there is a communicator: whether every rank has the same `found` for `what`. If not, all ranks
+    // get an error of this fault that names the ranks, their hosts and what they found. Every rank calls.
     Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy,
                        Fault fault = Fault::usage);
 
