@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/training/gradient_reducer.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace dp::trainer {

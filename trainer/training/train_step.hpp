@@ -48,8 +48,8 @@ class TrainStep {
     GradientReducer reducer_;
     Tensor sum_;        // of gradients, where batches are accumulated
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
-    // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have the
-    // same gradients and so decide alike.
+    // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have
+    // the same gradients and so decide alike.
     bool skips_bad_steps_;
     Tensor metrics_;                    // f64 [2]: of the epoch, or of a step that may be skipped
     Metrics unskipped_;                 // of the epoch's other steps, if steps may be skipped
