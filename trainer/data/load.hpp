@@ -10,7 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/packaged.hpp"
 

@@ -215,12 +215,11 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
                         count, size, 2e-9 * bytes, 1e-9 * memory));
     const auto sprites = DP_TRY(load_fashion_mnist(directory));
     const Wardrobe train(sprites.train), test(sprites.test);
-    for (const Wardrobe* wardrobe : {&train, &test}) {
+    for (const Wardrobe* wardrobe : {&train, &test})
         if (wardrobe->shoes.empty() || wardrobe->others.empty())
             return fail(Fault::usage,
                         fmt::format("{}: needs images of shoes (labels 5, 7, 9) and of other clothes",
                                     directory.string()));
-    }
     return Dataset{compose_part(train, size, count, seed, kTrainStreams),
                    compose_part(test, size, tests, seed, kTestStreams),
                    fmt::format("sprites of {}, composed at {} x {}", directory.string(), size, size)};

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/data/tokenizer.hpp"
 
 namespace dp::trainer {

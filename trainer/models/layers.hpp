@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "trainer/base/random.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 

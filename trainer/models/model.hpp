@@ -12,11 +12,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
@@ -36,8 +34,7 @@ struct Batch {
 // What layers with statistics of the whole batch (batch norm) need from the ranks that have its other rows.
 struct SyncBatchNorm {
     std::int64_t ranks = 1;  // with as many rows each
-    // Sums an f64 device tensor over these ranks, in place; all call in the same order. Empty for
-    // a single rank.
+    // Sums an f64 tensor over these ranks, in place; all call in the same order. Empty for a single rank.
     std::function<void(const Tensor&)> add_up;
 
     std::int64_t rows(const Tensor& mine) const { return ranks * mine.rows(); }

@@ -12,7 +12,6 @@
 #include <deque>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "trainer/base/partition.hpp"

@@ -113,8 +113,7 @@ struct DoubleLayer {
 // of `shape_`, which goes from y to x.
 class UpLayer : public Layer {
  public:
-    // PyTorch uses the outputs per input element for the initial values here, not the inputs per output
-    // element.
+    // Initial values as in PyTorch, which here goes by the outputs of an input, not the inputs of an output.
     UpLayer(ParameterSet& parameters, const std::string& name, ImageShape x)
         : Layer(2 * x.numbers()),
           parameters_(&parameters),

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {

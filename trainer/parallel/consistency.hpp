@@ -6,10 +6,8 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/parallel/launch_context.hpp"
 #include "trainer/parallel/world.hpp"
 

@@ -8,10 +8,8 @@
 
 #include <csignal>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include "trainer/base/partition.hpp"
 #include "trainer/parallel/background.hpp"
 
 namespace dp::trainer {

@@ -6,11 +6,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/partition.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {

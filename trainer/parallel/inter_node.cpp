@@ -6,7 +6,6 @@
 
 #include <array>
 #include <csignal>
-#include <utility>
 #include <vector>
 
 #include "trainer/parallel/gloo.hpp"

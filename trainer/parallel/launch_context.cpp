@@ -66,15 +66,13 @@ Result<ParallelDecision> decide_parallel(DataParallel wanted, const LaunchContex
                     "--data-parallel=on, but this process is not a rank of a step: start it with `srun "
                     "--dp-world=auto trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one "
                     "machine");
-    ParallelDecision decision{false, is_primary_process(here), std::nullopt};
-    if (here.in_step) {
-        decision.join = wanted != DataParallel::off;
-    } else if (here.slurm_tasks > 1 && wanted != DataParallel::off) {
+    const bool wants = wanted != DataParallel::off;
+    ParallelDecision decision{here.in_step && wants, is_primary_process(here), std::nullopt};
+    if (wants && !here.in_step && here.slurm_tasks > 1)
         decision.warning = fmt::format(
             "Slurm started {} tasks, but this trainer is not a rank of a world and trains alone: start it "
             "with `srun --dp-world=auto` to train with all of them (or give --data-parallel=off)",
             here.slurm_tasks);
-    }
     return decision;
 }
 

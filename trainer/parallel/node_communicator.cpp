@@ -8,7 +8,6 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "trainer/base/node_place.hpp"
 #include "trainer/parallel/agreement.hpp"

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "trainer/base/partition.hpp"
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/fd.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 
 namespace dp::trainer {

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/text.hpp"

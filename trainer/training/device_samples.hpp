@@ -5,10 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
 
 namespace dp::trainer {

@@ -5,9 +5,7 @@
 
 #include <array>
 #include <string>
-#include <utility>
 
-#include "trainer/base/result.hpp"
 #include "trainer/training/context.hpp"
 
 namespace dp::trainer {

@@ -12,7 +12,6 @@
 #include <optional>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {

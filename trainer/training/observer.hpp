@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "trainer/base/result.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/step_log.hpp"
 

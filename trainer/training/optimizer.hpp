@@ -16,10 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/partition.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "trainer/base/partition.hpp"
 #include "trainer/training/context.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/global_metrics.hpp"

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/observer.hpp"
 #include "trainer/training/schedule.hpp"
