@@ -13,8 +13,7 @@
 namespace dp::trainer {
 namespace {
 
-// vocab.bpe writes these bytes, Latin-1's printable ones, as themselves, and the others as characters from
-// U+0100 on.
+// vocab.bpe writes Latin-1's printable bytes as themselves, and the others as characters from U+0100 on.
 bool is_printable(std::uint32_t byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }

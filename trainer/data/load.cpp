@@ -36,8 +36,7 @@ Result<Dataset> read(const DataRequest& request) {
 Result<Dataset> load_all(const DataRequest& request) {
     if (request.set == DataSet::linear_regression) return make_linear_regression();
     if (request.is_checked) return read(request);
-    // On another CPU if there is one (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or afterwards
-    // if no thread can be started.
+    // On another CPU (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or later if no thread starts.
     auto checking = std::async(std::launch::async | std::launch::deferred, check, std::cref(request));
     auto data = read(request);
     DP_TRY(checking.get());

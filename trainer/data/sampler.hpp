@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which samples a rank takes. An epoch's permutation depends on seed and epoch only, global batch k is
-// its k-th piece of batch * world samples, and rank r takes the r-th part of that. So worlds of any
-// size with the same global batch train on the same samples in the same steps. An incomplete last piece
-// is dropped (drop_last).
+// Which samples a rank takes. An epoch's permutation depends on seed and epoch only, global batch k is its
+// k-th piece of batch * world samples, and rank r takes the r-th part of that. So worlds of any size with the
+// same global batch take the same samples in the same steps. An incomplete last piece goes (drop_last).
 #pragma once
 
 #include <cstdint>

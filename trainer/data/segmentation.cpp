@@ -137,8 +137,7 @@ class Scene {
         return image_ + (static_cast<std::int64_t>(channel) * size_ + y) * size_ + x;
     }
 
-    // The place of pixel i of an enlargement to `side` pixels in the sprite: the pixel before, and how far on
-    // to the next one, in units of 1/256.
+    // Where an enlarged sprite's pixel lies in the sprite: the pixel before, and 1/256ths on to the next one.
     struct Place {
         std::int64_t pixel;
         int beyond;

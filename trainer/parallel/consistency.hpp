@@ -13,14 +13,12 @@
 
 namespace dp::trainer {
 
-// Prints one line on standard error, prefixed with the rank if there are several. "": prints nothing, because
-// another rank does.
+// Prints one line on standard error, with the rank if there are several. Nothing for "": another rank does.
 void print_error(std::string_view message);
 
 // Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its
-// error, rank 0 if it is one of them. If the ranks only differ, rank 0 prints who has what, and `remedy`. The
-// returned error has been printed, unless this process is alone or ranks are missing. Every rank calls, in
-// the same order.
+// error, if possible rank 0. If they only differ, rank 0 prints who has what, and `remedy`. The returned
+// error has been printed, unless this process is alone or ranks are missing. All call in the same order.
 Result<void> agree_on(World& world, const std::string& what, const Result<std::string>& mine,
                       const std::string& remedy);
 

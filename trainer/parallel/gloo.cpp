@@ -60,9 +60,8 @@ class GlooCommunicator final : public Communicator {
         return fail(Fault::world, "Gloo: no all-reduce for tensors of this type");
     }
 
-    // BCUBE: each rank reduces one part in log2(ranks) exchanges, then the parts are gathered, so all ranks
-    // get the same bits. Twice as fast as Gloo's default (the ring) on shared CPUs, because each rank is
-    // woken less often.
+    // BCUBE: each rank reduces one part in log2(ranks) exchanges, then the parts are gathered, so all get the
+    // same bits. Twice as fast as the default, a ring, on shared CPUs: each rank is woken less often.
     template <typename T>
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {
         using Function = void (*)(void*, const void*, const void*, std::size_t);

@@ -36,8 +36,7 @@ class NodeCommunicator final : public Communicator {
     // Nobody is left to use a sum in progress.
     ~NodeCommunicator() override { break_off(); }
 
-    // Connects the nodes. Ends all waits with an error as soon as a rank of the node is gone, or the world is
-    // being ended.
+    // Connects the nodes. All waits end with an error once a rank of the node is gone or the world is ended.
     Result<void> start(const NodeSetting& setting) {
         if (place_.nodes > 1 && !place_.peers.empty()) {
             auto mesh = DP_TRY(connect_("between-nodes", place_.peers));

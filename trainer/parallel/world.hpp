@@ -48,9 +48,8 @@ class World {
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
 
-    // The communicator of all ranks for tensors of this device. Every rank calls. Fails if the ranks' devices
-    // are of different kinds. World and device must outlive it. `shares_gpu` excludes NCCL, which wants one
-    // GPU per rank.
+    // The communicator of all ranks for tensors of this device; World and device must outlive it. Every rank
+    // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank.
     Result<std::unique_ptr<Communicator>> connect(Device& device, bool shares_gpu);
     // Why it connected in a slower way, in one line for the user.
     const std::optional<std::string>& note() const { return note_; }

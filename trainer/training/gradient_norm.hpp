@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The global norm of a step's gradients, for train_step.cpp. If the ranks of a node share the summed
-// gradients, each adds up the squares of some blocks. The blocks do not depend on the ranks, so all nodes get
-// the same bits.
+// The global norm of a step's gradients, for train_step.cpp. If the ranks of a node share the sums, each adds
+// up the squares of some blocks. The blocks do not depend on the ranks, so all nodes get the same bits.
 #pragma once
 
 #include <algorithm>

@@ -28,8 +28,7 @@ class TrainStep {
     void begin_epoch(const Metrics& until_now);
     // This rank's metrics of this epoch, without skipped steps. Waits for the device.
     Metrics metrics();
-    // The norm of the last step's gradients, over all ranks, before clipping; only if steps are logged.
-    // Every rank calls.
+    // The norm of the last step's gradients before clipping; only if steps are logged. Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
     std::int64_t bad_in_a_row() const { return bad_in_a_row_; }

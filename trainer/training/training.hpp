@@ -35,8 +35,7 @@ struct Outcome {
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer);
 
-// Repeats a training step on the same batch, for measuring. The observer hears of each step.
-// Every rank calls.
+// Repeats a training step on the same batch, to measure it. The observer hears of each. Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer);
 
