@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "trainer/models/gpt_size.hpp"
+#include "trainer/models/gpt.hpp"
 #include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {

@@ -8,7 +8,8 @@
 
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
-#include "trainer/models/gpt_size.hpp"
+#include "trainer/memory/available.hpp"
+#include "trainer/models/gpt.hpp"
 #include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
@@ -78,7 +79,7 @@ Options completed(Options options, const ModelInfo& info) {
     if (!options.gave("--optimizer")) training.optimizer = info.defaults.optimizer;
 
     GptShape& gpt = options.shape.gpt;
-    if (const GptSize* size = find_gpt_size(options.gpt_size)) {
+    if (const GptSize* size = find_named(kGptSizes, options.gpt_size)) {
         if (!options.gave("--num-layers")) gpt.layers = size->layers;
         if (!options.gave("--hidden-size")) gpt.hidden = size->hidden;
         if (!options.gave("--num-attention-heads")) gpt.heads = size->heads;

@@ -16,7 +16,6 @@
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/compile/compiled.hpp"
-#include "trainer/data/fingerprint.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/parallel/agreement.hpp"

@@ -4,18 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <numeric>
 #include <optional>
 #include <queue>
 #include <span>
-#include <tuple>
-#include <utility>
 
 namespace dp::trainer {
 namespace {
 
-// vocab.bpe writes these bytes, Latin-1's printable ones, as themselves, and the others as characters from
-// U+0100 on.
+// vocab.bpe writes Latin-1's printable bytes as themselves, and the others as characters from U+0100 on.
 bool is_printable(std::uint32_t byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
@@ -55,14 +53,12 @@ struct Part {
     bool gone = false;             // merged into the one before
 };
 
-// A token's number is also its merge's position in the table.
+// Ordered by the token, whose number is also its merge's position in the table, and then by the place.
 struct Merge {
     Token token;
     std::ptrdiff_t left;  // the place of the left one
     Token left_token, right_token;
-    bool operator>(const Merge& other) const {
-        return std::tie(token, left) > std::tie(other.token, other.left);
-    }
+    auto operator<=>(const Merge&) const = default;
 };
 
 }  // namespace
@@ -89,13 +85,11 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         const auto left = decode(line.substr(0, blank), bytes);
         const auto right = decode(line.substr(std::min(blank + 1, line.size())), bytes);
         // Tokens have 16 bits, and the one after the last merge is the end of a text.
-        if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) ||
-            pairs.size() >= 0xFFFF) {
+        if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) || pairs.size() >= 0xFFFF)
             return fail(Fault::usage,
                         fmt::format("{}: line {} does not merge two known tokens; make the data again with "
                                     "`trainer prepare`",
                                     source, number));
-        }
         const std::uint32_t both = pair(tokens[*left], tokens[*right]);
         pairs.merges_.emplace(both, add(*left + *right));
     }

@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/data/tokenizer.hpp"
 
 namespace dp::trainer {

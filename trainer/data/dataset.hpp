@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -37,6 +36,10 @@ struct Split {
     // than its rows need, and `targets` has no bytes of its own.
     bool next_is_target = false;
 };
+
+// Tells whether samples are another run's, without reading all of them: a hash of their number, length and
+// types, and of 4096 pieces spread evenly over them. Two sets that differ in more than a few places differ.
+std::string fingerprint_of(const Split& samples);
 
 enum class DataSet { fashion_mnist, linear_regression, segmentation, tokens };
 
@@ -67,15 +70,15 @@ std::vector<std::filesystem::path> fashion_mnist_files(const std::filesystem::pa
 // y = 0.7 x + 0.3 at x = 0, 0.001, ... 0.999; the test samples are the training samples.
 Dataset make_linear_regression();
 
-// Images with exact masks, composed from Fashion-MNIST because no segmentation set is packaged anywhere. Clothes
-// of all classes lie on a patterned ground, in any size and colour, partly over each other; the mask shows where
-// shoes (sandals, sneakers, ankle boots) are visible. Colour, size and brightness give no hint: a model must
-// learn shapes and find edges.
+// Images with exact masks, composed from Fashion-MNIST because no segmentation set is packaged anywhere.
+// Clothes of all classes lie on a patterned ground, in any size and colour, partly over each other; the mask
+// shows where shoes (sandals, sneakers, ankle boots) are visible. Colour, size and brightness give no hint: a
+// model must learn shapes and find edges.
 //
-// `count` training images of size x size pixels (256, 512 or 1024), made from the training images that
-// load_fashion_mnist() reads from `directory`, and an eighth as many test images from its test images. Features
-// are bytes [3, size, size] (red, green, blue), targets bytes [size, size] of 0 and 1. An image depends only on
-// seed and number; larger sizes show the same scenes.
+// `count` training images of size x size pixels (256, 512 or 1024), made from the training images of
+// load_fashion_mnist(), and an eighth as many test images from its test images. Features are bytes
+// [3, size, size] (red, green, blue), targets bytes [size, size] of 0 and 1. An image depends only on seed
+// and number; larger sizes show the same scenes.
 Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std::int64_t size,
                                      std::int64_t count, std::uint64_t seed);
 // The number of training images that take about 100 MB.
@@ -84,9 +87,9 @@ constexpr std::int64_t default_image_count(std::int64_t size) {
 }
 
 // Text: the tokens of `trainer prepare` (or of llm.c's scripts) in sequences of equal length. Reads the
-// directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their names. Sample
-// i is the tokens [i * sequence, (i + 1) * sequence), its target the same shifted by one token; sequences cross
-// the borders of documents and shards. All tokens must be below `vocabulary`, the model's.
+// directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their names.
+// Sample i is the tokens [i * sequence, (i + 1) * sequence), its target the same shifted by one token;
+// sequences cross the borders of documents and shards. All tokens must be below `vocabulary`, the model's.
 Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t sequence,
                             std::int64_t vocabulary);
 // The shards that load_tokens() reads.

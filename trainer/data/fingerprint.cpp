@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/fingerprint.hpp"
-
+//
+// The hash by which checkpoints know their data.
 #include <algorithm>
 #include <array>
-#include <cstdint>
 
 #include "trainer/base/sha256.hpp"
+#include "trainer/data/dataset.hpp"
 
 namespace dp::trainer {
 namespace {

@@ -4,7 +4,6 @@
 // bytes of each word are merged (byte_pairs.cpp). tokenizer.hpp declares it.
 #include <functional>
 #include <unordered_map>
-#include <utility>
 
 #include "trainer/data/byte_pairs.hpp"
 #include "trainer/data/gpt2_words.hpp"
@@ -25,7 +24,7 @@ class Gpt2Tokenizer final : public Tokenizer {
     std::string_view name() const override { return "gpt2"; }
     std::int64_t vocabulary() const override { return pairs_.size() + 1; }
     Result<void> encode(std::string_view text, std::vector<Token>& tokens) override {
-        return words_.split(text, [&](std::string_view word) { encode_word(word, tokens); });
+        return split_words(text, [&](std::string_view word) { encode_word(word, tokens); });
     }
     std::string_view merges() const override { return merges_; }
 
@@ -40,7 +39,6 @@ class Gpt2Tokenizer final : public Tokenizer {
 
     std::string merges_;
     BytePairs pairs_;
-    Gpt2Words words_;
     std::unordered_map<std::string, std::vector<Token>, Hash, std::equal_to<>> known_;
 
     void encode_word(std::string_view word, std::vector<Token>& tokens) {

@@ -6,27 +6,13 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string_view>
 
 #include "trainer/base/result.hpp"
 
-// PCRE2's.
-struct pcre2_real_code_8;
-struct pcre2_real_match_data_8;
-
 namespace dp::trainer {
 
-class Gpt2Words {
- public:
-    Gpt2Words();
-
-    // Calls `take` for each word in turn. Fails if the text is not UTF-8, before any call.
-    Result<void> split(std::string_view text, const std::function<void(std::string_view)>& take);
-
- private:
-    std::shared_ptr<pcre2_real_code_8> code_;
-    std::shared_ptr<pcre2_real_match_data_8> match_;
-};
+// Calls `take` for each word in turn. Fails if the text is not UTF-8, before any call.
+Result<void> split_words(std::string_view text, const std::function<void(std::string_view)>& take);
 
 }  // namespace dp::trainer

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file is untrusted: nothing is allocated before its header has been checked, and then never more than has
-// been read plus one piece.
+// The file is untrusted: nothing is allocated before its header has been checked, and then never more than
+// has been read plus one piece.
 #include "trainer/data/idx.hpp"
 
+#include <endian.h>
 #include <fmt/format.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -36,23 +36,17 @@ std::string why(gzFile file) {
     return code == Z_OK || code == Z_BUF_ERROR ? "the file is cut short" : text;
 }
 
-// Reads exactly `size` bytes.
-Try<void> read_all(gzFile file, std::uint8_t* to, std::uint64_t size) {
-    while (size > 0) {
-        const auto part = static_cast<unsigned>(std::min<std::uint64_t>(size, 1u << 30));
-        const int got = gzread(file, to, part);
-        if (got <= 0) return dp::fail(why(file));
-        to += got;
-        size -= static_cast<std::uint64_t>(got);
-    }
-    return {};
+// Reads exactly `size` bytes, at most kElementsAtOnce.
+Try<void> read_all(gzFile file, void* to, std::size_t size) {
+    if (gzread(file, to, static_cast<unsigned>(size)) == static_cast<int>(size)) return {};
+    return dp::fail(why(file));
 }
 
-// The four bytes that come next.
-Try<std::array<std::uint8_t, 4>> read_four(gzFile file) {
-    std::array<std::uint8_t, 4> bytes{};
-    DP_TRY(read_all(file, bytes.data(), bytes.size()));
-    return bytes;
+// The big-endian number that comes next.
+Try<std::uint32_t> read_number(gzFile file) {
+    std::uint32_t number = 0;
+    DP_TRY(read_all(file, &number, sizeof number));
+    return be32toh(number);
 }
 
 Try<Idx> parse(const std::filesystem::path& path, std::size_t dimensions) {
@@ -62,18 +56,17 @@ Try<Idx> parse(const std::filesystem::path& path, std::size_t dimensions) {
     if (!file) return dp::fail(std::strerror(ENOMEM));
     (void)opened->release();  // closed with it
 
-    const auto magic = DP_TRY(read_four(file.get()));
-    if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8) return dp::fail("not an idx file of unsigned bytes");
-    if (magic[3] != dimensions)
-        return dp::fail(fmt::format("the file has {} dimensions instead of {}", magic[3], dimensions));
+    const auto magic = DP_TRY(read_number(file.get()));
+    if (magic >> 8 != 8) return dp::fail("not an idx file of unsigned bytes");
+    if ((magic & 0xFF) != dimensions)
+        return dp::fail(fmt::format("the file has {} dimensions instead of {}", magic & 0xFF, dimensions));
 
     Idx idx;
     std::uint64_t elements = 1;
     for (std::size_t i = 0; i < dimensions; ++i) {
-        const auto size = DP_TRY(read_four(file.get()));
-        idx.dimensions.push_back(std::uint32_t{size[0]} << 24 | std::uint32_t{size[1]} << 16 |
-                                 std::uint32_t{size[2]} << 8 | size[3]);
-        elements *= idx.dimensions.back();
+        const auto size = DP_TRY(read_number(file.get()));
+        idx.dimensions.push_back(size);
+        elements *= size;
         if (elements == 0 || elements > kMaxElements) return dp::fail("the header has an impossible size");
     }
     for (std::uint64_t done = 0; done < elements; done = idx.elements.size()) {

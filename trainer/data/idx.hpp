@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist): a big-endian magic number whose last
-// byte is the number of dimensions, a big-endian u32 for each dimension, then one byte per element.
-// Called by fashion_mnist.cpp.
+// Reads idx files, the format of MNIST (yann.lecun.com/exdb/mnist), for fashion_mnist.cpp: a big-endian u32
+// whose last byte is the number of dimensions, one for each dimension, then one byte per element.
 #pragma once
 
 #include <cstdint>

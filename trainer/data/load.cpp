@@ -23,16 +23,12 @@ Result<void> check(const DataRequest& request) {
 }
 
 Result<Dataset> read(const DataRequest& request) {
-    switch (request.set) {
-        case DataSet::tokens:
-            return load_tokens(request.directory, request.sequence, request.vocabulary);
-        case DataSet::segmentation:
-            return compose_segmentation(request.directory, request.image_size,
-                                        request.samples.value_or(default_image_count(request.image_size)),
-                                        request.seed);
-        default:
-            return load_fashion_mnist(request.directory);
-    }
+    if (request.set == DataSet::tokens)
+        return load_tokens(request.directory, request.sequence, request.vocabulary);
+    if (request.set == DataSet::fashion_mnist) return load_fashion_mnist(request.directory);
+    return compose_segmentation(request.directory, request.image_size,
+                                request.samples.value_or(default_image_count(request.image_size)),
+                                request.seed);
 }
 
 }  // namespace
@@ -40,8 +36,7 @@ Result<Dataset> read(const DataRequest& request) {
 Result<Dataset> load_all(const DataRequest& request) {
     if (request.set == DataSet::linear_regression) return make_linear_regression();
     if (request.is_checked) return read(request);
-    // On another CPU if there is one (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or afterwards
-    // if no thread can be started.
+    // On another CPU (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or later if no thread starts.
     auto checking = std::async(std::launch::async | std::launch::deferred, check, std::cref(request));
     auto data = read(request);
     DP_TRY(checking.get());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads the data set of a model: from files, generated, or composed. All ranks load at the same time, because
-// to map a copy of another rank's they would wait just as long (Fashion-MNIST is unpacked in 0.3 s, the default
-// images are composed in 0.6 s); the first rank of a node checks the files for the others.
+// Loads the data set of a model: from files, generated, or composed. All ranks load at the same time,
+// because to map a copy of another rank's they would wait just as long (Fashion-MNIST is unpacked in 0.3 s,
+// the default images are composed in 0.6 s); the first rank of a node checks the files for the others.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/packaged.hpp"
 
@@ -25,8 +24,7 @@ struct DataRequest {
     std::int64_t image_size = 256;  // of composed images
     std::int64_t sequence = 1;      // of tokens
     std::int64_t vocabulary = 1;    // that tokens must fit
-    // The files were checked before, or another rank of the node checks them now, so their hashes
-    // are not needed.
+    // The files were checked before, or another rank of the node checks them now: no hashes are needed.
     bool is_checked = false;
     KnownDirectory packaged = {kFashionMnistDirectory, kFashionMnistFiles};  // a test has one of its own
 };

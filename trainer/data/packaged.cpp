@@ -16,8 +16,7 @@ Result<void> check_packaged(std::span<const fs::path> files, const KnownDirector
     for (const fs::path& file : files) {
         std::error_code error;
         if (!fs::equivalent(file.parent_path(), known.path, error) || error) continue;
-        const auto one = std::find_if(known.files.begin(), known.files.end(),
-                                      [&](const DataFile& each) { return each.name == file.filename(); });
+        const auto one = std::ranges::find(known.files, file.filename().string(), &DataFile::name);
         if (one == known.files.end()) {
             if (!fs::exists(file, error)) continue;  // whoever reads it says so
             return fail(Fault::usage,

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which samples a rank takes. An epoch's permutation depends on seed and epoch only, global batch k is
-// its k-th piece of batch * world samples, and rank r takes the r-th part of that. So worlds of any
-// size with the same global batch train on the same samples in the same steps. An incomplete last piece
-// is dropped (drop_last).
+// Which samples a rank takes. An epoch's permutation depends on seed and epoch only, global batch k is its
+// k-th piece of batch * world samples, and rank r takes the r-th part of that. So worlds of any size with the
+// same global batch take the same samples in the same steps. An incomplete last piece goes (drop_last).
 #pragma once
 
 #include <cstdint>
+#include <numeric>
+#include <utility>
 #include <vector>
+
+#include "trainer/base/random.hpp"
 
 namespace dp::trainer {
 
@@ -21,7 +24,22 @@ class DistributedSampler {
     std::int64_t steps_per_epoch() const { return samples_ / (batch_ * world_); }
 
     // This rank's samples of the epoch: steps_per_epoch() batches, one after another.
-    std::vector<std::int32_t> epoch(std::uint64_t number) const;
+    std::vector<std::int32_t> epoch(std::uint64_t number) const {
+        // Keeps away from the streams 0, 1, ..., which the parameters' initial values use.
+        Random random(seed_, (std::uint64_t{1} << 32) + number);
+        std::vector<std::int32_t> order(static_cast<std::size_t>(samples_));
+        std::iota(order.begin(), order.end(), 0);
+        for (auto left = static_cast<std::uint32_t>(samples_); left > 1; --left)  // Fisher and Yates
+            std::swap(order[left - 1], order[random.below(left)]);
+
+        std::vector<std::int32_t> mine;
+        mine.reserve(static_cast<std::size_t>(steps_per_epoch() * batch_));
+        for (std::int64_t step = 0; step < steps_per_epoch(); ++step) {
+            const auto from = order.begin() + (step * world_ + rank_) * batch_;
+            mine.insert(mine.end(), from, from + batch_);
+        }
+        return mine;
+    }
 
  private:
     std::int64_t samples_, batch_, rank_, world_;

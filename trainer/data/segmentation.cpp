@@ -137,8 +137,7 @@ class Scene {
         return image_ + (static_cast<std::int64_t>(channel) * size_ + y) * size_ + x;
     }
 
-    // The place of pixel i of an enlargement to `side` pixels in the sprite: the pixel before, and how far on
-    // to the next one, in units of 1/256.
+    // Where an enlarged sprite's pixel lies in the sprite: the pixel before, and 1/256ths on to the next one.
     struct Place {
         std::int64_t pixel;
         int beyond;
@@ -187,11 +186,10 @@ Split compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t cou
                         std::vector<std::uint8_t>(static_cast<std::size_t>(count * 3 * pixels))};
     samples.targets = {Type::u8, pixels, std::vector<std::uint8_t>(static_cast<std::size_t>(count * pixels))};
     samples.normalise = kSegmentationNormalise;
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = 0; i < count; ++i)
         compose({seed, first_stream + static_cast<std::uint64_t>(i)}, wardrobe,
                 {samples.features.bytes.data() + i * 3 * pixels, samples.targets.bytes.data() + i * pixels,
                  size});
-    }
     return samples;
 }
 
@@ -208,21 +206,19 @@ Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std
     // Twice: the data set, and the device's copy.
     const auto memory =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-    if (count < 1 || 2 * bytes > memory) {
+    if (count < 1 || 2 * bytes > memory)
         return fail(
             Fault::usage,
             fmt::format("{} images of {} pixels a side take {:.1f} GB, and this machine has {:.1f} GB; "
                         "give fewer --samples",
                         count, size, 2e-9 * bytes, 1e-9 * memory));
-    }
     const auto sprites = DP_TRY(load_fashion_mnist(directory));
     const Wardrobe train(sprites.train), test(sprites.test);
-    for (const Wardrobe* wardrobe : {&train, &test}) {
+    for (const Wardrobe* wardrobe : {&train, &test})
         if (wardrobe->shoes.empty() || wardrobe->others.empty())
             return fail(Fault::usage,
                         fmt::format("{}: needs images of shoes (labels 5, 7, 9) and of other clothes",
                                     directory.string()));
-    }
     return Dataset{compose_part(train, size, count, seed, kTrainStreams),
                    compose_part(test, size, tests, seed, kTestStreams),
                    fmt::format("sprites of {}, composed at {} x {}", directory.string(), size, size)};

@@ -10,15 +10,12 @@
 #include "trainer/base/files.hpp"
 
 namespace dp::trainer {
-namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "shards are read and written as they lie in memory");
 
 using Header = std::array<std::int32_t, 256>;
 constexpr std::int32_t kMagic = 20240520, kVersion = 1;
-
-}  // namespace
 
 std::string shard_header(std::size_t tokens) {
     const Header header{kMagic, kVersion, static_cast<std::int32_t>(tokens)};

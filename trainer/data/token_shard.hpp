@@ -5,13 +5,11 @@
 // prepared for one trains with the other. prepare/text.cpp writes them, tokens.cpp reads them.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/data/tokenizer.hpp"
 
 namespace dp::trainer {

@@ -35,6 +35,12 @@ class ByteTokenizer final : public Tokenizer {
     std::array<char, 256> bytes_;
 };
 
+// What tokenizer.json says of `key`; null if it says nothing.
+nlohmann::json said_in(const std::string& text, const char* key) {
+    const auto description = nlohmann::json::parse(text, nullptr, false);
+    return description.is_object() ? description.value(key, nlohmann::json()) : nlohmann::json();
+}
+
 }  // namespace
 
 std::string Tokenizer::decode(std::span<const Token> tokens) const {
@@ -63,35 +69,28 @@ Result<void> save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::p
 std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory) {
     const auto text = read_file(directory / kDescription);
     if (!text) return std::nullopt;
-    const auto description = nlohmann::json::parse(*text, nullptr, false);
-    if (!description.is_object() || !description.contains("vocabulary") ||
-        !description["vocabulary"].is_number_unsigned())
-        return std::nullopt;
-    const auto said = description["vocabulary"].get<std::uint64_t>();
-    if (said > kMostTokens) return std::nullopt;
-    return static_cast<std::int64_t>(said);
+    const auto said = said_in(*text, "vocabulary");
+    if (!said.is_number_unsigned() || said.get<std::uint64_t>() > kMostTokens) return std::nullopt;
+    return said.get<std::int64_t>();
 }
 
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory) {
     const auto file = directory / kDescription;
-    auto text = DP_TRY(read_file(file));
-    const auto description = nlohmann::json::parse(text, nullptr, false);
-    const auto said = [&](const char* key) {
-        return description.is_object() ? description.value(key, nlohmann::json()) : nlohmann::json();
-    };
-    if (said("tokenizer") == "bytes") return make_byte_tokenizer();
-    if (said("tokenizer") != "gpt2")
+    const auto text = DP_TRY(read_file(file));
+    const auto name = said_in(text, "tokenizer"), vocabulary = said_in(text, "vocabulary");
+    if (name == "bytes") return make_byte_tokenizer();
+    if (name != "gpt2")
         return fail(Fault::usage, fmt::format("{}: unknown tokenizer (this trainer has gpt2 and bytes); "
                                               "make the data again with `trainer prepare`",
                                               file.string()));
     const auto merges_file = directory / kMergesFile;
     auto merges = DP_TRY(read_file(merges_file));
     auto tokenizer = make_gpt2_tokenizer(std::move(merges), merges_file.string());
-    if (tokenizer && said("vocabulary") != (*tokenizer)->vocabulary())
+    if (tokenizer && vocabulary != (*tokenizer)->vocabulary())
         return fail(Fault::usage, fmt::format("{}: has {} tokens, but {} says {}; make the data again with "
                                               "`trainer prepare`",
                                               merges_file.string(), (*tokenizer)->vocabulary(), kDescription,
-                                              said("vocabulary").dump()));
+                                              vocabulary.dump()));
     return tokenizer;
 }
 

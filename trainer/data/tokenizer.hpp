@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Converts text to tokens and back: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and plain bytes. `trainer
-// prepare` encodes with one and stores with the tokens what open_tokenizer() needs, so that generating text
-// needs nothing else.
+// Converts text to tokens and back: GPT-2's byte-pair encoding (gpt2_tokenizer.cpp), and plain bytes.
+// `trainer prepare` encodes with one and stores with the tokens what open_tokenizer() needs, so that
+// generating text needs nothing else.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,7 @@ class Tokenizer {
     // Precedes each document; no text is encoded as it.
     Token end_of_text() const { return static_cast<Token>(vocabulary() - 1); }
 
-    // Appends the tokens of a text. Fails if the tokenizer does not accept these bytes; the error
-    // names no file.
+    // Appends the tokens of a text. Fails if the tokenizer does not accept these bytes; names no file.
     virtual Result<void> encode(std::string_view text, std::vector<Token>& tokens) = 0;
     // The text of any tokens. Tokens beyond the vocabulary, which a model with a padded one may draw, are
     // left out. Single tokens need not be UTF-8.

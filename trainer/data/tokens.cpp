@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
-#include <vector>
 
+#include "trainer/base/files.hpp"
 #include "trainer/data/token_shard.hpp"
 
 namespace dp::trainer {
@@ -16,13 +15,10 @@ namespace fs = std::filesystem;
 
 // The shards of a part ("train", "val"), in the order of their names.
 std::vector<fs::path> shards_of(const fs::path& directory, std::string_view part) {
-    std::vector<fs::path> files;
-    std::error_code ignored;
-    for (fs::directory_iterator at(directory, ignored), end; at != end; at.increment(ignored)) {
-        const fs::path& file = at->path();
-        if (file.extension() == ".bin" && file.stem().string().find(part) != std::string::npos)
-            files.push_back(file);
-    }
+    auto files = entries_of(directory);
+    std::erase_if(files, [&](const fs::path& file) {
+        return file.extension() != ".bin" || file.stem().string().find(part) == std::string::npos;
+    });
     std::sort(files.begin(), files.end());
     return files;
 }
@@ -41,22 +37,20 @@ Result<Split> load_part(const fs::path& directory, std::string_view part, std::i
         DP_TRY(read_shard(file, tokens));
         const auto largest =
             *std::max_element(tokens.begin() + static_cast<std::ptrdiff_t>(before), tokens.end());
-        if (largest >= vocabulary) {
+        if (largest >= vocabulary)
             return fail(
                 Fault::usage,
                 fmt::format("{}: token {} is outside the model's vocabulary of {}; give --vocab-size {} or "
                             "more, or prepare the text with another --tokenizer",
                             file.string(), largest, vocabulary, largest + 1));
-        }
     }
     Split samples;
     samples.count = (static_cast<std::int64_t>(tokens.size()) - 1) / sequence;
-    if (samples.count == 0) {
+    if (samples.count == 0)
         return fail(Fault::usage,
                     fmt::format("{}: {} tokens in *{}*.bin, but a sequence of {} needs {}; give "
                                 "a shorter sequence, or prepare more text",
                                 directory.string(), tokens.size(), part, sequence, sequence + 1));
-    }
     const auto used = static_cast<std::size_t>(samples.count * sequence + 1);
     samples.features = Matrix::of<Token>(Type::u16, sequence, std::span(tokens).first(used));
     samples.targets = {Type::u16, sequence, {}};

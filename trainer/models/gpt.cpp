@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "trainer/base/random.hpp"
 
@@ -288,8 +286,7 @@ class Gpt final : public LanguageModel {
         norm_backward(b.norm1, first(stream_[number]), first(a.saved1), narrow, dx);
     }
 
-    // The loss; in training also the gradients of the table (the head's weights) and of the
-    // last norm's output.
+    // The loss; in training also the gradients of the table (the head's weights) and the last norm's output.
     void head(const Batch& batch, float scale, const Tensor& metrics) {
         const std::int64_t chunk = logits_.rows(), c = shape_.hidden;
         for (std::int64_t from = 0; from < batch_.tokens; from += chunk) {

@@ -1,13 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpt as a language model: what generate.cpp needs beyond Model.
+// What gpt has beyond a Model: named sizes (--gpt-size), and logits, for generate.cpp.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "trainer/models/model.hpp"
 
 namespace dp::trainer {
+
+struct GptSize {
+    std::string_view name;
+    std::int64_t layers, hidden, heads, sequence;
+};
+
+// The first is for CPUs, and the default; the others are GPT-2's four (Radford et al. 2019).
+inline constexpr std::array<GptSize, 5> kGptSizes{{{"10M", 6, 384, 6, 256},
+                                                   {"124M", 12, 768, 12, 1024},
+                                                   {"355M", 24, 1024, 16, 1024},
+                                                   {"774M", 36, 1280, 20, 1024},
+                                                   {"1.5B", 48, 1600, 25, 1024}}};
+
+inline std::vector<std::string> gpt_size_names() {
+    std::vector<std::string> names;
+    for (const auto& size : kGptSizes) names.emplace_back(size.name);
+    return names;
+}
 
 class LanguageModel : public Model {
  public:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layers of models. A layer declares its parameters when it is made, allocates in place() for
-// activations of the given type, owns the activations that its backward pass needs, and says when its
-// gradients are final.
+// The layers of models. A layer declares its parameters when it is made, allocates in place(), owns the
+// activations that its backward pass needs, and says when its gradients are final.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +11,7 @@
 #include <vector>
 
 #include "trainer/base/random.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 

@@ -10,14 +10,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
@@ -37,8 +34,7 @@ struct Batch {
 // What layers with statistics of the whole batch (batch norm) need from the ranks that have its other rows.
 struct SyncBatchNorm {
     std::int64_t ranks = 1;  // with as many rows each
-    // Sums an f64 device tensor over these ranks, in place; all call in the same order. Empty for
-    // a single rank.
+    // Sums an f64 tensor over these ranks, in place; all call in the same order. Empty for a single rank.
     std::function<void(const Tensor&)> add_up;
 
     std::int64_t rows(const Tensor& mine) const { return ranks * mine.rows(); }
@@ -129,7 +125,7 @@ struct ModelInfo {
         std::int64_t epochs;
         std::int64_t batch;  // a rank's
         double rate;
-        Optimization optimizer;
+        Optimization optimizer = Optimization::adam;
     } defaults;
     std::unique_ptr<Model> (*make)(const ModelShape& shape);
 };
@@ -141,39 +137,36 @@ std::unique_ptr<Model> make_linear(const ModelShape& shape);
 std::unique_ptr<Model> make_unet2d(const ModelShape& shape);
 
 inline constexpr std::array<ModelInfo, 5> kModels{{
-    {"cnn",
-     "convolutional network on 28x28 images",
-     DataSet::fashion_mnist,
-     true,
-     {5, 16, 1e-3, Optimization::adam},
-     make_cnn},
+    {"cnn", "convolutional network on 28x28 images", DataSet::fashion_mnist, true, {5, 16, 1e-3}, make_cnn},
     {"ffn",
      "feed-forward network and logistic regression on 28x28 images",
      DataSet::fashion_mnist,
      true,
-     {5, 64, 1e-3, Optimization::adam},
+     {5, 64, 1e-3},
      make_ffn},
-    {"gpt", "GPT-2 on tokens of text", DataSet::tokens, false, {1, 8, 3e-4, Optimization::adam}, make_gpt},
+    {"gpt", "GPT-2 on tokens of text", DataSet::tokens, false, {1, 8, 3e-4}, make_gpt},
     {"linear",
      "three linear layers of 1000 that learn y = 0.7 x + 0.3",
      DataSet::linear_regression,
      false,
-     {50, 20, 1e-3, Optimization::adam},
+     {50, 20, 1e-3},
      make_linear},
     {"unet2d",
      "U-Net that finds the pixels of things in images",
      DataSet::segmentation,
      true,
-     {5, 4, 1e-3, Optimization::adam},
+     {5, 4, 1e-3},
      make_unet2d},
 }};
 
-// Null if there is no model of that name.
+// The row of a table with this name; null if it has none.
+template <typename Table>
+constexpr const typename Table::value_type* find_named(const Table& table, std::string_view name) {
+    const auto row = std::ranges::find(table, name, &Table::value_type::name);
+    return row == table.end() ? nullptr : &*row;
+}
 inline const ModelInfo* find_model(std::string_view name) {
-    for (const auto& info : kModels) {
-        if (info.name == name) return &info;
-    }
-    return nullptr;
+    return find_named(kModels, name);
 }
 
 }  // namespace dp::trainer

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Parameters in one piece of memory: see parameters.hpp.
 #include "trainer/models/parameters.hpp"
 
-#include <cstring>
-#include <utility>
+#include <algorithm>
+#include <bit>
 
 #include "trainer/base/random.hpp"
 
@@ -19,15 +17,8 @@ std::int64_t padded(std::int64_t elements) {
 }
 
 float draw(const Initial& initial, Random& random) {
-    switch (initial.kind) {
-        case Initial::Kind::uniform:
-            return random.uniform(-initial.size, initial.size);
-        case Initial::Kind::normal:
-            return initial.size * random.normal();
-        case Initial::Kind::constant:
-            break;
-    }
-    return initial.size;
+    if (initial.kind == Initial::Kind::uniform) return random.uniform(-initial.size, initial.size);
+    return initial.kind == Initial::Kind::normal ? initial.size * random.normal() : initial.size;
 }
 
 }  // namespace
@@ -54,9 +45,7 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type compute_type) 
             if ((parameter.shape.size() > 1) != decays) continue;
             Random random(seed, number);
             const std::int64_t count = elements_of(parameter.shape);
-            for (std::int64_t i = 0; i < count; ++i) {
-                initial[static_cast<std::size_t>(at + i)] = draw(parameter.initial, random);
-            }
+            std::generate_n(initial.begin() + at, count, [&] { return draw(parameter.initial, random); });
             parameter.first = at;
             parameter.value = values_.view(at, parameter.shape);
             parameter.compute_copy = compute_copy_.view(at, parameter.shape);
@@ -111,8 +100,7 @@ std::vector<float> ParameterSet::download(Device& device) const {
 std::uint64_t hash_of(const std::vector<float>& values) {
     std::uint64_t hash = 0xCBF29CE484222325u;
     for (float value : values) {
-        std::uint32_t bits = 0;
-        std::memcpy(&bits, &value, sizeof bits);
+        const auto bits = std::bit_cast<std::uint32_t>(value);
         for (int byte = 0; byte < 4; ++byte) hash = (hash ^ ((bits >> (8 * byte)) & 0xFFu)) * 0x100000001B3u;
     }
     return hash;

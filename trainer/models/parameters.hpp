@@ -12,7 +12,6 @@
 #include <deque>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "trainer/base/partition.hpp"
@@ -45,8 +44,7 @@ struct Parameter {
     Tensor gradient = {};      // f32
 };
 
-// State that a model keeps between steps but does not learn by gradients: the running statistics
-// of batch norm.
+// State that a model keeps between steps but does not learn by gradients: batch norm's running statistics.
 struct Buffer {
     std::string name;
     Shape shape;
@@ -61,8 +59,8 @@ class ParameterSet {
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
-    // broadcast is needed (and the hash at the end of a run would tell). `compute_type`: the type that the model
-    // computes in, f32 or bf16.
+    // broadcast is needed (and the hash at the end of a run would tell). `compute_type`: the type that the
+    // model computes in, f32 or bf16.
     void place(Device& device, std::uint64_t seed, Type compute_type = Type::f32);
 
     // Updates the compute copy after a change of the values. Queued, as an operation is.
@@ -84,8 +82,7 @@ class ParameterSet {
     // (matrices and kernels), then biases and the like.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
-    const Tensor& compute_copy() const { return compute_copy_; }  // laid out as the values are, or the same
-    std::int64_t decayed() const { return decayed_; }             // elements of the former
+    std::int64_t decayed() const { return decayed_; }  // elements of the former
 
     const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
     // All buffers in one piece, without padding; an empty tensor if a model has none. Each rank has its own.
@@ -96,9 +93,8 @@ class ParameterSet {
 
  private:
     std::deque<Parameter> parameters_;
-    Tensor values_;
-    Tensor compute_copy_;
-    Tensor gradients_;
+    Tensor values_, gradients_;
+    Tensor compute_copy_;  // laid out as the values are, or the same
     std::deque<Buffer> all_buffers_;
     Tensor buffers_;
     std::int64_t decayed_ = 0;

@@ -109,12 +109,10 @@ struct DoubleLayer {
     }
 };
 
-// A 2x2 transposed convolution of stride 2, which doubles the side and halves the channels. It is the adjoint
-// of `shape_`, which goes from y to x.
+// A 2x2 transposed convolution of stride 2: doubles the side, halves the channels; the adjoint of `shape_`.
 class UpLayer : public Layer {
  public:
-    // PyTorch uses the outputs per input element for the initial values here, not the inputs per output
-    // element.
+    // Initial values as in PyTorch, which here goes by the outputs of an input, not the inputs of an output.
     UpLayer(ParameterSet& parameters, const std::string& name, ImageShape x)
         : Layer(2 * x.numbers()),
           parameters_(&parameters),

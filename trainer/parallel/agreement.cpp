@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 namespace dp::trainer {
 
@@ -38,15 +39,9 @@ Result<double> largest_of_all_ranks(double number, Device& device, Communicator&
 }
 
 Result<bool> equal_on_all_ranks(std::uint64_t number, Device& device, Communicator& communicator) {
-    // The maximum and minimum of both halves in one all-reduce: min(x) = -max(-x).
-    const auto high = static_cast<std::int64_t>(number >> 32),
-               low = static_cast<std::int64_t>(number & 0xFFFFFFFFu);
-    const std::vector<std::int64_t> halves{high, low, -high, -low};
-    const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {4}, halves);
-    DP_TRY(communicator.all_reduce(tensor, Reduction::max));
-    const auto extremes = device.values_of<std::int64_t>(tensor);
-    DP_TRY(device.status());
-    return extremes[0] == -extremes[2] && extremes[1] == -extremes[3];
+    const std::array mine{static_cast<std::int64_t>(number)};
+    const auto all = DP_TRY(gather_of_all_ranks(mine, device, communicator));
+    return std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>()) == all.end();
 }
 
 }  // namespace dp::trainer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks agree on before they continue. Built on the all-reduce, so that it works with every communicator.
-// For rare moments, not for each step. Every rank calls.
+// What ranks agree on before they continue. Built on the all-reduce, so it works with every communicator. For
+// rare moments, not for each step. Every rank calls.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {

@@ -9,7 +9,6 @@
 #include <functional>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "trainer/base/result.hpp"
 

@@ -6,28 +6,24 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "trainer/base/result.hpp"
 #include "trainer/parallel/launch_context.hpp"
 #include "trainer/parallel/world.hpp"
 
 namespace dp::trainer {
 
-// Prints one line on standard error, prefixed with the rank if there are several. "": prints nothing, because
-// another rank does.
+// Prints one line on standard error, with the rank if there are several. Nothing for "": another rank does.
 void print_error(std::string_view message);
 
-// Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its error,
-// rank 0 if it is one of them. If the ranks only differ, rank 0 prints who has what, and `remedy`. The returned
-// error has been printed, unless this process is alone or ranks are missing. Every rank calls, in the same
-// order.
+// Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its
+// error, if possible rank 0. If they only differ, rank 0 prints who has what, and `remedy`. The returned
+// error has been printed, unless this process is alone or ranks are missing. All call in the same order.
 Result<void> agree_on(World& world, const std::string& what, const Result<std::string>& mine,
                       const std::string& remedy);
 
-// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls with
-// the same names.
+// Compares many things at once, by name. If some differ, names the first of them as above. Every rank calls
+// with the same names.
 Result<void> agree_on_each(World& world, const std::vector<std::pair<std::string, std::string>>& mine,
                            const std::string& remedy);
 

@@ -19,4 +19,15 @@ std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh);
 // The error for an exception of Gloo's.
 tl::unexpected<Error> gloo_error(const char* what, const std::exception& error);
 
+// Makes calls of Gloo, which may throw. `what` they do is for the error.
+template <typename Calls>
+Result<void> with_gloo(const char* what, const Calls& calls) {
+    try {
+        calls();
+        return {};
+    } catch (const std::exception& error) {
+        return gloo_error(what, error);
+    }
+}
+
 }  // namespace dp::trainer

@@ -6,8 +6,6 @@
 
 #include <array>
 #include <csignal>
-#include <exception>
-#include <utility>
 #include <vector>
 
 #include "trainer/parallel/gloo.hpp"
@@ -40,24 +38,16 @@ class OtherNode {
 // Between two nodes by `sum`, which may throw; between more by Gloo's all-reduce.
 Result<InterNodeAllReduce> over_nodes(std::shared_ptr<::gloo::Context> mesh,
                                       std::function<void(OtherNode&, const Tensor&)> sum) {
-    if (mesh->size != 2) {
+    if (mesh->size != 2)
         return [all = std::shared_ptr(make_gloo(std::move(mesh)))](const Tensor& numbers) {
             return all->all_reduce(numbers, Reduction::sum);
         };
-    }
-    try {
-        return [other = std::make_shared<OtherNode>(std::move(mesh)),
-                sum = std::move(sum)](const Tensor& numbers) -> Result<void> {
-            try {
-                sum(*other, numbers);
-                return {};
-            } catch (const std::exception& error) {
-                return gloo_error("all-reduce between two nodes", error);
-            }
-        };
-    } catch (const std::exception& error) {
-        return gloo_error("connection between two nodes", error);
-    }
+    std::shared_ptr<OtherNode> other;
+    DP_TRY(with_gloo("connection between two nodes",
+                     [&] { other = std::make_shared<OtherNode>(std::move(mesh)); }));
+    return [other, sum = std::move(sum)](const Tensor& numbers) {
+        return with_gloo("all-reduce between two nodes", [&] { sum(*other, numbers); });
+    };
 }
 
 }  // namespace

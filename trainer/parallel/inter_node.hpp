@@ -15,8 +15,7 @@
 
 namespace dp::trainer {
 
-// In place. Every rank of a mesh calls, in the same order; all then have the same bits. Nothing else
-// uses the mesh.
+// In place. Every rank of a mesh, which nothing else uses, calls in the same order. All get the same bits.
 using InterNodeAllReduce = std::function<Result<void>(const Tensor& numbers)>;
 
 // For f32 slices of any length. `index`: which slices they have, the same on all of them.

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <string_view>
+#include <cstring>
 
 #include "dp/dp.h"
 
@@ -20,12 +20,10 @@ constexpr int kMostThreads = 4096;
 
 std::optional<int> number(const char* name) {
     const char* text = std::getenv(name);
-    if (text == nullptr) return std::nullopt;
-    const std::string_view value(text);
     int result = 0;
     // Slurm writes SLURM_TASKS_PER_NODE as "4(x2)": only the leading number counts here.
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (error != std::errc() || end == value.data()) return std::nullopt;
+    if (text == nullptr || std::from_chars(text, text + std::strlen(text), result).ec != std::errc())
+        return std::nullopt;
     return result;
 }
 
@@ -63,22 +61,18 @@ bool is_primary_process(const LaunchContext& here) {
 }
 
 Result<ParallelDecision> decide_parallel(DataParallel wanted, const LaunchContext& here) {
-    if (wanted == DataParallel::on && !here.in_step) {
+    if (wanted == DataParallel::on && !here.in_step)
         return fail(Fault::world,
                     "--data-parallel=on, but this process is not a rank of a step: start it with `srun "
-                    "--dp-world=auto "
-                    "trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one machine");
-    }
-    ParallelDecision decision{false, is_primary_process(here), std::nullopt};
-    if (here.in_step) {
-        decision.join = wanted != DataParallel::off;
-    } else if (here.slurm_tasks > 1 && wanted != DataParallel::off) {
+                    "--dp-world=auto trainer` under Slurm, or with `dpctl launch -n 4 -- trainer` on one "
+                    "machine");
+    const bool wants = wanted != DataParallel::off;
+    ParallelDecision decision{here.in_step && wants, is_primary_process(here), std::nullopt};
+    if (wants && !here.in_step && here.slurm_tasks > 1)
         decision.warning = fmt::format(
             "Slurm started {} tasks, but this trainer is not a rank of a world and trains alone: start it "
-            "with "
-            "`srun --dp-world=auto` to train with all of them (or give --data-parallel=off)",
+            "with `srun --dp-world=auto` to train with all of them (or give --data-parallel=off)",
             here.slurm_tasks);
-    }
     return decision;
 }
 

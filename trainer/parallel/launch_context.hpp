@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How this process was launched, and what follows for data parallelism. read_launch_context() reads the environment;
-// the rest are pure functions of it.
+// How this process was launched, and what follows for data parallelism. read_launch_context() reads the
+// environment; the rest are pure functions of it.
 #pragma once
 
 #include <optional>

@@ -38,16 +38,15 @@ tl::unexpected<Error> broken() {
 }  // namespace
 
 Result<void> NodeBarrier::wait() {
-    const std::uint32_t next = (passed_ + 1) * kRound;  // of `state`; may wrap
-    if (shared_.state.load() & kBroken) return broken();
+    std::uint32_t state = shared_.state.load();  // no round ends before this rank has arrived
+    if (state & kBroken) return broken();
+    const std::uint32_t next = state + kRound;  // may wrap
     if (shared_.arrived.fetch_add(1) + 1 == ranks_) {
         shared_.arrived.store(0);  // nobody comes again before the next line
         shared_.state.fetch_add(kRound);
         wake_all(shared_.state);
-        ++passed_;
         return {};
     }
-    std::uint32_t state = 0;
     const bool changed = wait_awake(timeout_, [&](std::chrono::milliseconds slice) {
         const auto until = steady_now() + slice;
         for (;;) {
@@ -58,11 +57,8 @@ Result<void> NodeBarrier::wait() {
             wait_for_change(shared_.state, state, left);
         }
     });
-    // Check this first: a rank that has passed may leave at once, which breaks the barrier for the next round.
-    if ((state & ~kBroken) == next) {
-        ++passed_;
-        return {};
-    }
+    // First this: a rank that has passed may leave at once, which breaks the barrier for the next round.
+    if ((state & ~kBroken) == next) return {};
     if (changed) return broken();
     return fail(
         Fault::world,

@@ -22,11 +22,9 @@ struct SharedBarrier {
 // One rank's side.
 class NodeBarrier {
  public:
-    // `timeout` is that of each wait, without the time in which this rank is stopped. `passed`: the number of
-    // earlier rounds.
-    NodeBarrier(SharedBarrier& shared, std::uint32_t ranks, std::chrono::milliseconds timeout,
-                std::uint32_t passed = 0)
-        : shared_(shared), ranks_(ranks), timeout_(timeout), passed_(passed) {}
+    // `timeout` is that of each wait, without the time in which this rank is stopped.
+    NodeBarrier(SharedBarrier& shared, std::uint32_t ranks, std::chrono::milliseconds timeout)
+        : shared_(shared), ranks_(ranks), timeout_(timeout) {}
 
     // Waits for the other ranks. Fails if the barrier is broken, or after the timeout.
     Result<void> wait();
@@ -38,7 +36,6 @@ class NodeBarrier {
     SharedBarrier& shared_;
     const std::uint32_t ranks_;
     const std::chrono::milliseconds timeout_;
-    std::uint32_t passed_;
 };
 
 }  // namespace dp::trainer

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "trainer/base/node_place.hpp"
 #include "trainer/parallel/agreement.hpp"
@@ -37,13 +36,11 @@ class NodeCommunicator final : public Communicator {
     // Nobody is left to use a sum in progress.
     ~NodeCommunicator() override { break_off(); }
 
-    // Connects the nodes. Ends all waits with an error as soon as a rank of the node is gone, or the world is
-    // being ended.
+    // Connects the nodes. All waits end with an error once a rank of the node is gone or the world is ended.
     Result<void> start(const NodeSetting& setting) {
         if (place_.nodes > 1 && !place_.peers.empty()) {
             auto mesh = DP_TRY(connect_("between-nodes", place_.peers));
-            auto all_reduce = DP_TRY(inter_node_all_reduce(std::move(mesh), place_.local_rank));
-            inter_node_ = std::move(all_reduce);
+            inter_node_ = DP_TRY(inter_node_all_reduce(std::move(mesh), place_.local_rank));
         }
         if (setting.on_end) ending_ = setting.on_end([this] { break_off(); });
         return sockets_.watch([this] { break_off(); });
@@ -105,8 +102,7 @@ class NodeCommunicator final : public Communicator {
     InterNodeAllReduce small_inter_node_;  // connected when it is first needed
     std::shared_ptr<NodeMemory> memory_;
     NodeBarrier barrier_, small_barrier_;
-    // The numbers of small all-reduces are double-buffered: a rank that is ahead may write the next ones while
-    // others read these.
+    // Small all-reduces are double-buffered: a rank that is ahead may write numbers while others read these.
     unsigned turn_ = 0;
     bool is_summing_ = false;
     // Destroyed before what they use, the last one first.
@@ -145,8 +141,7 @@ class NodeCommunicator final : public Communicator {
         if (place_.nodes == 1) return {};
         if (!small_inter_node_) {
             auto mesh = DP_TRY(connect_("few-between-nodes", place_.peers));
-            auto all_reduce = DP_TRY(small_inter_node_all_reduce(std::move(mesh)));
-            small_inter_node_ = std::move(all_reduce);
+            small_inter_node_ = DP_TRY(small_inter_node_all_reduce(std::move(mesh)));
         }
         return small_inter_node_(numbers);
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs if nodes have several ranks: gradients are in memory that a node's ranks
-// share. Reduce-scatter within the node, then all-reduce each slice with the same local rank on the other
-// nodes. What is equal on all ranks (sums, parameters, optimizer state) exists once per node.
-// parallel/world.cpp opens it.
+// The communicator between CPUs if nodes have several ranks (world.cpp opens it): gradients are in memory
+// that a node's ranks share. Reduce-scatter within the node, then all-reduce each slice with the same local
+// rank on the other nodes. What is equal on all ranks (sums, parameters, optimizer) exists once per node.
 #pragma once
 
 #include <gloo/context.h>
@@ -16,7 +15,6 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -42,9 +40,8 @@ struct SharedNodes {
     std::string why_not;
 };
 
-// Returns `world`, or a faster communicator that falls back on it: start_all_reduce() then sums f32 tensors
-// that `device` has made with make_to_sum() since in shared memory. Every rank calls. The device must
-// outlive the result.
+// Returns `world`, or a faster communicator that falls back on it: start_all_reduce() sums in shared memory
+// what `device` makes with make_to_sum() from now on. Every rank calls. The device must outlive the result.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
                                 const NodeSetting& setting);
 

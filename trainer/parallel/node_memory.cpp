@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <utility>
 
 #include "trainer/base/partition.hpp"
 
@@ -26,11 +24,7 @@ std::size_t whole_pages(std::size_t bytes) {
 
 // Extends the file by allocated memory.
 bool grow(int file, std::uint64_t from, std::size_t bytes) {
-    int done = 0;
-    do {
-        done = fallocate(file, 0, static_cast<off_t>(from), static_cast<off_t>(bytes));
-    } while (done != 0 && errno == EINTR);
-    return done == 0;
+    return TEMP_FAILURE_RETRY(fallocate(file, 0, static_cast<off_t>(from), static_cast<off_t>(bytes))) == 0;
 }
 
 }  // namespace

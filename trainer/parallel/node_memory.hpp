@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/fd.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 
 namespace dp::trainer {
@@ -53,13 +52,11 @@ class NodeMemory {
     SharedBarrier& small_barrier() { return header(0).small_barrier; }
     double* small(std::size_t rank, unsigned turn) const { return header(rank).small[turn]; }
 
-    // Zeroed memory; null if there is none. Every rank allocates the same sizes in the same order, so that
-    // the offsets agree.
+    // Zeroed memory; null if there is none. For equal offsets, all ranks allocate the same in the same order.
     std::shared_ptr<void> allocate(std::size_t bytes);
 
-    // The same for one piece of memory that all ranks share. Each touches the pages of its part first,
-    // so that they are near its CPU. They stay until the last process ends: nobody knows which rank
-    // needs them last.
+    // The same for one piece of memory that all ranks share. Each touches the pages of its part first: they
+    // are then near its CPU. They stay until the last process ends: nobody knows who needs them last.
     std::shared_ptr<void> allocate_of_node(std::size_t bytes);
 
     // A part of one allocation; keeps it alive.

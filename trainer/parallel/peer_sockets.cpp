@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 #include "base/unix_socket.hpp"
 

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -28,22 +27,19 @@ constexpr const char* kBeforeTraining = "before the training";
 constexpr const char* kReporter = "trainer/reporter";
 
 // libdp's errors name the missing ranks and their hosts, so they are passed on unchanged.
-tl::unexpected<Error> from(const dp::Error& error) {
-    return fail(Fault::world, error.message);
+Error world_error(const dp::Error& error) {
+    return {Fault::world, error.message};
 }
 
 Result<std::shared_ptr<::gloo::Context>> mesh_of(Context& context, const Group& group) {
-    auto mesh = gloo_mesh(context, group);
-    if (!mesh) return from(mesh.error());
-    return std::move(*mesh);
+    return gloo_mesh(context, group).map_error(world_error);
 }
 
 }  // namespace
 
 Result<World> World::join() {
-    auto context = Context::open();
-    if (!context) return from(context.error());
-    return World(std::move(*context));
+    const auto joined = [](Context context) { return World(std::move(context)); };
+    return Context::open().map(joined).map_error(world_error);
 }
 
 Result<void> World::agree(const std::string& what, const std::string& found, const std::string& remedy,
@@ -91,7 +87,7 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     if (cuda && !shares_gpu) return open_nccl(*context_, device);
     auto mesh = DP_TRY(mesh_of(*context_, {"trainer", {}}));
     auto gloo = make_gloo(std::move(mesh));
-    if (cuda) return make_host_staged(std::move(gloo), device);
+    if (cuda) return std::make_unique<HostStaged>(std::move(gloo), device);
     return share_memory(std::move(gloo), device);
 }
 

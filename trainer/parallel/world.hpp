@@ -9,7 +9,6 @@
 
 #include "dp/dp.hpp"
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -37,8 +36,8 @@ class World {
     // Whether this rank checks the files that all ranks of its node see.
     bool is_first_of_node() const { return !context_ || context_->world().local_rank == 0; }
 
-    // Before there is a communicator: whether every rank has the same `found` for `what`. If not, all ranks get
-    // an error of this fault that names the ranks, their hosts and what they found. Every rank calls.
+    // Before there is a communicator: whether every rank has the same `found` for `what`. If not, all ranks
+    // get an error of this fault that names the ranks, their hosts and what they found. Every rank calls.
     Result<void> agree(const std::string& what, const std::string& found, const std::string& remedy,
                        Fault fault = Fault::usage);
 
@@ -49,9 +48,8 @@ class World {
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
 
-    // The communicator of all ranks for tensors of this device. Every rank calls. Fails if the ranks' devices
-    // are of different kinds. World and device must outlive it. `shares_gpu` excludes NCCL, which wants one
-    // GPU per rank.
+    // The communicator of all ranks for tensors of this device; World and device must outlive it. Every rank
+    // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank.
     Result<std::unique_ptr<Communicator>> connect(Device& device, bool shares_gpu);
     // Why it connected in a slower way, in one line for the user.
     const std::optional<std::string>& note() const { return note_; }

@@ -5,8 +5,6 @@
 
 #include <chrono>
 
-#include "trainer/data/fingerprint.hpp"
-
 namespace dp::trainer {
 namespace {
 

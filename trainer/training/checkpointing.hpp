@@ -29,8 +29,7 @@ class Checkpointing {
     // Every rank makes one.
     Checkpointing(const TrainingContext& run, const Optimizer& optimizer);
 
-    // The progress, if it resumes from a checkpoint: parameters and optimizer state are then set.
-    // Every rank calls.
+    // The progress, if it resumes from a checkpoint, which sets parameters and optimizer. Every rank calls.
     Result<std::optional<Progress>> restore();
 
     // After each step. Calls `progress` on all ranks if a checkpoint is written. An error ends the training;

@@ -5,7 +5,6 @@
 
 #include "trainer/base/communicator.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/observer.hpp"
 #include "trainer/training/settings.hpp"

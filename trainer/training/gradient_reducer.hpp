@@ -8,9 +8,6 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/partition.hpp"
-#include "trainer/base/result.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
@@ -26,23 +23,61 @@ struct Bucket {
 };
 
 // Pure: all of the gradients' memory, in the order in which the pieces become final.
-std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes = kFirstBucket,
-                               std::int64_t bytes = kBucket);
+inline std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes = kFirstBucket,
+                                      std::int64_t bytes = kBucket) {
+    std::vector<Bucket> buckets;
+    const auto& all = parameters.all();
+    // Values with weight decay are in declaration order, so their end is final first.
+    std::int64_t end = parameters.decayed();
+    for (std::size_t number = all.size(); number-- > 0;) {
+        const Parameter& parameter = all[number];
+        if (parameter.first >= parameters.decayed()) continue;
+        const std::int64_t wanted = buckets.empty() ? first_bytes : bytes;
+        const std::int64_t size = (end - parameter.first) * static_cast<std::int64_t>(sizeof(float));
+        if (size < wanted && parameter.first > 0) continue;
+        buckets.push_back({{{parameter.first, end - parameter.first}}, number});
+        end = parameter.first;
+    }
+    // The rest, biases and the like, is small and final last: it goes with the last bucket.
+    const Shard rest{parameters.decayed(), parameters.gradients().elements() - parameters.decayed()};
+    if (rest.count == 0) return buckets;
+    if (buckets.empty()) buckets.emplace_back();
+    buckets.back().pieces.push_back(rest);
+    buckets.back().needs = 0;
+    return buckets;
+}
 
 class GradientReducer {
  public:
     // All arguments must outlive this; the parameters have been placed.
     GradientReducer(ParameterSet& parameters, Device& device, Communicator& communicator,
-                    std::vector<Bucket> buckets);
-    ~GradientReducer();
+                    std::vector<Bucket> buckets)
+        : parameters_(parameters),
+          device_(device),
+          communicator_(communicator),
+          buckets_(std::move(buckets)),
+          next_(buckets_.size()) {
+        parameters_.on_completed([this](std::size_t number) { completed(number); });
+    }
+    ~GradientReducer() { parameters_.on_completed({}); }
     GradientReducer(const GradientReducer&) = delete;
     GradientReducer& operator=(const GradientReducer&) = delete;
 
     // Call before the backward pass whose gradients are all-reduced. With `sum` (accumulated gradients of
     // earlier batches, in the same layout) they are added to it first, and the sum is all-reduced.
-    void begin(const Tensor& sum = {});
+    void begin(const Tensor& sum = {}) {
+        sum_ = sum;
+        next_ = 0;
+        started_ = {};
+    }
     // After the backward pass: the sum over all ranks of the gradients (or of `sum`).
-    Result<Tensor> finish();
+    Result<Tensor> finish() {
+        completed(0);
+        const auto finished = communicator_.wait_all_reduces();
+        if (!started_) return tl::unexpected(started_.error());
+        if (!finished) return tl::unexpected(finished.error());
+        return communicator_.result_of(sum_ ? sum_ : parameters_.gradients());
+    }
 
  private:
     ParameterSet& parameters_;
@@ -53,8 +88,21 @@ class GradientReducer {
     std::size_t next_ = 0;  // bucket
     Result<void> started_;
 
-    void completed(std::size_t number);
-    void start(const Bucket& bucket);
+    void completed(std::size_t number) {
+        while (next_ < buckets_.size() && buckets_[next_].needs >= number) start(buckets_[next_++]);
+    }
+    void start(const Bucket& bucket) {
+        if (!started_) return;
+        std::vector<Tensor> parts;
+        for (const auto& [first, count] : bucket.pieces) {
+            parts.push_back(parameters_.gradients().view(first, {count}));
+            if (!sum_) continue;
+            const Tensor all = sum_.view(first, {count});
+            device_.add(parts.back(), all);
+            parts.back() = all;
+        }
+        started_ = communicator_.start_all_reduces(parts);
+    }
 };
 
 }  // namespace dp::trainer

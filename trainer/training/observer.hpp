@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "trainer/base/result.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/step_log.hpp"
 
@@ -41,8 +40,7 @@ struct ResumeReport {
     std::filesystem::path path;
     std::string precision, saved_precision;  // from now on, and until then
     std::string stopped_by = {};             // the signal that ended it there; "": none
-    // Samples that all ranks process at once, from now on and until now; the latter is 0 if it
-    // makes no difference.
+    // Samples that all ranks process at once, from now on and until now (0: it makes no difference).
     std::int64_t samples_at_once = 0, saved_samples_at_once = 0;
 };
 

@@ -7,8 +7,7 @@
 // values. With --shard-optimizer (ZeRO's first stage, Rajbhandari et al. 2020) each rank holds and updates
 // only its part; train_step.cpp then all-gathers the values. A step is elementwise, so the result is the same
 // to the bit. Gradients are still all-reduced whole, in buckets during the backward pass: a reduce-scatter
-// would send a third less, but clipping by norm would then need another sum over the ranks, with another
-// rounding.
+// would send a third less, but clipping by norm would need another sum over the ranks, rounded otherwise.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/base/partition.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
-#include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
 

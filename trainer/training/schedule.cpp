@@ -6,15 +6,11 @@
 #include <algorithm>
 
 namespace dp::trainer {
-namespace {
 
 // Samples that a rank evaluates at a time: enough for efficient matrix products, and no more than fit 64 MiB
 // of activations; if a model is too large for both, at most the training batch.
-constexpr std::int64_t kMostTestBatch = 512;
-constexpr std::int64_t kLeastTestBatch = 16;
+constexpr std::int64_t kLeastTestBatch = 16, kMostTestBatch = 512;
 constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
-
-}  // namespace
 
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world) {
     if (settings.rate.minimum > settings.rate.rate)
@@ -50,8 +46,7 @@ std::optional<std::string> steps_left_out(const Settings& settings, const Schedu
         return std::nullopt;
     return fmt::format(
         "--epochs {} ends this training after {} of the {} steps that --steps asks for; leave out --epochs "
-        "to "
-        "take all of them",
+        "to take all of them",
         *settings.epochs, schedule.total_steps, *settings.max_steps);
 }
 

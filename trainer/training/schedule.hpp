@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "trainer/base/result.hpp"
 #include "trainer/training/settings.hpp"
 
 namespace dp::trainer {

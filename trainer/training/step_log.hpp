@@ -22,6 +22,8 @@ struct StepCounts {
 };
 
 class StepLog {
+    using Clock = std::chrono::steady_clock;
+
  public:
     // Settings::log_every and log_single.
     StepLog(std::int64_t every, bool single) : every_(every), single_(single) {}
@@ -44,26 +46,23 @@ class StepLog {
     double seconds() const { return std::chrono::duration<double>(Clock::now() - begun_at_).count(); }
 
     // While it lives, time does not count as the interval's: during a test or a checkpoint.
-    class PausedTimer;
+    class PausedTimer {
+     public:
+        explicit PausedTimer(StepLog& log) : log_(log) {}
+        ~PausedTimer() { log_.begun_at_ += Clock::now() - since_; }
+        PausedTimer(const PausedTimer&) = delete;
+        PausedTimer& operator=(const PausedTimer&) = delete;
+
+     private:
+        StepLog& log_;
+        Clock::time_point since_ = Clock::now();
+    };
 
  private:
-    using Clock = std::chrono::steady_clock;
     std::int64_t every_;
     bool single_;
     StepCounts begun_;
     Clock::time_point begun_at_ = Clock::now();
-};
-
-class StepLog::PausedTimer {
- public:
-    explicit PausedTimer(StepLog& log) : log_(log) {}
-    ~PausedTimer() { log_.begun_at_ += Clock::now() - since_; }
-    PausedTimer(const PausedTimer&) = delete;
-    PausedTimer& operator=(const PausedTimer&) = delete;
-
- private:
-    StepLog& log_;
-    Clock::time_point since_ = Clock::now();
 };
 
 }  // namespace dp::trainer

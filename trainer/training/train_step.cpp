@@ -19,11 +19,6 @@ std::int64_t values_of(const Model& model) {
     return model.parameters().values().elements();
 }
 
-Shard part_on_node(const Communicator& communicator, std::int64_t values) {
-    const auto node = communicator.node_share();
-    return node ? node->part_of(values) : Shard{0, values};
-}
-
 Optimizer optimizer_of(const TrainingContext& run, const Shard& node_part) {
     const Settings& settings = run.settings;
     const OptimizerOptions options{settings.optimizer, settings.weight_decay, settings.constants};
@@ -39,7 +34,7 @@ TrainStep::TrainStep(const TrainingContext& run)
     : run_(run),
       samples_(run.device, run.data.train, 0, run.data.train.count, run.settings.batch,
                type_of(run.settings.precision)),
-      node_part_(part_on_node(run.communicator, values_of(run.model))),
+      node_part_(run.communicator.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
       optimizer_(optimizer_of(run, node_part_)),
       reducer_(run.model.parameters(), run.device, run.communicator, buckets_of(run.model.parameters())),
       skips_bad_steps_(run.settings.clip || run.settings.skip_bad_steps),
@@ -68,9 +63,8 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
 // Counts a step whose gradients are NaN or infinite, and clips large ones: this rank's part, as
 // torch.nn.utils.clip_grad_norm_ does.
 Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ranks) {
-    const double norm = DP_TRY(norm_->of(gradients_));
-    last_norm_ = norm;
-    if (!std::isfinite(norm)) {
+    last_norm_ = DP_TRY(norm_->of(gradients_));
+    if (!std::isfinite(last_norm_)) {
         if (++bad_in_a_row_ >= kMostBadSteps)
             return ranks.fail(
                 fmt::format("step {}: for {} steps in a row the gradients were NaN or infinite; give a "
@@ -81,9 +75,9 @@ Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ran
     }
     bad_in_a_row_ = 0;
     const Shard& part = optimizer_.part();
-    if (run_.settings.clip && norm > *run_.settings.clip)
+    if (run_.settings.clip && last_norm_ > *run_.settings.clip)
         run_.device.scale(gradients_.view(part.first, {part.count}),
-                          static_cast<float>(*run_.settings.clip / (norm + 1e-6)));
+                          static_cast<float>(*run_.settings.clip / (last_norm_ + 1e-6)));
     return true;
 }
 
@@ -110,8 +104,7 @@ Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t numbe
         if (!ranks.whole_batches()) return ranks.whole_batches();
     }
     run_.observer.on_phase(Phase::communication);
-    const auto gradients = DP_TRY(reducer_.finish());
-    gradients_ = gradients;
+    gradients_ = DP_TRY(reducer_.finish());
     run_.observer.on_phase(Phase::compute);
     return {};
 }
@@ -126,8 +119,7 @@ Metrics TrainStep::metrics() {
 }
 
 Result<double> TrainStep::gradient_norm() {
-    if (skips_bad_steps_) return last_norm_;
-    return norm_->of(gradients_);
+    return skips_bad_steps_ ? Result<double>(last_norm_) : norm_->of(gradients_);
 }
 
 Result<void> TrainStep::resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row) {

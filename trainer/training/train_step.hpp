@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "trainer/base/partition.hpp"
 #include "trainer/training/context.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/global_metrics.hpp"
@@ -29,8 +28,7 @@ class TrainStep {
     void begin_epoch(const Metrics& until_now);
     // This rank's metrics of this epoch, without skipped steps. Waits for the device.
     Metrics metrics();
-    // The norm of the last step's gradients, over all ranks, before clipping; only if steps are logged.
-    // Every rank calls.
+    // The norm of the last step's gradients before clipping; only if steps are logged. Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
     std::int64_t bad_in_a_row() const { return bad_in_a_row_; }
@@ -48,8 +46,8 @@ class TrainStep {
     GradientReducer reducer_;
     Tensor sum_;        // of gradients, where batches are accumulated
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
-    // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have the
-    // same gradients and so decide alike.
+    // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have
+    // the same gradients and so decide alike.
     bool skips_bad_steps_;
     Tensor metrics_;                    // f64 [2]: of the epoch, or of a step that may be skipped
     Metrics unskipped_;                 // of the epoch's other steps, if steps may be skipped

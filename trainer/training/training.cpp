@@ -248,20 +248,17 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     DP_TRY(run.restore());
     DP_TRY(all_or_none(observer.on_begin(), device, communicator));
     for (std::int64_t number = run.first_epoch(); number <= schedule.epochs; ++number) {
-        auto report = DP_TRY(run.epoch(number));
-        outcome.last = report;
-        outcome.train_seconds += report.seconds;
+        outcome.last = DP_TRY(run.epoch(number));
+        outcome.train_seconds += outcome.last.seconds;
     }
     run.count(outcome);
-    auto slowest = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, communicator));
-    outcome.train_seconds = slowest;
+    outcome.train_seconds = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, communicator));
     outcome.samples_per_second =
         static_cast<double>((schedule.total_steps - outcome.resumed) * schedule.global_batch) /
         outcome.train_seconds;
     outcome.parameters = model.parameters().download(device);
     outcome.parameters_hash = hash_of(outcome.parameters);
-    auto equal = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, communicator));
-    outcome.equal_on_all_ranks = equal;
+    outcome.equal_on_all_ranks = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, communicator));
     return outcome;
 }
 

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
-#include "trainer/base/result.hpp"
 #include "trainer/data/dataset.hpp"
-#include "trainer/devices/device.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/observer.hpp"
 #include "trainer/training/schedule.hpp"
@@ -37,8 +35,7 @@ struct Outcome {
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer);
 
-// Repeats a training step on the same batch, for measuring. The observer hears of each step.
-// Every rank calls.
+// Repeats a training step on the same batch, to measure it. The observer hears of each. Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/data/fingerprint.hpp"
+#include "trainer/data/dataset.hpp"
 
 #include <gtest/gtest.h>
 

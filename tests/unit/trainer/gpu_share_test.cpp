@@ -84,7 +84,7 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
             Result<void> all_gather(const Tensor& t) override { return of_.all_gather(t); }
             Communicator& of_;
         };
-        const auto ranks = make_host_staged(std::make_unique<Borrowed>(between), on);
+        const auto ranks = std::make_unique<HostStaged>(std::make_unique<Borrowed>(between), on);
         EXPECT_EQ(ranks->size(), kRanks);
         for (const std::int64_t count : counts) {
             std::vector<float> values;

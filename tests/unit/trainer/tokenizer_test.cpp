@@ -48,20 +48,18 @@ TEST(Gpt2Words, CutsTextAsGpt2Does) {
         {"x\u0085y", {"x", "\u0085", "y"}},
         {"x \u180ey", {"x", " \u180e", "y"}},  // no blank since Unicode 6.3, whatever PCRE2's \s says
     };
-    Gpt2Words words;
     for (const auto& [text, expected] : cases) {
         std::vector<std::string> found;
-        const auto done = words.split(text, [&](std::string_view word) { found.emplace_back(word); });
+        const auto done = split_words(text, [&](std::string_view word) { found.emplace_back(word); });
         ASSERT_TRUE(done) << done.error().message;
         EXPECT_EQ(found, expected) << text;
     }
 }
 
 TEST(Gpt2Words, RefusesWhatIsNotUtf8AndSaysWhere) {
-    Gpt2Words words;
     for (const std::string bytes : {"caf\xe9", "abc\xc3", "abc\xed\xa0\x80", "abc\xff"}) {
         int called = 0;
-        const auto done = words.split(bytes, [&](std::string_view) { ++called; });
+        const auto done = split_words(bytes, [&](std::string_view) { ++called; });
         ASSERT_FALSE(done) << bytes;
         EXPECT_THAT(done.error().message, HasSubstr("byte 3 is not UTF-8"));
         EXPECT_EQ(called, 0);
