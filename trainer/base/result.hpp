@@ -3,7 +3,9 @@
 // The trainer's errors: one line for the user and an exit code. All of trainer/ that can fail returns Result.
 #pragma once
 
+#ifndef __CUDACC__  // nvcc does not understand it
 #include <fmt/core.h>
+#endif
 
 #include <cerrno>
 #include <string>
@@ -38,11 +40,13 @@ using Result = tl::expected<T, Error>;
 inline tl::unexpected<Error> fail(Fault fault, std::string message) {
     return tl::unexpected(Error{fault, std::move(message)});
 }
+#ifndef __CUDACC__
 template <typename First, typename... Rest>
 tl::unexpected<Error> fail(Fault fault, fmt::format_string<First, Rest...> message, First&& first,
                            Rest&&... rest) {
     return fail(fault, fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
+#endif
 
 // From errno: "WHAT: why", and the remedy if there is one.
 inline tl::unexpected<Error> fail_with_errno(Fault fault, const std::string& what) {

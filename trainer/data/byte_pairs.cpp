@@ -87,9 +87,9 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         // Tokens have 16 bits, and the one after the last merge is the end of a text.
         if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) || pairs.size() >= 0xFFFF)
             return fail(Fault::usage,
-                        fmt::format("{}: line {} does not merge two known tokens; make the data again with "
-                                    "`trainer prepare`",
-                                    source, number));
+                        "{}: line {} does not merge two known tokens; make the data again with "
+                        "`trainer prepare`",
+                        source, number);
         const std::uint32_t both = pair(tokens[*left], tokens[*right]);
         pairs.merges_.emplace(both, add(*left + *right));
     }

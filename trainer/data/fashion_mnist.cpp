@@ -48,13 +48,13 @@ Result<Split> load_part(const fs::path& image_file, const fs::path& label_file) 
 
     const auto& size = images.dimensions;
     if (size[1] != kSide || size[2] != kSide)
-        return fail(Fault::usage, fmt::format("{}: images of {}x{} pixels, but cnn and ffn take 28x28",
-                                              image_file.string(), size[1], size[2]));
+        return fail(Fault::usage, "{}: images of {}x{} pixels, but cnn and ffn take 28x28",
+                    image_file.string(), size[1], size[2]);
     if (labels.dimensions[0] != size[0])
-        return fail(Fault::usage, fmt::format("{}: {} labels for {} images", label_file.string(),
-                                              labels.dimensions[0], size[0]));
+        return fail(Fault::usage, "{}: {} labels for {} images", label_file.string(), labels.dimensions[0],
+                    size[0]);
     if (std::ranges::any_of(labels.elements, [](auto label) { return label >= kClasses; }))
-        return fail(Fault::usage, fmt::format("{}: a label is not in 0..9", label_file.string()));
+        return fail(Fault::usage, "{}: a label is not in 0..9", label_file.string());
 
     Split samples;
     samples.count = size[0];

@@ -46,15 +46,14 @@ Result<void> split_words(std::string_view text, const std::function<void(std::st
         const int found = pcre2_match(code.get(), subject, text.size(), from, options, match.get(), nullptr);
         if (found <= PCRE2_ERROR_UTF8_ERR1 && found >= PCRE2_ERROR_UTF8_ERR21)
             return fail(Fault::usage,
-                        fmt::format("byte {} is not UTF-8; convert the text with iconv -t UTF-8, or give "
-                                    "--tokenizer=bytes",
-                                    pcre2_get_startchar(match.get())));
+                        "byte {} is not UTF-8; convert the text with iconv -t UTF-8, or give "
+                        "--tokenizer=bytes",
+                        pcre2_get_startchar(match.get()));
         // Each character is in one of the alternatives, so a match begins where the last one ended.
         const PCRE2_SIZE* place = pcre2_get_ovector_pointer(match.get());
         if (found <= 0 || place[0] != from || place[1] <= from)
-            return fail(
-                Fault::usage,
-                fmt::format("byte {}: cannot split the text into words (PCRE2 error {})", from, found));
+            return fail(Fault::usage, "byte {}: cannot split the text into words (PCRE2 error {})", from,
+                        found);
         take(text.substr(from, place[1] - from));
         from = place[1];
         options = PCRE2_NO_UTF_CHECK;  // the first match has looked at the whole text

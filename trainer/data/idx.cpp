@@ -89,8 +89,8 @@ Try<Idx> parse(const std::filesystem::path& path, std::size_t dimensions) {
 Result<Idx> read_idx(const std::filesystem::path& path, std::size_t dimensions) {
     auto idx = parse(path, dimensions);
     if (idx) return std::move(*idx);
-    return fail(Fault::usage, fmt::format("{}: {}; fetch the file again, or give another --data-dir",
-                                          path.string(), idx.error().message));
+    return fail(Fault::usage, "{}: {}; fetch the file again, or give another --data-dir", path.string(),
+                idx.error().message);
 }
 
 }  // namespace dp::trainer

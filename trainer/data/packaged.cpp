@@ -20,9 +20,9 @@ Result<void> check_packaged(std::span<const fs::path> files, const KnownDirector
         if (one == known.files.end()) {
             if (!fs::exists(file, error)) continue;  // whoever reads it says so
             return fail(Fault::usage,
-                        fmt::format("{}: not a file of the package, but it would be read instead of one; "
-                                    "remove it",
-                                    file.string()));
+                        "{}: not a file of the package, but it would be read instead of one; "
+                        "remove it",
+                        file.string());
         }
         DP_TRY(check_hash(file, one->sha256, kReinstallFashionMnist));
     }

@@ -21,8 +21,8 @@ Result<std::optional<PreparedData>> read_prepared(const fs::path& directory) {
         return PreparedData{json.at("from"), json.at("summary"), json.at("files")};
     } catch (const nlohmann::json::exception&) {
         return fail(Fault::usage,
-                    fmt::format("{}: damaged; remove the directory, and make it again with `trainer prepare`",
-                                file.string()));
+                    "{}: damaged; remove the directory, and make it again with `trainer prepare`",
+                    file.string());
     }
 }
 
@@ -44,11 +44,10 @@ Result<void> check_prepared(const fs::path& directory) {
     for (const auto& [name, hash] : prepared->files) {
         const auto found = DP_TRY(sha256_of_file(directory / name));
         if (found != hash)
-            return fail(
-                Fault::usage,
-                fmt::format("{}: changed since `trainer prepare` wrote it; remove the directory, and make "
-                            "it again (its SHA-256 is {}, not {})",
-                            (directory / name).string(), found, hash));
+            return fail(Fault::usage,
+                        "{}: changed since `trainer prepare` wrote it; remove the directory, and make "
+                        "it again (its SHA-256 is {}, not {})",
+                        (directory / name).string(), found, hash);
     }
     return {};
 }

@@ -198,27 +198,24 @@ Split compose_part(const Wardrobe& wardrobe, std::int64_t size, std::int64_t cou
 Result<Dataset> compose_segmentation(const std::filesystem::path& directory, std::int64_t size,
                                      std::int64_t count, std::uint64_t seed) {
     if (size != 256 && size != 512 && size != 1024)
-        return fail(
-            Fault::usage,
-            fmt::format("images of {} pixels a side cannot be composed; give 256, 512 or 1024", size));
+        return fail(Fault::usage, "images of {} pixels a side cannot be composed; give 256, 512 or 1024",
+                    size);
     const std::int64_t tests = std::max<std::int64_t>(count / 8, 1);
     const auto bytes = static_cast<double>(count + tests) * 4 * static_cast<double>(size * size);
     // Twice: the data set, and the device's copy.
     const auto memory =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
     if (count < 1 || 2 * bytes > memory)
-        return fail(
-            Fault::usage,
-            fmt::format("{} images of {} pixels a side take {:.1f} GB, and this machine has {:.1f} GB; "
-                        "give fewer --samples",
-                        count, size, 2e-9 * bytes, 1e-9 * memory));
+        return fail(Fault::usage,
+                    "{} images of {} pixels a side take {:.1f} GB, and this machine has {:.1f} GB; "
+                    "give fewer --samples",
+                    count, size, 2e-9 * bytes, 1e-9 * memory);
     const auto sprites = DP_TRY(load_fashion_mnist(directory));
     const Wardrobe train(sprites.train), test(sprites.test);
     for (const Wardrobe* wardrobe : {&train, &test})
         if (wardrobe->shoes.empty() || wardrobe->others.empty())
-            return fail(Fault::usage,
-                        fmt::format("{}: needs images of shoes (labels 5, 7, 9) and of other clothes",
-                                    directory.string()));
+            return fail(Fault::usage, "{}: needs images of shoes (labels 5, 7, 9) and of other clothes",
+                        directory.string());
     return Dataset{compose_part(train, size, count, seed, kTrainStreams),
                    compose_part(test, size, tests, seed, kTestStreams),
                    fmt::format("sprites of {}, composed at {} x {}", directory.string(), size, size)};

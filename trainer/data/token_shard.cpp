@@ -31,8 +31,7 @@ Result<void> write_shard(const std::filesystem::path& file, std::span<const Toke
 Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& tokens) {
     const auto contents = DP_TRY(read_file(file));
     const auto refuse = [&](const std::string& reason) {
-        return fail(Fault::usage,
-                    fmt::format("{}: {}; make it again with `trainer prepare`", file.string(), reason));
+        return fail(Fault::usage, "{}: {}; make it again with `trainer prepare`", file.string(), reason);
     };
     Header header{};
     if (contents.size() < sizeof header) return refuse("cut short within the header");

@@ -80,17 +80,18 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& d
     const auto name = said_in(text, "tokenizer"), vocabulary = said_in(text, "vocabulary");
     if (name == "bytes") return make_byte_tokenizer();
     if (name != "gpt2")
-        return fail(Fault::usage, fmt::format("{}: unknown tokenizer (this trainer has gpt2 and bytes); "
-                                              "make the data again with `trainer prepare`",
-                                              file.string()));
+        return fail(Fault::usage,
+                    "{}: unknown tokenizer (this trainer has gpt2 and bytes); "
+                    "make the data again with `trainer prepare`",
+                    file.string());
     const auto merges_file = directory / kMergesFile;
     auto merges = DP_TRY(read_file(merges_file));
     auto tokenizer = make_gpt2_tokenizer(std::move(merges), merges_file.string());
     if (tokenizer && vocabulary != (*tokenizer)->vocabulary())
-        return fail(Fault::usage, fmt::format("{}: has {} tokens, but {} says {}; make the data again with "
-                                              "`trainer prepare`",
-                                              merges_file.string(), (*tokenizer)->vocabulary(), kDescription,
-                                              vocabulary.dump()));
+        return fail(Fault::usage,
+                    "{}: has {} tokens, but {} says {}; make the data again with "
+                    "`trainer prepare`",
+                    merges_file.string(), (*tokenizer)->vocabulary(), kDescription, vocabulary.dump());
     return tokenizer;
 }
 

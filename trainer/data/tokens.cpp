@@ -29,28 +29,27 @@ Result<Split> load_part(const fs::path& directory, std::string_view part, std::i
     const auto files = shards_of(directory, part);
     if (files.empty())
         return fail(Fault::usage,
-                    fmt::format("{}: no *{}*.bin with tokens; make them with `trainer prepare --output "
-                                "DIR` and give --data-dir DIR",
-                                directory.string(), part));
+                    "{}: no *{}*.bin with tokens; make them with `trainer prepare --output "
+                    "DIR` and give --data-dir DIR",
+                    directory.string(), part);
     for (const auto& file : files) {
         const std::size_t before = tokens.size();
         DP_TRY(read_shard(file, tokens));
         const auto largest =
             *std::max_element(tokens.begin() + static_cast<std::ptrdiff_t>(before), tokens.end());
         if (largest >= vocabulary)
-            return fail(
-                Fault::usage,
-                fmt::format("{}: token {} is outside the model's vocabulary of {}; give --vocab-size {} or "
-                            "more, or prepare the text with another --tokenizer",
-                            file.string(), largest, vocabulary, largest + 1));
+            return fail(Fault::usage,
+                        "{}: token {} is outside the model's vocabulary of {}; give --vocab-size {} or "
+                        "more, or prepare the text with another --tokenizer",
+                        file.string(), largest, vocabulary, largest + 1);
     }
     Split samples;
     samples.count = (static_cast<std::int64_t>(tokens.size()) - 1) / sequence;
     if (samples.count == 0)
         return fail(Fault::usage,
-                    fmt::format("{}: {} tokens in *{}*.bin, but a sequence of {} needs {}; give "
-                                "a shorter sequence, or prepare more text",
-                                directory.string(), tokens.size(), part, sequence, sequence + 1));
+                    "{}: {} tokens in *{}*.bin, but a sequence of {} needs {}; give "
+                    "a shorter sequence, or prepare more text",
+                    directory.string(), tokens.size(), part, sequence, sequence + 1);
     const auto used = static_cast<std::size_t>(samples.count * sequence + 1);
     samples.features = Matrix::of<Token>(Type::u16, sequence, std::span(tokens).first(used));
     samples.targets = {Type::u16, sequence, {}};

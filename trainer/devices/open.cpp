@@ -26,16 +26,15 @@ Result<const CudaModule*> load_module() {
     void* module = dlopen(kCudaModuleFile, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {
         return fail(Fault::device,
-                    fmt::format("cannot load the CUDA module: {}; add the folder of CUDA's libraries to "
-                                "LD_LIBRARY_PATH or set CUDA_HOME",
-                                dlerror()));
+                    "cannot load the CUDA module: {}; add the folder of CUDA's libraries to "
+                    "LD_LIBRARY_PATH or set CUDA_HOME",
+                    dlerror());
     }
     using Entry = const CudaModule* (*)();
     const auto entry = reinterpret_cast<Entry>(dlsym(module, kCudaModuleSymbol));
     if (entry == nullptr || entry()->version != kCudaModuleVersion) {
-        return fail(Fault::device,
-                    fmt::format("{} is from another build than this trainer; install both together",
-                                kCudaModuleFile));
+        return fail(Fault::device, "{} is from another build than this trainer; install both together",
+                    kCudaModuleFile);
     }
     return entry();
 }
@@ -71,9 +70,8 @@ Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int t
     auto cuda = open_cuda(gpu);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
     if (choice == DeviceChoice::cuda) {
-        return fail(Fault::device,
-                    fmt::format("--device=cuda is not available: {}; --device=cpu works everywhere",
-                                cuda.error().message));
+        return fail(Fault::device, "--device=cuda is not available: {}; --device=cpu works everywhere",
+                    cuda.error().message);
     }
     return OpenedDevice{open_cpu(threads), fmt::format("training on the CPU: {}", cuda.error().message)};
 }

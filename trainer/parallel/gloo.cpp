@@ -80,9 +80,10 @@ class GlooCommunicator final : public Communicator {
 }  // namespace
 
 tl::unexpected<Error> gloo_error(const char* what, const std::exception& error) {
-    return fail(Fault::world, fmt::format("{} over Gloo failed: {}; another rank has died or its node "
-                                          "is cut off, see the lines before this one",
-                                          what, error.what()));
+    return fail(Fault::world,
+                "{} over Gloo failed: {}; another rank has died or its node "
+                "is cut off, see the lines before this one",
+                what, error.what());
 }
 
 std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh) {

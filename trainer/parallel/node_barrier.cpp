@@ -60,11 +60,10 @@ Result<void> NodeBarrier::wait() {
     // First this: a rank that has passed may leave at once, which breaks the barrier for the next round.
     if ((state & ~kBroken) == next) return {};
     if (changed) return broken();
-    return fail(
-        Fault::world,
-        fmt::format("an all-reduce or update in this node's memory waited {} minutes for another rank "
-                    "of this node; `dpctl top` shows what each rank does",
-                    timeout_.count() / 60000));
+    return fail(Fault::world,
+                "an all-reduce or update in this node's memory waited {} minutes for another rank "
+                "of this node; `dpctl top` shows what each rank does",
+                timeout_.count() / 60000);
 }
 
 void NodeBarrier::break_off() {

@@ -14,8 +14,8 @@ constexpr std::int64_t kTestActivations = std::int64_t{16} << 20;
 
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world) {
     if (settings.rate.minimum > settings.rate.rate)
-        return fail(Fault::usage, fmt::format("--min-lr {} is above the learning rate {}; give a smaller one",
-                                              settings.rate.minimum, settings.rate.rate));
+        return fail(Fault::usage, "--min-lr {} is above the learning rate {}; give a smaller one",
+                    settings.rate.minimum, settings.rate.rate);
     const std::int64_t of_a_rank = settings.batch * settings.accumulate;
     // Dividing avoids an overflow: --batch-size may be anything up to its limit.
     if (of_a_rank > samples / world) {
@@ -25,11 +25,10 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
         const std::string remedy = largest > 0               ? fmt::format("--batch-size {} or less", largest)
                                    : settings.accumulate > 1 ? "a smaller --accumulate"
                                                              : "more samples";
-        return fail(
-            Fault::usage,
-            fmt::format("a global batch of {} (ranks: {}, --batch-size: {}{}) is larger than the data set of "
-                        "{} samples; give {}, or fewer ranks",
-                        of_a_rank * world, world, settings.batch, accumulated, samples, remedy));
+        return fail(Fault::usage,
+                    "a global batch of {} (ranks: {}, --batch-size: {}{}) is larger than the data set of "
+                    "{} samples; give {}, or fewer ranks",
+                    of_a_rank * world, world, settings.batch, accumulated, samples, remedy);
     }
     Schedule schedule{};
     schedule.global_batch = of_a_rank * world;
