@@ -106,8 +106,7 @@ constexpr Type gathered_type(Type stored, Type amount = Type::f32) {
 //   velocity = momentum * velocity + gradient + decay * parameter
 //   parameter -= rate * velocity
 struct SgdStep {
-    float rate;
-    float momentum;
+    float rate, momentum;
     float decay = 0;
 };
 
@@ -118,11 +117,7 @@ struct SgdStep {
 // `rate` includes 1 / (1 - beta1^t), root_scale is 1 / sqrt(1 - beta2^t), and keep is
 // 1 - learning rate * weight decay (Loshchilov and Hutter's AdamW).
 struct AdamStep {
-    float rate;
-    float root_scale;
-    float beta1;
-    float beta2;
-    float epsilon;
+    float rate, root_scale, beta1, beta2, epsilon;
     float keep = 1;
 };
 
@@ -154,11 +149,8 @@ class Device {
     virtual DeviceFacts facts() const = 0;
 
     // The first failure, if there was one.
-    Result<void> status() const {
-        if (failure_) return tl::unexpected(*failure_);
-        return {};
-    }
-    bool failed() const { return failure_.has_value(); }
+    Result<void> status() const { return status_; }
+    bool failed() const { return !status_; }
 
     // Adopts the choices that were fastest on a device with the same facts; before the first operation.
     virtual void adopt(TunedChoices choices) { choices_ = std::move(choices); }
@@ -340,7 +332,7 @@ class Device {
 
     // Only the first failure is kept.
     void keep_failure(const std::string& what) {
-        if (!failure_) failure_ = Error{Fault::device, std::string(name()) + ": " + what};
+        if (status_) status_ = fail(Fault::device, std::string(name()) + ": " + what);
     }
     void keep_out_of_memory(std::size_t bytes) {
         if (failed()) return;
@@ -350,7 +342,7 @@ class Device {
     }
 
  private:
-    std::optional<Error> failure_;
+    Result<void> status_;
     MemoryAccount memory_;
     bool deterministic_ = false;
     SharedMemory shared_;

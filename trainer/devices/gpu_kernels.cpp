@@ -6,11 +6,6 @@
 #include "base/text.hpp"
 
 namespace dp::trainer {
-namespace {
-
-constexpr int kOldest = 80;  // bf16 in its matrix units
-
-}  // namespace
 
 bool has_kernels_for(std::string_view built, int capability) {
     for (const std::string_view one : split(built, ' ')) {
@@ -26,6 +21,7 @@ bool has_kernels_for(std::string_view built, int capability) {
 }
 
 std::string no_kernels_text(std::string_view gpu, std::string_view built, int capability) {
+    constexpr int kOldest = 80;  // bf16 in its matrix units
     if (capability < kOldest)
         return std::string(gpu) + " is too old: the trainer needs an A100 (sm_80) or a newer GPU";
     return "this build has no kernels for " + std::string(gpu) + ", only for " + std::string(built) +

@@ -7,9 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#ifdef __SSE2__
-#include <xmmintrin.h>
-#endif
 #ifdef _OPENMP
 #include <omp.h>
 #else
@@ -32,14 +29,6 @@ namespace dp::trainer::cpu {
 // Sets the threads of the calling thread's loops and of oneDNN.
 inline void use_threads(int threads) {
     omp_set_num_threads(threads);
-}
-
-// Flushes numbers below 1.2e-38 to zero, on this thread and on those started from now on: gradients of
-// trained models get that small, and x86-64 takes many times as long for them.
-inline void flush_denormals() {
-#ifdef __SSE2__
-    _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, and denormals are zeros
-#endif
 }
 
 // The number of elements that is worth waking a thread for (some microseconds).
