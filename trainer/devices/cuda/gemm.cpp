@@ -28,7 +28,7 @@ cudaDataType_t cuda_type(Type type) {
 }  // namespace
 
 Gemm::Gemm(CudaDevice& device) : device_(device) {
-    if (ok(cublasLtCreate(&handle_), "opening cuBLASLt")) workspace_ = device_.take(kWorkspace);
+    if (ok(cublasLtCreate(&handle_), "opening cuBLASLt")) workspace_ = device_.make(Type::u8, {kWorkspace});
 }
 
 // Ignores results: the process is about to end, or the device has failed already.
@@ -39,11 +39,10 @@ Gemm::~Gemm() {
         if (plan.c != nullptr) cublasLtMatrixLayoutDestroy(plan.c);
         if (plan.operation != nullptr) cublasLtMatmulDescDestroy(plan.operation);
     }
-    device_.give_back(workspace_, kWorkspace);
     if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-bool Gemm::ok(cublasStatus_t result, const char* what) {
+bool Gemm::ok(cublasStatus_t result, std::string_view what) {
     if (result == CUBLAS_STATUS_SUCCESS) return true;
     device_.keep_failure(std::string(what) + ": cuBLASLt says " + cublasLtGetStatusString(result));
     return false;
@@ -150,11 +149,9 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
     if (is_new && describe(asked, extras, plan)) choose_algorithm(asked, a, b, c, plan);
     if (device_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
-        if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
-            ok(plan.status, ("a product of " + std::to_string(p.rows) + " x " + std::to_string(p.inner) +
-                             " x " + std::to_string(p.columns))
-                                .c_str());
-        }
+        if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+            ok(plan.status, "a product of " + std::to_string(p.rows) + " x " + std::to_string(p.inner) +
+                                " x " + std::to_string(p.columns));
         return false;
     }
     constexpr const char* kWhat = "a matrix product";
@@ -162,7 +159,7 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
     return point_to(extras, plan) &&
            ok(cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
                              &beta, before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
-                             workspace_, kWorkspace, device_.stream()),
+                             workspace_.data<void>(), kWorkspace, device_.stream()),
               kWhat) &&
            device_.check(cudaGetLastError(), kWhat);
 }

@@ -13,6 +13,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/devices/cuda/cuda_device.hpp"
@@ -43,7 +44,7 @@ struct Extras {
 
 class Gemm {
  public:
-    static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
+    static constexpr std::int64_t kWorkspace = 32 << 20;  // bytes: what NVIDIA recommends for Hopper
 
     // The device owns this.
     explicit Gemm(CudaDevice& device);
@@ -75,11 +76,11 @@ class Gemm {
 
     CudaDevice& device_;
     cublasLtHandle_t handle_ = nullptr;
-    void* workspace_ = nullptr;
+    Tensor workspace_;
     std::map<Case, Plan> plans_;
 
     // True for success; else the device has failed.
-    bool ok(cublasStatus_t result, const char* what);
+    bool ok(cublasStatus_t result, std::string_view what);
     // The name under which `trainer compile` stores the choice.
     static std::string name_of(const Case& asked);
     bool describe(const Case& asked, const Extras& extras, Plan& plan);

@@ -49,8 +49,9 @@ void Gemm::keep_fastest(const std::string& name, std::span<const cublasLtMatmulH
     for (const auto& guess : guesses) {
         const auto run = [&] {
             return cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(),
-                                  plan.a, &zero, room, plan.c, room, plan.c, &guess.algo, workspace_,
-                                  kWorkspace, device_.stream()) == CUBLAS_STATUS_SUCCESS;
+                                  plan.a, &zero, room, plan.c, room, plan.c, &guess.algo,
+                                  workspace_.data<void>(), kWorkspace,
+                                  device_.stream()) == CUBLAS_STATUS_SUCCESS;
         };
         bool ran = guess.state == CUBLAS_STATUS_SUCCESS && run() &&
                    cudaEventRecord(begin.get(), device_.stream()) == cudaSuccess;

@@ -2,8 +2,6 @@
 //
 // NCCL's all-reduce and all-gather on the device's stream, over libdp-nccl's communicator, which does not
 // block: a call may answer "in progress", and then its state is polled until it is done.
-#include "trainer/devices/cuda/nccl_communicator.hpp"
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "dp/nccl.h"
 #include "trainer/base/partition.hpp"
+#include "trainer/devices/cuda/cuda_device.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -156,8 +155,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device) {
-    auto made = std::make_unique<NcclCommunicator>(device);
+Result<std::unique_ptr<Communicator>> CudaDevice::open_nccl(dp_context* context) {
+    auto made = std::make_unique<NcclCommunicator>(*this);
     DP_TRY(made->join(context));
     return made;
 }
