@@ -52,7 +52,15 @@ void for_each_part(std::int64_t count, std::int64_t least, Work work) {
     work(std::int64_t{0}, count);
 }
 
-// Calls work(item) for each of `count` items that differ in cost, on the device's threads.
+// Calls work(item) for each of `count` items, on the device's threads, each of which gets `least` or more.
+template <typename Work>
+void for_each_item(std::int64_t count, std::int64_t least, Work work) {
+    for_each_part(count, least, [=](std::int64_t first, std::int64_t last) {
+        for (std::int64_t item = first; item < last; ++item) work(item);
+    });
+}
+
+// The same for items that differ in cost.
 template <typename Work>
 void for_each_item(std::int64_t count, Work work) {
 #ifdef _OPENMP
