@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/devices/cpu/losses.hpp"
-
+//
+// Losses of the CPU device with their gradients.
 #include <cmath>
 #include <vector>
 
 #include "trainer/devices/cpu/exponential.hpp"
+#include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer::cpu {

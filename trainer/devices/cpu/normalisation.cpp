@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/devices/cpu/normalisation.hpp"
-
+//
+// Layer norm of the CPU device, and batch norm and biases of the channels of images.
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer::cpu {
