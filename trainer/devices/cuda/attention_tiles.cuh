@@ -21,6 +21,7 @@ struct Sizes {
     static constexpr int kSums = kSize / 8;    // pieces of a vector as a sum
     // How many of the others' vectors at a time: as many as fit into registers.
     static constexpr int kTile = kSize <= 64 ? 64 : 32;
+    static constexpr int kScores = kTile / 8;            // pieces of their scores
     static constexpr int kBlocks = kSize <= 64 ? 3 : 2;  // that an SM's registers are to have room for
 };
 
