@@ -114,12 +114,12 @@ __global__ void embed_positions_backward_kernel(std::int64_t rows, std::int64_t 
 using namespace kernels;
 
 void CudaDevice::embed(In tokens, In table, In positions, Out y) {
-    with_number(y.type(), [&]<typename T>(T) {
-        with_width<T>(y.columns(), {table.data<T>(), positions.data<T>(), y.data<T>()}, [&](auto width) {
-            launch("embedding tokens", embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads,
-                   tokens, y.rows(), tokens.columns(), table, positions, y.columns() / width, y);
-        });
-    });
+    with_width(y.type(), y.columns(), {table.data<void>(), positions.data<void>(), y.data<void>()},
+               [&]<typename T>(T, auto width) {
+                   launch("embedding tokens", embed_kernel<width, T>, blocks_for(y.elements() / width),
+                          kThreads, tokens, y.rows(), tokens.columns(), table, positions, y.columns() / width,
+                          y);
+               });
 }
 
 void CudaDevice::embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) {
@@ -127,11 +127,9 @@ void CudaDevice::embed_backward(In tokens, In dy, InOut d_table, InOut d_positio
     auto* spans = workspace<Span>(d_table.rows());
     launch(kWhat, clear_spans_kernel, blocks_for(d_table.rows()), kThreads, spans, d_table.rows());
     launch(kWhat, find_spans_kernel, blocks_for(dy.rows()), kThreads, tokens, dy.rows(), spans);
-    with_number(dy.type(), [&]<typename T>(T) {
-        with_width<T>(dy.columns(), {dy.data<T>()}, [&](auto width) {
-            launch(kWhat, embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()),
-                   kThreadsOfToken, tokens, spans, dy, dy.columns() / width, d_table);
-        });
+    with_width(dy.type(), dy.columns(), {dy.data<void>()}, [&]<typename T>(T, auto width) {
+        launch(kWhat, embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()),
+               kThreadsOfToken, tokens, spans, dy, dy.columns() / width, d_table);
         launch(kWhat, embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()),
                kThreads, dy.rows(), tokens.columns(), dy, dy.columns(), d_positions);
     });

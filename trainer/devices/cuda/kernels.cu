@@ -195,12 +195,10 @@ void CudaDevice::relu(InOut y) {
 }
 
 void CudaDevice::sum_rows(In in, Write write, InOut sum) {
-    with_number(in.type(), [&]<typename T>(T) {
-        const std::int64_t length = in.columns(), columns = sum.elements();
-        with_width<T>(std::gcd(length, columns), {in.data<T>()}, [&](auto width) {
-            sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
-                               in.rows(), columns, write, {sum.data<float>()});
-        });
+    const std::int64_t length = in.columns(), columns = sum.elements();
+    with_width(in.type(), std::gcd(length, columns), {in.data<void>()}, [&]<typename T>(T, auto width) {
+        sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
+                           in.rows(), columns, write, {sum.data<float>()});
     });
 }
 
