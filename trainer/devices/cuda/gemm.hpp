@@ -2,7 +2,7 @@
 //
 // Matrix products on CUDA through cuBLASLt: in fp32 (no TF32: the CPU is the reference), or in bf16 with fp32
 // sums. The algorithm for a shape is chosen once and kept, and each gives the same bits each time. It is
-// cuBLASLt's guess, or what `trainer compile` found to be fastest (gemm_choice.cpp).
+// cuBLASLt's guess, or what was fastest when `trainer compile` tried its guesses one by one.
 #pragma once
 
 #include <cublasLt.h>
@@ -81,7 +81,7 @@ class Gemm {
 
     // True for success; else the device has failed.
     bool ok(cublasStatus_t result, std::string_view what);
-    // The name under which `trainer compile` stores the choice.
+    // The name under which the choice is stored.
     static std::string name_of(const Case& asked);
     bool describe(const Case& asked, const Extras& extras, Plan& plan);
     template <typename Value>
