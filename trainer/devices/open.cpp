@@ -6,8 +6,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <string>
-
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/cuda/module.hpp"
 #include "trainer/devices/cuda_libraries.hpp"

@@ -13,6 +13,8 @@
 namespace dp::trainer {
 namespace {
 
+using Plan = CudaConvolutions::Plan;
+
 constexpr const char* kLibrary = "libcudnn.so.9";
 
 // cuDNN's functions, looked up at the first convolution: other models do not need cuDNN, and a machine may
@@ -145,7 +147,7 @@ bool CudaConvolutions::choose_algorithms(Plan& p) {
                   p.x, p.y, p.convolution, p.w);
 }
 
-Try<CudaConvolutions::Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type type) {
+Try<Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type type) {
     DP_TRY(open());
     const auto found = plans_.find({c, rows, type});
     if (found != plans_.end()) return &found->second;
@@ -204,21 +206,6 @@ void CudaConvolutions::run(const Convolution& c, In batch, const char* what, Alg
         device_.convert_numbers(to, p.type, result.data<void>(), result.type(), result.elements());
 }
 
-void CudaConvolutions::forward(const Convolution& c, In x, In w, Out y) {
-    run(c, x, "a convolution", &Plan::forward, cudnn().cudnnConvolutionForward, x, &Plan::x, w, &Plan::w, y,
-        &Plan::y);
-}
-
-void CudaConvolutions::backward_input(const Convolution& c, In dy, In w, Out dx) {
-    run(c, dy, "the gradient of a convolution's input", &Plan::backward_input,
-        cudnn().cudnnConvolutionBackwardData, w, &Plan::w, dy, &Plan::y, dx, &Plan::x);
-}
-
-void CudaConvolutions::backward_parameters(const Convolution& c, In dy, In x, Out dw) {
-    run(c, dy, "the gradient of a convolution's weights", &Plan::backward_parameters,
-        cudnn().cudnnConvolutionBackwardFilter, x, &Plan::x, dy, &Plan::y, dw, &Plan::w);
-}
-
 std::int64_t CudaConvolutions::scratch(const Convolution& c, std::int64_t rows, Type type) {
     const auto found = plan(c, rows, type);
     if (!found) return 0;
@@ -230,6 +217,27 @@ std::int64_t CudaConvolutions::scratch(const Convolution& c, std::int64_t rows, 
     if (p.type != type) copied = rows * (c.x.numbers() + c.y().numbers()) + weights;
     return static_cast<std::int64_t>(memory) + copied * static_cast<std::int64_t>(size_of(p.type)) +
            3 * kAlignment;
+}
+
+void CudaDevice::convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) {
+    convolutions_->run(c, x, "a convolution", &Plan::forward, cudnn().cudnnConvolutionForward, x, &Plan::x, w,
+                       &Plan::w, y, &Plan::y);
+    if (b || activation != Activation::none) add_channel_bias(c.y(), b, activation, y);
+}
+
+void CudaDevice::convolve_backward_input(const Convolution& c, In dy, In w, Out dx) {
+    convolutions_->run(c, dy, "the gradient of a convolution's input", &Plan::backward_input,
+                       cudnn().cudnnConvolutionBackwardData, w, &Plan::w, dy, &Plan::y, dx, &Plan::x);
+}
+
+void CudaDevice::convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) {
+    convolutions_->run(c, dy, "the gradient of a convolution's weights", &Plan::backward_parameters,
+                       cudnn().cudnnConvolutionBackwardFilter, x, &Plan::x, dy, &Plan::y, dw, &Plan::w);
+    if (db) sum_channels(c.y(), dy, db);
+}
+
+std::int64_t CudaDevice::convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const {
+    return convolutions_->scratch(c, rows, type);
 }
 
 }  // namespace dp::trainer

@@ -213,24 +213,6 @@ bool CudaDevice::fits(const Attention& a, In y) {
     return false;
 }
 
-void CudaDevice::convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) {
-    convolutions_->forward(c, x, w, y);
-    if (b || activation != Activation::none) add_channel_bias(c.y(), b, activation, y);
-}
-
-void CudaDevice::convolve_backward_input(const Convolution& c, In dy, In w, Out dx) {
-    convolutions_->backward_input(c, dy, w, dx);
-}
-
-void CudaDevice::convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) {
-    convolutions_->backward_parameters(c, dy, x, dw);
-    if (db) sum_channels(c.y(), dy, db);
-}
-
-std::int64_t CudaDevice::convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const {
-    return convolutions_->scratch(c, rows, type);
-}
-
 void CudaDevice::add_channels(ImageShape shape, In b, InOut y) {
     add_channel_bias(shape, b, Activation::none, y);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A CUDA GPU as a device, with NCCL on its stream. module.cpp opens both.
-// Each operation is defined beside its kernels, in a .cu file; those of libraries are in cuda_device.cpp.
+// Each operation is defined beside its kernels, in a .cu file; those of libraries are in cuda_device.cpp and
+// convolution.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
