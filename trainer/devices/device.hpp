@@ -9,14 +9,13 @@
 //
 // Types. What flows through a model is f32 or bf16, the same for all such tensors of one call: inputs,
 // outputs and their gradients (x, y, dx, dy, qkv, d_qkv, logits, predictions and theirs), the weights and
-// biases of linear layers, convolutions and add_channels(), the tables of embed(). Always f32: gradients of
-// parameters, weights and biases of the norms, statistics (saved, running, sums), targets of squared_error()
-// and sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read
-// to f32, computed and added up in f32 or wider, and rounded once, when they are written. (Where a library
-// does it, a convolution in bf16 may also be rounded before its bias is added, and so may the gradient of its
-// weights; weights of attention are rounded for matrix units. A device that does linear_add(), linear_gelu()
+// biases of linear layers, convolutions and add_channels(), the tables of embed(). The rest is f32 unless an
+// operation says otherwise: gradients of parameters, all of the norms' and optimizers' own, targets. Numbers
+// are read to f32, computed and added up in f32 or wider, and rounded once, when they are written.
+// Exceptions: a library may round a bf16 convolution before its bias is added, and the gradient of its
+// weights; weights of attention are rounded for matrix units; a device that does linear_add(), linear_gelu()
 // or linear_gelu_backward_input() in two operations rounds in between, and one that does the latter two in
-// one may take a tanh that is as good as bf16.)
+// one may take a tanh that is as good as bf16.
 #pragma once
 
 #include <compare>
@@ -120,8 +119,7 @@ struct AdamStep {
     float keep = 1;
 };
 
-// Allocates memory that the ranks of a node share (parallel/node_memory.hpp): `bytes` zeros, or null if there
-// is no memory.
+// Allocates memory that the ranks of a node share (parallel/node_memory.hpp): `bytes` zeros, or null.
 struct SharedMemory {
     using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
     Allocate of_rank;        // a rank's own, which its neighbours read and write, too

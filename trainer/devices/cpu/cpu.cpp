@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU device (see devices/device.hpp for the operations). Each operation is a function of float32
-// tensors, and each loop is just its formula: the compiler vectorises it, and most time is spent in oneDNN.
-// What takes more than a loop is in separate files; float32_copies.hpp adds bf16.
+// The CPU device. Each operation is a function of float32 tensors, and each loop just its formula: the
+// compiler vectorises it. What takes more than a loop is in separate files; float32_copies.hpp adds bf16.
 #include "trainer/devices/cpu/cpu.hpp"
 
 #include <fmt/format.h>
@@ -465,7 +464,6 @@ class Cpu final : public Device {
 
     std::shared_ptr<void> allocate(std::size_t bytes) override {
         if (failed()) return nullptr;
-        // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own.
         // Refuses more than the machine has: Linux would hand it out and kill the process when it is touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
         const auto of_machine = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bf16 on the CPU device, which computes in float32 only: an operation on bf16 tensors runs on float32
-// copies, and its results are rounded when it ends. This shows what training in bf16 gives, and costs more
-// time and memory than fp32. float32 tensors are not copied. cpu.cpp's operations get their tensors here.
+// bf16 on the CPU device, which computes in float32: an operation on bf16 tensors runs on float32 copies, and
+// its results are rounded when it ends. This takes more time and memory than fp32. cpu.cpp uses it.
 #pragma once
 
 #include <cstdint>

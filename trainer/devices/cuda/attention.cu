@@ -13,8 +13,7 @@ namespace {
 
 constexpr int kWarps = 8, kTile = 32;
 
-// 32 vectors with a stride of one more than their length: lanes that read the same element of each
-// hit different banks.
+// 32 vectors, one number apart: lanes that read the same element of each hit different banks.
 template <int kParts>
 struct Tile {
     float numbers[kTile][32 * kParts + 1];

@@ -108,8 +108,7 @@ __device__ void next_tiles(Bf16* one, const Vectors<const Bf16>& from_one, Bf16*
     put(other, next_other);
 }
 
-// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that nobody
-// else uses meanwhile.
+// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that is free meanwhile.
 template <int kSize>
 __device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Vectors<const Bf16>& from,
                             Bf16* tile) {

@@ -2,13 +2,10 @@
 //
 // The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp), our
 // own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits for the same inputs on
-// one kind of GPU, even without --deterministic: only their length decides how sums are split, and nothing
-// uses atomic adds.
+// one kind of GPU, even without --deterministic: sums are split by their length alone, without atomic adds.
 //
-// The memory account has tensors and the workspaces of cuBLASLt, cuDNN and our kernels. Nobody can know
-// beforehand what CUDA, cuDNN, cuBLASLt and NCCL allocate for themselves: contexts, code, NCCL's buffers for
-// its channels. What of it exists when available_memory() is asked is not free any more; the rest is why a
-// training that fits exactly may still run out of memory.
+// The memory account has tensors and workspaces. It cannot have what CUDA and its libraries allocate for
+// themselves later (contexts, code, NCCL's channels), so a training that fits exactly may still fail.
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA GPU as a device, with NCCL on its stream. module.cpp opens both.
-// Each operation is defined beside its kernels, in a .cu file; those of libraries are in cuda_device.cpp and
-// convolution.cpp.
+// A CUDA GPU as a device, with NCCL on its stream; module.cpp opens both. Operations are defined beside their
+// kernels, in a .cu file; those of libraries are in cuda_device.cpp and convolution.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,8 +23,7 @@ class SmPartition;
 
 class CudaDevice final : public Device {
  public:
-    // Opens that GPU, limited to the share's SMs if the share is a part of the GPU and the
-    // driver supports it.
+    // Opens that GPU, limited to the share's SMs if the share is a part of it and the driver can do that.
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
     ~CudaDevice() override;
 
@@ -110,8 +108,8 @@ class CudaDevice final : public Device {
     }
 
     // Room for `count` T that lasts for one operation: parts of sums, copies in another type. Aligned to 256
-    // bytes; null after a failure. It grows to the largest request, so training soon allocates no more. One
-    // stream uses it, so an operation may have it as soon as the one before is queued.
+    // bytes; null after a failure. It grows to the largest request. One stream uses it, so an operation may
+    // have it as soon as the one before is queued.
     template <typename T>
     T* workspace(std::int64_t count) {
         return static_cast<T*>(workspace_of(count * static_cast<std::int64_t>(sizeof(T))));

@@ -47,9 +47,8 @@ constexpr int kRowsAtOnce = 4;   // that a thread looks at
 constexpr int kPacksOfLane = 3;  // that a lane adds up at once: 3 of each lane are GPT-2's 768 numbers
 
 // One block per row of the batch. The block of a token's first row adds up all rows of that token, the
-// others do nothing: no two blocks write to the same address. Each warp searches its part of the rows in
-// order, and finally the warps' sums are added up in order, so the sum is always the same. `packs`: of
-// kWidth numbers, per row.
+// others do nothing. Each warp searches its part of the rows in order, and finally the warps' sums are added
+// up in order, so the sum is always the same. `packs`: of kWidth numbers, per row.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreadsOfToken)
     embed_table_backward_kernel(const std::int32_t* tokens, const Span* spans, const T* dy,

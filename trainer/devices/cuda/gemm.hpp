@@ -21,8 +21,7 @@
 namespace dp::trainer {
 
 // c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is
-// transposition or not. Rows of the tensors may be longer than those of the matrices, which start
-// where they do.
+// transposition or not. Rows of the tensors may be longer than those of the matrices.
 struct Product {
     std::int64_t rows, columns, inner;
     bool transpose_a, transpose_b;

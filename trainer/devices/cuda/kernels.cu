@@ -122,8 +122,7 @@ __global__ void scale_kernel(float* x, std::int64_t count, float factor) {
     for (std::int64_t i = first_item(); i < count; i += stride()) x[i] *= factor;
 }
 
-// Each block sums its part, with a grid of fixed size, and then a warp sums the parts: always in
-// the same order.
+// Each block of a fixed number sums its part, and then a warp sums the parts: always in the same order.
 __global__ void square_parts_kernel(const float* x, std::int64_t count, double* parts) {
     double sum = 0;
     for (std::int64_t i = first_item(); i < count; i += stride())
