@@ -255,7 +255,7 @@ class Device {
     virtual void max_pool(ImageShape x_shape, In x, Out y, Out picked) = 0;
     virtual void max_pool_backward(ImageShape x_shape, In dy, In picked, Out dx) = 0;
 
-    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; its own backward pass, too
+    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; also its backward pass
     virtual void dropout(In x, Dropout dropout, Out y) = 0;
 
     // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is

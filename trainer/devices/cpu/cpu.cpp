@@ -297,7 +297,8 @@ constexpr std::int64_t kLibraries = 2 << 20;
 
 class Cpu final : public Device {
  public:
-    explicit Cpu(int threads) : threads_(threads) { cpu::use_threads(threads); }
+    // omp_set_num_threads() counts for the calling thread's loops and for oneDNN.
+    explicit Cpu(int threads) : threads_(threads) { omp_set_num_threads(threads); }
 
     std::string_view name() const override { return "cpu"; }
     std::string description() const override {
@@ -311,7 +312,7 @@ class Cpu final : public Device {
     }
     void adopt(TunedChoices choices) override {
         threads_ = threads_of(choices, threads_);
-        cpu::use_threads(threads_);
+        omp_set_num_threads(threads_);
         Device::adopt(std::move(choices));
     }
 

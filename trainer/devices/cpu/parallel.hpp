@@ -26,11 +26,6 @@ extern "C" void omp_set_num_threads(int threads);
 
 namespace dp::trainer::cpu {
 
-// Sets the threads of the calling thread's loops and of oneDNN.
-inline void use_threads(int threads) {
-    omp_set_num_threads(threads);
-}
-
 // The number of elements that is worth waking a thread for (some microseconds).
 inline constexpr std::int64_t kWorthAThread = 16 * 1024;
 
