@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which attention weights dropout keeps. As in dropout.hpp it is a hash of a key and of a weight's place in
-// the global batch, here of its head, query and key, so weights can be asked for in any order. Used by every
-// attention kernel: devices/cpu/attention.cpp, devices/cuda/attention.cu and tensor_attention.cu.
+// Which attention weights dropout keeps: as in dropout.hpp a hash of a key and of a weight's place in the
+// global batch, here of its head, query and key. Used by all attention kernels.
 //
 // There are as many weights as scores, far more than other numbers, so one hash serves four of them with 16
 // bits each: those of two queries that are eight apart and two keys that are eight apart. On tensor cores one

@@ -9,14 +9,13 @@
 //
 // Types. What flows through a model is f32 or bf16, the same for all such tensors of one call: inputs,
 // outputs and their gradients (x, y, dx, dy, qkv, d_qkv, logits, predictions and theirs), the weights and
-// biases of linear layers, convolutions and add_channels(), the tables of embed(). Always f32: gradients of
-// parameters, weights and biases of the norms, statistics (saved, running, sums), targets of squared_error()
-// and sigmoid_dice(), scale(), square_sum() and what optimizers work on. Whatever the types, numbers are read
-// to f32, computed and added up in f32 or wider, and rounded once, when they are written. (Where a library
-// does it, a convolution in bf16 may also be rounded before its bias is added, and so may the gradient of its
-// weights; weights of attention are rounded for matrix units. A device that does linear_add(), linear_gelu()
+// biases of linear layers, convolutions and add_channels(), the tables of embed(). The rest is f32 unless an
+// operation says otherwise: gradients of parameters, all of the norms' and optimizers' own, targets. Numbers
+// are read to f32, computed and added up in f32 or wider, and rounded once, when they are written.
+// Exceptions: a library may round a bf16 convolution before its bias is added, and the gradient of its
+// weights; weights of attention are rounded for matrix units; a device that does linear_add(), linear_gelu()
 // or linear_gelu_backward_input() in two operations rounds in between, and one that does the latter two in
-// one may take a tanh that is as good as bf16.)
+// one may take a tanh that is as good as bf16.
 #pragma once
 
 #include <compare>
@@ -27,7 +26,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -106,8 +104,7 @@ constexpr Type gathered_type(Type stored, Type amount = Type::f32) {
 //   velocity = momentum * velocity + gradient + decay * parameter
 //   parameter -= rate * velocity
 struct SgdStep {
-    float rate;
-    float momentum;
+    float rate, momentum;
     float decay = 0;
 };
 
@@ -118,16 +115,11 @@ struct SgdStep {
 // `rate` includes 1 / (1 - beta1^t), root_scale is 1 / sqrt(1 - beta2^t), and keep is
 // 1 - learning rate * weight decay (Loshchilov and Hutter's AdamW).
 struct AdamStep {
-    float rate;
-    float root_scale;
-    float beta1;
-    float beta2;
-    float epsilon;
+    float rate, root_scale, beta1, beta2, epsilon;
     float keep = 1;
 };
 
-// Allocates memory that the ranks of a node share (parallel/node_memory.hpp): `bytes` zeros, or null if there
-// is no memory.
+// Allocates memory that the ranks of a node share (parallel/node_memory.hpp): `bytes` zeros, or null.
 struct SharedMemory {
     using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
     Allocate of_rank;        // a rank's own, which its neighbours read and write, too
@@ -154,11 +146,8 @@ class Device {
     virtual DeviceFacts facts() const = 0;
 
     // The first failure, if there was one.
-    Result<void> status() const {
-        if (failure_) return tl::unexpected(*failure_);
-        return {};
-    }
-    bool failed() const { return failure_.has_value(); }
+    Result<void> status() const { return status_; }
+    bool failed() const { return !status_; }
 
     // Adopts the choices that were fastest on a device with the same facts; before the first operation.
     virtual void adopt(TunedChoices choices) { choices_ = std::move(choices); }
@@ -266,7 +255,7 @@ class Device {
     virtual void max_pool(ImageShape x_shape, In x, Out y, Out picked) = 0;
     virtual void max_pool_backward(ImageShape x_shape, In dy, In picked, Out dx) = 0;
 
-    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; its own backward pass, too
+    // ---- dropout (dropout.hpp): y = x / (1 - rate) where a number is kept, else 0; also its backward pass
     virtual void dropout(In x, Dropout dropout, Out y) = 0;
 
     // ---- losses: metrics is f64 [2]; [0] += Σ rows loss, [1] += right predictions. The gradient output is
@@ -340,7 +329,7 @@ class Device {
 
     // Only the first failure is kept.
     void keep_failure(const std::string& what) {
-        if (!failure_) failure_ = Error{Fault::device, std::string(name()) + ": " + what};
+        if (status_) status_ = fail(Fault::device, std::string(name()) + ": " + what);
     }
     void keep_out_of_memory(std::size_t bytes) {
         if (failed()) return;
@@ -350,7 +339,7 @@ class Device {
     }
 
  private:
-    std::optional<Error> failure_;
+    Result<void> status_;
     MemoryAccount memory_;
     bool deterministic_ = false;
     SharedMemory shared_;

@@ -2,29 +2,20 @@
 #include "trainer/devices/gpu_share.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/text.hpp"
 
 namespace dp::trainer {
-namespace {
-
-// "4,5,6"; empty if it is anything else.
-std::vector<std::uint32_t> numbers_in(std::string_view list) {
-    std::vector<std::uint32_t> numbers;
-    for (const std::string_view part : split(list, ',')) {
-        const auto number = parse_number<std::uint32_t>(part);
-        if (!number) return {};
-        numbers.push_back(*number);
-    }
-    return numbers;
-}
-
-}  // namespace
 
 GpuShare gpu_share(int gpu, std::string_view tile_list, std::uint32_t tiles_per_device) {
-    GpuShare whole;
-    whole.gpu = gpu;
-    const auto tiles = numbers_in(tile_list);
+    const GpuShare whole{gpu};
+    std::vector<std::uint32_t> tiles;
+    for (const std::string_view part : split(tile_list, ',')) {
+        const auto tile = parse_number<std::uint32_t>(part);
+        if (!tile) return whole;
+        tiles.push_back(*tile);
+    }
     if (tiles.empty() || tiles_per_device < 2) return whole;
     const std::uint32_t device = tiles.front() / tiles_per_device;
     GpuShare share{gpu, tiles_per_device, tiles.front() % tiles_per_device, 0};
@@ -40,8 +31,7 @@ std::optional<std::uint32_t> sms_of_a_part(std::uint32_t all, std::uint32_t part
                                            std::uint32_t alignment) {
     const std::uint32_t step = std::max(alignment, 1u);
     const std::uint32_t sms = all / std::max(parts, 1u) / step * step;
-    if (sms < std::max(minimum, 1u)) return std::nullopt;
-    return sms;
+    return sms < std::max(minimum, 1u) ? std::nullopt : std::optional(sms);
 }
 
 }  // namespace dp::trainer

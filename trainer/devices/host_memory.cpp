@@ -17,8 +17,7 @@ namespace fs = std::filesystem;
 std::optional<std::int64_t> number_in(const fs::path& file) {
     std::ifstream in(file);
     std::int64_t number = 0;
-    if (in >> number) return number;
-    return std::nullopt;
+    return in >> number ? std::optional(number) : std::nullopt;
 }
 
 // The part of a group's usage that the kernel could free: page cache that nobody needs at the moment.
@@ -32,12 +31,9 @@ std::int64_t reclaimable(const fs::path& stat_file) {
 
 std::optional<std::int64_t> available_of_machine(const fs::path& proc) {
     std::ifstream in(proc / "meminfo");
-    std::string key, unit;
     std::int64_t kibibytes = 0;
-    while (in >> key >> kibibytes) {
-        if (key == "MemAvailable:") return kibibytes * 1024;
-        std::getline(in, unit);
-    }
+    for (std::string word; in >> word;)
+        if (word == "MemAvailable:" && in >> kibibytes) return kibibytes * 1024;
     return std::nullopt;
 }
 

@@ -27,8 +27,7 @@ class MemoryAccount {
     std::int64_t peak() const { return peak_; }
     std::optional<std::int64_t> limit() const { return limit_; }
 
-    // Records that an allocation failed, for lack of memory or because of the limit, so that advice
-    // can be given.
+    // Records that an allocation failed, for lack of memory or because of the limit.
     void note_exhausted() { exhausted_ = true; }
     bool is_exhausted() const { return exhausted_; }
 

@@ -6,8 +6,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <string>
-
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/cuda/module.hpp"
 #include "trainer/devices/cuda_libraries.hpp"
@@ -18,24 +16,20 @@ namespace {
 #ifdef DP_TRAINER_CUDA_LIBRARIES
 
 Result<const CudaModule*> load_module() {
-    if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr)
         return fail(Fault::device, "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
-    }
     // The module needs these libraries by name and finds them loaded. If one is missing, the module says so.
     for (const char* library : {DP_TRAINER_CUDA_LIBRARIES}) open_cuda_library(library);
     void* module = dlopen(kCudaModuleFile, RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr) {
+    if (module == nullptr)
         return fail(Fault::device,
                     "cannot load the CUDA module: {}; add the folder of CUDA's libraries to "
                     "LD_LIBRARY_PATH or set CUDA_HOME",
                     dlerror());
-    }
-    using Entry = const CudaModule* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(module, kCudaModuleSymbol));
-    if (entry == nullptr || entry()->version != kCudaModuleVersion) {
+    const auto entry = reinterpret_cast<const CudaModule* (*)()>(dlsym(module, kCudaModuleSymbol));
+    if (entry == nullptr || entry()->version != kCudaModuleVersion)
         return fail(Fault::device, "{} is from another build than this trainer; install both together",
                     kCudaModuleFile);
-    }
     return entry();
 }
 
@@ -69,10 +63,9 @@ Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int t
     if (choice == DeviceChoice::cpu) return OpenedDevice{open_cpu(threads), std::nullopt};
     auto cuda = open_cuda(gpu);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
-    if (choice == DeviceChoice::cuda) {
+    if (choice == DeviceChoice::cuda)
         return fail(Fault::device, "--device=cuda is not available: {}; --device=cpu works everywhere",
                     cuda.error().message);
-    }
     return OpenedDevice{open_cpu(threads), fmt::format("training on the CPU: {}", cuda.error().message)};
 }
 

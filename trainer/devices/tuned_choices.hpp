@@ -17,8 +17,7 @@ class TunedChoices {
     // By what is chosen, in the device's own words: "threads", "product 512 x 784 x 64".
     std::optional<std::string> find(const std::string& what) const {
         const auto found = all_.find(what);
-        if (found == all_.end()) return std::nullopt;
-        return found->second;
+        return found == all_.end() ? std::nullopt : std::optional(found->second);
     }
     void set(const std::string& what, std::string choice) { all_[what] = std::move(choice); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/devices/cpu/attention.hpp"
-
+//
+// Causal attention on the CPU: one block of queries at a time, so that the scores of a whole sequence are
+// never in memory (Dao et al. 2022, without the tiling of keys: a row of scores fits the cache here).
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cpu/exponential.hpp"
 #include "trainer/devices/cpu/gemm.hpp"
+#include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer::cpu {

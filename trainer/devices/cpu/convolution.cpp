@@ -38,9 +38,7 @@ struct Dimensions {
           y{rows, c.outputs, c.y().height, c.y().width},
           strides{c.stride, c.stride},
           padding{c.padding, c.padding} {}
-    memory::dims x, w, b, y;
-    memory::dims strides;
-    memory::dims padding;
+    memory::dims x, w, b, y, strides, padding;
 };
 
 // oneDNN's own scratchpad is in our scratch memory.
@@ -96,20 +94,14 @@ struct Role {
     int argument = 0;
     bool is_result = false;
 };
-struct Roles {
+// By Direction.
+constexpr struct {
     Role x, w, y, b;
+} kRoles[] = {
+    {{DNNL_ARG_SRC}, {DNNL_ARG_WEIGHTS}, {DNNL_ARG_DST, true}, {DNNL_ARG_BIAS}},
+    {{DNNL_ARG_DIFF_SRC, true}, {DNNL_ARG_WEIGHTS}, {DNNL_ARG_DIFF_DST}, {}},
+    {{DNNL_ARG_SRC}, {DNNL_ARG_DIFF_WEIGHTS, true}, {DNNL_ARG_DIFF_DST}, {DNNL_ARG_DIFF_BIAS, true}},
 };
-constexpr Roles roles_of(Direction direction) {
-    switch (direction) {
-        case Direction::forward:
-            return {{DNNL_ARG_SRC}, {DNNL_ARG_WEIGHTS}, {DNNL_ARG_DST, true}, {DNNL_ARG_BIAS}};
-        case Direction::backward_input:
-            return {{DNNL_ARG_DIFF_SRC, true}, {DNNL_ARG_WEIGHTS}, {DNNL_ARG_DIFF_DST}, {}};
-        case Direction::backward_parameters:
-            break;
-    }
-    return {{DNNL_ARG_SRC}, {DNNL_ARG_DIFF_WEIGHTS, true}, {DNNL_ARG_DIFF_DST}, {DNNL_ARG_DIFF_BIAS, true}};
-}
 
 // One direction of one convolution for one batch size.
 class Plan {
@@ -123,7 +115,7 @@ class Plan {
             operands_.push_back({role, memory(ours, engine, nullptr), memory(wanted, engine, nullptr),
                                  ours == wanted ? kNowhere : take(wanted.get_size())});
         };
-        const Roles roles = roles_of(direction);
+        const auto& roles = kRoles[static_cast<int>(direction)];
         add(roles.x, plain(d.x, Tag::nchw));
         add(roles.w, plain(d.w, Tag::oihw));
         add(roles.y, plain(d.y, Tag::nchw));
@@ -131,8 +123,7 @@ class Plan {
         scratchpad_place_ = take(scratchpad_.get_desc().get_size());
     }
 
-    // Bytes.
-    std::size_t scratch() const { return scratch_; }
+    std::size_t scratch() const { return scratch_; }  // bytes
 
     // `tensors`: x, w, y and b, if there is one.
     void execute(std::array<const Tensor*, 4> tensors, std::byte* scratch, dnnl::stream& stream) {
@@ -142,8 +133,7 @@ class Plan {
             Operand& one = operands_[i];
             one.ours.set_data_handle(tensors.at(i)->data<float>());
             if (one.place != kNowhere) {
-                // Also pads incomplete blocks of channels with zeros, because other plans use
-                // the same memory.
+                // Also pads incomplete blocks of channels with zeros: other plans use the same memory.
                 one.wanted.set_data_handle(scratch + one.place);
                 if (!one.role.is_result)
                     dnnl::reorder(one.ours, one.wanted).execute(stream, one.ours, one.wanted);
@@ -214,12 +204,12 @@ std::optional<std::string> CpuConvolutions::run(const Convolution& c, Direction 
                                                 const Tensor& y, const Tensor& b) {
     return failure_of([&] {
         const Key key{c, x.rows(), direction, activation, bool(b)};
-        auto found = prepared_->known.find(key);
-        if (found == prepared_->known.end())
-            found = prepared_->known
-                        .emplace(key, Plan(Dimensions(c, x.rows()), direction, activation, bool(b),
-                                           prepared_->engine))
-                        .first;
+        auto& known = prepared_->known;
+        auto found = known.find(key);
+        if (found == known.end()) {
+            Plan plan(Dimensions(c, x.rows()), direction, activation, bool(b), prepared_->engine);
+            found = known.emplace(key, std::move(plan)).first;
+        }
         const auto bytes = static_cast<std::int64_t>(found->second.scratch());
         reserve(bytes);
         if (bytes > 0 && !prepared_->scratch) return;  // the device has failed

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU device (see devices/device.hpp for the operations). Each operation is a function of float32
-// tensors, and each loop is just its formula: the compiler vectorises it, and most time is spent in oneDNN.
-// What takes more than a loop is in separate files; float32_copies.hpp adds bf16.
+// The CPU device. Each operation is a function of float32 tensors, and each loop just its formula: the
+// compiler vectorises it. What takes more than a loop is in separate files; float32_copies.hpp adds bf16.
 #include "trainer/devices/cpu/cpu.hpp"
 
 #include <fmt/format.h>
@@ -16,13 +15,11 @@
 
 #include "base/text.hpp"
 #include "trainer/base/bfloat16.hpp"
-#include "trainer/devices/cpu/attention.hpp"
 #include "trainer/devices/cpu/convolution.hpp"
 #include "trainer/devices/cpu/exponential.hpp"
 #include "trainer/devices/cpu/float32_copies.hpp"
 #include "trainer/devices/cpu/gemm.hpp"
-#include "trainer/devices/cpu/losses.hpp"
-#include "trainer/devices/cpu/normalisation.hpp"
+#include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 #include "trainer/devices/cpu/processor.hpp"
 #include "trainer/devices/host_memory.hpp"
@@ -30,14 +27,6 @@
 namespace dp::trainer {
 namespace cpu {
 namespace {
-
-// Calls work(i) for all elements.
-template <typename Work>
-void for_each_element(const Tensor& tensor, Work work) {
-    for_each_part(tensor.elements(), kWorthAThread, [=](std::int64_t first, std::int64_t last) {
-        for (std::int64_t i = first; i < last; ++i) work(i);
-    });
-}
 
 void add_to(const float* __restrict in, std::int64_t count, float* __restrict out) {
     for (std::int64_t i = 0; i < count; ++i) out[i] += in[i];
@@ -77,13 +66,11 @@ bool linear(In x, In w, In b, Activation activation, Out y) {
                  {w.data<float>(), w.columns(), Form::transposed}, Write::set, y))
         return false;
     if (!b && activation == Activation::none) return true;
-    for_each_part(rows, kWorthAThread / n, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t r = first; r < last; ++r) {
-            float* row = y.data<float>() + r * stride;
-            if (b) add_to(b.data<float>(), n, row);
-            if (activation != Activation::relu) continue;
-            for (std::int64_t c = 0; c < n; ++c) row[c] = std::max(row[c], 0.0f);
-        }
+    for_each_item(rows, kWorthAThread / n, [&](std::int64_t r) {
+        float* row = y.data<float>() + r * stride;
+        if (b) add_to(b.data<float>(), n, row);
+        if (activation != Activation::relu) return;
+        for (std::int64_t c = 0; c < n; ++c) row[c] = std::max(row[c], 0.0f);
     });
     return true;
 }
@@ -110,9 +97,10 @@ bool linear_backward_parameters(In dy, In x, Out dw, Out db, Write write) {
 }
 
 void relu_backward(In y, In dy, Out dx) {
-    for_each_element(y, [value = y.data<float>(), in = dy.data<float>(), out = dx.data<float>()](auto i) {
-        out[i] = value[i] > 0 ? in[i] : 0.0f;
-    });
+    for_each_item(y.elements(), kWorthAThread,
+                  [value = y.data<float>(), in = dy.data<float>(), out = dx.data<float>()](std::int64_t i) {
+                      out[i] = value[i] > 0 ? in[i] : 0.0f;
+                  });
 }
 
 // tanh by e^x, which is vectorised here.
@@ -145,12 +133,10 @@ void gelu_backward(In x, In dy, Out dx) {
 
 void embed(In tokens, In table, In positions, Out y) {
     const std::int64_t columns = y.columns(), t = tokens.columns();
-    for_each_part(y.rows(), kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t r = first; r < last; ++r) {
-            float* row = y.data<float>() + r * columns;
-            std::copy_n(table.data<float>() + tokens.data<std::int32_t>()[r] * columns, columns, row);
-            add_to(positions.data<float>() + r % t * columns, columns, row);
-        }
+    for_each_item(y.rows(), kWorthAThread / columns, [&](std::int64_t r) {
+        float* row = y.data<float>() + r * columns;
+        std::copy_n(table.data<float>() + tokens.data<std::int32_t>()[r] * columns, columns, row);
+        add_to(positions.data<float>() + r % t * columns, columns, row);
     });
 }
 
@@ -170,14 +156,12 @@ void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) {
 template <typename Work>
 void for_each_window(ImageShape x, std::int64_t rows, Work work) {
     const std::int64_t height = x.height / 2, width = x.width / 2;
-    for_each_part(rows * x.channels, kWorthAThread / (x.height * x.width),
-                  [=](std::int64_t first, std::int64_t last) {
-                      std::int64_t to = first * height * width;
-                      for (std::int64_t plane = first; plane < last; ++plane)
-                          for (std::int64_t line = 0; line < height; ++line)
-                              for (std::int64_t column = 0; column < width; ++column)
-                                  work((plane * x.height + 2 * line) * x.width + 2 * column, to++);
-                  });
+    for_each_item(rows * x.channels, kWorthAThread / (x.height * x.width), [=](std::int64_t plane) {
+        std::int64_t to = plane * height * width;
+        for (std::int64_t line = 0; line < height; ++line)
+            for (std::int64_t column = 0; column < width; ++column)
+                work((plane * x.height + 2 * line) * x.width + 2 * column, to++);
+    });
 }
 
 void max_pool(ImageShape shape, In x, Out y, Out picked) {
@@ -203,10 +187,11 @@ void max_pool_backward(ImageShape shape, In dy, In picked, Out dx) {
 }
 
 void dropout(In x, const Dropout& dropout, Out y) {
-    for_each_element(x, [=, scale = 1 / (1 - dropout.rate), columns = x.columns(), in = x.data<float>(),
-                         out = y.data<float>()](std::int64_t i) {
-        out[i] = is_kept(dropout, columns, i) ? in[i] * scale : 0.0f;
-    });
+    for_each_item(x.elements(), kWorthAThread,
+                  [=, scale = 1 / (1 - dropout.rate), columns = x.columns(), in = x.data<float>(),
+                   out = y.data<float>()](std::int64_t i) {
+                      out[i] = is_kept(dropout, columns, i) ? in[i] * scale : 0.0f;
+                  });
 }
 
 void copy_columns(In from, std::int64_t from_column, InOut to, std::int64_t to_column, std::int64_t columns,
@@ -252,7 +237,8 @@ void add(In x, InOut y) {
 }
 
 void scale(InOut x, float factor) {
-    for_each_element(x, [=, values = x.data<float>()](std::int64_t i) { values[i] *= factor; });
+    for_each_item(x.elements(), kWorthAThread,
+                  [=, values = x.data<float>()](std::int64_t i) { values[i] *= factor; });
 }
 
 double squares_of(const float* values, std::int64_t count) {
@@ -267,11 +253,9 @@ void square_sum(In x, Out sums) {
     // As many parts as the scratch holds, independent of the threads: always added in the same order.
     const std::int64_t count = x.elements(), parts = kSquareSums - 1;
     double* part_sums = sums.data<double>() + 1;
-    for_each_part(parts, kWorthAThread * parts / (count + 1), [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t part = first; part < last; ++part) {
-            const std::int64_t from = count * part / parts;
-            part_sums[part] = squares_of(x.data<float>() + from, count * (part + 1) / parts - from);
-        }
+    for_each_item(parts, kWorthAThread * parts / (count + 1), [&](std::int64_t part) {
+        const std::int64_t from = count * part / parts;
+        part_sums[part] = squares_of(x.data<float>() + from, count * (part + 1) / parts - from);
     });
     sums.data<double>()[0] = std::accumulate(part_sums, part_sums + parts, 0.0);
 }
@@ -311,14 +295,10 @@ constexpr std::size_t kAlignment = 256;
 // page tables and gaps (measured by tests/cluster/test_memory.py).
 constexpr std::int64_t kLibraries = 2 << 20;
 
-std::size_t physical_memory() {
-    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
-           static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 class Cpu final : public Device {
  public:
-    explicit Cpu(int threads) : threads_(threads) { cpu::use_threads(threads); }
+    // omp_set_num_threads() counts for the calling thread's loops and for oneDNN.
+    explicit Cpu(int threads) : threads_(threads) { omp_set_num_threads(threads); }
 
     std::string_view name() const override { return "cpu"; }
     std::string description() const override {
@@ -332,7 +312,7 @@ class Cpu final : public Device {
     }
     void adopt(TunedChoices choices) override {
         threads_ = threads_of(choices, threads_);
-        cpu::use_threads(threads_);
+        omp_set_num_threads(threads_);
         Device::adopt(std::move(choices));
     }
 
@@ -485,10 +465,10 @@ class Cpu final : public Device {
 
     std::shared_ptr<void> allocate(std::size_t bytes) override {
         if (failed()) return nullptr;
-        // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address of its own.
         // Refuses more than the machine has: Linux would hand it out and kill the process when it is touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-        void* memory = bytes > physical_memory() ? nullptr : std::aligned_alloc(kAlignment, rounded);
+        const auto of_machine = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+        void* memory = bytes > of_machine ? nullptr : std::aligned_alloc(kAlignment, rounded);
         if (memory == nullptr) return nullptr;
         std::memset(memory, 0, rounded);
         return {memory, std::free};

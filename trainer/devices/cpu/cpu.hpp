@@ -10,8 +10,7 @@
 
 namespace dp::trainer {
 
-// The CPU device's only tuned choice: the number of its threads, in digits. oneDNN makes its
-// own choices well.
+// The CPU device's only tuned choice: the number of its threads, in digits.
 inline constexpr const char* kThreadsChoice = "threads";
 // The threads of a device with these choices; `otherwise` if they do not say.
 int threads_of(const TunedChoices& choices, int otherwise);

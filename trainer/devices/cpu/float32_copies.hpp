@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bf16 on the CPU device, which computes in float32 only: an operation on bf16 tensors runs on float32
-// copies, and its results are rounded when it ends. This shows what training in bf16 gives, and costs more
-// time and memory than fp32. float32 tensors are not copied. cpu.cpp's operations get their tensors here.
+// bf16 on the CPU device, which computes in float32: an operation on bf16 tensors runs on float32 copies, and
+// its results are rounded when it ends. This takes more time and memory than fp32. cpu.cpp uses it.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <vector>
 
 #include "trainer/devices/device.hpp"
@@ -47,17 +45,13 @@ class Float32Copies {
     struct Copy {
         const Tensor* tensor = nullptr;
         Tensor wide;  // empty if the device has no more memory
-        bool is_read = false;
-        bool is_result = false;
+        bool is_read = false, is_result = false;
     };
     Device& device_;
-    std::vector<Tensor>
-        pieces_;              // memory for copies, reused by the next operation; the last one is being filled
-    std::int64_t used_ = 0;   // of that
-    std::int64_t taken_ = 0;  // of all
-    std::array<Copy, kMostTensors> copies_;
-    std::size_t count_ = 0;
-    int arguments_ = 0;  // of the operation that is called
+    std::vector<Tensor> pieces_;         // memory for copies, kept for the next operation
+    std::int64_t used_ = 0, taken_ = 0;  // of the last piece, which is being filled, and of all
+    std::list<Copy> copies_;             // of the operation that is called
+    int arguments_ = 0;                  // of it
 
     // Arguments are evaluated in any order: a result may come before the input that it replaces.
     const Tensor& copy(const Tensor& tensor, bool is_read, bool is_result) {
@@ -69,12 +63,10 @@ class Float32Copies {
         return one.wide;
     }
     Copy& copy_of(const Tensor& tensor) {
-        for (std::size_t i = 0; i < count_; ++i)
-            if (copies_[i].tensor->data<void>() == tensor.data<void>()) return copies_[i];
-        Copy& one = copies_.at(count_++);
-        one.tensor = &tensor;
-        one.wide = take(tensor.shape());
-        return one;
+        for (Copy& one : copies_)
+            if (one.tensor->data<void>() == tensor.data<void>()) return one;
+        copies_.push_back({&tensor, take(tensor.shape())});
+        return copies_.back();
     }
     void hold_one_piece(std::int64_t numbers) {
         pieces_.clear();
@@ -93,10 +85,9 @@ class Float32Copies {
         return pieces_.back().view(used_ - count, shape);
     }
     void end_operation() {
-        for (std::size_t i = 0; i < count_; ++i)
-            if (copies_[i].is_result && copies_[i].wide) device_.convert(copies_[i].wide, *copies_[i].tensor);
-        copies_ = {};  // before the memory that they hold
-        count_ = 0;
+        for (const Copy& one : copies_)
+            if (one.is_result && one.wide) device_.convert(one.wide, *one.tensor);
+        copies_.clear();  // before the memory that they hold
         if (pieces_.size() > 1) hold_one_piece(taken_);
         used_ = taken_ = 0;
     }

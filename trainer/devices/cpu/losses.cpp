@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/devices/cpu/losses.hpp"
-
+//
+// Losses of the CPU device with their gradients.
 #include <cmath>
 #include <vector>
 
 #include "trainer/devices/cpu/exponential.hpp"
+#include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer::cpu {
@@ -86,11 +87,10 @@ void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float sca
                            Out d_logits) {
     const std::int64_t stride = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
-    for_each_part(logits.rows(), kWorthAThread / classes, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t r = first; r < last; ++r)
-            rows[static_cast<std::size_t>(r)] =
-                cross_entropy_row(logits.data<float>() + r * stride, classes, labels.data<std::int32_t>()[r],
-                                  scale, d_logits ? d_logits.data<float>() + r * stride : nullptr);
+    for_each_item(logits.rows(), kWorthAThread / classes, [&](std::int64_t r) {
+        rows[static_cast<std::size_t>(r)] =
+            cross_entropy_row(logits.data<float>() + r * stride, classes, labels.data<std::int32_t>()[r],
+                              scale, d_logits ? d_logits.data<float>() + r * stride : nullptr);
     });
     add_up(rows, metrics);
 }
@@ -107,17 +107,15 @@ void squared_error(In prediction, In target, float scale, InOut metrics, Out d_p
 void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) {
     const std::int64_t count = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
-    for_each_part(logits.rows(), 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t r = first; r < last; ++r) {
-            const float *row = logits.data<float>() + r * count, *wanted = target.data<float>() + r * count;
-            const Overlap o = overlap_of(row, wanted, count);
-            const double above = 2 * o.both + kDiceSmooth, below = o.predicted + o.wanted + kDiceSmooth;
-            rows[static_cast<std::size_t>(r)] = {1 - above / below, o.right / static_cast<double>(count)};
-            if (!d_logits) continue;
-            const double s = static_cast<double>(scale);
-            dice_gradient(row, wanted, count, static_cast<float>(s * above / (below * below)),
-                          static_cast<float>(s * 2 / below), d_logits.data<float>() + r * count);
-        }
+    for_each_item(logits.rows(), 1, [&](std::int64_t r) {
+        const float *row = logits.data<float>() + r * count, *wanted = target.data<float>() + r * count;
+        const Overlap o = overlap_of(row, wanted, count);
+        const double above = 2 * o.both + kDiceSmooth, below = o.predicted + o.wanted + kDiceSmooth;
+        rows[static_cast<std::size_t>(r)] = {1 - above / below, o.right / static_cast<double>(count)};
+        if (!d_logits) return;
+        const double s = static_cast<double>(scale);
+        dice_gradient(row, wanted, count, static_cast<float>(s * above / (below * below)),
+                      static_cast<float>(s * 2 / below), d_logits.data<float>() + r * count);
     });
     add_up(rows, metrics);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/devices/cpu/normalisation.hpp"
-
+//
+// Layer norm of the CPU device, and batch norm and biases of the channels of images.
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
 namespace dp::trainer::cpu {
@@ -94,13 +95,9 @@ DP_WIDE_VECTORS void add_row_products(const float* x, const float* dy, std::int6
 
 DP_WIDE_VECTORS void scale_plane(const float* x, std::int64_t count, float factor, float shift, bool relu,
                                  float* y) {
-    if (relu) {
-        for (std::int64_t i = 0; i < count; ++i) {
-            const float value = x[i] * factor + shift;
-            y[i] = value > 0 ? value : 0.0f;
-        }
-    } else {
-        for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * factor + shift;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float value = x[i] * factor + shift;
+        y[i] = !relu || value > 0 ? value : 0.0f;
     }
 }
 
@@ -143,14 +140,6 @@ struct Planes {
     }
 };
 
-// Calls work(channel) for each channel, on the device's threads.
-template <typename Work>
-void for_each_channel(ImageShape shape, Work work) {
-    for_each_part(shape.channels, 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t c = first; c < last; ++c) work(c);
-    });
-}
-
 void scale_channel(const BatchNorm& norm, In x, std::int64_t channel, float factor, float shift, Out y) {
     const Planes planes(norm.x, x.rows());
     planes.of(channel, [&](std::int64_t at) {
@@ -162,28 +151,25 @@ void scale_channel(const BatchNorm& norm, In x, std::int64_t channel, float fact
 
 void layer_norm(In x, In w, In b, Out y, Out saved) {
     const std::int64_t columns = x.columns();
-    for_each_part(x.rows(), kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t r = first; r < last; ++r) {
-            const float* row = x.data<float>() + r * columns;
-            const auto mean = static_cast<float>(sum_of(row, columns) / static_cast<double>(columns));
-            const double variance = squares_around(row, columns, mean) / static_cast<double>(columns);
-            const auto scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
-            saved.data<float>()[2 * r] = mean;
-            saved.data<float>()[2 * r + 1] = scale;
-            layer_norm_row(row, w.data<float>(), b.data<float>(), columns, mean, scale,
-                           y.data<float>() + r * columns);
-        }
+    for_each_item(x.rows(), kWorthAThread / columns, [&](std::int64_t r) {
+        const float* row = x.data<float>() + r * columns;
+        const auto mean = static_cast<float>(sum_of(row, columns) / static_cast<double>(columns));
+        const double variance = squares_around(row, columns, mean) / static_cast<double>(columns);
+        const auto scale = static_cast<float>(1 / std::sqrt(variance + kNormEpsilon));
+        saved.data<float>()[2 * r] = mean;
+        saved.data<float>()[2 * r + 1] = scale;
+        layer_norm_row(row, w.data<float>(), b.data<float>(), columns, mean, scale,
+                       y.data<float>() + r * columns);
     });
 }
 
 void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) {
     const std::int64_t columns = x.columns(), rows = x.rows();
     const float* s = saved.data<float>();
-    for_each_part(rows, kWorthAThread / columns, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t r = first; r < last; ++r)
-            layer_norm_row_backward(x.data<float>() + r * columns, w.data<float>(),
-                                    dy.data<float>() + r * columns, columns, s[2 * r], s[2 * r + 1],
-                                    dx.data<float>() + r * columns);
+    for_each_item(rows, kWorthAThread / columns, [&](std::int64_t r) {
+        layer_norm_row_backward(x.data<float>() + r * columns, w.data<float>(),
+                                dy.data<float>() + r * columns, columns, s[2 * r], s[2 * r + 1],
+                                dx.data<float>() + r * columns);
     });
     // Each thread sums all rows of its columns: the same bits for any number of threads.
     for_each_part(columns, kWorthAThread / rows, [&](std::int64_t first, std::int64_t last) {
@@ -198,19 +184,16 @@ void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) 
 
 void add_channels(ImageShape shape, In b, InOut y) {
     const std::int64_t plane = shape.height * shape.width;
-    for_each_part(y.rows() * shape.channels, kWorthAThread / plane,
-                  [&](std::int64_t first, std::int64_t last) {
-                      for (std::int64_t p = first; p < last; ++p) {
-                          float* numbers = y.data<float>() + p * plane;
-                          const float bias = b.data<float>()[p % shape.channels];
-                          for (std::int64_t i = 0; i < plane; ++i) numbers[i] += bias;
-                      }
-                  });
+    for_each_item(y.rows() * shape.channels, kWorthAThread / plane, [&](std::int64_t p) {
+        float* numbers = y.data<float>() + p * plane;
+        const float bias = b.data<float>()[p % shape.channels];
+        for (std::int64_t i = 0; i < plane; ++i) numbers[i] += bias;
+    });
 }
 
 void sum_channels(ImageShape shape, In dy, Out db) {
     const Planes planes(shape, dy.rows());
-    for_each_channel(shape, [&](std::int64_t c) {
+    for_each_item(shape.channels, 1, [&](std::int64_t c) {
         double sum = 0;
         planes.of(c, [&](std::int64_t at) { sum += sum_of(dy.data<float>() + at, planes.numbers); });
         db.data<float>()[c] = static_cast<float>(sum);
@@ -219,7 +202,7 @@ void sum_channels(ImageShape shape, In dy, Out db) {
 
 void batch_norm_sums(const BatchNorm& norm, In x, Out sums) {
     const Planes planes(norm.x, x.rows());
-    for_each_channel(norm.x, [&](std::int64_t c) {
+    for_each_item(norm.x.channels, 1, [&](std::int64_t c) {
         Sums total;
         planes.of(c, [&](std::int64_t at) { total += moments_of(x.data<float>() + at, planes.numbers); });
         sums.data<double>()[c] = total.first;
@@ -231,7 +214,7 @@ void batch_norm(const BatchNorm& norm, In x, In sums, std::int64_t rows, In w, I
                 Out y) {
     const std::int64_t channels = norm.x.channels;
     const double count = Planes(norm.x, x.rows()).count(rows);
-    for_each_channel(norm.x, [&](std::int64_t c) {
+    for_each_item(norm.x.channels, 1, [&](std::int64_t c) {
         const double middle = sums.data<double>()[c] / count;
         const double variance = std::max(sums.data<double>()[channels + c] / count - middle * middle, 0.0);
         const auto mean = static_cast<float>(middle),
@@ -251,7 +234,7 @@ void batch_norm(const BatchNorm& norm, In x, In sums, std::int64_t rows, In w, I
 }
 
 void batch_norm_inference(const BatchNorm& norm, In x, In w, In b, In running, Out y) {
-    for_each_channel(norm.x, [&](std::int64_t c) {
+    for_each_item(norm.x.channels, 1, [&](std::int64_t c) {
         const float mean = running.data<float>()[c], variance = running.data<float>()[norm.x.channels + c];
         const float factor = w.data<float>()[c] / std::sqrt(variance + kNormEpsilon);
         scale_channel(norm, x, c, factor, b.data<float>()[c] - mean * factor, y);
@@ -262,7 +245,7 @@ void batch_norm_backward_sums(const BatchNorm& norm, In x, In y, In saved, In dy
                               Out db) {
     const Planes planes(norm.x, x.rows());
     const std::int64_t channels = norm.x.channels;
-    for_each_channel(norm.x, [&](std::int64_t c) {
+    for_each_item(norm.x.channels, 1, [&](std::int64_t c) {
         const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
         Sums total;
         planes.of(c, [&](std::int64_t at) {
@@ -280,7 +263,7 @@ void batch_norm_backward(const BatchNorm& norm, In x, In w, In saved, In sums, s
     const Planes planes(norm.x, x.rows());
     const std::int64_t channels = norm.x.channels;
     const double count = planes.count(rows);
-    for_each_channel(norm.x, [&](std::int64_t c) {
+    for_each_item(norm.x.channels, 1, [&](std::int64_t c) {
         const float mean = saved.data<float>()[c], scale = saved.data<float>()[channels + c];
         const auto gradient = static_cast<float>(sums.data<double>()[c] / count),
                    product = static_cast<float>(sums.data<double>()[channels + c] / count);

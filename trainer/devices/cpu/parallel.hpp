@@ -7,9 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#ifdef __SSE2__
-#include <xmmintrin.h>
-#endif
 #ifdef _OPENMP
 #include <omp.h>
 #else
@@ -28,19 +25,6 @@ extern "C" void omp_set_num_threads(int threads);
 #endif
 
 namespace dp::trainer::cpu {
-
-// Sets the threads of the calling thread's loops and of oneDNN.
-inline void use_threads(int threads) {
-    omp_set_num_threads(threads);
-}
-
-// Flushes numbers below 1.2e-38 to zero, on this thread and on those started from now on: gradients of
-// trained models get that small, and x86-64 takes many times as long for them.
-inline void flush_denormals() {
-#ifdef __SSE2__
-    _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, and denormals are zeros
-#endif
-}
 
 // The number of elements that is worth waking a thread for (some microseconds).
 inline constexpr std::int64_t kWorthAThread = 16 * 1024;
@@ -63,7 +47,15 @@ void for_each_part(std::int64_t count, std::int64_t least, Work work) {
     work(std::int64_t{0}, count);
 }
 
-// Calls work(item) for each of `count` items that differ in cost, on the device's threads.
+// Calls work(item) for each of `count` items, on the device's threads, each of which gets `least` or more.
+template <typename Work>
+void for_each_item(std::int64_t count, std::int64_t least, Work work) {
+    for_each_part(count, least, [=](std::int64_t first, std::int64_t last) {
+        for (std::int64_t item = first; item < last; ++item) work(item);
+    });
+}
+
+// The same for items that differ in cost.
 template <typename Work>
 void for_each_item(std::int64_t count, Work work) {
 #ifdef _OPENMP

@@ -9,17 +9,13 @@
 #include <string>
 
 namespace dp::trainer::cpu {
-namespace {
-
-constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
-
-}  // namespace
 
 bool must_bound_spinning(int threads, const char* wait_policy, const char* spin_count) {
     return threads > 1 && wait_policy == nullptr && spin_count == nullptr;
 }
 
 void bound_spinning(int threads, char** arguments) {
+    constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
     if (!must_bound_spinning(threads, std::getenv("OMP_WAIT_POLICY"), std::getenv(kSpinCount))) return;
     // If the program was started through ld.so, which then has no address of its own, /proc/self/exe
     // names another program.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How long the CPU device's threads spin for each other before they sleep. libgomp's own bound is some
-// milliseconds: beside another busy process, which holds one of the CPUs for a time slice, they spin for each
-// other most of the time, and a step takes 11 to 14 times as long. main() calls it.
+// milliseconds: beside another busy process a step then takes 11 to 14 times as long. main() calls it.
 #pragma once
 
 namespace dp::trainer::cpu {

@@ -4,7 +4,6 @@
 // and values, one key), a block eight of one head. The others' vectors come through shared memory, 32 at a
 // time; a lane computes the score against one of them and holds every 32nd number of the result. Only the
 // sums of the scores are kept (Dao et al. 2022).
-#include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention_head.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 
@@ -14,8 +13,7 @@ namespace {
 
 constexpr int kWarps = 8, kTile = 32;
 
-// 32 vectors with a stride of one more than their length: lanes that read the same element of each
-// hit different banks.
+// 32 vectors, one number apart: lanes that read the same element of each hit different banks.
 template <int kParts>
 struct Tile {
     float numbers[kTile][32 * kParts + 1];
@@ -43,14 +41,12 @@ template <int kParts, bool kDrops>
 __global__ void attention_kernel(Attention a, std::int64_t columns, const float* qkv, float* y, float* sums) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts];
-    const Head head(a, columns, blockIdx.x);
-    const AttentionDropout dropout(a, blockIdx.x);
-    const float factor = kDrops ? dropout.factor() : 1.0f;
+    const Head head(a, columns);
+    const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.y) * kWarps,
                        query = first_query + warp;
     const bool exists = query < a.sequence;
-    const float scale = rsqrtf(static_cast<float>(head.size));
     for (int i = lane; i < head.size; i += 32)
         queries[warp][i] = exists ? qkv[head.in_qkv(query, 0) + i] * scale : 0.0f;
 
@@ -69,7 +65,7 @@ __global__ void attention_kernel(Attention a, std::int64_t columns, const float*
         sum = sum * correction + warp_sum_all(p);
         largest = now;
         for (int part = 0; part < kParts; ++part) result[part] *= correction;
-        const float kept = !kDrops || dropout.is_kept(query, first + lane) ? p : 0.0f;
+        const float kept = !kDrops || head.dropout.is_kept(query, first + lane) ? p : 0.0f;
         for (int key = 0; key < kTile; ++key) {
             const float weight = __shfl_sync(0xFFFFFFFFu, kept, key);
             for (int part = 0; part < kParts; ++part)
@@ -89,14 +85,12 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
                                          const float* sums, const float* dy, float* d_qkv) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts], gradients[kWarps][32 * kParts];
-    const Head head(a, columns, blockIdx.x);
-    const AttentionDropout dropout(a, blockIdx.x);
-    const float factor = kDrops ? dropout.factor() : 1.0f;
+    const Head head(a, columns);
+    const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.y) * kWarps,
                        query = first_query + warp;
     const bool exists = query < a.sequence;
-    const float scale = rsqrtf(static_cast<float>(head.size));
     float product = 0;  // Σ dy y
     for (int i = lane; i < head.size; i += 32) {
         queries[warp][i] = exists ? qkv[head.in_qkv(query, 0) + i] * scale : 0.0f;
@@ -117,7 +111,7 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
         float slope = 0;
         if (first + lane <= query) {
             const float p = expf(dot(queries[warp], keys, lane, head.size) - log_sum);
-            const bool kept = !kDrops || dropout.is_kept(query, first + lane);
+            const bool kept = !kDrops || head.dropout.is_kept(query, first + lane);
             const float d_p = kept ? dot(gradients[warp], values, lane, head.size) * factor : 0.0f;
             slope = p * (d_p - product);
         }
@@ -140,13 +134,11 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
     __shared__ Tile<kParts> queries, gradients;
     __shared__ float keys[kWarps][32 * kParts], values[kWarps][32 * kParts];
     __shared__ float products[kTile], log_sums[kTile];
-    const Head head(a, columns, blockIdx.x);
-    const AttentionDropout dropout(a, blockIdx.x);
-    const float factor = kDrops ? dropout.factor() : 1.0f;
+    const Head head(a, columns);
+    const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.y) * kWarps, key = first_key + warp;
     const bool exists = key < a.sequence;
-    const float scale = rsqrtf(static_cast<float>(head.size));
     for (int i = lane; i < head.size; i += 32) {
         keys[warp][i] = exists ? qkv[head.in_qkv(key, 1) + i] * scale : 0.0f;
         values[warp][i] = exists ? qkv[head.in_qkv(key, 2) + i] : 0.0f;
@@ -175,7 +167,7 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
         const std::int64_t query = first + lane;
         if (query >= key && query < a.sequence) {
             p = expf(dot(keys[warp], queries, lane, head.size) - log_sums[lane]);
-            const bool kept = !kDrops || dropout.is_kept(query, key);
+            const bool kept = !kDrops || head.dropout.is_kept(query, key);
             const float d_p = kept ? dot(values[warp], gradients, lane, head.size) * factor : 0.0f;
             slope = p * (d_p - products[lane]);
             if (!kept) p = 0;

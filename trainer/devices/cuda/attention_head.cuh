@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both files of attention kernels share: the addresses of one head of one sequence, and the choice of a
-// kernel by the size of a head.
+// What both files of attention kernels share: the head of one sequence that a block works on, and the choice
+// of a kernel by the size of a head.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "trainer/devices/device.hpp"
+#include "trainer/devices/attention_dropout.hpp"
 
 namespace dp::trainer::kernels {
 
-// `item`: the head's number among all heads of all sequences.
 struct Head {
+    std::int64_t item = blockIdx.x;  // among all heads of all sequences
     int size;
     std::int64_t sequence, columns;
     std::int64_t first_row;  // of the sequence, among all rows
     std::int64_t column;     // of the head
     std::int64_t sums;       // of its first query
+    AttentionDropout dropout;
 
-    __device__ Head(const Attention& a, std::int64_t row_length, std::int64_t item)
+    __device__ Head(const Attention& a, std::int64_t row_length)
         : size(static_cast<int>(row_length / a.heads)),
           sequence(a.sequence),
           columns(row_length),
           first_row(item / a.heads * a.sequence),
           column(item % a.heads * size),
-          sums(item * a.sequence) {}
+          sums(item * a.sequence),
+          dropout(a, item) {}
+    __device__ float scale() const { return rsqrtf(static_cast<float>(size)); }  // of the scores
     // part: 0 queries, 1 keys, 2 values.
     __device__ std::int64_t in_qkv(std::int64_t token, int part) const {
         return (first_row + token) * 3 * columns + part * columns + column;

@@ -21,6 +21,7 @@ struct Sizes {
     static constexpr int kSums = kSize / 8;    // pieces of a vector as a sum
     // How many of the others' vectors at a time: as many as fit into registers.
     static constexpr int kTile = kSize <= 64 ? 64 : 32;
+    static constexpr int kScores = kTile / 8;            // pieces of their scores
     static constexpr int kBlocks = kSize <= 64 ? 3 : 2;  // that an SM's registers are to have room for
 };
 
@@ -107,8 +108,7 @@ __device__ void next_tiles(Bf16* one, const Vectors<const Bf16>& from_one, Bf16*
     put(other, next_other);
 }
 
-// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that nobody
-// else uses meanwhile.
+// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that is free meanwhile.
 template <int kSize>
 __device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Vectors<const Bf16>& from,
                             Bf16* tile) {

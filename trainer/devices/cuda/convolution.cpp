@@ -13,6 +13,8 @@
 namespace dp::trainer {
 namespace {
 
+using Plan = CudaConvolutions::Plan;
+
 constexpr const char* kLibrary = "libcudnn.so.9";
 
 // cuDNN's functions, looked up at the first convolution: other models do not need cuDNN, and a machine may
@@ -59,16 +61,10 @@ const Cudnn& cudnn() {
 }
 
 constexpr float kOne = 1, kZero = 0;
-constexpr int kMostAlgorithms = 16;
 constexpr std::int64_t kAlignment = 256;  // of places in the workspace
 
 int small(std::int64_t value) {
     return static_cast<int>(value);
-}
-
-std::int64_t bytes_of_copy(const Tensor& tensor, Type type) {
-    const std::int64_t bytes = tensor.elements() * static_cast<std::int64_t>(size_of(type));
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 Try<void> done(cudnnStatus_t result, const char* what) {
@@ -76,13 +72,13 @@ Try<void> done(cudnnStatus_t result, const char* what) {
     return dp::fail(std::string(what) + ": cuDNN says " + cudnn().cudnnGetErrorString(result));
 }
 
-// cuDNN sorts by speed. Returns false if none fits. bf16 may use any unit, because all of them add
-// up in fp32.
-template <typename Performance, typename Ask>
-bool choose(Type type, Performance& chosen, Ask ask) {
-    std::array<Performance, kMostAlgorithms> found{};
+// cuDNN sorts by speed. False if none fits. bf16 may use any unit, because all of them add up in fp32.
+template <typename Performance, typename Ask, typename... Operands>
+bool choose(Type type, Performance& chosen, Ask ask, Operands... operands) {
+    std::array<Performance, 16> found{};
     int count = 0;
-    if (ask(kMostAlgorithms, &count, found.data()) != CUDNN_STATUS_SUCCESS) return false;
+    if (ask(operands..., static_cast<int>(found.size()), &count, found.data()) != CUDNN_STATUS_SUCCESS)
+        return false;
     const auto end = found.begin() + count;
     const auto fits = std::find_if(found.begin(), end, [&](const Performance& one) {
         return one.status == CUDNN_STATUS_SUCCESS && one.determinism == CUDNN_DETERMINISTIC &&
@@ -143,23 +139,15 @@ Try<void> CudaConvolutions::describe(const Convolution& c, std::int64_t rows, Pl
 
 bool CudaConvolutions::choose_algorithms(Plan& p) {
     const Cudnn& d = cudnn();
-    return choose(p.type, p.forward,
-                  [&](int most, int* count, auto* all) {
-                      return d.cudnnGetConvolutionForwardAlgorithm_v7(handle_, p.x, p.w, p.convolution, p.y,
-                                                                      most, count, all);
-                  }) &&
-           choose(p.type, p.backward_input,
-                  [&](int most, int* count, auto* all) {
-                      return d.cudnnGetConvolutionBackwardDataAlgorithm_v7(handle_, p.w, p.y, p.convolution,
-                                                                           p.x, most, count, all);
-                  }) &&
-           choose(p.type, p.backward_parameters, [&](int most, int* count, auto* all) {
-               return d.cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle_, p.x, p.y, p.convolution, p.w,
-                                                                      most, count, all);
-           });
+    return choose(p.type, p.forward, d.cudnnGetConvolutionForwardAlgorithm_v7, handle_, p.x, p.w,
+                  p.convolution, p.y) &&
+           choose(p.type, p.backward_input, d.cudnnGetConvolutionBackwardDataAlgorithm_v7, handle_, p.w, p.y,
+                  p.convolution, p.x) &&
+           choose(p.type, p.backward_parameters, d.cudnnGetConvolutionBackwardFilterAlgorithm_v7, handle_,
+                  p.x, p.y, p.convolution, p.w);
 }
 
-Try<CudaConvolutions::Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type type) {
+Try<Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type type) {
     DP_TRY(open());
     const auto found = plans_.find({c, rows, type});
     if (found != plans_.end()) return &found->second;
@@ -176,67 +164,46 @@ Try<CudaConvolutions::Plan*> CudaConvolutions::plan(const Convolution& c, std::i
     return dp::fail("cuDNN has no deterministic fp32 algorithm for a convolution");
 }
 
-template <typename Algorithm, typename Work>
-void CudaConvolutions::run(const Convolution& c, std::int64_t rows, Algorithm Plan::*algorithm,
-                           const char* what, Operand (&operands)[3], Work work) {
+template <typename Algorithm, typename Function, typename One, typename Other, typename Result>
+void CudaConvolutions::run(const Convolution& c, In batch, const char* what, Algorithm Plan::*algorithm,
+                           Function function, In one, One Plan::*of_one, In other, Other Plan::*of_other,
+                           Out result, Result Plan::*of_result) {
     if (device_.failed()) return;
-    const auto found = plan(c, rows, operands[0].tensor.type());
+    const auto found = plan(c, batch.rows(), batch.type());
     if (!found) return device_.keep_failure(found.error().message);
     const Plan& p = **found;
     const Algorithm& chosen = p.*algorithm;
-    const auto is_copied = [&](const Operand& one) { return one.tensor.type() != p.type; };
-    std::int64_t copies = 0;
-    for (const Operand& one : operands)
-        if (is_copied(one)) copies += bytes_of_copy(one.tensor, p.type);
-    auto* room = device_.workspace<std::byte>(copies + static_cast<std::int64_t>(chosen.memory));
+    const auto bytes_of_copy = [&](const Tensor& tensor) -> std::int64_t {
+        if (tensor.type() == p.type) return 0;
+        const std::int64_t bytes = tensor.elements() * static_cast<std::int64_t>(size_of(p.type));
+        return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    auto* room =
+        device_.workspace<std::byte>(bytes_of_copy(one) + bytes_of_copy(other) + bytes_of_copy(result) +
+                                     static_cast<std::int64_t>(chosen.memory));
     if (room == nullptr) return;
-    for (Operand& one : operands) {
-        one.place = one.tensor.data<std::byte>();
-        if (!is_copied(one)) continue;
-        one.place = std::exchange(room, room + bytes_of_copy(one.tensor, p.type));
-        if (!one.is_result)
-            device_.convert_numbers(one.tensor.data<void>(), one.tensor.type(), one.place, p.type,
-                                    one.tensor.elements());
-    }
+    const auto place_of = [&](const Tensor& tensor) {
+        const std::int64_t copied = bytes_of_copy(tensor);
+        return copied > 0 ? std::exchange(room, room + copied) : tensor.data<std::byte>();
+    };
+    const auto input = [&](const Tensor& tensor) {
+        auto* place = place_of(tensor);
+        if (tensor.type() != p.type)
+            device_.convert_numbers(tensor.data<void>(), tensor.type(), place, p.type, tensor.elements());
+        return place;
+    };
+    const auto *from_one = input(one), *from_other = input(other);
+    auto* to = place_of(result);
     // The math type is a property of the descriptor that all three directions share. fp32 keeps what
     // describe() set, because cuDNN's "default" would be TF32.
-    auto result = CUDNN_STATUS_SUCCESS;
-    if (p.type == Type::bf16) result = cudnn().cudnnSetConvolutionMathType(p.convolution, chosen.mathType);
-    if (result == CUDNN_STATUS_SUCCESS) result = work(p, room);
-    if (const auto ran = done(result, what); !ran) device_.keep_failure(ran.error().message);
-    for (const Operand& one : operands)
-        if (one.is_result && is_copied(one))
-            device_.convert_numbers(one.place, p.type, one.tensor.data<void>(), one.tensor.type(),
-                                    one.tensor.elements());
-}
-
-void CudaConvolutions::forward(const Convolution& c, In x, In w, Out y) {
-    Operand all[] = {{x}, {w}, {y, true}};
-    run(c, x.rows(), &Plan::forward, "a convolution", all, [&](const Plan& p, void* room) {
-        return cudnn().cudnnConvolutionForward(handle_, &kOne, p.x, all[0].place, p.w, all[1].place,
-                                               p.convolution, p.forward.algo, room, p.forward.memory, &kZero,
-                                               p.y, all[2].place);
-    });
-}
-
-void CudaConvolutions::backward_input(const Convolution& c, In dy, In w, Out dx) {
-    Operand all[] = {{dy}, {w}, {dx, true}};
-    run(c, dy.rows(), &Plan::backward_input, "the gradient of a convolution's input", all,
-        [&](const Plan& p, void* room) {
-            return cudnn().cudnnConvolutionBackwardData(handle_, &kOne, p.w, all[1].place, p.y, all[0].place,
-                                                        p.convolution, p.backward_input.algo, room,
-                                                        p.backward_input.memory, &kZero, p.x, all[2].place);
-        });
-}
-
-void CudaConvolutions::backward_parameters(const Convolution& c, In dy, In x, Out dw) {
-    Operand all[] = {{dy}, {x}, {dw, true}};
-    run(c, dy.rows(), &Plan::backward_parameters, "the gradient of a convolution's weights", all,
-        [&](const Plan& p, void* room) {
-            return cudnn().cudnnConvolutionBackwardFilter(
-                handle_, &kOne, p.x, all[1].place, p.y, all[0].place, p.convolution,
-                p.backward_parameters.algo, room, p.backward_parameters.memory, &kZero, p.w, all[2].place);
-        });
+    auto status = CUDNN_STATUS_SUCCESS;
+    if (p.type == Type::bf16) status = cudnn().cudnnSetConvolutionMathType(p.convolution, chosen.mathType);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = function(handle_, &kOne, p.*of_one, from_one, p.*of_other, from_other, p.convolution,
+                          chosen.algo, room, chosen.memory, &kZero, p.*of_result, to);
+    if (const auto ran = done(status, what); !ran) device_.keep_failure(ran.error().message);
+    if (result.type() != p.type)
+        device_.convert_numbers(to, p.type, result.data<void>(), result.type(), result.elements());
 }
 
 std::int64_t CudaConvolutions::scratch(const Convolution& c, std::int64_t rows, Type type) {
@@ -245,12 +212,32 @@ std::int64_t CudaConvolutions::scratch(const Convolution& c, std::int64_t rows, 
     const Plan& p = **found;
     const std::size_t memory =
         std::max({p.forward.memory, p.backward_input.memory, p.backward_parameters.memory});
-    // The gradient of the weights is f32.
-    std::int64_t copied = p.type == Type::f32 ? 0 : c.outputs * c.x.channels * c.kernel * c.kernel;
-    if (p.type != type)
-        copied = rows * (c.x.numbers() + c.y().numbers()) + c.outputs * c.x.channels * c.kernel * c.kernel;
+    const std::int64_t weights = c.outputs * c.x.channels * c.kernel * c.kernel;
+    std::int64_t copied = p.type == Type::f32 ? 0 : weights;  // whose gradient is f32
+    if (p.type != type) copied = rows * (c.x.numbers() + c.y().numbers()) + weights;
     return static_cast<std::int64_t>(memory) + copied * static_cast<std::int64_t>(size_of(p.type)) +
            3 * kAlignment;
+}
+
+void CudaDevice::convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) {
+    convolutions_->run(c, x, "a convolution", &Plan::forward, cudnn().cudnnConvolutionForward, x, &Plan::x, w,
+                       &Plan::w, y, &Plan::y);
+    if (b || activation != Activation::none) add_channel_bias(c.y(), b, activation, y);
+}
+
+void CudaDevice::convolve_backward_input(const Convolution& c, In dy, In w, Out dx) {
+    convolutions_->run(c, dy, "the gradient of a convolution's input", &Plan::backward_input,
+                       cudnn().cudnnConvolutionBackwardData, w, &Plan::w, dy, &Plan::y, dx, &Plan::x);
+}
+
+void CudaDevice::convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) {
+    convolutions_->run(c, dy, "the gradient of a convolution's weights", &Plan::backward_parameters,
+                       cudnn().cudnnConvolutionBackwardFilter, x, &Plan::x, dy, &Plan::y, dw, &Plan::w);
+    if (db) sum_channels(c.y(), dy, db);
+}
+
+std::int64_t CudaDevice::convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const {
+    return convolutions_->scratch(c, rows, type);
 }
 
 }  // namespace dp::trainer

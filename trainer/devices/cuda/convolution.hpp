@@ -23,15 +23,6 @@ class CudaConvolutions {
     CudaConvolutions(const CudaConvolutions&) = delete;
     CudaConvolutions& operator=(const CudaConvolutions&) = delete;
 
-    // Queues y = x * w, without bias and activation.
-    void forward(const Convolution& c, In x, In w, Out y);
-    void backward_input(const Convolution& c, In dy, In w, Out dx);
-    void backward_parameters(const Convolution& c, In dy, In x, Out dw);
-
-    // As of Device; 0 if cuDNN cannot do it: then the convolution fails and says why.
-    std::int64_t scratch(const Convolution& c, std::int64_t rows, Type type);
-
- private:
     struct Plan {
         Type type = Type::f32;  // in which cuDNN works
         cudnnTensorDescriptor_t x = nullptr, y = nullptr;
@@ -41,13 +32,17 @@ class CudaConvolutions {
         cudnnConvolutionBwdDataAlgoPerf_t backward_input{};
         cudnnConvolutionBwdFilterAlgoPerf_t backward_parameters{};
     };
-    // A tensor as cuDNN reads or writes it: itself, or a copy in the plan's type, in the device's workspace.
-    struct Operand {
-        const Tensor& tensor;
-        bool is_result = false;
-        std::byte* place = nullptr;
-    };
 
+    // Calls cuDNN's function with two operands and the result, each with its descriptor: with the tensors, or
+    // with copies in the plan's type, in the device's workspace. Keeps a failure. `batch`: x or dy.
+    template <typename Algorithm, typename Function, typename One, typename Other, typename Result>
+    void run(const Convolution& c, In batch, const char* what, Algorithm Plan::*algorithm, Function function,
+             In one, One Plan::*of_one, In other, Other Plan::*of_other, Out result, Result Plan::*of_result);
+
+    // As of Device; 0 if cuDNN cannot do it: then the convolution fails and says why.
+    std::int64_t scratch(const Convolution& c, std::int64_t rows, Type type);
+
+ private:
     CudaDevice& device_;
     cudnnHandle_t handle_ = nullptr;
     std::map<std::tuple<Convolution, std::int64_t, Type>, Plan> plans_;
@@ -58,10 +53,6 @@ class CudaConvolutions {
     Try<void> describe(const Convolution& c, std::int64_t rows, Plan& plan);
     bool choose_algorithms(Plan& plan);
     static void forget(Plan& plan);
-    // Calls work(plan, the algorithm's workspace) with the operands in their places, and keeps a failure.
-    template <typename Algorithm, typename Work>
-    void run(const Convolution& c, std::int64_t rows, Algorithm Plan::*algorithm, const char* what,
-             Operand (&operands)[3], Work work);
 };
 
 }  // namespace dp::trainer

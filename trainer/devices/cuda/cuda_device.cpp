@@ -2,13 +2,10 @@
 //
 // The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp), our
 // own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits for the same inputs on
-// one kind of GPU, even without --deterministic: only their length decides how sums are split, and nothing
-// uses atomic adds.
+// one kind of GPU, even without --deterministic: sums are split by their length alone, without atomic adds.
 //
-// The memory account has tensors and the workspaces of cuBLASLt, cuDNN and our kernels. Nobody can know
-// beforehand what CUDA, cuDNN, cuBLASLt and NCCL allocate for themselves: contexts, code, NCCL's buffers for
-// its channels. What of it exists when available_memory() is asked is not free any more; the rest is why a
-// training that fits exactly may still run out of memory.
+// The memory account has tensors and workspaces. It cannot have what CUDA and its libraries allocate for
+// themselves later (contexts, code, NCCL's channels), so a training that fits exactly may still fail.
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 #include <algorithm>
@@ -24,10 +21,6 @@ namespace {
 // Of our kernels, in any of our models: parts of the sums of a GPT's biases take most.
 constexpr std::int64_t kKernelsWorkspace = std::int64_t{8} << 20;
 constexpr std::int64_t kLargestHead = 128;
-
-std::string number(int value) {
-    return std::to_string(value);
-}
 
 // Whether GELU of this tensor can be fused into products. Only in bf16: cuBLASLt's tanh is not more precise
 // than that. Its manual requires such rows and alignment.
@@ -53,13 +46,13 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     if (device->check(cudaSetDevice(index), "selecting the GPU"))
         device->check(cudaGetDeviceProperties(&properties, index), "reading the GPU's properties");
     DP_TRY(device->status());
-    device->model_ =
-        std::string(properties.name) + ", sm_" + number(properties.major) + number(properties.minor);
+    device->model_ = std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
+                     std::to_string(properties.minor);
     const int capability = 10 * properties.major + properties.minor;
     if (!has_kernels_for(DP_TRAINER_CUDA_ARCHITECTURES, capability))
         return fail(Fault::device,
                     no_kernels_text(device->model_, DP_TRAINER_CUDA_ARCHITECTURES, capability));
-    device->description_ = "cuda:" + number(index) + ", " + device->model_;
+    device->description_ = "cuda:" + std::to_string(index) + ", " + device->model_;
     if (gpu.is_part()) {
         auto partition = SmPartition::make(index, gpu);
         device->description_ +=
@@ -83,7 +76,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
 CudaDevice::~CudaDevice() {
     gemm_.reset();
     convolutions_.reset();
-    give_back(workspace_, workspace_size_);
+    workspace_ = {};
     if (stream_ != nullptr && !partition_)
         cudaStreamDestroy(stream_);  // ignored: the process is about to end
 }
@@ -97,9 +90,9 @@ DeviceFacts CudaDevice::facts() const {
     int driver = 0, runtime = 0;
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    return {"cuda, " + model_ + (partition_ ? ", " + number(partition_->sms()) + " SMs" : ""),
-            "driver for CUDA " + number(driver) + ", runtime " + number(runtime) + ", cuBLASLt " +
-                std::to_string(cublasLtGetVersion())};
+    return {"cuda, " + model_ + (partition_ ? ", " + std::to_string(partition_->sms()) + " SMs" : ""),
+            "driver for CUDA " + std::to_string(driver) + ", runtime " + std::to_string(runtime) +
+                ", cuBLASLt " + std::to_string(cublasLtGetVersion())};
 }
 
 bool CudaDevice::check(cudaError_t result, const char* what) {
@@ -129,36 +122,17 @@ std::shared_ptr<void> CudaDevice::allocate(std::size_t bytes) {
     return {memory, cudaFree};
 }
 
-void* CudaDevice::take(std::size_t bytes) {
+void* CudaDevice::workspace_of(std::int64_t bytes) {
     if (failed()) return nullptr;
-    void* taken = nullptr;
-    const auto counted = static_cast<std::int64_t>(bytes);
-    if (!memory().may_take(counted) || cudaMalloc(&taken, std::max<std::size_t>(bytes, 1)) != cudaSuccess) {
-        cudaGetLastError();
-        keep_out_of_memory(bytes);
-        return nullptr;
+    if (!workspace_ || bytes > workspace_.elements()) {
+        workspace_ = {};  // before more is asked for
+        workspace_ = make(Type::u8, {bytes});
     }
-    memory().take(counted);
-    return taken;
-}
-
-void CudaDevice::give_back(void* taken, std::size_t bytes) {
-    if (taken == nullptr) return;
-    cudaFree(taken);  // waits for what uses it
-    memory().give_back(static_cast<std::int64_t>(bytes));
-}
-
-void* CudaDevice::workspace_of(std::size_t bytes) {
-    if (failed()) return nullptr;
-    if (workspace_ != nullptr && bytes <= workspace_size_) return workspace_;
-    give_back(workspace_, workspace_size_);
-    workspace_ = take(bytes);
-    workspace_size_ = workspace_ != nullptr ? bytes : 0;
-    return workspace_;
+    return workspace_.data<void>();
 }
 
 std::int64_t CudaDevice::workspace_bytes() const {
-    return static_cast<std::int64_t>(Gemm::kWorkspace) + kKernelsWorkspace;
+    return Gemm::kWorkspace + kKernelsWorkspace;
 }
 
 std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
@@ -234,24 +208,6 @@ bool CudaDevice::fits(const Attention& a, In y) {
                  " dimensions, but these have " + std::to_string(size) +
                  "; give a larger --num-attention-heads");
     return false;
-}
-
-void CudaDevice::convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) {
-    convolutions_->forward(c, x, w, y);
-    if (b || activation != Activation::none) add_channel_bias(c.y(), b, activation, y);
-}
-
-void CudaDevice::convolve_backward_input(const Convolution& c, In dy, In w, Out dx) {
-    convolutions_->backward_input(c, dy, w, dx);
-}
-
-void CudaDevice::convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) {
-    convolutions_->backward_parameters(c, dy, x, dw);
-    if (db) sum_channels(c.y(), dy, db);
-}
-
-std::int64_t CudaDevice::convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const {
-    return convolutions_->scratch(c, rows, type);
 }
 
 void CudaDevice::add_channels(ImageShape shape, In b, InOut y) {

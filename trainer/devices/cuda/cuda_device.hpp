@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA GPU as a device. module.cpp opens it; nccl_communicator.cpp queues collectives on the same stream.
-// Each operation is defined beside its kernels, in a .cu file; those of libraries are in cuda_device.cpp.
+// A CUDA GPU as a device, with NCCL on its stream; module.cpp opens both. Operations are defined beside their
+// kernels, in a .cu file; those of libraries are in cuda_device.cpp and convolution.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,6 +10,8 @@
 #include <string>
 #include <type_traits>
 
+#include "dp/dp.h"
+#include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
 
@@ -21,10 +23,12 @@ class SmPartition;
 
 class CudaDevice final : public Device {
  public:
-    // Opens that GPU, limited to the share's SMs if the share is a part of the GPU and the
-    // driver supports it.
+    // Opens that GPU, limited to the share's SMs if the share is a part of it and the driver can do that.
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
     ~CudaDevice() override;
+
+    // NCCL between all ranks of the context's world, on this device's stream; both must outlive it.
+    Result<std::unique_ptr<Communicator>> open_nccl(dp_context* context);
 
     std::string_view name() const override { return "cuda"; }
     DeviceFacts facts() const override;
@@ -104,15 +108,12 @@ class CudaDevice final : public Device {
     }
 
     // Room for `count` T that lasts for one operation: parts of sums, copies in another type. Aligned to 256
-    // bytes; null after a failure. It grows to the largest request, so training soon allocates no more. One
-    // stream uses it, so an operation may have it as soon as the one before is queued.
+    // bytes; null after a failure. It grows to the largest request. One stream uses it, so an operation may
+    // have it as soon as the one before is queued.
     template <typename T>
     T* workspace(std::int64_t count) {
-        return static_cast<T*>(workspace_of(static_cast<std::size_t>(count) * sizeof(T)));
+        return static_cast<T*>(workspace_of(count * static_cast<std::int64_t>(sizeof(T))));
     }
-    // Memory that is held until it is given back, and counted; null after a failure.
-    void* take(std::size_t bytes);
-    void give_back(void* memory, std::size_t bytes);
 
     // Converts `count` numbers from one type to another.
     void convert_numbers(const void* from, Type from_type, void* to, Type to_type, std::int64_t count);
@@ -123,12 +124,11 @@ class CudaDevice final : public Device {
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
-    void* workspace_ = nullptr;
-    std::size_t workspace_size_ = 0;
+    Tensor workspace_;
 
     CudaDevice();
     std::shared_ptr<void> allocate(std::size_t bytes) override;
-    void* workspace_of(std::size_t bytes);
+    void* workspace_of(std::int64_t bytes);
     template <typename Parameter, typename Argument>
     static Parameter parameter(const Argument& argument) {
         if constexpr (std::is_same_v<Argument, Tensor>) {

@@ -47,9 +47,8 @@ constexpr int kRowsAtOnce = 4;   // that a thread looks at
 constexpr int kPacksOfLane = 3;  // that a lane adds up at once: 3 of each lane are GPT-2's 768 numbers
 
 // One block per row of the batch. The block of a token's first row adds up all rows of that token, the
-// others do nothing: no two blocks write to the same address. Each warp searches its part of the rows in
-// order, and finally the warps' sums are added up in order, so the sum is always the same. `packs`: of
-// kWidth numbers, per row.
+// others do nothing. Each warp searches its part of the rows in order, and finally the warps' sums are added
+// up in order, so the sum is always the same. `packs`: of kWidth numbers, per row.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreadsOfToken)
     embed_table_backward_kernel(const std::int32_t* tokens, const Span* spans, const T* dy,
@@ -114,12 +113,12 @@ __global__ void embed_positions_backward_kernel(std::int64_t rows, std::int64_t 
 using namespace kernels;
 
 void CudaDevice::embed(In tokens, In table, In positions, Out y) {
-    with_number(y.type(), [&]<typename T>(T) {
-        with_width<T>(y.columns(), {table.data<T>(), positions.data<T>(), y.data<T>()}, [&](auto width) {
-            launch("embedding tokens", embed_kernel<width, T>, blocks_for(y.elements() / width), kThreads,
-                   tokens, y.rows(), tokens.columns(), table, positions, y.columns() / width, y);
-        });
-    });
+    with_width(y.type(), y.columns(), {table.data<void>(), positions.data<void>(), y.data<void>()},
+               [&]<typename T>(T, auto width) {
+                   launch("embedding tokens", embed_kernel<width, T>, blocks_for(y.elements() / width),
+                          kThreads, tokens, y.rows(), tokens.columns(), table, positions, y.columns() / width,
+                          y);
+               });
 }
 
 void CudaDevice::embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) {
@@ -127,11 +126,9 @@ void CudaDevice::embed_backward(In tokens, In dy, InOut d_table, InOut d_positio
     auto* spans = workspace<Span>(d_table.rows());
     launch(kWhat, clear_spans_kernel, blocks_for(d_table.rows()), kThreads, spans, d_table.rows());
     launch(kWhat, find_spans_kernel, blocks_for(dy.rows()), kThreads, tokens, dy.rows(), spans);
-    with_number(dy.type(), [&]<typename T>(T) {
-        with_width<T>(dy.columns(), {dy.data<T>()}, [&](auto width) {
-            launch(kWhat, embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()),
-                   kThreadsOfToken, tokens, spans, dy, dy.columns() / width, d_table);
-        });
+    with_width(dy.type(), dy.columns(), {dy.data<void>()}, [&]<typename T>(T, auto width) {
+        launch(kWhat, embed_table_backward_kernel<width, T>, static_cast<unsigned>(dy.rows()),
+               kThreadsOfToken, tokens, spans, dy, dy.columns() / width, d_table);
         launch(kWhat, embed_positions_backward_kernel<T>, blocks_for(tokens.columns() * dy.columns()),
                kThreads, dy.rows(), tokens.columns(), dy, dy.columns(), d_positions);
     });

@@ -6,8 +6,9 @@
 #include "trainer/devices/cuda/gemm.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <string>
+#include <cstring>
+#include <limits>
+#include <memory>
 
 namespace dp::trainer {
 namespace {
@@ -25,10 +26,17 @@ cudaDataType_t cuda_type(Type type) {
     return type == Type::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+// Null if CUDA has none.
+std::shared_ptr<CUevent_st> new_event() {
+    cudaEvent_t event = nullptr;
+    if (cudaEventCreate(&event) != cudaSuccess) return nullptr;
+    return {event, cudaEventDestroy};
+}
+
 }  // namespace
 
 Gemm::Gemm(CudaDevice& device) : device_(device) {
-    if (ok(cublasLtCreate(&handle_), "opening cuBLASLt")) workspace_ = device_.take(kWorkspace);
+    if (ok(cublasLtCreate(&handle_), "opening cuBLASLt")) workspace_ = device_.make(Type::u8, {kWorkspace});
 }
 
 // Ignores results: the process is about to end, or the device has failed already.
@@ -39,11 +47,10 @@ Gemm::~Gemm() {
         if (plan.c != nullptr) cublasLtMatrixLayoutDestroy(plan.c);
         if (plan.operation != nullptr) cublasLtMatmulDescDestroy(plan.operation);
     }
-    device_.give_back(workspace_, kWorkspace);
     if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-bool Gemm::ok(cublasStatus_t result, const char* what) {
+bool Gemm::ok(cublasStatus_t result, std::string_view what) {
     if (result == CUBLAS_STATUS_SUCCESS) return true;
     device_.keep_failure(std::string(what) + ": cuBLASLt says " + cublasLtGetStatusString(result));
     return false;
@@ -126,6 +133,55 @@ std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignme
     return found;
 }
 
+// By its manual, the bytes are valid for the same version of cuBLASLt, and the plan's key includes that; an
+// algorithm that does not fit this product is not taken.
+bool Gemm::take_choice(const std::string& name, Plan& plan) {
+    const auto known = device_.choices().find(name);
+    if (!known || known->size() != sizeof plan.algorithm) return false;
+    std::memcpy(&plan.algorithm, known->data(), sizeof plan.algorithm);
+    cublasLtMatmulHeuristicResult_t checked{};
+    const bool is_good = cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
+                                                 &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                         checked.workspaceSize <= kWorkspace;
+    if (is_good) plan.status = CUBLAS_STATUS_SUCCESS;
+    return is_good;
+}
+
+void Gemm::keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses,
+                        In a, In b, In c, Plan& plan) {
+    void* room = nullptr;  // not counted: a run, which has the choice already, does not take it
+    if (cudaMalloc(&room, c.bytes()) != cudaSuccess) {
+        cudaGetLastError();  // then it stays the first guess
+        return;
+    }
+    constexpr int kTimes = 5;  // of each that are timed, after one that is not
+    const float one = 1, zero = 0;
+    const auto begin = new_event(), end = new_event();
+    float least = std::numeric_limits<float>::infinity();
+    for (const auto& guess : guesses) {
+        const auto run = [&] {
+            return cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(),
+                                  plan.a, &zero, room, plan.c, room, plan.c, &guess.algo,
+                                  workspace_.data<void>(), kWorkspace,
+                                  device_.stream()) == CUBLAS_STATUS_SUCCESS;
+        };
+        bool ran = guess.state == CUBLAS_STATUS_SUCCESS && run() &&
+                   cudaEventRecord(begin.get(), device_.stream()) == cudaSuccess;
+        for (int i = 0; i < kTimes && ran; ++i) ran = run();
+        float milliseconds = 0;
+        ran = ran && cudaEventRecord(end.get(), device_.stream()) == cudaSuccess &&
+              cudaEventSynchronize(end.get()) == cudaSuccess &&
+              cudaEventElapsedTime(&milliseconds, begin.get(), end.get()) == cudaSuccess;
+        if (!ran || milliseconds >= least) continue;
+        least = milliseconds;
+        plan.algorithm = guess.algo;
+    }
+    device_.check(cudaFree(room), "trying algorithms for a matrix product");
+    std::string bytes(sizeof plan.algorithm, '\0');
+    std::memcpy(bytes.data(), &plan.algorithm, bytes.size());
+    device_.choices().set(name, std::move(bytes));
+}
+
 void Gemm::choose_algorithm(const Case& asked, In a, In b, In c, Plan& plan) {
     const std::string name = name_of(asked);
     if (take_choice(name, plan)) return;
@@ -150,11 +206,9 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
     if (is_new && describe(asked, extras, plan)) choose_algorithm(asked, a, b, c, plan);
     if (device_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
-        if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
-            ok(plan.status, ("a product of " + std::to_string(p.rows) + " x " + std::to_string(p.inner) +
-                             " x " + std::to_string(p.columns))
-                                .c_str());
-        }
+        if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+            ok(plan.status, "a product of " + std::to_string(p.rows) + " x " + std::to_string(p.inner) +
+                                " x " + std::to_string(p.columns));
         return false;
     }
     constexpr const char* kWhat = "a matrix product";
@@ -162,7 +216,7 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
     return point_to(extras, plan) &&
            ok(cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
                              &beta, before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
-                             workspace_, kWorkspace, device_.stream()),
+                             workspace_.data<void>(), kWorkspace, device_.stream()),
               kWhat) &&
            device_.check(cudaGetLastError(), kWhat);
 }

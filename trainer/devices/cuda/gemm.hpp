@@ -2,7 +2,7 @@
 //
 // Matrix products on CUDA through cuBLASLt: in fp32 (no TF32: the CPU is the reference), or in bf16 with fp32
 // sums. The algorithm for a shape is chosen once and kept, and each gives the same bits each time. It is
-// cuBLASLt's guess, or what `trainer compile` found to be fastest (gemm_choice.cpp).
+// cuBLASLt's guess, or what was fastest when `trainer compile` tried its guesses one by one.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,6 +13,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/devices/cuda/cuda_device.hpp"
@@ -20,8 +21,7 @@
 namespace dp::trainer {
 
 // c [rows, columns] = op(a) op(b) summed over `inner`, row-major; a and b are given as stored, op is
-// transposition or not. Rows of the tensors may be longer than those of the matrices, which start
-// where they do.
+// transposition or not. Rows of the tensors may be longer than those of the matrices.
 struct Product {
     std::int64_t rows, columns, inner;
     bool transpose_a, transpose_b;
@@ -43,7 +43,7 @@ struct Extras {
 
 class Gemm {
  public:
-    static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
+    static constexpr std::int64_t kWorkspace = 32 << 20;  // bytes: what NVIDIA recommends for Hopper
 
     // The device owns this.
     explicit Gemm(CudaDevice& device);
@@ -75,12 +75,12 @@ class Gemm {
 
     CudaDevice& device_;
     cublasLtHandle_t handle_ = nullptr;
-    void* workspace_ = nullptr;
+    Tensor workspace_;
     std::map<Case, Plan> plans_;
 
     // True for success; else the device has failed.
-    bool ok(cublasStatus_t result, const char* what);
-    // The name under which `trainer compile` stores the choice.
+    bool ok(cublasStatus_t result, std::string_view what);
+    // The name under which the choice is stored.
     static std::string name_of(const Case& asked);
     bool describe(const Case& asked, const Extras& extras, Plan& plan);
     template <typename Value>

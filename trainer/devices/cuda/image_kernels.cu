@@ -42,14 +42,6 @@ __device__ double sum_of_parts(const double* all, std::int64_t channel, int part
     for (int part = 0; part < parts; ++part) sum += all[channel * parts + part];
     return sum;
 }
-// The sum of this block's channel, in every thread.
-__device__ double channel_sum(const double* parts) {
-    return sum_of_parts(parts, blockIdx.x, static_cast<int>(gridDim.y));
-}
-// Whether this thread writes what exists once per channel.
-__device__ bool is_first_of_channel() {
-    return blockIdx.y == 0 && threadIdx.x == 0;
-}
 
 template <typename T>
 __global__ void sum_channels_kernel(ImageShape shape, std::int64_t rows, const T* x, double* sums) {
@@ -76,7 +68,8 @@ template <typename T>
 __global__ void channel_squares_kernel(ImageShape shape, std::int64_t rows, const T* x, const double* sums,
                                        double* squares) {
     const Channel at(shape, rows);
-    const auto mean = static_cast<float>(channel_sum(sums) / at.count());
+    const auto mean =
+        static_cast<float>(sum_of_parts(sums, blockIdx.x, static_cast<int>(gridDim.y)) / at.count());
     double sum = 0;
     at.each([&](std::int64_t i) {
         const float difference = read(x[i]) - mean;
@@ -106,7 +99,7 @@ __global__ void batch_norm_kernel(BatchNorm norm, std::int64_t rows, const T* x,
                  variance = difference < 0 ? 0 : difference;  // also if it is NaN
     const auto mean = static_cast<float>(middle);
     const auto scale = static_cast<float>(rsqrt(variance + static_cast<double>(kNormEpsilon)));
-    if (is_first_of_channel()) {
+    if (blockIdx.y == 0 && threadIdx.x == 0) {  // once per channel
         saved[c] = mean;
         saved[channels + c] = scale;
         const auto unbiased = static_cast<float>(variance * count / fmax(count - 1, 1.0));

@@ -14,23 +14,19 @@ namespace dp::trainer {
 namespace kernels {
 namespace {
 
-// Converts a stored number: amounts go through `affine`, ids stay as they are.
-template <typename Stored, typename Result>
-__device__ void gathered(Stored value, Affine affine, Result& out) {
-    if constexpr (std::is_same_v<Result, std::int32_t>) {
-        out = value;
-    } else {
-        write(out, static_cast<float>(value) * affine.scale + affine.shift);
-    }
-}
-
-// Reads and writes each element once; neighbours in a row are neighbours in memory.
+// Reads and writes each element once; neighbours in a row are neighbours in memory. Amounts go through
+// `affine`, ids stay as they are.
 template <typename Stored, typename Result>
 __global__ void gather_kernel(const Stored* in, const std::int32_t* indices, std::int64_t count,
                               std::int64_t columns, Affine affine, Result* out) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
         const std::int64_t row = i / columns, column = i % columns;
-        gathered(in[indices[row] * columns + column], affine, out[i]);
+        const Stored value = in[indices[row] * columns + column];
+        if constexpr (std::is_same_v<Result, std::int32_t>) {
+            out[i] = value;
+        } else {
+            write(out[i], static_cast<float>(value) * affine.scale + affine.shift);
+        }
     }
 }
 
@@ -76,21 +72,21 @@ __global__ void add_channel_bias_kernel(T* y, const T* bias, std::int64_t count,
 }
 
 // The index of the first of the 2 x 2 inputs of output `to`.
-__device__ std::int64_t window_of(std::int64_t to, std::int64_t height, std::int64_t width) {
-    const std::int64_t columns = width / 2, lines = height / 2;
+__device__ std::int64_t window_of(std::int64_t to, ImageShape x) {
+    const std::int64_t columns = x.width / 2, lines = x.height / 2;
     const std::int64_t column = to % columns, line = to / columns % lines, plane = to / columns / lines;
-    return (plane * height + 2 * line) * width + 2 * column;
+    return (plane * x.height + 2 * line) * x.width + 2 * column;
 }
 
 template <typename T>
-__global__ void max_pool_kernel(const T* x, std::int64_t count, std::int64_t height, std::int64_t width, T* y,
+__global__ void max_pool_kernel(ImageShape shape, const T* x, std::int64_t count, T* y,
                                 std::uint8_t* picked) {
     for (std::int64_t to = first_item(); to < count; to += stride()) {
-        const std::int64_t from = window_of(to, height, width);
+        const std::int64_t from = window_of(to, shape);
         float largest = read(x[from]);
         int best = 0;
         for (int i = 1; i < 4; ++i) {
-            const float value = read(x[from + i % 2 + i / 2 * width]);
+            const float value = read(x[from + i % 2 + i / 2 * shape.width]);
             if (value > largest) {
                 largest = value;
                 best = i;
@@ -103,11 +99,11 @@ __global__ void max_pool_kernel(const T* x, std::int64_t count, std::int64_t hei
 
 // dx is zero where nothing is written.
 template <typename T>
-__global__ void max_pool_backward_kernel(const T* dy, const std::uint8_t* picked, std::int64_t count,
-                                         std::int64_t height, std::int64_t width, T* dx) {
+__global__ void max_pool_backward_kernel(ImageShape shape, const T* dy, const std::uint8_t* picked,
+                                         std::int64_t count, T* dx) {
     for (std::int64_t to = first_item(); to < count; to += stride()) {
         const int best = picked[to];
-        dx[window_of(to, height, width) + best % 2 + best / 2 * width] = dy[to];
+        dx[window_of(to, shape) + best % 2 + best / 2 * shape.width] = dy[to];
     }
 }
 
@@ -122,8 +118,7 @@ __global__ void scale_kernel(float* x, std::int64_t count, float factor) {
     for (std::int64_t i = first_item(); i < count; i += stride()) x[i] *= factor;
 }
 
-// Each block sums its part, with a grid of fixed size, and then a warp sums the parts: always in
-// the same order.
+// Each block of a fixed number sums its part, and then a warp sums the parts: always in the same order.
 __global__ void square_parts_kernel(const float* x, std::int64_t count, double* parts) {
     double sum = 0;
     for (std::int64_t i = first_item(); i < count; i += stride())
@@ -195,12 +190,10 @@ void CudaDevice::relu(InOut y) {
 }
 
 void CudaDevice::sum_rows(In in, Write write, InOut sum) {
-    with_number(in.type(), [&]<typename T>(T) {
-        const std::int64_t length = in.columns(), columns = sum.elements();
-        with_width<T>(std::gcd(length, columns), {in.data<T>()}, [&](auto width) {
-            sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
-                               in.rows(), columns, write, {sum.data<float>()});
-        });
+    const std::int64_t length = in.columns(), columns = sum.elements();
+    with_width(in.type(), std::gcd(length, columns), {in.data<void>()}, [&]<typename T>(T, auto width) {
+        sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
+                           in.rows(), columns, write, {sum.data<float>()});
     });
 }
 
@@ -217,8 +210,8 @@ void CudaDevice::add_channel_bias(ImageShape shape, In bias, Activation activati
 
 void CudaDevice::max_pool(ImageShape x_shape, In x, Out y, Out picked) {
     with_number(x.type(), [&]<typename T>(T) {
-        launch("pooling", max_pool_kernel<T>, blocks_for(y.elements()), kThreads, x, y.elements(),
-               x_shape.height, x_shape.width, y, picked);
+        launch("pooling", max_pool_kernel<T>, blocks_for(y.elements()), kThreads, x_shape, x, y.elements(), y,
+               picked);
     });
 }
 
@@ -226,7 +219,7 @@ void CudaDevice::max_pool_backward(ImageShape x_shape, In dy, In picked, Out dx)
     zero(dx);
     with_number(dy.type(), [&]<typename T>(T) {
         launch("the gradient of pooling", max_pool_backward_kernel<T>, blocks_for(dy.elements()), kThreads,
-               dy, picked, dy.elements(), x_shape.height, x_shape.width, dx);
+               x_shape, dy, picked, dy.elements(), dx);
     });
 }
 

@@ -2,8 +2,6 @@
 //
 // CudaDevice's losses and their gradients, with their kernels. Each block writes its part of the metrics, and
 // one block then adds the parts up in order, so a loss has the same bits each time.
-#include <algorithm>
-
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 

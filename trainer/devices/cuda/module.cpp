@@ -4,7 +4,6 @@
 #include "trainer/devices/cuda/module.hpp"
 
 #include "trainer/devices/cuda/cuda_device.hpp"
-#include "trainer/devices/cuda/nccl_communicator.hpp"
 
 extern "C" __attribute__((visibility("default"))) const dp::trainer::CudaModule* dp_trainer_cuda_module() {
     using namespace dp::trainer;
@@ -12,7 +11,7 @@ extern "C" __attribute__((visibility("default"))) const dp::trainer::CudaModule*
         kCudaModuleVersion, CudaDevice::open,
         // The device was made by open(): the trainer asks for NCCL only if its device is "cuda".
         [](dp_context* context, Device& device) {
-            return make_nccl_communicator(context, static_cast<CudaDevice&>(device));
+            return static_cast<CudaDevice&>(device).open_nccl(context);
         }};
     return &module;
 }

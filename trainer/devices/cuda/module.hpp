@@ -20,7 +20,7 @@ struct CudaModule {
 };
 
 // Increase it with every change of CudaModule, Device, Communicator, Tensor or Error.
-inline constexpr int kCudaModuleVersion = 12;
+inline constexpr int kCudaModuleVersion = 13;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

@@ -2,8 +2,6 @@
 //
 // NCCL's all-reduce and all-gather on the device's stream, over libdp-nccl's communicator, which does not
 // block: a call may answer "in progress", and then its state is polled until it is done.
-#include "trainer/devices/cuda/nccl_communicator.hpp"
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "dp/nccl.h"
 #include "trainer/base/partition.hpp"
+#include "trainer/devices/cuda/cuda_device.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -23,11 +22,9 @@ class NcclCommunicator final : public Communicator {
     explicit NcclCommunicator(CudaDevice& device) : device_(device) {}
 
     Result<void> join(dp_context* context) {
-        cudaError_t result = cudaStreamCreateWithFlags(&aside_, cudaStreamNonBlocking);
-        if (result == cudaSuccess) result = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
-        if (result != cudaSuccess)
-            return fail(Fault::device,
-                        std::string("creating a stream for the all-reduce: ") + cudaGetErrorString(result));
+        constexpr const char* kWhat = "creating a stream for the all-reduce";
+        DP_TRY(done(cudaStreamCreateWithFlags(&aside_, cudaStreamNonBlocking), kWhat));
+        DP_TRY(done(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), kWhat));
         if (dp_nccl_communicator(context, nullptr, &comm_, DP_TIMEOUT_DEFAULT) != DP_OK)
             return fail(Fault::world, dp_last_error());
         const dp_world* world = dp_get_world(context);
@@ -107,15 +104,18 @@ class NcclCommunicator final : public Communicator {
     cudaEvent_t event_ = nullptr;
     bool failed_ = false;
 
-    // Makes work queued on `second` from now on wait for everything on `first`.
-    Result<void> wait(cudaStream_t first, cudaStream_t second) {
-        DP_TRY(device_.status());
-        cudaError_t result = cudaEventRecord(event_, first);
-        if (result == cudaSuccess) result = cudaStreamWaitEvent(second, event_, 0);
+    Result<void> done(cudaError_t result, const char* what) {
         if (result == cudaSuccess) return {};
         failed_ = true;
-        return fail(Fault::device,
-                    std::string("ordering the all-reduce and the kernels: ") + cudaGetErrorString(result));
+        return fail(Fault::device, std::string(what) + ": " + cudaGetErrorString(result));
+    }
+
+    // Makes work queued on `second` from now on wait for everything on `first`.
+    Result<void> wait(cudaStream_t first, cudaStream_t second) {
+        constexpr const char* kWhat = "ordering the all-reduce and the kernels";
+        DP_TRY(device_.status());
+        DP_TRY(done(cudaEventRecord(event_, first), kWhat));
+        return done(cudaStreamWaitEvent(second, event_, 0), kWhat);
     }
 
     Result<void> queue(const Tensor& tensor, Reduction reduction, cudaStream_t stream) {
@@ -156,8 +156,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> make_nccl_communicator(dp_context* context, CudaDevice& device) {
-    auto made = std::make_unique<NcclCommunicator>(device);
+Result<std::unique_ptr<Communicator>> CudaDevice::open_nccl(dp_context* context) {
+    auto made = std::make_unique<NcclCommunicator>(*this);
     DP_TRY(made->join(context));
     return made;
 }

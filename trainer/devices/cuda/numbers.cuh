@@ -85,15 +85,17 @@ inline bool in_packs(std::initializer_list<const void*> places) {
     return true;
 }
 
-// Calls `queue` with the number of adjacent numbers per thread, as a constant: 16 bytes of T if rows of that
-// many columns and all addresses allow it, else one.
-template <typename T, typename Queue>
-void with_width(std::int64_t columns, std::initializer_list<const void*> places, Queue queue) {
-    if (columns % kPacked<T> == 0 && in_packs(places)) {
-        queue(std::integral_constant<int, kPacked<T>>{});
-    } else {
-        queue(std::integral_constant<int, 1>{});
-    }
+// Calls `queue` with a number of that type and how many neighbours a thread takes, as a constant: 16 bytes if
+// rows of that many columns and all addresses allow it, else one. `[&]<typename T>(T, auto width)`.
+template <typename Queue>
+void with_width(Type type, std::int64_t columns, std::initializer_list<const void*> places, Queue queue) {
+    with_number(type, [&]<typename T>(T number) {
+        if (columns % kPacked<T> == 0 && in_packs(places)) {
+            queue(number, std::integral_constant<int, kPacked<T>>{});
+        } else {
+            queue(number, std::integral_constant<int, 1>{});
+        }
+    });
 }
 
 }  // namespace dp::trainer::kernels

@@ -131,29 +131,24 @@ void CudaDevice::gelu_backward(In x, In dy, Out dx) {
 }
 
 void CudaDevice::layer_norm(In x, In w, In b, Out y, Out saved) {
-    with_number(x.type(), [&]<typename T>(T) {
-        with_width<T>(x.columns(), {x.data<T>(), w.data<float>(), b.data<float>(), y.data<T>()},
-                      [&](auto width) {
-                          launch("layer norm", layer_norm_kernel<width, T>, warps_for(x.rows()), kThreads, x,
-                                 x.rows(), x.columns() / width, w, b, y, saved);
-                      });
-    });
+    with_width(x.type(), x.columns(), {x.data<void>(), w.data<void>(), b.data<void>(), y.data<void>()},
+               [&]<typename T>(T, auto width) {
+                   launch("layer norm", layer_norm_kernel<width, T>, warps_for(x.rows()), kThreads, x,
+                          x.rows(), x.columns() / width, w, b, y, saved);
+               });
 }
 
 void CudaDevice::layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) {
     constexpr const char* kWhat = "the gradient of layer norm";
-    with_number(x.type(), [&]<typename T>(T) {
-        with_width<T>(x.columns(), {x.data<T>(), w.data<float>(), dy.data<T>(), dx.data<T>()},
-                      [&](auto width) {
-                          launch(kWhat, layer_norm_backward_kernel<width, T>, warps_for(x.rows()), kThreads,
-                                 x, x.rows(), x.columns() / width, w, saved, dy, dx);
-                      });
-        with_width<T>(x.columns(), {x.data<T>(), dy.data<T>()}, [&](auto width) {
-            sum_rows_of<width>(
-                *this, kWhat,
-                LayerNormParameters<T>{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()}, x.rows(),
-                x.columns(), Write::set, {dw.data<float>(), db.data<float>()});
-        });
+    with_width(x.type(), x.columns(), {x.data<void>(), w.data<void>(), dy.data<void>(), dx.data<void>()},
+               [&]<typename T>(T, auto width) {
+                   launch(kWhat, layer_norm_backward_kernel<width, T>, warps_for(x.rows()), kThreads, x,
+                          x.rows(), x.columns() / width, w, saved, dy, dx);
+               });
+    with_width(x.type(), x.columns(), {x.data<void>(), dy.data<void>()}, [&]<typename T>(T, auto width) {
+        const LayerNormParameters<T> term{x.data<T>(), dy.data<T>(), saved.data<float>(), x.columns()};
+        sum_rows_of<width>(*this, kWhat, term, x.rows(), x.columns(), Write::set,
+                           {dw.data<float>(), db.data<float>()});
     });
 }
 

@@ -6,22 +6,11 @@
 namespace dp::trainer {
 namespace {
 
-// A function of the loaded driver, which may be older than these calls; nothing is linked against it.
-template <typename Function>
-Function* driver(const char* name) {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult answer{};
-    if (cudaGetDriverEntryPointByVersion(name, &found, CUDART_VERSION, cudaEnableDefault, &answer) !=
-            cudaSuccess ||
-        answer != cudaDriverEntryPointSuccess) {
-        cudaGetLastError();  // no failure of the device's
-        return nullptr;
-    }
-    return reinterpret_cast<Function*>(found);
-}
-
+// Functions of the loaded driver, which may be older than these calls; nothing is linked against it.
 struct Driver {
-#define DP_LOOK_UP(name) decltype(::name)* name = driver<decltype(::name)>(#name);
+    bool is_whole = true;
+
+#define DP_LOOK_UP(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(look_up(#name));
     DP_LOOK_UP(cuDeviceGet)
     DP_LOOK_UP(cuDeviceGetAttribute)
     DP_LOOK_UP(cuDeviceGetDevResource)
@@ -32,9 +21,17 @@ struct Driver {
     DP_LOOK_UP(cuGreenCtxDestroy)
 #undef DP_LOOK_UP
 
-    bool whole() const {
-        return cuDeviceGet && cuDeviceGetAttribute && cuDeviceGetDevResource && cuDevSmResourceSplitByCount &&
-               cuDevResourceGenerateDesc && cuGreenCtxCreate && cuGreenCtxStreamCreate && cuGreenCtxDestroy;
+ private:
+    void* look_up(const char* name) {
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult answer{};
+        if (cudaGetDriverEntryPointByVersion(name, &found, CUDART_VERSION, cudaEnableDefault, &answer) ==
+                cudaSuccess &&
+            answer == cudaDriverEntryPointSuccess)
+            return found;
+        cudaGetLastError();  // no failure of the device's
+        is_whole = false;
+        return nullptr;
     }
 };
 
@@ -43,15 +40,11 @@ const Driver& the_driver() {
     return loaded;
 }
 
-std::string number(unsigned value) {
-    return std::to_string(value);
-}
-
 }  // namespace
 
 Try<std::unique_ptr<SmPartition>> SmPartition::make(int index, const GpuShare& share) {
     const Driver& driver = the_driver();
-    if (!driver.whole()) return dp::fail("its driver has no green contexts (they came with CUDA 12.4)");
+    if (!driver.is_whole) return dp::fail("its driver has no green contexts (they came with CUDA 12.4)");
     const auto done = [](CUresult result, const char* what) -> Try<void> {
         if (result == CUDA_SUCCESS) return {};
         return dp::fail(std::string(what) + ": driver error " + std::to_string(static_cast<int>(result)));
@@ -64,8 +57,9 @@ Try<std::unique_ptr<SmPartition>> SmPartition::make(int index, const GpuShare& s
     const auto sms =
         sms_of_a_part(all.sm.smCount, share.parts, all.sm.minSmPartitionSize, all.sm.smCoscheduledAlignment);
     if (!sms)
-        return dp::fail("its " + number(all.sm.smCount) + " SMs cannot be divided into " +
-                        number(share.parts) + " parts of at least " + number(all.sm.minSmPartitionSize));
+        return dp::fail("its " + std::to_string(all.sm.smCount) + " SMs cannot be divided into " +
+                        std::to_string(share.parts) + " parts of at least " +
+                        std::to_string(all.sm.minSmPartitionSize));
 
     // As many parts as there can be, so that every rank on this GPU sees the same ones.
     unsigned groups = share.parts;
@@ -74,8 +68,8 @@ Try<std::unique_ptr<SmPartition>> SmPartition::make(int index, const GpuShare& s
     DP_TRY(done(driver.cuDevSmResourceSplitByCount(parts.data(), &groups, &all, nullptr, 0, *sms),
                 "dividing the GPU's SMs"));
     if (groups < share.first + share.count)
-        return dp::fail("its " + number(all.sm.smCount) + " SMs make only " + number(groups) + " parts of " +
-                        number(*sms));
+        return dp::fail("its " + std::to_string(all.sm.smCount) + " SMs make only " + std::to_string(groups) +
+                        " parts of " + std::to_string(*sms));
     std::unique_ptr<SmPartition> made(new SmPartition);
     DP_TRY(done(driver.cuDevResourceGenerateDesc(&chosen, &parts[share.first], share.count),
                 "describing a part of the GPU's SMs"));
@@ -98,7 +92,7 @@ SmPartition::~SmPartition() {
 }
 
 std::string SmPartition::description() const {
-    return number(sms_) + " of " + number(all_sms_) + " SMs, " +
+    return std::to_string(sms_) + " of " + std::to_string(all_sms_) + " SMs, " +
            (mps_ ? "beside other processes (MPS)" : "taking turns with other processes (MPS is not running)");
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A part of a GPU's streaming multiprocessors, for a rank that has only some of the GPU's tiles: a green
-// context, and a stream whose kernels run only there. CUDA Driver API, "Green Contexts".
-//
-// MPS lets two processes use a GPU at the same time, with or without green contexts; a green context keeps
-// each from spreading over the other's part.
+// context, and a stream whose kernels run only there (CUDA Driver API, "Green Contexts"). MPS lets processes
+// use a GPU at the same time; a green context keeps each from spreading over the others' parts.
 #pragma once
 
 #include <cuda.h>

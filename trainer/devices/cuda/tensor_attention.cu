@@ -8,7 +8,6 @@
 //
 // Scores, sums of exponentials and results accumulate in float; weights and score gradients are rounded to
 // bf16 where they are factors. Exponentials are powers of two of scores in units of log(2).
-#include "trainer/devices/attention_dropout.hpp"
 #include "trainer/devices/cuda/attention_tiles.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/tensor_core.cuh"
@@ -81,19 +80,16 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_attention_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, Bf16* y,
                             float* sums) {
     using S = Sizes<kSize>;
-    constexpr int kScores = S::kTile / 8;
     // The block's queries, on their way to registers; then keys, followed by values.
     __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
     static_assert(2 * S::kTile >= kOwn);
     Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
-    const Head head(a, columns, blockIdx.x);
-    const AttentionDropout dropout(a, blockIdx.x);
-    const float factor = kDrops ? dropout.factor() : 1.0f;
+    const Head head(a, columns);
+    const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale() * kLog2OfE;
     const int warp = static_cast<int>(threadIdx.x / 32);
     // Blocks with the most keys come first.
     const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
     const std::int64_t own = first_query + warp * 16;
-    const float scale = rsqrtf(static_cast<float>(head.size)) * kLog2OfE;
 
     LeftPiece queries[S::kSteps];
     own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared);
@@ -105,7 +101,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         next_tiles<S::kTile, kSize>(keys, in_qkv(head, qkv, 1, first, packs), values,
                                     in_qkv(head, qkv, 2, first, packs));
         __syncthreads();
-        SumPiece scores[kScores];
+        SumPiece scores[S::kScores];
         multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
         float now[2] = {largest[0], largest[1]}, peak[2];
@@ -127,9 +123,9 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
                 result.at[2 * half + 1] *= correction;
             }
         }
-        const unsigned kept = kDrops ? kept_scores<kScores, true>(dropout, own, first) : 0;
+        const unsigned kept = kDrops ? kept_scores<S::kScores, true>(head.dropout, own, first) : 0;
 #pragma unroll
-        for (int piece = 0; piece < kScores; ++piece) {
+        for (int piece = 0; piece < S::kScores; ++piece) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 float& score = scores[piece].at[i];
@@ -138,7 +134,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
                 if (kDrops && !is_kept(kept, piece, i)) score = 0;
             }
         }
-        LeftPiece weights[kScores / 2];
+        LeftPiece weights[S::kScores / 2];
         as_left(weights, scores);
         multiply<false, S::kStride>(results, weights, values);
     }
@@ -157,16 +153,13 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_queries_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* y,
                           const float* sums, const Bf16* dy, float* products, Bf16* d_qkv) {
     using S = Sizes<kSize>;
-    constexpr int kScores = S::kTile / 8;
     __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
     Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
-    const Head head(a, columns, blockIdx.x);
-    const AttentionDropout dropout(a, blockIdx.x);
-    const float factor = kDrops ? dropout.factor() : 1.0f;
+    const Head head(a, columns);
+    const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32);
     const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
     const std::int64_t own = first_query + warp * 16;
-    const float scale = rsqrtf(static_cast<float>(head.size));
 
     LeftPiece queries[S::kSteps], gradients[S::kSteps];
     own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared);
@@ -190,13 +183,13 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         next_tiles<S::kTile, kSize>(keys, in_qkv(head, qkv, 1, first, packs), values,
                                     in_qkv(head, qkv, 2, first, packs));
         __syncthreads();
-        SumPiece scores[kScores], slopes[kScores];
+        SumPiece scores[S::kScores], slopes[S::kScores];
         multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
         multiply<true, S::kStride>(slopes, gradients, values);
-        const unsigned kept = kDrops ? kept_scores<kScores, true>(dropout, own, first) : 0;
+        const unsigned kept = kDrops ? kept_scores<S::kScores, true>(head.dropout, own, first) : 0;
 #pragma unroll
-        for (int piece = 0; piece < kScores; ++piece) {
+        for (int piece = 0; piece < S::kScores; ++piece) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const float weight = power_of_two(scores[piece].at[i] * (scale * kLog2OfE) - log_sum[i / 2]);
@@ -205,7 +198,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
                 slope = weight * (slope - product[i / 2]);
             }
         }
-        LeftPiece factors[kScores / 2];
+        LeftPiece factors[S::kScores / 2];
         as_left(factors, slopes);
         multiply<false, S::kStride>(results, factors, keys);
     }
@@ -218,17 +211,14 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     tensor_keys_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const float* sums,
                        const Bf16* dy, const float* products, Bf16* d_qkv) {
     using S = Sizes<kSize>;
-    constexpr int kScores = S::kTile / 8;
     __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
     __shared__ float tile_sums[S::kTile], tile_products[S::kTile];
     Bf16 *queries = shared, *gradients = shared + S::kTile * S::kStride;
-    const Head head(a, columns, blockIdx.x);
-    const AttentionDropout dropout(a, blockIdx.x);
-    const float factor = kDrops ? dropout.factor() : 1.0f;
+    const Head head(a, columns);
+    const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32);
     const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.y) * kOwn;
     const std::int64_t own = first_key + warp * 16;
-    const float scale = rsqrtf(static_cast<float>(head.size));
 
     LeftPiece keys[S::kSteps], values[S::kSteps];
     own_vectors<kSize>(keys, in_qkv(head, qkv, 1, first_key, packs), shared);
@@ -244,13 +234,13 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
             tile_products[i] = exists ? products[head.sums + first + i] : 0.0f;
         }
         __syncthreads();
-        SumPiece weights[kScores], slopes[kScores];  // [keys, queries]
+        SumPiece weights[S::kScores], slopes[S::kScores];  // [keys, queries]
         multiply<true, S::kStride>(weights, keys, queries);
         hide_later_keys<false>(weights, own, first);
         multiply<true, S::kStride>(slopes, values, gradients);
-        const unsigned kept = kDrops ? kept_scores<kScores, false>(dropout, own, first) : 0;
+        const unsigned kept = kDrops ? kept_scores<S::kScores, false>(head.dropout, own, first) : 0;
 #pragma unroll
-        for (int piece = 0; piece < kScores; ++piece) {
+        for (int piece = 0; piece < S::kScores; ++piece) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int column = piece * 8 + SumPiece::column(i);
@@ -261,7 +251,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
                 if (kDrops && !is_kept(kept, piece, i)) weight = 0;
             }
         }
-        LeftPiece factors[kScores / 2];
+        LeftPiece factors[S::kScores / 2];
         as_left(factors, weights);
         multiply<false, S::kStride>(d_values, factors, gradients);
         as_left(factors, slopes);

@@ -46,10 +46,6 @@ __device__ inline float product_of_pairs(unsigned one, unsigned other) {
     return low(one) * low(other) + high(one) * high(other);
 }
 
-__device__ inline void multiply_add(SumPiece& sum, const LeftPiece& left, unsigned right0, unsigned right1) {
-    multiply_add_16x8x16(sum.at, left.at, right0, right1);
-}
-
 // ---- with matrices in shared memory, kStride numbers from row to row
 
 // Loads the 16 x 16 left factor that begins at `matrix`.
@@ -91,8 +87,8 @@ __device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps
             const auto pieces = kTransposed
                                     ? right_from_rows<kStride>(right + sum * 8 * kStride + step * 16)
                                     : right_from_columns<kStride>(right + step * 16 * kStride + sum * 8);
-            multiply_add(sums[sum], left[step], pieces.at[0], pieces.at[1]);
-            multiply_add(sums[sum + 1], left[step], pieces.at[2], pieces.at[3]);
+            multiply_add_16x8x16(sums[sum].at, left[step].at, pieces.at[0], pieces.at[1]);
+            multiply_add_16x8x16(sums[sum + 1].at, left[step].at, pieces.at[2], pieces.at[3]);
         }
     }
 }

@@ -17,9 +17,8 @@ __device__ inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&le
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
 
-// Loads four matrices of 8 x 8 from shared memory; lane i gives the address of row i % 8 of matrix i /
-// 8, a multiple of 16 bytes. Of each matrix, lane i gets two neighbours of row i / 4: columns i % 4 * 2
-// and the next.
+// Loads four matrices of 8 x 8 from shared memory; lane i gives the address of row i % 8 of matrix i / 8, a
+// multiple of 16 bytes. Of each matrix, lane i gets columns i % 4 * 2 and the next of row i / 4.
 __device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
