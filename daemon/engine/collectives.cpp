@@ -5,7 +5,6 @@
 
 #include "base/text.hpp"
 #include "common/roots.hpp"
-#include "dp/dp.h"
 
 namespace dp {
 namespace {
@@ -25,18 +24,15 @@ std::optional<uint64_t> Collectives::place_of(const Key& key, uint32_t rank) con
 
 std::vector<uint32_t> Collectives::missing(const Key& key, const Collective& collective) const {
     std::vector<uint32_t> out;
-    for (size_t i = 0; i < expected(key); ++i) {
-        uint32_t rank = key.members.empty() ? static_cast<uint32_t>(i) : key.members[i];
-        if (!collective.arrived.contains(rank)) out.push_back(rank);
-    }
+    for (uint32_t i = 0; i < expected(key); ++i)
+        if (uint32_t rank = key.members.empty() ? i : key.members[i]; !collective.arrived.contains(rank))
+            out.push_back(rank);
     return out;
 }
 
 Answer Collectives::fail_all(const Collective& collective, wire::Status status, std::string why) {
-    Answer out;
+    Answer out{{}, reply_with(status, std::move(why))};
     for (auto [rank, id] : collective.arrived) out.callers.push_back({rank, id});
-    out.reply.set_status(status);
-    out.reply.set_error(std::move(why));
     return out;
 }
 
@@ -57,11 +53,9 @@ Answer Collectives::complete(const Collective& collective) const {
 // The error for all ranks in this message.
 std::optional<Answer> Collectives::refuse(const Key& key, uint32_t roots,
                                           const wire::NodeArrive& arrive) const {
-    Answer out;
-    auto with = [&](wire::Status status, std::string why) {
+    const auto with = [&](wire::Status status, std::string why) {
+        Answer out{{}, reply_with(status, std::move(why))};
         for (const auto& rank : arrive.ranks()) out.callers.push_back({rank.rank(), rank.id()});
-        out.reply.set_status(status);
-        out.reply.set_error(std::move(why));
         return out;
     };
     if (key.group.size() > kMaxGroupName)
@@ -86,21 +80,19 @@ std::optional<Answer> Collectives::refuse(const Key& key, uint32_t roots,
 
 std::optional<Answer> Collectives::admit(const Key& key, Collective& collective,
                                          const wire::NodeArrive::Rank& rank) {
-    const Caller caller{rank.rank(), rank.id()};
+    const auto refused = [&](wire::Status status, std::string why) {
+        return answer({rank.rank(), rank.id()}, status, std::move(why));
+    };
+    const std::string who = "rank " + std::to_string(rank.rank());
     const auto place = place_of(key, rank.rank());
-    if (!place)
-        return answer(caller, wire::INVALID,
-                      "rank " + std::to_string(rank.rank()) + " is not a member of " + in_quotes(key.group));
+    if (!place) return refused(wire::INVALID, who + " is not a member of " + in_quotes(key.group));
     if (collective.arrived.contains(rank.rank()))
-        return answer(
-            caller, wire::INVALID,
-            "rank " + std::to_string(rank.rank()) + " has already arrived at " + in_quotes(key.group));
+        return refused(wire::INVALID, who + " has already arrived at " + in_quotes(key.group));
     const auto roots = static_cast<uint32_t>(collective.values.size());
     if (rank.value().size() > DP_MAX_VALUE_BYTES / roots)
-        return answer(caller, wire::TOO_LARGE,
-                      "the values of " + plural(roots, "root") + " have at most " +
-                          std::to_string(DP_MAX_VALUE_BYTES) + " bytes together");
-    if (auto why = unfit(rank.facts())) return answer(caller, wire::TOO_LARGE, *why);
+        return refused(wire::TOO_LARGE, "the values of " + plural(roots, "root") + " have at most " +
+                                            std::to_string(DP_MAX_VALUE_BYTES) + " bytes together");
+    if (auto why = unfit(rank.facts())) return refused(wire::TOO_LARGE, *why);
     collective.arrived.emplace(rank.rank(), rank.id());
     collective.facts.add(rank.rank(), rank.facts());
     if (auto root = root_at(*place, roots, expected(key))) collective.values[*root] = rank.value();
@@ -150,12 +142,11 @@ std::vector<Answer> Collectives::expire(Time now) {
     std::vector<Answer> answers;
     if (!next_ || now < *next_) return answers;
     next_.reset();
-    for (auto it = collectives_.begin(); it != collectives_.end();) {
-        auto current = it++;
-        const auto& [key, collective] = *current;
+    std::erase_if(collectives_, [&](const auto& open) {
+        const auto& [key, collective] = open;
         if (collective.deadline > now) {
             next_ = earlier(next_, collective.deadline);
-            continue;
+            return false;
         }
         auto late = missing(key, collective);
         answers.push_back(fail_all(collective, wire::TIMEOUT,
@@ -163,8 +154,8 @@ std::vector<Answer> Collectives::expire(Time now) {
                                        std::to_string(expected(key)) + " ranks arrived in " +
                                        in_quotes(key.group) + " within " + words(now - collective.first) +
                                        "; missing: " + members_.describe(late)));
-        collectives_.erase(current);
-    }
+        return true;
+    });
     return answers;
 }
 
@@ -174,26 +165,20 @@ std::vector<Answer> Collectives::ended(uint32_t rank) {
 }
 
 void Collectives::withdraw(uint32_t rank) {
-    for (auto it = collectives_.begin(); it != collectives_.end();) {
-        auto current = it++;
-        auto& [key, collective] = *current;
-        if (collective.arrived.erase(rank) == 0) continue;
-        collective.facts.remove(rank);
-        if (collective.arrived.empty()) collectives_.erase(current);
-    }
+    for (auto& [key, collective] : collectives_)
+        if (collective.arrived.erase(rank) > 0) collective.facts.remove(rank);
+    std::erase_if(collectives_, [](const auto& open) { return open.second.arrived.empty(); });
 }
 
 std::vector<Answer> Collectives::give_up(uint32_t rank) {
     std::vector<Answer> answers;
-    for (auto it = collectives_.begin(); it != collectives_.end();) {
-        auto current = it++;
-        auto& [key, collective] = *current;
+    for (auto& [key, collective] : collectives_) {
         if (!place_of(key, rank)) continue;
         // Its own call needs no answer, and no collective with it can succeed.
         collective.arrived.erase(rank);
         if (!collective.arrived.empty()) answers.push_back(cannot_meet(key, collective, rank));
-        collectives_.erase(current);
     }
+    std::erase_if(collectives_, [&](const auto& open) { return place_of(open.first, rank).has_value(); });
     return answers;
 }
 

@@ -20,8 +20,8 @@ namespace dp {
 
 struct Death {
     std::string reason;
-    GracePeriod grace;
-    std::vector<uint32_t> ranks;  // who is dead then
+    GracePeriod grace = kBroken;
+    std::vector<uint32_t> ranks = {};  // who is dead then
 };
 
 // Deaths that are held back for a moment: what happens meanwhile may show that they are the step's own end,

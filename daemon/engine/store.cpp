@@ -124,8 +124,7 @@ void Store::wait(Caller caller, Waiter waiter) {
 
 void Store::forget(std::map<Caller, Waiter>::iterator waiter) {
     for (const auto& key : waiter->second.missing) {
-        auto entry = by_key_.find(key);
-        if (entry == by_key_.end()) continue;
+        const auto entry = by_key_.find(key);
         entry->second.erase(waiter->first);
         if (entry->second.empty()) by_key_.erase(entry);
     }
@@ -162,10 +161,8 @@ std::vector<Answer> Store::end(wire::Status status, const std::string& why) {
 }
 
 void Store::drop(uint32_t rank) {
-    for (auto it = waiters_.begin(); it != waiters_.end();) {
-        auto current = it++;
-        if (current->first.rank == rank) forget(current);
-    }
+    for (auto it = waiters_.begin(); it != waiters_.end();)
+        if (auto current = it++; current->first.rank == rank) forget(current);
 }
 
 }  // namespace dp
