@@ -14,7 +14,7 @@
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 
 namespace dp {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/hostlist.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 #include "tiles/conf.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/sysfs.hpp"

@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "dpctl/status.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {

@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 
 namespace dp {
 namespace {

@@ -38,10 +38,9 @@ void LocalRanks::exit(uint32_t local_rank, int status, bool cancelled, Time now)
 }
 
 std::optional<LocalRanks::Exit> LocalRanks::take_exit(uint32_t rank) {
-    auto found = exits_.find(rank);
-    if (found == exits_.end()) return std::nullopt;
-    Exit exit = found->second;
-    exits_.erase(found);
+    const auto found = exits_.extract(rank);
+    if (!found) return std::nullopt;
+    Exit exit = found.mapped();
     if (auto step = steps_.find(rank); step != steps_.end()) exit.step = step->second;
     return exit;
 }

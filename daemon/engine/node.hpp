@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -48,11 +47,11 @@ struct NodeActions {
     std::vector<std::pair<ConnectionId, wire::ToRank>> answers;
     std::vector<wire::FromNode> to_broker;
     std::optional<NodePlan> plan;  // publish it
-    std::optional<std::string>
-        no_plan;                      // publish that there is none, and why; "": the user is told elsewhere
+    // Publish that there is none, and why; "": the user is told elsewhere.
+    std::optional<std::string> no_plan;
     std::optional<int> signal_ranks;  // send this signal to every process of the step on this node
-    std::vector<wire::WhoOwns>
-        lookups;  // find the owner of the socket at the client's end, and tell on_answer
+    // Find the owner of the socket at the client's end, and tell on_answer.
+    std::vector<wire::WhoOwns> lookups;
     struct Page {
         ConnectionId connection = 0;
         int32_t fd = -1;  // of that connection's process
@@ -149,13 +148,12 @@ class Node {
     static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
     void tell_asker(ConnectionId asker, wire::ToRank message);
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
-    void end_queries(const std::string& why);
     void tell_ranks(const wire::ToRank& message);
     void tell_deaths(const wire::Deaths& deaths);
     void answer(const std::vector<Caller>& callers, const wire::Reply& reply);
     void end_calls(const std::string& why);
     std::string too_large(const wire::Request& request) const;
-    void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
+    void refuse(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     std::string why_no_hello(const wire::Hello& hello) const;
     void hello(ConnectionId connection, const wire::Hello& hello, Time now);
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
@@ -163,6 +161,7 @@ class Node {
     void report_exit(uint32_t rank, Time now);
     void leave_if_all_told();
     void check_heartbeats(Time now);
+    void give_up_broker(const std::string& why);
     void lose_broker(const std::string& why, Time delay, Time now);
     void tell_loss(Time now);
     // Whether this node reports the loss of the broker, which all nodes see.

@@ -63,10 +63,8 @@ void PeerAuthorization::answer(uint32_t node, const wire::Owner& said) {
 }
 
 void PeerAuthorization::remove_node(uint32_t node) {
-    for (auto it = nodes_by_address_.begin(); it != nodes_by_address_.end();) {
-        it->second.erase(node);
-        it = it->second.empty() ? nodes_by_address_.erase(it) : std::next(it);
-    }
+    for (auto& [address, nodes] : nodes_by_address_) nodes.erase(node);
+    std::erase_if(nodes_by_address_, [](const auto& known) { return known.second.empty(); });
     if (own_ == node) own_.reset();
     questions_.erase(node);
     for (auto it = pending_.begin(); it != pending_.end();) {

@@ -60,11 +60,10 @@ std::vector<wire::NodeArrive> PendingArrivals::give_up(uint32_t rank, Time now) 
     ended_.insert(rank);
     std::vector<wire::NodeArrive> out;
     for (auto it = open_.begin(); it != open_.end();) {
-        auto current = it++;
-        Pending& pending = current->second;
-        if (pending.awaited.erase(rank) == 0 || !pending.awaited.empty()) continue;
-        if (!pending.held.ranks().empty()) out.push_back(take(pending, now));
-        open_.erase(current);
+        Pending& pending = it->second;
+        const bool complete = pending.awaited.erase(rank) > 0 && pending.awaited.empty();
+        if (complete && !pending.held.ranks().empty()) out.push_back(take(pending, now));
+        it = complete ? open_.erase(it) : std::next(it);
     }
     return out;
 }
@@ -82,15 +81,12 @@ void PendingArrivals::withdraw(uint32_t rank) {
 
 std::vector<wire::NodeArrive> PendingArrivals::expire(Time now) {
     std::vector<wire::NodeArrive> out;
-    for (auto it = open_.begin(); it != open_.end();) {
-        auto current = it++;
-        Pending& pending = current->second;
-        if (!pending.held.ranks().empty()) {
-            if (now >= pending.send_at) out.push_back(take(pending, now));
-        } else if (now >= pending.deadline) {
-            open_.erase(current);  // the broker has answered by now, or nobody is left to hear it
-        }
-    }
+    // All is sent: the broker has answered by now, or nobody is left to hear it.
+    std::erase_if(open_, [now](const auto& open) {
+        return open.second.held.ranks().empty() && now >= open.second.deadline;
+    });
+    for (auto& [key, pending] : open_)
+        if (!pending.held.ranks().empty() && now >= pending.send_at) out.push_back(take(pending, now));
     return out;
 }
 
