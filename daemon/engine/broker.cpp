@@ -121,8 +121,7 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (abort_) {
         wire::Abort at_once = abort_message(abort_->reason(), {Time(0), kBroken.kill});
         *at_once.mutable_dead() = abort_->dead();
-        send(node, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
-        return;
+        return send(node, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
     }
     if (!death_reports_.told().reason().empty())
         send(node, wrap(&wire::ToNode::mutable_deaths, death_reports_.told()));
@@ -223,7 +222,7 @@ BrokerActions Broker::on_torch_arrival(uint32_t node, Time now) {
 
 // They continue without a connection: calls that wait for one of them fail.
 void Broker::expire_vanished(Time now) {
-    for (uint32_t rank : vanished_.expire(now)) {
+    for (uint32_t rank : vanished_.due(now)) {
         if (!abort_)
             out_.log.push_back(where(rank) +
                                " disconnected without a goodbye, but its task is still running");
@@ -252,9 +251,8 @@ BrokerActions Broker::tick(Time now) {
         abort({late->line});
     else if (late)
         out_.log.push_back(late->line);
-    if (!abort_)
-        if (std::string missing = torch_arrivals_.notice(members_, now); !missing.empty())
-            out_.log.push_back(std::move(missing));
+    const std::string missing = abort_ ? "" : torch_arrivals_.notice(members_, now);
+    if (!missing.empty()) out_.log.push_back(missing);
     deliver(store_.expire(now));
     deliver(collectives_.expire(now));
     check_heartbeats(now);

@@ -19,28 +19,6 @@ bool HeldDeaths::hold_exit(const Death& death, int wait_status, Time now) {
     return true;
 }
 
-std::vector<Death> HeldDeaths::due(Time now) {
-    std::vector<Death> out;
-    for (; !held_.empty() && now >= held_.front().first; held_.pop_front())
-        out.push_back(std::move(held_.front().second));
-    return out;
-}
-
-bool VanishedRanks::remove(uint32_t rank) {
-    const auto found =
-        std::find_if(until_.begin(), until_.end(), [&](const auto& one) { return one.second == rank; });
-    if (found == until_.end()) return false;
-    until_.erase(found);
-    return true;
-}
-
-std::vector<uint32_t> VanishedRanks::expire(Time now) {
-    std::vector<uint32_t> out;
-    for (; !until_.empty() && now >= until_.front().first; until_.pop_front())
-        out.push_back(until_.front().second);
-    return out;
-}
-
 void DeathReports::add(const Death& death) {
     if (causes_++ == 0) untold_.set_reason(death.reason);
     for (uint32_t rank : death.ranks) untold_.add_ranks(rank);

@@ -24,41 +24,45 @@ struct Death {
     std::vector<uint32_t> ranks = {};  // who is dead then
 };
 
-// Deaths that are held back for a moment: what happens meanwhile may show that they are the step's own end,
-// or that another one is the cause.
-class HeldDeaths {
+// What is held back for a moment.
+template <typename Thing>
+class Held {
  public:
-    void hold(Death death, Time until) { held_.emplace_back(until, std::move(death)); }
-    // A rank ended with this status. False: it is not held back, and no held death explains it.
-    bool hold_exit(const Death& death, int wait_status, Time now);
-    // The deaths that have been held long enough, oldest first.
-    std::vector<Death> due(Time now);
-    std::vector<Death> take_all() { return due(Time::max()); }
+    void hold(Thing thing, Time until) { held_.emplace_back(until, std::move(thing)); }
+    // What has been held long enough, oldest first.
+    std::vector<Thing> due(Time now) {
+        std::vector<Thing> out;
+        for (; !held_.empty() && now >= held_.front().first; held_.pop_front())
+            out.push_back(std::move(held_.front().second));
+        return out;
+    }
     std::optional<Time> next_deadline() const {
         return held_.empty() ? std::nullopt : std::optional(held_.front().first);
     }
 
- private:
-    std::deque<std::pair<Time, Death>> held_;  // until when; oldest first
+ protected:
+    std::deque<std::pair<Time, Thing>> held_;  // until when; oldest first
+};
+
+// What happens meanwhile may show that these deaths are the step's own end, or that another is the cause.
+class HeldDeaths : public Held<Death> {
+ public:
+    // A rank ended with this status. False: it is not held back, and no held death explains it.
+    bool hold_exit(const Death& death, int wait_status, Time now);
+    std::vector<Death> take_all() { return due(Time::max()); }
 };
 
 // A connection that closes without goodbye usually means a death whose exit code is still under way: after
 // this time, calls that wait for the rank fail without it.
 inline constexpr Time kExitFollows{500};
 
-class VanishedRanks {
+class VanishedRanks : public Held<uint32_t> {
  public:
-    void add(uint32_t rank, Time now) { until_.emplace_back(now + kExitFollows, rank); }
+    void add(uint32_t rank, Time now) { hold(rank, now + kExitFollows); }
     // It came back, or its exit followed. Returns whether it had vanished.
-    bool remove(uint32_t rank);
-    // The ranks whose exit has not followed in time.
-    std::vector<uint32_t> expire(Time now);
-    std::optional<Time> next_deadline() const {
-        return until_.empty() ? std::nullopt : std::optional(until_.front().first);
+    bool remove(uint32_t rank) {
+        return std::erase_if(held_, [rank](const auto& one) { return one.second == rank; }) > 0;
     }
-
- private:
-    std::deque<std::pair<Time, uint32_t>> until_;  // oldest first
 };
 
 // Deaths after a first one are reported together, at this interval (--dp-on-failure=report).
