@@ -14,8 +14,8 @@
 
 #include "dp.pb.h"
 #include "loop/connection.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 
 namespace dp {
 

@@ -14,8 +14,8 @@
 #include "base/fd.hpp"
 #include "dp.pb.h"
 #include "loop/buffers.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 
 namespace dp {
 

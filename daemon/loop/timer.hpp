@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A one-shot timer on libevent that calls a function; re-armed by after(), dropped with its owner.
+// A one-shot timer on libevent that calls a function; re-armed by after() or at_end_of_turn(), dropped with its
+// owner.
 #pragma once
 
 #include <event2/event.h>
@@ -31,6 +32,10 @@ class Timer {
         const timeval wait{ms / 1000, (ms % 1000) * 1000};
         event_add(event_.get(), &wait);
     }
+    // After every call-back that is due in this turn of the loop, once, however often it is asked for. No
+    // call-back is on the stack then, so it may free what they use. Unlike after(0), this does not cost a turn
+    // of its own: the event goes to the end of the active ones.
+    void at_end_of_turn() { event_active(event_.get(), EV_TIMEOUT, 0); }
     void cancel() { event_del(event_.get()); }
 
  private:

@@ -13,8 +13,8 @@
 
 #include "engine/peer_authorization.hpp"
 #include "loop/buffers.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 #include "torch/store.hpp"
 
 namespace dp {
