@@ -10,17 +10,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
-#include "dpctl/launch.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/status.hpp"
-#include "dpctl/tiles.hpp"
-#include "dpctl/top.hpp"
-#include "dpctl/waterfall.hpp"
 
 namespace dp {
 namespace {
@@ -149,8 +144,7 @@ std::vector<Command> add_commands(CLI::App& app) {
             app, "top",
             "What the ranks of a step do with their time, tile by tile: idle, compute, load data, "
             "communicate,\ncheckpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the "
-            "step's "
-            "end.\nOn any node of the step, as its user or root.",
+            "step's end.\nOn any node of the step, as its user or root.",
             show_top, describe_top),
         add<GpuUseOptions>(app, "gpu-use", "For dp-rendezvousd: how busy this node's GPUs are.",
                            print_gpu_use, describe_gpu_use),

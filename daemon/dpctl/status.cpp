@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 #include "engine/table.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl status`: what a step's ranks are doing, as text and as JSON.
+// `dpctl status`: its texts.
 #pragma once
 
 #include <string>
@@ -8,14 +8,6 @@
 #include "dp.pb.h"
 
 namespace dp {
-
-struct StatusOptions {
-    std::string step;  // "123.0" or "123"; "": that of DP_SOCKET, else the only one here
-    bool json = false;
-};
-
-// Returns the exit code.
-int show_status(const StatusOptions& options);
 
 // "hello", "exited".
 const char* name_of(wire::StepStatus::State state);

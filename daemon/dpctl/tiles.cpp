@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "common/host_name.hpp"
 #include "common/hostlist.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 #include "engine/table.hpp"

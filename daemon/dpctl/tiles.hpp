@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl tiles`: a node's accelerators and the numbers of their tiles, as text and as JSON.
+// `dpctl tiles`: its texts.
 #pragma once
 
 #include <optional>
@@ -11,19 +11,6 @@
 #include "tiles/inventory.hpp"
 
 namespace dp {
-
-struct TilesOptions {
-    std::string conf = kTilesConf;
-    std::string node;  // "": this one
-    bool json = false;
-    // Except in tests these are the machine's own.
-    std::string root = {};
-    std::string nvml = "libnvidia-ml.so.1";
-    std::string scontrol = "scontrol";
-};
-
-// Returns the exit code: 1 if nothing is known about the node, 2 if tiles.conf has a mistake.
-int show_tiles(const TilesOptions& options);
 
 // How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do; nullopt
 // if they agree.

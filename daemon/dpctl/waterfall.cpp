@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 #include "engine/table.hpp"
 

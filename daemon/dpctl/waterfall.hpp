@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl waterfall`: how a world came up, rank by rank, and which rank to look at.
+// `dpctl waterfall`: its text.
 #pragma once
 
 #include <string>
@@ -8,13 +8,6 @@
 #include "dp.pb.h"
 
 namespace dp {
-
-struct WaterfallOptions {
-    std::string step;  // as of dpctl status
-};
-
-// Returns the exit code.
-int show_waterfall(const WaterfallOptions& options);
 
 // One line per rank (in a large world: the slowest), with times in ms since the first task's start and a bar;
 // then the medians, the slowest rank of each phase, and who stands out.
