@@ -13,8 +13,7 @@
 
 namespace dp {
 
-// slurmstepd's part on one machine: prepares the node, starts the daemon and the ranks, tells the daemon what
-// becomes of them, and leaves nothing behind.
+// slurmstepd's part on one machine: starts the daemon and the ranks, and leaves nothing behind.
 struct LaunchOptions {
     uint32_t ranks = 0;
     Settings settings;  // no world, no interface, no dry run

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dpctl: slurm-dp's command line. Each subcommand has a function here that describes its options, and a file
-// that does the work.
+// dpctl: slurm-dp's command line. Each subcommand has its options described here and its work in its file.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -31,8 +31,7 @@ constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::milliseconds kPatienceWithOthers{200};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
-// A connection to a daemon of this user (for root: of the user in the name); else the reason. nullopt: its
-// backlog is full.
+// A connection to a daemon of this user (for root: of the user in the name). nullopt: its backlog is full.
 std::optional<Try<Fd>> try_connect(const std::string& name, std::optional<uid_t> named_user) {
     const auto address = AbstractAddress::of(name);
     if (!address) return Try<Fd>(fail("@" + name + " is too long for a socket name"));
@@ -67,8 +66,7 @@ Try<Fd> connect_to(const std::string& name, std::optional<uid_t> named_user) {
     return fail("the rendezvous daemon at @" + name + " takes no connection: it is stopped, or crowded");
 }
 
-// The sockets that belong to whom they say. A crowded one, which may be anybody's, delays little if there is
-// another. `crowded`: those that stayed so.
+// The sockets that belong to whom they say. A crowded one, maybe a stranger's, delays little beside another.
 std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, std::string& crowded) {
     std::vector<StepConnection> found;
     keep_trying([&](Clock::duration waited) {
@@ -109,8 +107,7 @@ Try<StepConnection> connect_own(const std::string& socket, const QueryingUser& m
                           std::move(*connection)};
 }
 
-// The choices to list if there are several. Root asks about everybody's, and anybody can pretend to
-// have a step.
+// The choice if there are several. Root asks about everybody's, and anybody can pretend to have a step.
 std::string which_of(const std::vector<StepConnection>& found, const std::string& verb, bool root) {
     std::string steps, same = found.front().step;
     for (const auto& one : found) {

@@ -12,8 +12,7 @@
 
 namespace dp {
 
-// How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do; nullopt
-// if they agree.
+// How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do.
 std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres);
 
 // `uuids` are the devices', in order, "" if unknown.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's answers to dpctl: the state of the step, and what its ranks do with their
-// time. See broker.hpp.
+// The broker's answers to dpctl: the state of the step, and what its ranks do with their time (broker.hpp).
 #include <algorithm>
 
 #include "base/text.hpp"

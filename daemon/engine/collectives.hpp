@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives: barriers, unique ids and broadcasts are one thing. Every member of a group arrives; once the
-// last has arrived, all are answered at once with the roots' values, in the roots' order. If the members
-// also give facts about themselves, these are compared first (preflight.hpp). A pure state machine, owned
-// by the broker.
+// last has arrived, all are answered at once with the roots' values, in the roots' order. Facts that members
+// give about themselves are compared first (preflight.hpp). A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +35,7 @@ class Collectives {
     // No later than the next deadline.
     std::optional<Time> next_deadline() const { return next_; }
 
-    // The process that arrived is gone, and the rank may come again: forgets its own calls; the
-    // others keep waiting.
+    // The process that arrived is gone, and the rank may come again: forgets its own calls only.
     void withdraw(uint32_t rank);
     // Tells all that now wait for the rank that it will not come.
     std::vector<Answer> give_up(uint32_t rank);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's ranks: their connections, their progress, and what became of their tasks. A pure state machine;
-// the node's engine owns it.
+// A node's ranks: their connections, progress and tasks. A pure state machine; the node's engine owns it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,7 @@ namespace dp {
 
 using ConnectionId = uint64_t;
 
-// How long the report of a rank's exit waits for the rest of its connection, which may be read later, if a
-// child of the rank still holds the connection open.
+// How long a rank's exit waits for the end of its connection, which a child of the rank may hold open.
 inline constexpr Time kExitGrace{200};
 
 class LocalRanks {

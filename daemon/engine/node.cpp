@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Node's dealings with the broker, the launcher and time; node_ranks.cpp has those with
-// ranks. See node.hpp.
+// The Node's dealings with the broker, the launcher and time (node.hpp); node_ranks.cpp has those with ranks.
 #include "engine/node.hpp"
 
 #include <csignal>

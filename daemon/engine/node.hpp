@@ -34,8 +34,7 @@ struct NodeFacts {
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
 };
 
-// A question of dpctl's on the ranks' socket, or of a reader of the metrics; the broker answers. Else the
-// message is a rank's.
+// Whether dpctl or a reader of the metrics asks, and the broker answers; else the message is a rank's.
 inline bool is_query(const wire::FromRank& message) {
     return message.has_status() || message.has_usage();
 }
@@ -73,8 +72,7 @@ class Node {
     // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
     NodeActions on_joined(const std::string& address, Time now);
     NodeActions on_broker(const wire::ToNode& message, Time now);
-    // A peer there spoke another version of slurm-dp. It may be a stranger: worth mentioning at the deadline,
-    // but no reason to give up.
+    // A peer there, perhaps a stranger, spoke another version of slurm-dp: this is mentioned at the deadline.
     void on_other_version(uint32_t protocol);
     // What was looked up or measured for the broker.
     NodeActions on_answer(wire::FromNode answer);
@@ -91,8 +89,7 @@ class Node {
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
-    // What /proc says about a local rank's process, every second: a rank that is stopped in two looks in a
-    // row is reported.
+    // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
@@ -105,8 +102,7 @@ class Node {
     // The last local rank has ended, and the broker was told or is gone: leave once everything is sent.
     bool finished() const { return leaving_.finished; }
 
-    // This node has ended its ranks because it lost the broker, whose own ranks may live on. All nodes have;
-    // the first of them report it.
+    // It has ended its ranks, as all nodes have, because it lost the broker, whose own ranks may live on.
     bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When to report what several nodes or ranks may do at about the same time: soon, and together. Pure state
-// machines.
+// When to report what several nodes or ranks may do at about the same time: soon, and together. Pure.
 #pragma once
 
 #include <algorithm>

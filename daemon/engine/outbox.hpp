@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's messages to the broker, in order. Hellos and harmless ends (goodbyes, exits with code 0) wait for
-// each other for a moment, or until there is anything else to send; all of it waits for the broker. A pure
-// state machine; the node's engine owns it.
+// A node's messages to the broker, in order; all wait for it. Hellos and harmless ends (goodbyes, exits with
+// code 0) wait for each other for a moment, or for anything else. Pure; the node's engine owns it.
 #pragma once
 
 #include <optional>

@@ -3,8 +3,7 @@
 // Who may use a broker's port that has no authentication of its own (PyTorch's store): only sockets of the
 // step's user, on the step's nodes. The node from which a connection comes looks up the owner of its other
 // end (NETLINK_SOCK_DIAG) and tells the broker; until then not a byte is read. Everything else fails closed:
-// an address that no node of the step has, a node that has left, no answer in time. A pure state machine; the
-// broker owns it.
+// an address that no node of the step has, a node that has left, no answer in time. Pure; the broker owns it.
 //
 // A node is found by its addresses, all of which its relay reports when it joins. If several nodes have an
 // address (of a bridge for virtual machines, say), each of them is asked; the connection exists on only one.
@@ -45,8 +44,7 @@ class PeerAuthorization {
     explicit PeerAuthorization(uid_t owner) : owner_(owner) {}
 
     void add_node(uint32_t node, const std::vector<std::string>& addresses, bool is_brokers_own);
-    // Whom to ask about a new connection; nobody if it is refused at once. Connections are numbered in the
-    // order in which they come.
+    // Whom to ask about a new connection; nobody if it is refused at once. Their numbers ascend.
     std::vector<uint32_t> ask(const wire::WhoOwns& asked, Time now);
     void answer(uint32_t node, const wire::Owner& said);
     // The node has left or is lost: it answers nothing more, and none of its connections is let in.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collects the ranks of one node that arrive at a collective: one message goes to the broker when the node's
-// last rank has come. Nobody waits longer for that, because the collective cannot happen without that rank. If
-// some are late, the others are announced after kArrivalBatch, so that the broker can name the missing. A pure
-// state machine; the node's engine owns it.
+// Collects the ranks of one node that arrive at a collective: one message goes to the broker with the node's
+// last, without whom the collective cannot happen, so that nobody waits longer. If some are late, the others
+// are announced after kArrivalBatch: the broker can name the missing. Pure; the node's engine owns it.
 #pragma once
 
 #include <cstdint>

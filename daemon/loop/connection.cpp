@@ -34,8 +34,7 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
                                                std::strerror(EVUTIL_SOCKET_ERROR()));
         },
         this);
-    // Writing is enabled from the start (bufferevent_socket_new); enabling it again would cost a turn of the
-    // loop for nothing.
+    // Writing is enabled from the start; enabling it again would cost a turn of the loop for nothing.
     bufferevent_enable(buffer_.get(), EV_READ);
 }
 

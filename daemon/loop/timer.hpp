@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A one-shot timer on libevent that calls a function; re-armed by after() or at_end_of_turn(), dropped with its
-// owner.
+// A one-shot timer on libevent that calls a function; re-armed by after(), dropped with its owner.
 #pragma once
 
 #include <event2/event.h>
@@ -33,7 +32,7 @@ class Timer {
         event_add(event_.get(), &wait);
     }
     // After every call-back that is due in this turn of the loop, once, however often it is asked for. No
-    // call-back is on the stack then, so it may free what they use. Unlike after(0), this does not cost a turn
+    // call-back is on the stack then, so it may free what they use. Unlike after(0), this costs no turn
     // of its own: the event goes to the end of the active ones.
     void at_end_of_turn() { event_active(event_.get(), EV_TIMEOUT, 0); }
     void cancel() { event_del(event_.get()); }

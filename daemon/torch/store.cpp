@@ -284,8 +284,7 @@ void TorchStore::leave(ClientsByKey& clients, const std::string& key, TorchClien
     bytes_ -= cost_of(key);
 }
 
-// The key exists now: wakes all that wait for it or, for an element of a queue, the first that waits
-// for nothing else.
+// The key exists now: wakes who waits for it; for an element of a queue, the first that needs nothing else.
 void TorchStore::wake(const std::string& key, bool only_one) {
     auto entry = waiting_.find(key);
     if (entry == waiting_.end()) return;
