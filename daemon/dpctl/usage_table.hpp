@@ -19,7 +19,7 @@ namespace dp {
 struct UsageRow {
     std::string host;
     wire::NodeUsage::Rank rank;
-    // The fraction of the time between the looks, by dp_phase_kind; nothing unless both have the rank's phases.
+    // The fraction of the time between the looks, by dp_phase_kind; nothing unless both have its phases.
     std::optional<std::array<double, kPhases>> percent;
     // CPU time of all threads, relative to one CPU; nothing if it was another process at the first look.
     std::optional<double> cpu_percent;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The broker's server for the other nodes' relays: TCP, and nobody gets past the handshake without the step's
-// secret. Before it, connections are few (kMaxUnproven), small (kMaxHandshakeFrame), short (kHandshakeSeconds).
+// secret. Until then they are few (kMaxUnproven), small (kMaxHandshakeFrame) and short (kHandshakeSeconds).
 #pragma once
 
 #include <cstdint>
