@@ -33,10 +33,7 @@ struct StatusOptions {
 int show_status(const StatusOptions& options);
 
 // How a world came up, rank by rank, and which rank to look at.
-struct WaterfallOptions {
-    std::string step;
-};
-int show_waterfall(const WaterfallOptions& options);
+int show_waterfall(const std::string& step);
 
 // A node's accelerators and the numbers of their tiles.
 struct TilesOptions {

@@ -81,8 +81,8 @@ void describe_status(CLI::App& words, StatusOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
-void describe_waterfall(CLI::App& words, WaterfallOptions& options) {
-    add_step(words, options.step, "JOB or JOB.STEP, as of status");
+void describe_waterfall(CLI::App& words, std::string& step) {
+    add_step(words, step, "JOB or JOB.STEP, as of status");
 }
 
 void describe_tiles(CLI::App& words, TilesOptions& options) {
@@ -128,7 +128,7 @@ std::vector<Command> add_commands(CLI::App& app) {
             "What the ranks of a step are doing: which are there, which are missing, which ended and how, "
             "who waits\nfor whom. On any node of the step, as its user or root.",
             show_status, describe_status),
-        add<WaterfallOptions>(
+        add<std::string>(
             app, "waterfall",
             "How a step's world came up: when each rank was started, said hello, had its unique id and its "
             "communicator;\nmedian, worst, and whom to look at. On any node of the step, as its user or "

@@ -8,14 +8,11 @@
 #include "wrap.hpp"
 
 namespace dp {
-namespace {
 
 // A status of more bytes is told without single ranks.
 constexpr size_t kMaxStatus = size_t{2} << 20;
 // The most collectives in progress that a status has.
 constexpr size_t kMaxCollectivesTold = 16;
-
-}  // namespace
 
 wire::StepStatus Broker::status(bool summary, Time now) const {
     wire::StepStatus status;

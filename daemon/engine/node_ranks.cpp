@@ -10,12 +10,9 @@
 #include "wrap.hpp"
 
 namespace dp {
-namespace {
 
 // The most that a request grows on its way to the broker.
 constexpr size_t kWrapping = 64;
-
-}  // namespace
 
 NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message, Time now) {
     if (ranks_.is_refused(connection)) return take();  // half closed: nobody would hear an answer

@@ -11,8 +11,8 @@ bool fits(const std::string& key) {
     return !key.empty() && key.size() <= DP_MAX_KEY_BYTES;
 }
 
-std::string quoted(const std::string& key) {
-    return "\"" + printable(key, 80) + "\"";
+std::string in_words(const std::string& key) {
+    return "key \"" + printable(key, 80) + "\"";
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
                 known.reply.set_value(found->second);
                 return {std::move(known)};
             }
-            if (get.now()) return refuse(wire::NOT_FOUND, "no key " + quoted(get.key()));
+            if (get.now()) return refuse(wire::NOT_FOUND, "no " + in_words(get.key()));
             wait(caller, {{get.key()}, true, deadline, now});
             return {};
         }
@@ -62,11 +62,11 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
             int64_t value = 0;
             if (auto found = values_.find(add.key()); found != values_.end()) {
                 auto number = parse_number<int64_t>(found->second);
-                if (!number) return refuse(wire::INVALID, "key " + quoted(add.key()) + " holds no number");
+                if (!number) return refuse(wire::INVALID, in_words(add.key()) + " holds no number");
                 value = *number;
             }
             if (__builtin_add_overflow(value, add.amount(), &value))
-                return refuse(wire::INVALID, "key " + quoted(add.key()) + " would overflow 64 bits");
+                return refuse(wire::INVALID, in_words(add.key()) + " would overflow 64 bits");
             wire::Reply reply;
             reply.set_number(value);
             return put(caller, add.key(), std::to_string(value), std::move(reply));
@@ -148,7 +148,7 @@ std::vector<Answer> Store::expire(Time now) {
         const std::string waited = std::to_string((now - waiter.asked).count() / 1000) + " s";
         answers.push_back(
             answer(current->first, wire::TIMEOUT,
-                   "no rank has set key " + quoted(*waiter.missing.begin()) + " within " + waited));
+                   "no rank has set " + in_words(*waiter.missing.begin()) + " within " + waited));
         forget(current);
     }
     return answers;

@@ -8,11 +8,8 @@
 #include "framing.hpp"
 
 namespace dp {
-namespace {
 
 constexpr const char* kSameVersion = "use libdp and slurm-dp of the same version";
-
-}  // namespace
 
 RankServer::RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message,
                        OnClosed on_closed)

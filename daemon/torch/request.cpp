@@ -6,14 +6,11 @@
 #include <utility>
 
 namespace dp {
-namespace {
 
 // What follows an operation's byte, by TorchOperation: k key, v value, n i64, p u32, * a count of the rest.
 constexpr std::string_view kOperands[] = {"kv", "kvv", "k",   "kn", "*k", "*k", "",  "k", "k",
                                           "kv", "*k",  "*kv", "",   "p",  "kv", "k", "k"};
 static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::queue_length) + 1);
-
-}  // namespace
 
 size_t TorchReader::take(std::string_view bytes) {
     size_t taken = 0;
