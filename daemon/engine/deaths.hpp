@@ -4,6 +4,7 @@
 // others. Pure state machines; ending.hpp has how soon a step ends.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/hostlist.hpp"
 #include "dp.pb.h"
 #include "engine/ending.hpp"
 #include "engine/membership.hpp"
@@ -48,7 +50,17 @@ class Held {
 class HeldDeaths : public Held<Death> {
  public:
     // A rank ended with this status. False: it is not held back, and no held death explains it.
-    bool hold_exit(const Death& death, int wait_status, Time now);
+    bool hold_exit(const Death& death, int wait_status, Time now) {
+        if (death.grace == kTerminated) {
+            hold(death, now + kPoliteDelay);
+            return true;
+        }
+        // It may follow from a held death, so it waits with that one.
+        if (!left_by_itself(wait_status) || held_.empty() || held_.front().second.grace != kTerminated)
+            return false;
+        hold(death, held_.front().first);
+        return true;
+    }
     std::vector<Death> take_all() { return due(Time::max()); }
 };
 
@@ -70,9 +82,25 @@ inline constexpr Time kDeathsTogether{50};
 
 class DeathReports {
  public:
-    void add(const Death& death);
+    void add(const Death& death) {
+        if (causes_++ == 0) untold_.set_reason(death.reason);
+        for (uint32_t rank : death.ranks) untold_.add_ranks(rank);
+    }
     // The reports that are due now.
-    std::optional<wire::Deaths> take(const Membership& members, Time now);
+    std::optional<wire::Deaths> take(const Membership& members, Time now) {
+        if (causes_ == 0 || now < quiet_until_) return std::nullopt;
+        wire::Deaths deaths = std::exchange(untold_, {});
+        if (std::exchange(causes_, 0) > 1) {
+            std::vector<uint32_t> ranks(deaths.ranks().begin(), deaths.ranks().end());
+            std::sort(ranks.begin(), ranks.end());
+            deaths.set_reason(name_ranks(ranks) + " (" + members.hosts_of(ranks) + ") died, too; first " +
+                              deaths.reason());
+        }
+        quiet_until_ = now + kDeathsTogether;
+        if (told_.reason().empty()) told_.set_reason(deaths.reason());
+        told_.mutable_ranks()->MergeFrom(deaths.ranks());
+        return deaths;
+    }
     // The reports so far, for nodes that come later; without a reason if nobody died.
     const wire::Deaths& told() const { return told_; }
     std::optional<Time> next_deadline() const {
