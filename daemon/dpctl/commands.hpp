@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dpctl's subcommands: the options of each, and the function that does it and returns the exit code.
+// dpctl's subcommands: the options of each, the function that does it and returns the exit code, and its texts.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/options.hpp"
+#include "dp.pb.h"
 #include "tiles/inventory.hpp"
 
 namespace dp {
@@ -31,9 +33,18 @@ struct StatusOptions {
     bool json = false;
 };
 int show_status(const StatusOptions& options);
+// One line per node, ranks of one state together, and who waits for whom.
+std::string status_text(const std::string& step, const wire::StepStatus& status);
+// dpctl(1) documents the keys.
+std::string status_json(const std::string& step, const wire::StepStatus& status);
+// "hello", "exited".
+const char* name_of(wire::StepStatus::State state);
 
 // How a world came up, rank by rank, and which rank to look at.
 int show_waterfall(const std::string& step);
+// One line per rank (in a large world: the slowest), with times in ms since the first task's start and a bar;
+// then the medians, the slowest rank of each phase, and who stands out.
+std::string waterfall_text(const std::string& step, const wire::StepStatus& status);
 
 // A node's accelerators and the numbers of their tiles.
 struct TilesOptions {
@@ -47,6 +58,14 @@ struct TilesOptions {
 };
 // 1 if nothing is known about the node, 2 if tiles.conf has a mistake.
 int show_tiles(const TilesOptions& options);
+// `uuids` are the devices', in order, "" if unknown.
+std::string tiles_text(const std::string& node, const TileInventory& inventory,
+                       const std::vector<std::string>& uuids);
+// dpctl(1) documents the keys.
+std::string tiles_json(const std::string& node, const TileInventory& inventory,
+                       const std::vector<std::string>& uuids);
+// How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do.
+std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres);
 
 // What the ranks of a step do with their time, tile by tile, live.
 struct TopOptions {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/status.hpp"
-
+//
+// `dpctl status`.
 #include <fmt/format.h>
 #include <sys/wait.h>
 

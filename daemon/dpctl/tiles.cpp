@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/tiles.hpp"
-
+//
+// `dpctl tiles`.
 #include <unistd.h>
 
 #include <algorithm>

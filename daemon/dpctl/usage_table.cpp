@@ -10,7 +10,7 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "dpctl/status.hpp"
+#include "dpctl/commands.hpp"
 #include "engine/table.hpp"
 #include "tiles/shares.hpp"
 

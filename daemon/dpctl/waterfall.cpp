@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/waterfall.hpp"
-
+//
+// `dpctl waterfall`.
 #include <algorithm>
 #include <array>
 #include <functional>

@@ -3,17 +3,9 @@
 
 #include <algorithm>
 
-#include "base/text.hpp"
 #include "common/roots.hpp"
 
 namespace dp {
-namespace {
-
-std::string in_quotes(const std::string& group) {
-    return "group \"" + printable(group, 60) + "\"";
-}
-
-}  // namespace
 
 std::optional<uint64_t> Collectives::place_of(const Key& key, uint32_t rank) const {
     if (key.members.empty()) return rank < world_size_ ? std::optional<uint64_t>(rank) : std::nullopt;
@@ -38,7 +30,7 @@ Answer Collectives::fail_all(const Collective& collective, wire::Status status, 
 
 Answer Collectives::cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const {
     return fail_all(collective, wire::ABORTED,
-                    in_quotes(key.group) + " cannot complete; " + members_.describe(std::span(&ended, 1)));
+                    key.in_words() + " cannot complete; " + members_.describe(std::span(&ended, 1)));
 }
 
 // All members have arrived.
@@ -63,18 +55,18 @@ std::optional<Answer> Collectives::refuse(const Key& key, uint32_t roots,
                     "a group's name has at most " + std::to_string(kMaxGroupName) + " bytes");
     if (!std::is_sorted(key.members.begin(), key.members.end(), std::less_equal<>()) ||
         (!key.members.empty() && key.members.back() >= world_size_))
-        return with(wire::INVALID, in_quotes(key.group) + ": its members must be ascending ranks below " +
+        return with(wire::INVALID, key.in_words() + ": its members must be ascending ranks below " +
                                        std::to_string(world_size_));
     if (roots > kMaxRoots)
         return with(wire::TOO_LARGE, "a group has at most " + std::to_string(kMaxRoots) + " roots");
     if (roots > expected(key))
-        return with(wire::INVALID, in_quotes(key.group) + " has " + plural(expected(key), "member") +
+        return with(wire::INVALID, key.in_words() + " has " + plural(expected(key), "member") +
                                        " and cannot have " + std::to_string(roots) + " roots");
     auto open = collectives_.find(key);
     if (open != collectives_.end() && open->second.values.size() != roots)
-        return with(wire::INVALID,
-                    in_quotes(key.group) + ": its members disagree about how many roots it has (" +
-                        std::to_string(open->second.values.size()) + " and " + std::to_string(roots) + ")");
+        return with(wire::INVALID, key.in_words() + ": its members disagree about how many roots it has (" +
+                                       std::to_string(open->second.values.size()) + " and " +
+                                       std::to_string(roots) + ")");
     return std::nullopt;
 }
 
@@ -85,9 +77,9 @@ std::optional<Answer> Collectives::admit(const Key& key, Collective& collective,
     };
     const std::string who = "rank " + std::to_string(rank.rank());
     const auto place = place_of(key, rank.rank());
-    if (!place) return refused(wire::INVALID, who + " is not a member of " + in_quotes(key.group));
+    if (!place) return refused(wire::INVALID, who + " is not a member of " + key.in_words());
     if (collective.arrived.contains(rank.rank()))
-        return refused(wire::INVALID, who + " has already arrived at " + in_quotes(key.group));
+        return refused(wire::INVALID, who + " has already arrived at " + key.in_words());
     const auto roots = static_cast<uint32_t>(collective.values.size());
     if (rank.value().size() > DP_MAX_VALUE_BYTES / roots)
         return refused(wire::TOO_LARGE, "the values of " + plural(roots, "root") + " have at most " +
@@ -151,8 +143,8 @@ std::vector<Answer> Collectives::expire(Time now) {
         auto late = missing(key, collective);
         answers.push_back(fail_all(collective, wire::TIMEOUT,
                                    std::to_string(collective.arrived.size()) + " of " +
-                                       std::to_string(expected(key)) + " ranks arrived in " +
-                                       in_quotes(key.group) + " within " + words(now - collective.first) +
+                                       std::to_string(expected(key)) + " ranks arrived in " + key.in_words() +
+                                       " within " + words(now - collective.first) +
                                        "; missing: " + members_.describe(late)));
         return true;
     });

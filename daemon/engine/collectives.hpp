@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "dp/dp.h"
 #include "engine/answers.hpp"
 #include "engine/membership.hpp"
@@ -55,6 +56,7 @@ class Collectives {
         std::vector<uint32_t> members;  // empty: the world
         uint64_t sequence = 0;
         auto operator<=>(const Key&) const = default;
+        std::string in_words() const { return "group \"" + printable(group, 60) + "\""; }
     };
     struct Collective {
         std::map<uint32_t, uint64_t> arrived;  // rank -> id of its call

@@ -54,6 +54,7 @@ class Connection {
     OnFrame on_frame_;
     OnClosed on_closed_;
 
+    static Connection& at(void* pointer) { return *static_cast<Connection*>(pointer); }
     void read_frames();
     void close_with(const std::string& why);
 };

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/tiles.hpp"
-
 #include "dpctl/commands.hpp"
 
 #include <gtest/gtest.h>
