@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/launch.hpp"
-
+//
+// `dpctl launch`.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,13 +27,14 @@
 #include "common/processes.hpp"
 #include "common/task_environment.hpp"
 #include "common/wait_status.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
 namespace {
 
-std::string find_daemon(const std::string& asked) {
+std::string daemon_program(const std::string& asked) {
     if (!asked.empty()) return asked;
     std::error_code unknown;
     auto beside = std::filesystem::read_symlink("/proc/self/exe", unknown);
@@ -70,7 +71,7 @@ class World {
     [[noreturn]] void become_rank(uint32_t rank, const NodePlan& plan);
     void reap();
     void forward(int signal);
-    void tell_daemon(int signal);
+    Fd find_daemon();
     void wait_for_ranks(int signals);
     void kill_ranks(bool late);
     void end_daemon();
@@ -84,20 +85,18 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    node_ =
-        DP_TRY(prepare_node(find_daemon(options_.daemon), "local." + std::to_string(job), getuid(), ports));
+    node_ = DP_TRY(
+        prepare_node(daemon_program(options_.daemon), "local." + std::to_string(job), getuid(), ports));
 
-    const std::string host = host_name();
     DaemonConfig c;
     c.broker = true;
     c.world_size = options_.ranks;
     c.nodes = 1;
-    c.host = host;
+    c.broker_host = c.host = host_name();
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
     c.tiles_conf = kTilesConf;
     c.settings = settings_;
     c.secret = DP_TRY(make_secret());
-    c.broker_host = host;
     // One machine: nothing of this world leaves it.
     c.master_addr = "127.0.0.1";
     c.master_port = node_.master.port;
@@ -144,7 +143,7 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
 }
 
 bool World::start_rank(uint32_t rank, const NodePlan& plan) {
-    pid_t pid = fork();
+    const pid_t pid = fork();
     if (pid < 0) return false;
     if (pid == 0) become_rank(rank, plan);
     pids_[rank] = pid;
@@ -155,23 +154,23 @@ bool World::start_rank(uint32_t rank, const NodePlan& plan) {
 
 void World::reap() {
     int status = 0;
-    pid_t pid = 0;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        for (uint32_t rank = 0; rank < pids_.size(); ++rank) {
-            if (pids_[rank] != pid) continue;
-            pids_[rank] = 0;
-            --running_;
-            send_control(node_.control_launcher.get(), {ControlEvent::Kind::exit, rank, status});
-            // The first failure counts: the others follow from it.
-            if (result_ == 0) result_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-        }
+    for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        const auto found = std::ranges::find(pids_, pid);
+        if (found == pids_.end()) continue;
+        *found = 0;
+        --running_;
+        const auto rank = static_cast<uint32_t>(found - pids_.begin());
+        send_control(node_.control_launcher.get(), {ControlEvent::Kind::exit, rank, status});
+        // The first failure counts: the others follow from it.
+        if (result_ == 0) result_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
 }
 
-// The daemon must know that the ranks were told to end.
-void World::tell_daemon(int signal) {
-    if (daemon_ <= 0) daemon_ = daemon_pid(node_.control_launcher.get()).value_or(0);
-    if (daemon_ > 0 && open_daemon(node_.control_launcher.get(), daemon_)) kill(daemon_, signal);
+// Empty if it is gone.
+Fd World::find_daemon() {
+    const int control = node_.control_launcher.get();
+    if (daemon_ <= 0) daemon_ = daemon_pid(control).value_or(0);
+    return daemon_ > 0 ? open_daemon(control, daemon_) : Fd();
 }
 
 void World::forward(int signal) {
@@ -214,7 +213,8 @@ void World::wait_for_ranks(int signals) {
                 reap();
                 continue;
             }
-            tell_daemon(signal);
+            // The daemon must know that the ranks were told to end.
+            if (find_daemon()) kill(daemon_, signal);
             // The terminal has sent its signal (Ctrl-C) to the ranks, too.
             if (info.ssi_code != SI_KERNEL) forward(signal);
             if (signal == SIGUSR1 || signal == SIGUSR2) continue;
@@ -230,11 +230,9 @@ void World::wait_for_ranks(int signals) {
 }
 
 void World::end_daemon() {
-    const int control = node_.control_launcher.get();
-    if (control < 0) return;
-    if (daemon_ <= 0) daemon_ = daemon_pid(control).value_or(0);
-    const Fd daemon = daemon_ > 0 ? open_daemon(control, daemon_) : Fd();
-    send_control(control, {ControlEvent::Kind::end});
+    if (!node_.control_launcher) return;
+    const Fd daemon = find_daemon();
+    send_control(node_.control_launcher.get(), {ControlEvent::Kind::end});
     if (wait_until_gone(daemon, kDaemonLeaves) != Ended::gone)
         complain("the rendezvous daemon had to be killed");
 }
@@ -278,10 +276,8 @@ int World::run() {
 }  // namespace
 
 int launch(const LaunchOptions& options) {
-    if (StepVerdict verdict = judge_step(options.settings, options.settings, options.ranks);
-        verdict.decision == StepVerdict::refuse)
-        return complain(verdict.why);
-    return World(options).run();
+    const StepVerdict verdict = judge_step(options.settings, options.settings, options.ranks);
+    return verdict.decision == StepVerdict::refuse ? complain(verdict.why) : World(options).run();
 }
 
 }  // namespace dp

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dpctl: slurm-dp's command line. Each subcommand has a function here that describes its options, and a file
-// that does the work.
+// dpctl: slurm-dp's command line. Each subcommand has its options described here and its work in its file.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,17 +9,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
-#include "dpctl/launch.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/status.hpp"
-#include "dpctl/tiles.hpp"
-#include "dpctl/top.hpp"
-#include "dpctl/waterfall.hpp"
 
 namespace dp {
 namespace {
@@ -87,8 +81,8 @@ void describe_status(CLI::App& words, StatusOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
-void describe_waterfall(CLI::App& words, WaterfallOptions& options) {
-    add_step(words, options.step, "JOB or JOB.STEP, as of status");
+void describe_waterfall(CLI::App& words, std::string& step) {
+    add_step(words, step, "JOB or JOB.STEP, as of status");
 }
 
 void describe_tiles(CLI::App& words, TilesOptions& options) {
@@ -134,7 +128,7 @@ std::vector<Command> add_commands(CLI::App& app) {
             "What the ranks of a step are doing: which are there, which are missing, which ended and how, "
             "who waits\nfor whom. On any node of the step, as its user or root.",
             show_status, describe_status),
-        add<WaterfallOptions>(
+        add<std::string>(
             app, "waterfall",
             "How a step's world came up: when each rank was started, said hello, had its unique id and its "
             "communicator;\nmedian, worst, and whom to look at. On any node of the step, as its user or "
@@ -149,8 +143,7 @@ std::vector<Command> add_commands(CLI::App& app) {
             app, "top",
             "What the ranks of a step do with their time, tile by tile: idle, compute, load data, "
             "communicate,\ncheckpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the "
-            "step's "
-            "end.\nOn any node of the step, as its user or root.",
+            "step's end.\nOn any node of the step, as its user or root.",
             show_top, describe_top),
         add<GpuUseOptions>(app, "gpu-use", "For dp-rendezvousd: how busy this node's GPUs are.",
                            print_gpu_use, describe_gpu_use),

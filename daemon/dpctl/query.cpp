@@ -17,7 +17,6 @@
 #include <thread>
 
 #include "base/errno_text.hpp"
-#include "base/fd.hpp"
 #include "base/text.hpp"
 #include "base/unix_socket.hpp"
 #include "common/read_file.hpp"
@@ -32,8 +31,7 @@ constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::milliseconds kPatienceWithOthers{200};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
-// A connection to a daemon of this user (for root: of the user in the name); else the reason. nullopt: its
-// backlog is full.
+// A connection to a daemon of this user (for root: of the user in the name). nullopt: its backlog is full.
 std::optional<Try<Fd>> try_connect(const std::string& name, std::optional<uid_t> named_user) {
     const auto address = AbstractAddress::of(name);
     if (!address) return Try<Fd>(fail("@" + name + " is too long for a socket name"));
@@ -53,33 +51,32 @@ std::optional<Try<Fd>> try_connect(const std::string& name, std::optional<uid_t>
     return Try<Fd>(std::move(fd));
 }
 
-Try<Fd> connect_to(const std::string& name, std::optional<uid_t> named_user) {
-    const auto end = Clock::now() + kPatience;
-    for (;;) {
-        if (auto tried = try_connect(name, named_user)) return std::move(*tried);
-        if (Clock::now() >= end)
-            return fail("the rendezvous daemon at @" + name +
-                        " takes no connection: it is stopped, or crowded");
+// Calls it until it returns true, for kPatience at most, with the time that has passed.
+template <typename Attempt>
+void keep_trying(Attempt attempt) {
+    const auto begin = Clock::now();
+    while (!attempt(Clock::now() - begin) && Clock::now() - begin < kPatience)
         std::this_thread::sleep_for(kBetweenTries);
-    }
 }
 
-// The sockets that belong to whom they say. A crowded one, which may be anybody's, delays little if there is
-// another. `crowded`: those that stayed so.
+Try<Fd> connect_to(const std::string& name, std::optional<uid_t> named_user) {
+    std::optional<Try<Fd>> tried;
+    keep_trying([&](auto) { return (tried = try_connect(name, named_user)).has_value(); });
+    if (tried) return std::move(*tried);
+    return fail("the rendezvous daemon at @" + name + " takes no connection: it is stopped, or crowded");
+}
+
+// The sockets that belong to whom they say. A crowded one, maybe a stranger's, delays little beside another.
 std::vector<StepConnection> connect_all(std::vector<RanksSocketName> sockets, std::string& crowded) {
     std::vector<StepConnection> found;
-    const auto begin = Clock::now();
-    for (;;) {
+    keep_trying([&](Clock::duration waited) {
         std::erase_if(sockets, [&](const RanksSocketName& socket) {
             auto tried = try_connect(socket.text(), socket.user);
             if (tried && *tried) found.push_back({socket.step, socket.user, std::move(**tried)});
             return tried.has_value();
         });
-        const auto waited = Clock::now() - begin;
-        if (sockets.empty() || waited >= kPatience || (!found.empty() && waited >= kPatienceWithOthers))
-            break;
-        std::this_thread::sleep_for(kBetweenTries);
-    }
+        return sockets.empty() || (!found.empty() && waited >= kPatienceWithOthers);
+    });
     for (const auto& socket : sockets) crowded += (crowded.empty() ? "" : ", ") + socket.step;
     return found;
 }
@@ -110,8 +107,7 @@ Try<StepConnection> connect_own(const std::string& socket, const QueryingUser& m
                           std::move(*connection)};
 }
 
-// The choices to list if there are several. Root asks about everybody's, and anybody can pretend to
-// have a step.
+// The choice if there are several. Root asks about everybody's, and anybody can pretend to have a step.
 std::string which_of(const std::vector<StepConnection>& found, const std::string& verb, bool root) {
     std::string steps, same = found.front().step;
     for (const auto& one : found) {
@@ -177,9 +173,8 @@ std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
         // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a listening socket.
         const size_t at = line.find(" @");
         if (at == std::string_view::npos || line.find(" 00010000 ") == std::string_view::npos) continue;
-        auto name = parse_ranks_socket_name(line.substr(at + 2));
-        if (name && std::find(found.begin(), found.end(), *name) == found.end())
-            found.push_back(std::move(*name));
+        const auto name = parse_ranks_socket_name(line.substr(at + 2));
+        if (name && std::ranges::find(found, *name) == found.end()) found.push_back(*name);
     }
     return found;
 }

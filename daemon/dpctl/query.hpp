@@ -52,8 +52,7 @@ struct QueryingUser {
     bool in_namespace = false;  // so that other numbers may be his, too
     bool root = false;          // of the machine
 
-    // Whether to connect there. Connecting tells a stranger that somebody asks about the step. `named`: the
-    // user gave the step's number.
+    // Whether to connect: it tells a stranger that somebody asks. `named`: the user gave the step's number.
     bool may_try(const RanksSocketName& socket, bool named) const;
 };
 QueryingUser querying_user(std::string_view uid_map, uid_t user);

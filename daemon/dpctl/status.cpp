@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/status.hpp"
-
+//
+// `dpctl status`.
 #include <fmt/format.h>
 #include <sys/wait.h>
 
@@ -13,8 +13,9 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 
 namespace dp {
 namespace {

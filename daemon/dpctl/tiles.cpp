@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/tiles.hpp"
-
+//
+// `dpctl tiles`.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,13 +8,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/host_name.hpp"
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 #include "tiles/conf.hpp"
 #include "tiles/gres.hpp"
 #include "tiles/sysfs.hpp"
@@ -57,20 +59,18 @@ Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const Til
 std::optional<std::string> look_up_cpus(TileInventory& inventory, const std::string& root) {
     const auto there = list_numbered(folder_of_numa(root), "node");
     if (!there || there->empty()) return std::nullopt;
-    std::vector<uint32_t> strangers;
+    std::set<uint32_t> strangers;
     for (TileDevice& device : inventory.devices) {
         if (!device.numa) continue;
         if (!std::binary_search(there->begin(), there->end(), *device.numa))
-            strangers.push_back(*device.numa);
+            strangers.insert(*device.numa);
         else if (device.cpus.empty())
             device.cpus = cpus_of_numa(root, *device.numa);
     }
     if (strangers.empty()) return std::nullopt;
-    std::sort(strangers.begin(), strangers.end());
-    strangers.erase(std::unique(strangers.begin(), strangers.end()), strangers.end());
-    return inventory.source + ": numa= names NUMA node " + compress_ranks(strangers) +
-           ", and this machine has " + compress_ranks(*there) +
-           "; correct it, or ranks are not bound near it";
+    return inventory.source + ": numa= names NUMA node " +
+           compress_ranks(std::vector(strangers.begin(), strangers.end())) + ", and this machine has " +
+           compress_ranks(*there) + "; correct it, or ranks are not bound near it";
 }
 
 // The node's gres according to Slurm; nullopt if there is no Slurm to ask, or no such node.
@@ -105,8 +105,7 @@ std::optional<std::string> disagreement(const TileInventory& inventory, std::str
 std::string tiles_text(const std::string& node, const TileInventory& inventory,
                        const std::vector<std::string>& uuids) {
     const TileLayout& layout = inventory.layout;
-    const bool with_uuids =
-        std::any_of(uuids.begin(), uuids.end(), [](const std::string& uuid) { return !uuid.empty(); });
+    const bool with_uuids = std::ranges::any_of(uuids, [](const std::string& uuid) { return !uuid.empty(); });
     std::vector<std::vector<std::string>> rows = {{"TILES", "DEVICE", "NAME", "FILE", "NUMA", "CPUS"}};
     if (with_uuids) rows.front().emplace_back("UUID");
     for (size_t i = 0; i < inventory.devices.size(); ++i) {
@@ -124,28 +123,26 @@ std::string tiles_text(const std::string& node, const TileInventory& inventory,
 
 std::string tiles_json(const std::string& node, const TileInventory& inventory,
                        const std::vector<std::string>& uuids) {
-    nlohmann::ordered_json out;
-    out["node"] = printable(node);
-    out["vendor"] = inventory.vendor->name;
-    out["gres"] = printable(inventory.layout.gres);
-    out["tiles"] = inventory.layout.tiles;
-    out["tiles_per_device"] = inventory.layout.tiles_per_device;
-    out["tiles_per_unit"] = inventory.layout.tiles_per_unit;
-    out["source"] = printable(inventory.source);
-    out["devices"] = nlohmann::ordered_json::array();
+    using Json = nlohmann::ordered_json;
+    Json devices = Json::array();
     for (size_t i = 0; i < inventory.devices.size(); ++i) {
         const TileDevice& device = inventory.devices[i];
-        nlohmann::ordered_json one;
-        one["device"] = i;
-        one["tiles"] = tiles_of(inventory, i);
-        one["name"] = printable(device.name);
-        one["file"] = printable(device.file);
-        one["numa"] = nullptr;
-        if (device.numa) one["numa"] = *device.numa;
-        one["cpus"] = device.cpus;
-        one["uuid"] = uuids[i];
-        out["devices"].push_back(std::move(one));
+        devices.push_back({{"device", i},
+                           {"tiles", tiles_of(inventory, i)},
+                           {"name", printable(device.name)},
+                           {"file", printable(device.file)},
+                           {"numa", device.numa ? Json(*device.numa) : Json()},
+                           {"cpus", device.cpus},
+                           {"uuid", uuids[i]}});
     }
+    const Json out = {{"node", printable(node)},
+                      {"vendor", inventory.vendor->name},
+                      {"gres", printable(inventory.layout.gres)},
+                      {"tiles", inventory.layout.tiles},
+                      {"tiles_per_device", inventory.layout.tiles_per_device},
+                      {"tiles_per_unit", inventory.layout.tiles_per_unit},
+                      {"source", printable(inventory.source)},
+                      {"devices", std::move(devices)}};
     return out.dump(2) + "\n";
 }
 

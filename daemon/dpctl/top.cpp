@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/top.hpp"
-
+//
+// `dpctl top`.
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/usage_table.hpp"
 

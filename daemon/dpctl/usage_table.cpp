@@ -10,8 +10,8 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
-#include "dpctl/status.hpp"
-#include "dpctl/table.hpp"
+#include "dpctl/commands.hpp"
+#include "engine/table.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {

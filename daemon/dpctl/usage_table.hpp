@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables of `dpctl top`: how the ranks spent the time between two looks at a step, as text, CSV
-// and JSON. Pure.
+// The tables of `dpctl top`: how ranks spent the time between two looks, as text, CSV and JSON. Pure.
 #pragma once
 
 #include <array>
@@ -20,11 +19,9 @@ namespace dp {
 struct UsageRow {
     std::string host;
     wire::NodeUsage::Rank rank;
-    // The fraction of the time between the looks, by dp_phase_kind; nothing if the rank has reported no
-    // phases, or not yet at the first look.
+    // The fraction of the time between the looks, by dp_phase_kind; nothing unless both have its phases.
     std::optional<std::array<double, kPhases>> percent;
-    // The CPU time of all threads of its process, relative to one CPU; nothing if the process is another one,
-    // or was not there at the first look.
+    // CPU time of all threads, relative to one CPU; nothing if it was another process at the first look.
     std::optional<double> cpu_percent;
 };
 

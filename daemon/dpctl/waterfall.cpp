@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/waterfall.hpp"
-
+//
+// `dpctl waterfall`.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "base/text.hpp"
+#include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
-#include "dpctl/table.hpp"
+#include "engine/table.hpp"
 
 namespace dp {
 namespace {
@@ -19,17 +21,16 @@ constexpr size_t kBar = 40;
 constexpr int64_t kStandsOutMs = 50;
 constexpr int64_t kStandsOutFactor = 2;
 
-constexpr size_t kMoments = 4;
 struct Moment {
     const char* title;
     const char* reached;  // in a sentence
     char mark;            // of the way to it
 };
-constexpr std::array<Moment, kMoments> kMomentNames = {
-    {{"started", "to be started", '.'},
-     {"hello", "from its start to its hello", '-'},
-     {"id", "from its hello to its unique id", '='},
-     {"ready", "from its unique id to its communicator", '#'}}};
+constexpr Moment kMomentNames[] = {{"started", "to be started", '.'},
+                                   {"hello", "from its start to its hello", '-'},
+                                   {"id", "from its hello to its unique id", '='},
+                                   {"ready", "from its unique id to its communicator", '#'}};
+constexpr size_t kMoments = std::size(kMomentNames);
 
 struct Row {
     uint32_t rank = 0;
@@ -67,7 +68,7 @@ std::vector<Row> rows_of(const wire::StepStatus& status) {
     for (auto& row : rows)
         for (auto& moment : row.at)
             if (moment) *moment -= *first;
-    std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rank < b.rank; });
+    std::ranges::sort(rows, {}, &Row::rank);
     return rows;
 }
 
@@ -95,13 +96,10 @@ std::optional<Phase> phase_of(const std::vector<Row>& rows, size_t moment) {
         const auto took = row.phase(moment);
         if (!took) continue;
         times.push_back(*took);
-        if (!phase.slowest || *took > phase.worst) {
-            phase.worst = *took;
-            phase.slowest = &row;
-        }
+        if (!phase.slowest || *took > phase.worst) phase = {0, *took, &row};
     }
     if (times.empty()) return std::nullopt;
-    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
+    std::ranges::sort(times);
     phase.median = times[times.size() / 2];
     return phase;
 }
@@ -135,10 +133,9 @@ std::string waterfall_text(const std::string& step, const wire::StepStatus& stat
         "; ms since the first task's start: . until started, - until hello, = until id, # until ready\n";
     const std::string of_all = summary(rows);
     if (rows.size() > kRanksShown) {
-        std::stable_sort(rows.begin(), rows.end(),
-                         [](const Row& a, const Row& b) { return a.last() > b.last(); });
+        std::ranges::stable_sort(rows, std::greater<>(), &Row::last);
         rows.resize(kRanksShown);
-        std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rank < b.rank; });
+        std::ranges::sort(rows, {}, &Row::rank);
         out += "the " + std::to_string(kRanksShown) + " slowest:\n";
     }
     std::vector<std::vector<std::string>> lines = {{"RANK", "HOST"}};
@@ -151,8 +148,8 @@ std::string waterfall_text(const std::string& step, const wire::StepStatus& stat
     return out + aligned(lines, 2, {true, false, true, true, true, true}) + of_all;
 }
 
-int show_waterfall(const WaterfallOptions& options) {
-    auto answer = query_step(options.step);
+int show_waterfall(const std::string& step) {
+    const auto answer = query_step(step);
     return answer ? print(waterfall_text(answer->step, answer->status)) : complain(answer.error().message);
 }
 

@@ -24,12 +24,14 @@ struct Answer {
     wire::Reply reply;  // without id
 };
 
+inline wire::Reply reply_with(wire::Status status, std::string error = {}) {
+    wire::Reply reply;
+    reply.set_status(status);
+    reply.set_error(std::move(error));
+    return reply;
+}
 inline Answer answer(Caller caller, wire::Status status, std::string error = {}) {
-    Answer out;
-    out.callers = {caller};
-    out.reply.set_status(status);
-    out.reply.set_error(std::move(error));
-    return out;
+    return {{caller}, reply_with(status, std::move(error))};
 }
 
 }  // namespace dp

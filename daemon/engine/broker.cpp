@@ -65,11 +65,9 @@ void Broker::leave(uint32_t node, Time now) {
     members_.leave(node);
     forget_node(node);
     if (node == config_.node_rank) {
-        // Its tasks ended before the world was complete, so it was cancelled. Nobody else can start now.
+        // It was cancelled, and nobody else can start now.
         if (!plan_sent_)
-            abort({"the ranks on " + members_.nodes()[node].host + " ended before the world was complete",
-                   kBroken,
-                   {}});
+            abort({"the ranks on " + members_.nodes()[node].host + " ended before the world was complete"});
         leave_at_ = now + kBrokerLinger;
     }
     finish_if_nobody_is_here();
@@ -82,51 +80,27 @@ void Broker::finish_if_nobody_is_here() {
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
     heartbeats_.heard(node, now);
-    switch (message.kind_case()) {
-        case wire::FromNode::kJoin:
-            join(node, message.join(), now);
-            break;
-        case wire::FromNode::kRank:
-            rank_event(node, message.rank(), now);
-            break;
-        case wire::FromNode::kHellos:
-            hellos(node, message.hellos(), now);
-            break;
-        case wire::FromNode::kArrive:
-            arrival(node, message.arrive(), now);
-            break;
-        case wire::FromNode::kRequest:
-            request(node, message.request(), now);
-            break;
-        case wire::FromNode::kFault:
-            node_is_gone_ = true;
-            dead(Death{printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks}, now);
-            break;
-        case wire::FromNode::kLeave:
-            leave(node, now);
-            break;
-        case wire::FromNode::kOwner:
-            authorization_.answer(node, message.owner());
-            break;
-        case wire::FromNode::kStatus: {
-            wire::TellStatus told;
-            told.set_connection(message.status().connection());
-            *told.mutable_status() = status(message.status().summary(), now);
-            send(node, wrap(&wire::ToNode::mutable_status, std::move(told)));
-            break;
-        }
-        case wire::FromNode::kAskUsage:
-            ask_usage({node, message.ask_usage().connection()}, now);
-            break;
-        case wire::FromNode::kUsage:
-            usage_.answer(node, message.usage(), members_);
-            break;
-        case wire::FromNode::kAlive:
-            members_.set_clock(node, message.alive().clock_ms(), now);
-            break;
-        case wire::FromNode::KIND_NOT_SET:
-            break;
+    // It is of one kind.
+    if (message.has_join()) join(node, message.join(), now);
+    if (message.has_rank()) rank_event(node, message.rank(), now);
+    if (message.has_hellos()) hellos(node, message.hellos(), now);
+    if (message.has_arrive()) arrival(node, message.arrive(), now);
+    if (message.has_request()) request(node, message.request(), now);
+    if (message.has_fault()) {
+        node_is_gone_ = true;
+        dead(Death{printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks}, now);
     }
+    if (message.has_leave()) leave(node, now);
+    if (message.has_owner()) authorization_.answer(node, message.owner());
+    if (message.has_status()) {
+        wire::TellStatus told;
+        told.set_connection(message.status().connection());
+        *told.mutable_status() = status(message.status().summary(), now);
+        send(node, wrap(&wire::ToNode::mutable_status, std::move(told)));
+    }
+    if (message.has_ask_usage()) ask_usage({node, message.ask_usage().connection()}, now);
+    if (message.has_usage()) usage_.answer(node, message.usage(), members_);
+    if (message.has_alive()) members_.set_clock(node, message.alive().clock_ms(), now);
     tell_usage(now);
     return take();
 }
@@ -147,8 +121,7 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (abort_) {
         wire::Abort at_once = abort_message(abort_->reason(), {Time(0), kBroken.kill});
         *at_once.mutable_dead() = abort_->dead();
-        send(node, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
-        return;
+        return send(node, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
     }
     if (!death_reports_.told().reason().empty())
         send(node, wrap(&wire::ToNode::mutable_deaths, death_reports_.told()));
@@ -208,50 +181,26 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     const Membership::Rank& rank = members_.ranks()[event.rank()];
     const bool had_exited = rank.has_exited();
     members_.note(event);
-    switch (event.event_case()) {
-        case wire::RankEvent::kVanished:
-            store_.drop(event.rank());
-            if (had_exited) break;
-            vanished_.add(event.rank(), now);
-            break;
-        case wire::RankEvent::kStopped:
-            stopped_.note(event.rank(), event.stopped(), now);
-            break;
-        case wire::RankEvent::kGoodbye:
-            store_.drop(event.rank());
-            collectives_.withdraw(event.rank());
-            break;
-        case wire::RankEvent::kExited: {
-            store_.drop(event.rank());
-            vanished_.remove(event.rank());
-            const bool silent = rank.said_hello && !rank.said_goodbye;
-            if (event.exited() != 0 && !event.cancelled()) {
-                // Calls that wait for it fail with the death, which may be held back.
-                died(event, now);
-                break;
-            }
-            if (event.exited() == 0 && silent && !abort_) {
-                out_.log.push_back(where(event.rank()) +
-                                   " exited with code 0 without a goodbye (it ended early, or does not call "
-                                   "dp_close)");
-            }
-            deliver(collectives_.ended(event.rank()));
-            break;
-        }
-        default:
-            break;
-    }
+    if (event.has_stopped()) stopped_.note(event.rank(), event.stopped(), now);
+    if (event.has_vanished() || event.has_goodbye() || event.has_exited()) store_.drop(event.rank());
+    if (event.has_vanished() && !had_exited) vanished_.add(event.rank(), now);
+    if (event.has_goodbye()) collectives_.withdraw(event.rank());
+    if (!event.has_exited()) return;
+    vanished_.remove(event.rank());
+    // Calls that wait for it fail with the death, which may be held back.
+    if (event.exited() != 0 && !event.cancelled()) return died(event, now);
+    if (event.exited() == 0 && rank.said_hello && !rank.said_goodbye && !abort_)
+        out_.log.push_back(where(event.rank()) +
+                           " exited with code 0 without a goodbye (it ended early, or "
+                           "does not call dp_close)");
+    deliver(collectives_.ended(event.rank()));
 }
 
 void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) {
-    const uint32_t rank = request.rank();
-    if (!is_on(rank, node)) return;
-    const Caller caller{rank, request.request().id()};
-    if (abort_) {
-        deliver({answer(caller, wire::ABORTED, abort_reason())});
-        return;
-    }
-    deliver(store_.handle(caller, request.request(), now));
+    if (!is_on(request.rank(), node)) return;
+    const Caller caller{request.rank(), request.request().id()};
+    deliver(abort_ ? std::vector{answer(caller, wire::ABORTED, abort_reason())}
+                   : store_.handle(caller, request.request(), now));
 }
 
 void Broker::forget_node(uint32_t node) {
@@ -273,7 +222,7 @@ BrokerActions Broker::on_torch_arrival(uint32_t node, Time now) {
 
 // They continue without a connection: calls that wait for one of them fail.
 void Broker::expire_vanished(Time now) {
-    for (uint32_t rank : vanished_.expire(now)) {
+    for (uint32_t rank : vanished_.due(now)) {
         if (!abort_)
             out_.log.push_back(where(rank) +
                                " disconnected without a goodbye, but its task is still running");
@@ -299,12 +248,11 @@ BrokerActions Broker::tick(Time now) {
     // Before the calls expire: they are to fail because a rank is missing, not because of their deadlines.
     const auto late = abort_ ? std::nullopt : start_deadlines_.check(members_, now);
     if (late && late->too_late)
-        abort({late->line, kBroken, {}});
+        abort({late->line});
     else if (late)
         out_.log.push_back(late->line);
-    if (!abort_)
-        if (std::string missing = torch_arrivals_.notice(members_, now); !missing.empty())
-            out_.log.push_back(std::move(missing));
+    const std::string missing = abort_ ? "" : torch_arrivals_.notice(members_, now);
+    if (!missing.empty()) out_.log.push_back(missing);
     deliver(store_.expire(now));
     deliver(collectives_.expire(now));
     check_heartbeats(now);

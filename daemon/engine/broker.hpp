@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker of a step, on rank 0's node, connected to every node of the step (including its own). A
-// pure state machine: events in, actions out; the loop (or a test, or the fuzzer) delivers both, and it
-// has no socket.
+// The broker of a step, on rank 0's node, connected to every node of the step (including its own). A pure
+// state machine: events in, actions out; the loop (or a test, or the fuzzer) delivers both.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's answers to dpctl: the state of the step, and what its ranks do with their
-// time. See broker.hpp.
+// The broker's answers to dpctl: the state of the step, and what its ranks do with their time (broker.hpp).
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -9,14 +8,11 @@
 #include "framing.hpp"
 
 namespace dp {
-namespace {
 
 // A status of more bytes is told without single ranks.
 constexpr size_t kMaxStatus = size_t{2} << 20;
 // The most collectives in progress that a status has.
 constexpr size_t kMaxCollectivesTold = 16;
-
-}  // namespace
 
 wire::StepStatus Broker::status(bool summary, Time now) const {
     wire::StepStatus status;

@@ -3,18 +3,9 @@
 
 #include <algorithm>
 
-#include "base/text.hpp"
 #include "common/roots.hpp"
-#include "dp/dp.h"
 
 namespace dp {
-namespace {
-
-std::string in_quotes(const std::string& group) {
-    return "group \"" + printable(group, 60) + "\"";
-}
-
-}  // namespace
 
 std::optional<uint64_t> Collectives::place_of(const Key& key, uint32_t rank) const {
     if (key.members.empty()) return rank < world_size_ ? std::optional<uint64_t>(rank) : std::nullopt;
@@ -25,24 +16,21 @@ std::optional<uint64_t> Collectives::place_of(const Key& key, uint32_t rank) con
 
 std::vector<uint32_t> Collectives::missing(const Key& key, const Collective& collective) const {
     std::vector<uint32_t> out;
-    for (size_t i = 0; i < expected(key); ++i) {
-        uint32_t rank = key.members.empty() ? static_cast<uint32_t>(i) : key.members[i];
-        if (!collective.arrived.contains(rank)) out.push_back(rank);
-    }
+    for (uint32_t i = 0; i < expected(key); ++i)
+        if (uint32_t rank = key.members.empty() ? i : key.members[i]; !collective.arrived.contains(rank))
+            out.push_back(rank);
     return out;
 }
 
 Answer Collectives::fail_all(const Collective& collective, wire::Status status, std::string why) {
-    Answer out;
+    Answer out{{}, reply_with(status, std::move(why))};
     for (auto [rank, id] : collective.arrived) out.callers.push_back({rank, id});
-    out.reply.set_status(status);
-    out.reply.set_error(std::move(why));
     return out;
 }
 
 Answer Collectives::cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const {
     return fail_all(collective, wire::ABORTED,
-                    in_quotes(key.group) + " cannot complete; " + members_.describe(std::span(&ended, 1)));
+                    key.in_words() + " cannot complete; " + members_.describe(std::span(&ended, 1)));
 }
 
 // All members have arrived.
@@ -57,11 +45,9 @@ Answer Collectives::complete(const Collective& collective) const {
 // The error for all ranks in this message.
 std::optional<Answer> Collectives::refuse(const Key& key, uint32_t roots,
                                           const wire::NodeArrive& arrive) const {
-    Answer out;
-    auto with = [&](wire::Status status, std::string why) {
+    const auto with = [&](wire::Status status, std::string why) {
+        Answer out{{}, reply_with(status, std::move(why))};
         for (const auto& rank : arrive.ranks()) out.callers.push_back({rank.rank(), rank.id()});
-        out.reply.set_status(status);
-        out.reply.set_error(std::move(why));
         return out;
     };
     if (key.group.size() > kMaxGroupName)
@@ -69,38 +55,36 @@ std::optional<Answer> Collectives::refuse(const Key& key, uint32_t roots,
                     "a group's name has at most " + std::to_string(kMaxGroupName) + " bytes");
     if (!std::is_sorted(key.members.begin(), key.members.end(), std::less_equal<>()) ||
         (!key.members.empty() && key.members.back() >= world_size_))
-        return with(wire::INVALID, in_quotes(key.group) + ": its members must be ascending ranks below " +
+        return with(wire::INVALID, key.in_words() + ": its members must be ascending ranks below " +
                                        std::to_string(world_size_));
     if (roots > kMaxRoots)
         return with(wire::TOO_LARGE, "a group has at most " + std::to_string(kMaxRoots) + " roots");
     if (roots > expected(key))
-        return with(wire::INVALID, in_quotes(key.group) + " has " + plural(expected(key), "member") +
+        return with(wire::INVALID, key.in_words() + " has " + plural(expected(key), "member") +
                                        " and cannot have " + std::to_string(roots) + " roots");
     auto open = collectives_.find(key);
     if (open != collectives_.end() && open->second.values.size() != roots)
-        return with(wire::INVALID,
-                    in_quotes(key.group) + ": its members disagree about how many roots it has (" +
-                        std::to_string(open->second.values.size()) + " and " + std::to_string(roots) + ")");
+        return with(wire::INVALID, key.in_words() + ": its members disagree about how many roots it has (" +
+                                       std::to_string(open->second.values.size()) + " and " +
+                                       std::to_string(roots) + ")");
     return std::nullopt;
 }
 
 std::optional<Answer> Collectives::admit(const Key& key, Collective& collective,
                                          const wire::NodeArrive::Rank& rank) {
-    const Caller caller{rank.rank(), rank.id()};
+    const auto refused = [&](wire::Status status, std::string why) {
+        return answer({rank.rank(), rank.id()}, status, std::move(why));
+    };
+    const std::string who = "rank " + std::to_string(rank.rank());
     const auto place = place_of(key, rank.rank());
-    if (!place)
-        return answer(caller, wire::INVALID,
-                      "rank " + std::to_string(rank.rank()) + " is not a member of " + in_quotes(key.group));
+    if (!place) return refused(wire::INVALID, who + " is not a member of " + key.in_words());
     if (collective.arrived.contains(rank.rank()))
-        return answer(
-            caller, wire::INVALID,
-            "rank " + std::to_string(rank.rank()) + " has already arrived at " + in_quotes(key.group));
+        return refused(wire::INVALID, who + " has already arrived at " + key.in_words());
     const auto roots = static_cast<uint32_t>(collective.values.size());
     if (rank.value().size() > DP_MAX_VALUE_BYTES / roots)
-        return answer(caller, wire::TOO_LARGE,
-                      "the values of " + plural(roots, "root") + " have at most " +
-                          std::to_string(DP_MAX_VALUE_BYTES) + " bytes together");
-    if (auto why = unfit(rank.facts())) return answer(caller, wire::TOO_LARGE, *why);
+        return refused(wire::TOO_LARGE, "the values of " + plural(roots, "root") + " have at most " +
+                                            std::to_string(DP_MAX_VALUE_BYTES) + " bytes together");
+    if (auto why = unfit(rank.facts())) return refused(wire::TOO_LARGE, *why);
     collective.arrived.emplace(rank.rank(), rank.id());
     collective.facts.add(rank.rank(), rank.facts());
     if (auto root = root_at(*place, roots, expected(key))) collective.values[*root] = rank.value();
@@ -150,21 +134,20 @@ std::vector<Answer> Collectives::expire(Time now) {
     std::vector<Answer> answers;
     if (!next_ || now < *next_) return answers;
     next_.reset();
-    for (auto it = collectives_.begin(); it != collectives_.end();) {
-        auto current = it++;
-        const auto& [key, collective] = *current;
+    std::erase_if(collectives_, [&](const auto& open) {
+        const auto& [key, collective] = open;
         if (collective.deadline > now) {
             next_ = earlier(next_, collective.deadline);
-            continue;
+            return false;
         }
         auto late = missing(key, collective);
         answers.push_back(fail_all(collective, wire::TIMEOUT,
                                    std::to_string(collective.arrived.size()) + " of " +
-                                       std::to_string(expected(key)) + " ranks arrived in " +
-                                       in_quotes(key.group) + " within " + words(now - collective.first) +
+                                       std::to_string(expected(key)) + " ranks arrived in " + key.in_words() +
+                                       " within " + words(now - collective.first) +
                                        "; missing: " + members_.describe(late)));
-        collectives_.erase(current);
-    }
+        return true;
+    });
     return answers;
 }
 
@@ -174,26 +157,20 @@ std::vector<Answer> Collectives::ended(uint32_t rank) {
 }
 
 void Collectives::withdraw(uint32_t rank) {
-    for (auto it = collectives_.begin(); it != collectives_.end();) {
-        auto current = it++;
-        auto& [key, collective] = *current;
-        if (collective.arrived.erase(rank) == 0) continue;
-        collective.facts.remove(rank);
-        if (collective.arrived.empty()) collectives_.erase(current);
-    }
+    for (auto& [key, collective] : collectives_)
+        if (collective.arrived.erase(rank) > 0) collective.facts.remove(rank);
+    std::erase_if(collectives_, [](const auto& open) { return open.second.arrived.empty(); });
 }
 
 std::vector<Answer> Collectives::give_up(uint32_t rank) {
     std::vector<Answer> answers;
-    for (auto it = collectives_.begin(); it != collectives_.end();) {
-        auto current = it++;
-        auto& [key, collective] = *current;
+    for (auto& [key, collective] : collectives_) {
         if (!place_of(key, rank)) continue;
         // Its own call needs no answer, and no collective with it can succeed.
         collective.arrived.erase(rank);
         if (!collective.arrived.empty()) answers.push_back(cannot_meet(key, collective, rank));
-        collectives_.erase(current);
     }
+    std::erase_if(collectives_, [&](const auto& open) { return place_of(open.first, rank).has_value(); });
     return answers;
 }
 

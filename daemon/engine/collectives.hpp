@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives: barriers, unique ids and broadcasts are one thing. Every member of a group arrives; once the
-// last has arrived, all are answered at once with the roots' values, in the roots' order. If the members
-// also give facts about themselves, these are compared first (preflight.hpp). A pure state machine, owned
-// by the broker.
+// last has arrived, all are answered at once with the roots' values, in the roots' order. Facts that members
+// give about themselves are compared first (preflight.hpp). A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "dp/dp.h"
 #include "engine/answers.hpp"
 #include "engine/membership.hpp"
@@ -36,8 +36,7 @@ class Collectives {
     // No later than the next deadline.
     std::optional<Time> next_deadline() const { return next_; }
 
-    // The process that arrived is gone, and the rank may come again: forgets its own calls; the
-    // others keep waiting.
+    // The process that arrived is gone, and the rank may come again: forgets its own calls only.
     void withdraw(uint32_t rank);
     // Tells all that now wait for the rank that it will not come.
     std::vector<Answer> give_up(uint32_t rank);
@@ -57,6 +56,7 @@ class Collectives {
         std::vector<uint32_t> members;  // empty: the world
         uint64_t sequence = 0;
         auto operator<=>(const Key&) const = default;
+        std::string in_words() const { return "group \"" + printable(group, 60) + "\""; }
     };
     struct Collective {
         std::map<uint32_t, uint64_t> arrived;  // rank -> id of its call

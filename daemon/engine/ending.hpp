@@ -22,8 +22,7 @@
 
 namespace dp {
 
-// From the order to end the step until the ranks get SIGTERM (before it they may print what libdp told
-// them) and SIGKILL.
+// From the order to end the step until its ranks, which may print what libdp told them, get these signals.
 struct GracePeriod {
     Time term;
     Time kill;
@@ -41,17 +40,15 @@ inline wire::Abort abort_message(std::string reason, GracePeriod grace) {
     return abort;
 }
 
-// How long a death by a polite signal is held back, so that the other ranks' deaths can show that the step
-// was told to end.
+// How long a death by a polite signal is held back: others may show that the whole step was told to end.
 inline constexpr Time kPoliteDelay{300};
 
-// How long a connection that closed without goodbye is held back, by the broker and by the other nodes:
-// Slurm's SIGKILL for a whole step reaches its nodes' daemons some milliseconds apart, and none of them is
-// a lost node.
+// How long all nodes hold back a connection that closed without goodbye: Slurm's SIGKILL for a whole step
+// reaches its nodes' daemons some milliseconds apart, and none of them is a lost node.
 inline constexpr Time kLostDelay{100};
 
-// Whether a failed rank ended itself, perhaps because another one is gone: while a death is held back, that
-// one is the cause. Signals except abort()'s come from outside or from a bug of its own.
+// Whether a failed rank ended itself, perhaps because of a death that is held back: that one is the cause
+// then. Signals except abort()'s come from outside or from a bug of its own.
 inline bool left_by_itself(int wait_status) {
     return WIFEXITED(wait_status) || WTERMSIG(wait_status) == SIGABRT;
 }

@@ -7,9 +7,11 @@
 // daemon has slept itself counts for nobody. A pure state machine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/daemon_config.hpp"
@@ -36,11 +38,28 @@ class Heartbeats {
     explicit Heartbeats(Time dead_after) : dead_after_(dead_after) {}
 
     // Starts watching a peer and sending heartbeats to it; again: no effect.
-    void watch(Peer peer, Time now);
-    void forget(Peer peer);
-    void heard(Peer peer, Time now);
+    void watch(Peer peer, Time now) {
+        if (peers_.empty()) {
+            send_at_ = now + kHeartbeat;
+            next_news_.reset();
+        }
+        peers_.try_emplace(peer, State{now, false});
+    }
+    void forget(Peer peer) {
+        peers_.erase(peer);
+        notices_.forget(peer);
+    }
+    void heard(Peer peer, Time now) {
+        const auto found = peers_.find(peer);
+        if (found == peers_.end()) return;
+        const Time silent = now - std::exchange(found->second.last, now);
+        if (std::exchange(found->second.suspected, false)) notices_.speaks_again(peer, silent, now);
+    }
     // How long a suspected peer has been silent, else 0.
-    Time silent_for(Peer peer, Time now) const;
+    Time silent_for(Peer peer, Time now) const {
+        const auto found = peers_.find(peer);
+        return found != peers_.end() && found->second.suspected ? now - found->second.last : Time(0);
+    }
 
     // Call it at next_deadline.
     struct News {
@@ -48,8 +67,35 @@ class Heartbeats {
         std::vector<Peer> dead;  // forgotten with this
         std::optional<SilenceNotices::Notice> notice;
     };
-    News check(Time now);
-    std::optional<Time> next_deadline() const;
+    News check(Time now) {
+        News news;
+        if (!peers_.empty() && now >= send_at_) {
+            news.send = true;
+            // A late check means that this side slept: nothing could have been heard.
+            const Time slept = now - std::exchange(send_at_, now + kHeartbeat);
+            if (slept >= kSilent / 2)
+                for (auto& [peer, state] : peers_) state.last = std::min(now, state.last + slept);
+        }
+        if (news.send || (next_news_ && now >= *next_news_)) {
+            next_news_.reset();
+            for (auto& [peer, state] : peers_) {
+                const Time silent = now - state.last;
+                if (silent >= kSilent && !std::exchange(state.suspected, true))
+                    notices_.fell_silent(peer, now);
+                if (silent >= dead_after_)
+                    news.dead.push_back(peer);
+                else
+                    next_news_ = earlier(next_news_, state.last + (state.suspected ? dead_after_ : kSilent));
+            }
+            for (Peer peer : news.dead) forget(peer);
+        }
+        news.notice = notices_.take(now);
+        return news;
+    }
+    std::optional<Time> next_deadline() const {
+        const auto notice = notices_.next_deadline();
+        return peers_.empty() ? notice : earlier(notice, earlier(send_at_, next_news_));
+    }
 
  private:
     struct State {

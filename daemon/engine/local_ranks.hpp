@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's ranks: their connections, their progress, and what became of their tasks. A pure state machine;
-// the node's engine owns it.
+// A node's ranks: their connections, progress and tasks. A pure state machine; the node's engine owns it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/time.hpp"
@@ -16,8 +17,7 @@ namespace dp {
 
 using ConnectionId = uint64_t;
 
-// How long the report of a rank's exit waits for the rest of its connection, which may be read later, if a
-// child of the rank still holds the connection open.
+// How long a rank's exit waits for the end of its connection, which a child of the rank may hold open.
 inline constexpr Time kExitGrace{200};
 
 class LocalRanks {
@@ -28,10 +28,27 @@ class LocalRanks {
 
     // ---- connections ----
     // The rank has said hello on it.
-    void open(ConnectionId connection, uint32_t rank);
-    void close(ConnectionId connection);
-    std::optional<uint32_t> rank_of(ConnectionId connection) const;
-    std::optional<ConnectionId> connection_of(uint32_t rank) const;
+    void open(ConnectionId connection, uint32_t rank) {
+        rank_of_[connection] = rank;
+        connection_[rank] = connection;
+        said_hello_.insert(rank);
+        steps_.erase(rank);  // an earlier program's
+    }
+    void close(ConnectionId connection) {
+        refused_.erase(connection);
+        auto found = rank_of_.find(connection);
+        if (found == rank_of_.end()) return;
+        connection_.erase(found->second);
+        rank_of_.erase(found);
+    }
+    std::optional<uint32_t> rank_of(ConnectionId connection) const {
+        auto found = rank_of_.find(connection);
+        return found == rank_of_.end() ? std::nullopt : std::optional(found->second);
+    }
+    std::optional<ConnectionId> connection_of(uint32_t rank) const {
+        auto found = connection_.find(rank);
+        return found == connection_.end() ? std::nullopt : std::optional(found->second);
+    }
     const std::map<ConnectionId, uint32_t>& connections() const { return rank_of_; }
     bool all_said_hello() const { return said_hello_.size() == ranks_.size(); }
     // Its hello was refused: it is ignored until it closes.
@@ -46,18 +63,44 @@ class LocalRanks {
         Time deadline{};
     };
     // Only the first report counts; take_exit returns it once the connection is closed, or at the deadline.
-    void exit(uint32_t local_rank, int status, bool cancelled, Time now);
+    void exit(uint32_t local_rank, int status, bool cancelled, Time now) {
+        if (exited_[local_rank]) return;
+        exited_[local_rank] = true;
+        exits_[ranks_[local_rank]] = {status, cancelled, std::nullopt, now + kExitGrace};
+    }
     bool has_exited(uint32_t local_rank) const { return local_rank < exited_.size() && exited_[local_rank]; }
-    std::optional<Exit> take_exit(uint32_t rank);
-    std::vector<uint32_t> overdue(Time now) const;
+    std::optional<Exit> take_exit(uint32_t rank) {
+        const auto found = exits_.extract(rank);
+        if (!found) return std::nullopt;
+        Exit exit = found.mapped();
+        if (auto step = steps_.find(rank); step != steps_.end()) exit.step = step->second;
+        return exit;
+    }
+    std::vector<uint32_t> overdue(Time now) const {
+        std::vector<uint32_t> out;
+        for (const auto& [rank, exit] : exits_)
+            if (now >= exit.deadline) out.push_back(rank);
+        return out;
+    }
     bool has_exits() const { return !exits_.empty(); }
     void drop_exits() { exits_.clear(); }
-    std::optional<Time> next_deadline() const;
+    std::optional<Time> next_deadline() const {
+        std::optional<Time> next;
+        for (const auto& [rank, exit] : exits_) next = earlier(next, exit.deadline);
+        return next;
+    }
 
     // Its training has taken this many steps.
     void progress(uint32_t rank, uint64_t step) { steps_[rank] = step; }
     // Whether /proc says that it is stopped. Returns a change: two equal looks in a row are believed.
-    std::optional<bool> look(uint32_t local_rank, bool stopped);
+    // A single sighting may be a step that is being resumed, its daemon first.
+    std::optional<bool> look(uint32_t local_rank, bool stopped) {
+        constexpr uint32_t kEnough = 2;
+        if (local_rank >= looks_.size() || exited_[local_rank]) return std::nullopt;
+        uint32_t& looks = looks_[local_rank];
+        const uint32_t before = std::exchange(looks, stopped ? std::min(looks + 1, kEnough) : 0);
+        return (before == kEnough) == (looks == kEnough) ? std::nullopt : std::optional(stopped);
+    }
 
  private:
     std::vector<uint32_t> ranks_;

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
+#include "engine/table.hpp"
 #include "tiles/shares.hpp"
 
 namespace dp {
@@ -37,10 +38,9 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
     node.ranks.assign(join.ranks().begin(), join.ranks().end());
     for (int i = 0; i < std::min(join.tiles_size(), join.ranks_size()); ++i)
         node.tiles.push_back(printable(join.tiles(i), kMaxTilesText));
-    uint32_t local = 0;
-    for (uint32_t rank : join.ranks()) {
-        ranks_[rank].node = join.node_rank();
-        ranks_[rank].local_rank = local++;
+    for (uint32_t local = 0; local < node.ranks.size(); ++local) {
+        ranks_[node.ranks[local]].node = join.node_rank();
+        ranks_[node.ranks[local]].local_rank = local;
     }
     ++joined_;
     return std::nullopt;
@@ -78,34 +78,25 @@ void Membership::hello(const wire::Hellos::Rank& said) {
 void Membership::note(const wire::RankEvent& event) {
     Rank& rank = ranks_[event.rank()];
     if (rank.has_exited()) return;
-    switch (event.event_case()) {
-        case wire::RankEvent::kStarted:
-            rank.told.set_pid(event.started());
-            if (rank.told.state() == State::NOT_STARTED) rank.told.set_state(State::STARTED);
-            rank.told.set_started_ms(since_start(rank, event.at_ms()));
-            break;
-        case wire::RankEvent::kStopped:
-            rank.told.set_stopped(event.stopped());
-            break;
-        case wire::RankEvent::kReady:
-            if (!rank.told.has_ready_ms()) rank.told.set_ready_ms(since_start(rank, event.at_ms()));
-            break;
-        case wire::RankEvent::kGoodbye:
-            rank.said_goodbye = true;
-            rank.told.set_state(State::GOODBYE);
-            break;
-        case wire::RankEvent::kVanished:
-            rank.told.set_state(State::VANISHED);
-            break;
-        case wire::RankEvent::kExited:
-            rank.told.set_wait_status(event.exited());
-            rank.told.set_state(State::EXITED);
-            rank.told.set_stopped(false);
-            ++exited_;
-            if (!rank.said_hello && !is_lost(event.rank())) --awaited_;
-            break;
-        case wire::RankEvent::EVENT_NOT_SET:
-            break;
+    wire::StepStatus::Rank& told = rank.told;
+    if (event.has_started()) {
+        told.set_pid(event.started());
+        if (told.state() == State::NOT_STARTED) told.set_state(State::STARTED);
+        told.set_started_ms(since_start(rank, event.at_ms()));
+    }
+    if (event.has_stopped()) told.set_stopped(event.stopped());
+    if (event.has_ready() && !told.has_ready_ms()) told.set_ready_ms(since_start(rank, event.at_ms()));
+    if (event.has_goodbye()) {
+        rank.said_goodbye = true;
+        told.set_state(State::GOODBYE);
+    }
+    if (event.has_vanished()) told.set_state(State::VANISHED);
+    if (event.has_exited()) {
+        told.set_wait_status(event.exited());
+        told.set_state(State::EXITED);
+        told.set_stopped(false);
+        ++exited_;
+        if (!rank.said_hello && !is_lost(event.rank())) --awaited_;
     }
 }
 
@@ -141,8 +132,7 @@ std::vector<uint32_t> Membership::without_node() const {
 }
 
 std::string Membership::host_of(uint32_t rank) const {
-    if (!ranks_[rank].node) return "a node that has not connected";
-    return nodes_[*ranks_[rank].node].host;
+    return ranks_[rank].node ? nodes_[*ranks_[rank].node].host : "a node that has not connected";
 }
 
 std::string Membership::state_of(uint32_t rank) const {
@@ -168,13 +158,9 @@ std::string Membership::state_of(uint32_t rank) const {
 // The hosts of the ranks. Ranks whose node never connected may be on any host that has not.
 std::string Membership::hosts_of(std::span<const uint32_t> ranks) const {
     std::set<uint32_t> nodes;
-    bool homeless = false;
-    for (uint32_t rank : ranks) {
-        if (ranks_[rank].node)
-            nodes.insert(*ranks_[rank].node);
-        else
-            homeless = true;
-    }
+    for (uint32_t rank : ranks)
+        if (ranks_[rank].node) nodes.insert(*ranks_[rank].node);
+    const bool homeless = std::ranges::any_of(ranks, [this](uint32_t rank) { return !ranks_[rank].node; });
     for (uint32_t node = 0; homeless && node < nodes_.size(); ++node)
         if (!nodes_[node].joined) nodes.insert(node);
     std::vector<std::string> hosts;
@@ -201,8 +187,8 @@ std::string Membership::describe(std::span<const uint32_t> ranks) const {
     std::vector<std::pair<std::string, std::vector<uint32_t>>> groups;  // by state, in the order of the ranks
     for (uint32_t rank : ranks) {
         const std::string state = state_of(rank);
-        auto group =
-            std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == state; });
+        auto group = std::ranges::find(
+            groups, state, [](const auto& g) -> auto& { return g.first; });
         if (group == groups.end()) group = groups.insert(groups.end(), {state, {}});
         group->second.push_back(rank);
     }
@@ -241,16 +227,12 @@ void Membership::count(wire::StepStatus& status) const {
         }
         if (all) (status.*set)(last);
     }
-    for (const Node& node : nodes_) {
-        if (node.lost)
-            status.set_nodes_lost(status.nodes_lost() + 1);
-        else if (node.left)
-            status.set_nodes_left(status.nodes_left() + 1);
-        else if (!node.joined)
-            status.set_nodes_not_connected(status.nodes_not_connected() + 1);
-        else
-            status.set_nodes_here(status.nodes_here() + 1);
-    }
+    const auto nodes = [this](auto is) { return static_cast<uint32_t>(std::ranges::count_if(nodes_, is)); };
+    status.set_nodes_here(nodes([](const Node& node) { return node.is_here(); }));
+    status.set_nodes_lost(nodes([](const Node& node) { return node.lost; }));
+    status.set_nodes_left(nodes([](const Node& node) { return node.left && !node.lost; }));
+    status.set_nodes_not_connected(static_cast<uint32_t>(nodes_.size()) - status.nodes_here() -
+                                   status.nodes_lost() - status.nodes_left());
 }
 
 void Membership::report(uint32_t number, wire::StepStatus::Node& told, bool with_ranks) const {
@@ -281,18 +263,9 @@ std::string Membership::table() const {
                         numbers.empty() ? "-" : tiles, numbers.empty() ? "-" : tile_mask(numbers),
                         host_of(rank)});
     }
-    std::vector<size_t> widths(rows.front().size());
-    for (auto& row : rows) {
-        if (!with_tiles) row.erase(row.begin() + 4, row.begin() + 6);
-        for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    }
-    std::string out;
-    for (auto& row : rows) {
-        for (size_t i = 0; i + 1 < row.size(); ++i)
-            out += row[i] + std::string(widths[i] + 2 - row[i].size(), ' ');
-        out += row.back() + "\n";
-    }
-    return out;
+    if (!with_tiles)
+        for (auto& row : rows) row.erase(row.begin() + 4, row.begin() + 6);
+    return aligned(rows);
 }
 
 }  // namespace dp

@@ -40,8 +40,7 @@ class Membership {
         bool is_here() const { return joined && !left && !lost; }
     };
 
-    // `hosts` are the step's nodes by node rank; shorter or empty if the launcher could not tell. `start`:
-    // the broker's.
+    // `hosts`: by node rank; shorter or empty if the launcher could not tell. `start`: the broker's.
     Membership(uint32_t world_size, uint32_t nodes, std::span<const std::string> hosts, Time start = Time(0));
 
     // nullopt: accepted; else why not.

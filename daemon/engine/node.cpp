@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Node's dealings with the broker, the launcher and time; node_ranks.cpp has those with
-// ranks. See node.hpp.
+// The Node's dealings with the broker, the launcher and time (node.hpp); node_ranks.cpp has those with ranks.
 #include "engine/node.hpp"
 
-#include <algorithm>
 #include <csignal>
 
 #include "base/text.hpp"
@@ -25,10 +23,7 @@ std::string shown(const std::vector<std::string>& addresses) {
 }
 
 wire::ToRank lost(const std::string& why) {
-    wire::ToRank message;
-    message.mutable_reply()->set_status(wire::LOST);
-    message.mutable_reply()->set_error(why);
-    return message;
+    return wrap(&wire::ToRank::mutable_reply, reply_with(wire::LOST, why));
 }
 
 }  // namespace
@@ -63,69 +58,47 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     broker_.joined = true;
     broker_.own_address = address;
     if (!config_.broker) heartbeats_.watch(kBroker, now);
-    wire::FromNode message;
-    message.mutable_join()->set_node_rank(config_.node_rank);
-    message.mutable_join()->set_host(config_.host);
-    message.mutable_join()->set_address(address);
-    message.mutable_join()->set_clock_ms(now.count());
-    for (uint32_t rank : config_.ranks) message.mutable_join()->add_ranks(rank);
-    for (const auto& one : facts_.addresses) message.mutable_join()->add_addresses(one);
-    if (config_.settings.wants_table())
-        for (const auto& one : config_.tiles) message.mutable_join()->add_tiles(one);
-    outbox_.open(std::move(message));
+    wire::Join join;
+    join.set_node_rank(config_.node_rank);
+    join.set_host(config_.host);
+    join.set_address(address);
+    join.set_clock_ms(now.count());
+    join.mutable_ranks()->Add(config_.ranks.begin(), config_.ranks.end());
+    join.mutable_addresses()->Add(facts_.addresses.begin(), facts_.addresses.end());
+    if (config_.settings.wants_table()) join.mutable_tiles()->Add(config_.tiles.begin(), config_.tiles.end());
+    outbox_.open(wrap(&wire::FromNode::mutable_join, std::move(join)));
     return take();
 }
 
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     heartbeats_.heard(kBroker, now);
-    switch (message.kind_case()) {
-        case wire::ToNode::kPlan:
-            if (std::exchange(published_, true)) break;
-            out_.plan =
-                NodePlan{message.plan().master_addr(), static_cast<uint16_t>(message.plan().master_port()),
-                         static_cast<uint16_t>(message.plan().coordinator_port()), broker_.own_address,
-                         message.plan().table()};
-            break;
-        case wire::ToNode::kReply: {
-            std::vector<Caller> callers;
-            for (const auto& target : message.reply().targets())
-                callers.push_back({target.rank(), target.id()});
-            answer(callers, message.reply().reply());
-            break;
-        }
-        case wire::ToNode::kAbort:
-            abort(message.abort(), config_.broker || facts_.own_stderr, now);
-            break;
-        case wire::ToNode::kDeaths:
-            tell_deaths(message.deaths());
-            break;
-        case wire::ToNode::kWhoOwns:
-            out_.lookups.push_back(message.who_owns());
-            break;
-        case wire::ToNode::kStatus:
-            tell_asker(message.status().connection(),
-                       wrap(&wire::ToRank::mutable_status, message.status().status()));
-            break;
-        case wire::ToNode::kMeasure: {
-            auto& connections = out_.measure.emplace();
-            for (uint32_t rank : config_.ranks) connections.push_back(ranks_.connection_of(rank));
-            break;
-        }
-        case wire::ToNode::kUsage:
-            tell_asker(message.usage().connection(),
-                       wrap(&wire::ToRank::mutable_usage, message.usage().usage()));
-            break;
-        case wire::ToNode::kFarewell:
-            broker_.gone = true;
-            heartbeats_.forget(kBroker);
-            outbox_.close();
-            end_queries(daemon_of_broker() + " has left");
-            end_calls(daemon_of_broker() + " has left (rank 0's node has finished)");
-            if (leaving_.told) leaving_.finished = true;
-            break;
-        case wire::ToNode::kAlive:
-        case wire::ToNode::KIND_NOT_SET:
-            break;
+    // It is of one kind.
+    if (message.has_plan() && !std::exchange(published_, true)) {
+        const wire::Plan& plan = message.plan();
+        out_.plan =
+            NodePlan{plan.master_addr(), static_cast<uint16_t>(plan.master_port()),
+                     static_cast<uint16_t>(plan.coordinator_port()), broker_.own_address, plan.table()};
+    }
+    if (message.has_reply()) {
+        std::vector<Caller> callers;
+        for (const auto& target : message.reply().targets()) callers.push_back({target.rank(), target.id()});
+        answer(callers, message.reply().reply());
+    }
+    if (message.has_abort()) abort(message.abort(), config_.broker || facts_.own_stderr, now);
+    if (message.has_deaths()) tell_deaths(message.deaths());
+    if (message.has_who_owns()) out_.lookups.push_back(message.who_owns());
+    if (const auto& told = message.status(); message.has_status())
+        tell_asker(told.connection(), wrap(&wire::ToRank::mutable_status, told.status()));
+    if (message.has_measure()) {
+        auto& connections = out_.measure.emplace();
+        for (uint32_t rank : config_.ranks) connections.push_back(ranks_.connection_of(rank));
+    }
+    if (const auto& told = message.usage(); message.has_usage())
+        tell_asker(told.connection(), wrap(&wire::ToRank::mutable_usage, told.usage()));
+    if (message.has_farewell()) {
+        give_up_broker(" has left");
+        end_calls(daemon_of_broker() + " has left (rank 0's node has finished)");
+        if (leaving_.told) leaving_.finished = true;
     }
     return take();
 }
@@ -146,13 +119,18 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now) {
     return take();
 }
 
-// The broker is gone; the report is held back for the delay.
-void Node::lose_broker(const std::string& why, Time delay, Time now) {
-    if (broker_.gone) return;
+void Node::give_up_broker(const std::string& why) {
     broker_.gone = true;
     heartbeats_.forget(kBroker);
     outbox_.close();
-    end_queries(daemon_of_broker() + " is gone: " + why);
+    for (ConnectionId asker : std::exchange(askers_, {}))
+        out_.answers.emplace_back(asker, lost(daemon_of_broker() + why));
+}
+
+// The broker is gone; the report is held back for the delay.
+void Node::lose_broker(const std::string& why, Time delay, Time now) {
+    if (broker_.gone) return;
+    give_up_broker(" is gone: " + why);
     if (leaving_.ending) {
         if (leaving_.told) leaving_.finished = true;
         return;
@@ -222,10 +200,6 @@ void Node::tell_asker(ConnectionId asker, wire::ToRank message) {
     if (askers_.erase(asker) > 0) out_.answers.emplace_back(asker, std::move(message));
 }
 
-void Node::end_queries(const std::string& why) {
-    for (ConnectionId asker : std::exchange(askers_, {})) out_.answers.emplace_back(asker, lost(why));
-}
-
 // ---- the launcher ----
 
 void Node::report_exit(uint32_t rank, Time now) {
@@ -248,11 +222,8 @@ void Node::leave_if_all_told() {
     if (!leaving_.ending || leaving_.told || ranks_.has_exits()) return;
     leaving_.told = true;
     // Without a broker there is nothing to wait for.
-    if (broker_.gone || !broker_.joined) {
-        leaving_.finished = true;
-        return;
-    }
-    outbox_.send(wrap(&wire::FromNode::mutable_leave));
+    leaving_.finished = broker_.gone || !broker_.joined;
+    if (!leaving_.finished) outbox_.send(wrap(&wire::FromNode::mutable_leave));
 }
 
 NodeActions Node::on_control(const ControlEvent& event, Time now) {
@@ -286,13 +257,12 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
 
 NodeActions Node::on_launcher_lost() {
     if (leaving_.ending) return take();
-    const std::string reason = (config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host +
-                               " is gone; its " + plural(config_.ranks.size(), "rank") +
-                               (config_.ranks.size() == 1 ? " is" : " are") + " ended";
     out_.signal_ranks = SIGKILL;
-    wire::FromNode fault;
-    fault.mutable_fault()->set_reason(reason);
-    outbox_.send(std::move(fault));
+    wire::Fault fault;
+    fault.set_reason((config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host +
+                     " is gone; its " + plural(config_.ranks.size(), "rank") +
+                     (config_.ranks.size() == 1 ? " is" : " are") + " ended");
+    outbox_.send(wrap(&wire::FromNode::mutable_fault, std::move(fault)));
     leaving_.ending = true;
     ranks_.drop_exits();
     leave_if_all_told();
@@ -304,9 +274,9 @@ NodeActions Node::on_launcher_lost() {
 void Node::check_heartbeats(Time now) {
     const Heartbeats::News news = heartbeats_.check(now);
     if (news.send) {
-        wire::FromNode message;
-        message.mutable_alive()->set_clock_ms(now.count());
-        outbox_.send(std::move(message));
+        wire::Alive alive;
+        alive.set_clock_ms(now.count());
+        outbox_.send(wrap(&wire::FromNode::mutable_alive, std::move(alive)));
     }
     // If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
     if (news.notice && !config_.broker && config_.node_rank <= 1) {

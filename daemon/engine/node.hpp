@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,8 +34,7 @@ struct NodeFacts {
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
 };
 
-// A question of dpctl's on the ranks' socket, or of a reader of the metrics; the broker answers. Else the
-// message is a rank's.
+// Whether dpctl or a reader of the metrics asks, and the broker answers; else the message is a rank's.
 inline bool is_query(const wire::FromRank& message) {
     return message.has_status() || message.has_usage();
 }
@@ -48,11 +46,11 @@ struct NodeActions {
     std::vector<std::pair<ConnectionId, wire::ToRank>> answers;
     std::vector<wire::FromNode> to_broker;
     std::optional<NodePlan> plan;  // publish it
-    std::optional<std::string>
-        no_plan;                      // publish that there is none, and why; "": the user is told elsewhere
+    // Publish that there is none, and why; "": the user is told elsewhere.
+    std::optional<std::string> no_plan;
     std::optional<int> signal_ranks;  // send this signal to every process of the step on this node
-    std::vector<wire::WhoOwns>
-        lookups;  // find the owner of the socket at the client's end, and tell on_answer
+    // Find the owner of the socket at the client's end, and tell on_answer.
+    std::vector<wire::WhoOwns> lookups;
     struct Page {
         ConnectionId connection = 0;
         int32_t fd = -1;  // of that connection's process
@@ -74,8 +72,7 @@ class Node {
     // The connection stands and both sides are proven; `address` is this node's own, as the broker sees it.
     NodeActions on_joined(const std::string& address, Time now);
     NodeActions on_broker(const wire::ToNode& message, Time now);
-    // A peer there spoke another version of slurm-dp. It may be a stranger: worth mentioning at the deadline,
-    // but no reason to give up.
+    // A peer there, perhaps a stranger, spoke another version of slurm-dp: this is mentioned at the deadline.
     void on_other_version(uint32_t protocol);
     // What was looked up or measured for the broker.
     NodeActions on_answer(wire::FromNode answer);
@@ -92,8 +89,7 @@ class Node {
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
-    // What /proc says about a local rank's process, every second: a rank that is stopped in two looks in a
-    // row is reported.
+    // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
@@ -106,8 +102,7 @@ class Node {
     // The last local rank has ended, and the broker was told or is gone: leave once everything is sent.
     bool finished() const { return leaving_.finished; }
 
-    // This node has ended its ranks because it lost the broker, whose own ranks may live on. All nodes have;
-    // the first of them report it.
+    // It has ended its ranks, as all nodes have, because it lost the broker, whose own ranks may live on.
     bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
 
  private:
@@ -149,13 +144,12 @@ class Node {
     static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
     void tell_asker(ConnectionId asker, wire::ToRank message);
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
-    void end_queries(const std::string& why);
     void tell_ranks(const wire::ToRank& message);
     void tell_deaths(const wire::Deaths& deaths);
     void answer(const std::vector<Caller>& callers, const wire::Reply& reply);
     void end_calls(const std::string& why);
     std::string too_large(const wire::Request& request) const;
-    void reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
+    void refuse(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     std::string why_no_hello(const wire::Hello& hello) const;
     void hello(ConnectionId connection, const wire::Hello& hello, Time now);
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
@@ -163,6 +157,7 @@ class Node {
     void report_exit(uint32_t rank, Time now);
     void leave_if_all_told();
     void check_heartbeats(Time now);
+    void give_up_broker(const std::string& why);
     void lose_broker(const std::string& why, Time delay, Time now);
     void tell_loss(Time now);
     // Whether this node reports the loss of the broker, which all nodes see.

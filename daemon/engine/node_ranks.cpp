@@ -9,12 +9,9 @@
 #include "framing.hpp"
 
 namespace dp {
-namespace {
 
 // The most that a request grows on its way to the broker.
 constexpr size_t kWrapping = 64;
-
-}  // namespace
 
 NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message, Time now) {
     if (ranks_.is_refused(connection)) return take();  // half closed: nobody would hear an answer
@@ -72,7 +69,7 @@ std::string Node::why_no_hello(const wire::Hello& hello) const {
 
 void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
     if (const std::string why = why_no_hello(hello); !why.empty()) {
-        reply(connection, 0, wire::INVALID, why);
+        refuse(connection, 0, wire::INVALID, why);
         out_.close.push_back(connection);
         ranks_.refuse(connection);
         return;
@@ -93,10 +90,10 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
 
 void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now) {
     if (const std::string why = too_large(request); !why.empty())
-        return reply(connection, request.id(), wire::TOO_LARGE, why);
+        return refuse(connection, request.id(), wire::TOO_LARGE, why);
     if (broker_.gone && !broker_.loss)
-        return reply(connection, request.id(), wire::LOST,
-                     daemon_of_broker() + " is gone (rank 0's node has finished)");
+        return refuse(connection, request.id(), wire::LOST,
+                      daemon_of_broker() + " is gone (rank 0's node has finished)");
     waiting_.insert({rank, request.id()});
     if (request.has_arrive()) {
         auto arrived = pending_arrivals_.arrive({rank, request.id()}, request.arrive(), now,
@@ -104,10 +101,10 @@ void Node::request(ConnectionId connection, uint32_t rank, const wire::Request& 
         if (arrived) tell_arrivals({std::move(*arrived)});
         return;
     }
-    wire::FromNode up;
-    up.mutable_request()->set_rank(rank);
-    *up.mutable_request()->mutable_request() = request;
-    outbox_.send(std::move(up));
+    wire::NodeRequest up;
+    up.set_rank(rank);
+    *up.mutable_request() = request;
+    outbox_.send(wrap(&wire::FromNode::mutable_request, std::move(up)));
 }
 
 // Why a request would not fit a frame on its way to the broker, or would be refused there; "" if it is fine.
@@ -128,12 +125,10 @@ void Node::forget(ConnectionId connection, uint32_t rank, Time now) {
     report_exit(rank, now);
 }
 
-void Node::reply(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why) {
-    wire::ToRank message;
-    message.mutable_reply()->set_id(id);
-    message.mutable_reply()->set_status(status);
-    message.mutable_reply()->set_error(why);
-    out_.to_ranks.emplace_back(connection, std::move(message));
+void Node::refuse(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why) {
+    wire::Reply reply = reply_with(status, why);
+    reply.set_id(id);
+    out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_reply, std::move(reply)));
 }
 
 void Node::answer(const std::vector<Caller>& callers, const wire::Reply& reply) {
@@ -164,10 +159,7 @@ void Node::tell_deaths(const wire::Deaths& deaths) {
 
 // Fails the waiting calls: there will be no answer.
 void Node::end_calls(const std::string& why) {
-    wire::Reply reply;
-    reply.set_status(wire::LOST);
-    reply.set_error(why);
-    answer({waiting_.begin(), waiting_.end()}, reply);
+    answer({waiting_.begin(), waiting_.end()}, reply_with(wire::LOST, why));
     pending_arrivals_ = PendingArrivals(config_.ranks);
 }
 

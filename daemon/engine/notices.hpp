@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When to report what several nodes or ranks may do at about the same time: soon, and together. Pure state
-// machines.
+// When to report what several nodes or ranks may do at about the same time: soon, and together. Pure.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +26,24 @@ class SilenceNotices {
  public:
     using Peer = uint32_t;
 
-    void fell_silent(Peer peer, Time now);
-    void speaks_again(Peer peer, Time silent, Time now);
+    void fell_silent(Peer peer, Time now) {
+        over_.erase(peer);
+        if (told_.contains(peer)) return;
+        silent_.insert(peer);
+        if (!first_) first_ = now;
+    }
+    void speaks_again(Peer peer, Time silent, Time now) {
+        silent_.erase(peer);
+        Time& longest = over_[peer];
+        longest = std::max(longest, silent);
+        if (!first_) first_ = now;
+    }
     // It has left, or its loss is reported.
-    void forget(Peer peer);
+    void forget(Peer peer) {
+        silent_.erase(peer);
+        over_.erase(peer);
+        told_.erase(peer);
+    }
 
     struct Notice {
         std::vector<Peer> silent;
@@ -38,8 +51,34 @@ class SilenceNotices {
         Time longest{};  // of the silences that are over
     };
     // Call it at next_deadline.
-    std::optional<Notice> take(Time now);
-    std::optional<Time> next_deadline() const;
+    std::optional<Notice> take(Time now) {
+        const auto due = next_deadline();
+        if (!due) first_.reset();
+        if (!due || now < *due) return std::nullopt;
+        Notice notice;
+        notice.silent.assign(silent_.begin(), silent_.end());
+        for (const auto& [peer, silent] : over_) {
+            notice.speak_again.push_back(peer);
+            notice.longest = std::max(notice.longest, silent);
+            told_.erase(peer);
+        }
+        told_.merge(silent_);
+        silent_.clear();
+        over_.clear();
+        first_.reset();
+        if (now >= quiet_until_ + pause_)
+            pause_ = kFirstNoticePause;
+        else if (notice.silent.size() + notice.speak_again.size() > 1)
+            pause_ = std::min(pause_ * 2, kLongestNoticePause);
+        else
+            pause_ = std::max(pause_ / 2, kFirstNoticePause);
+        quiet_until_ = now + pause_;
+        return notice;
+    }
+    std::optional<Time> next_deadline() const {
+        if (silent_.empty() && over_.empty()) return std::nullopt;
+        return std::max(*first_ + kSilencesTogether, quiet_until_);
+    }
 
  private:
     std::set<Peer> silent_;      // not told yet

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's messages to the broker, in order. Hellos and harmless ends (goodbyes, exits with code 0) wait for
-// each other for a moment, or until there is anything else to send; all of it waits for the broker. A pure
-// state machine; the node's engine owns it.
+// A node's messages to the broker, in order; all wait for it. Hellos and harmless ends (goodbyes, exits with
+// code 0) wait for each other for a moment, or for anything else. Pure; the node's engine owns it.
 #pragma once
 
+#include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dp.pb.h"
@@ -19,21 +20,53 @@ inline constexpr Time kExitBatch{50};
 
 class Outbox {
  public:
-    void send(wire::FromNode message);
-    void batch_hello(const wire::Hellos::Rank& hello, Time now);
-    void batch_exit(wire::FromNode message, Time now);
+    void send(wire::FromNode message) {
+        if (broker_ == Broker::gone) return;
+        messages_.push_back(std::move(message));
+        flush();
+    }
+    void batch_hello(const wire::Hellos::Rank& hello, Time now) {
+        if (broker_ == Broker::gone) return;
+        if (messages_.size() == ready_ || !messages_.back().has_hellos()) messages_.emplace_back();
+        *messages_.back().mutable_hellos()->add_ranks() = hello;
+        flush_at_ = earlier(flush_at_, now + kHelloBatch);
+    }
+    void batch_exit(wire::FromNode message, Time now) {
+        if (broker_ == Broker::gone) return;
+        messages_.push_back(std::move(message));
+        flush_at_ = earlier(flush_at_, now + kExitBatch);
+    }
     // Nothing so far waits any longer.
-    void flush();
+    void flush() {
+        ready_ = messages_.size();
+        flush_at_.reset();
+    }
 
     // The broker is connected; `first` is sent first.
-    void open(wire::FromNode first);
+    void open(wire::FromNode first) {
+        broker_ = Broker::there;
+        messages_.insert(messages_.begin(), std::move(first));
+        ++ready_;
+    }
     // The broker is gone.
-    void close();
+    void close() {
+        broker_ = Broker::gone;
+        messages_.clear();
+        flush();
+    }
 
-    void expire(Time now);
+    void expire(Time now) {
+        if (flush_at_ && now >= *flush_at_) flush();
+    }
     std::optional<Time> next_deadline() const { return flush_at_; }
     // The messages to send now; none before the broker is connected.
-    std::vector<wire::FromNode> take();
+    std::vector<wire::FromNode> take() {
+        if (broker_ != Broker::there) return {};
+        const auto end = messages_.begin() + static_cast<ptrdiff_t>(std::exchange(ready_, 0));
+        std::vector<wire::FromNode> out(std::move_iterator(messages_.begin()), std::move_iterator(end));
+        messages_.erase(messages_.begin(), end);
+        return out;
+    }
 
  private:
     enum class Broker { awaited, there, gone } broker_ = Broker::awaited;

@@ -16,11 +16,11 @@ std::string who(const std::vector<uint32_t>& ranks, const HostsOf& hosts_of) {
 }
 
 // The most frequent value first; the ranks with other values are the suspects.
-std::string values_that_differ(const ComparedFact& compared, const HostsOf& hosts_of) {
-    std::vector<std::pair<std::string, std::vector<uint32_t>>> values(compared.ranks_by_value.begin(),
-                                                                      compared.ranks_by_value.end());
-    std::stable_sort(values.begin(), values.end(),
-                     [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+std::string values_that_differ(const std::map<std::string, std::vector<uint32_t>>& ranks_by_value,
+                               const HostsOf& hosts_of) {
+    std::vector<std::pair<std::string, std::vector<uint32_t>>> values(ranks_by_value.begin(),
+                                                                      ranks_by_value.end());
+    std::ranges::stable_sort(values, std::greater<>(), [](const auto& held) { return held.second.size(); });
     std::string out;
     for (size_t i = 0; i < values.size() && i < kValuesShown; ++i)
         out += (i ? ", " : "") + printable(values[i].first, 80) + " on " + who(values[i].second, hosts_of);
@@ -30,13 +30,13 @@ std::string values_that_differ(const ComparedFact& compared, const HostsOf& host
 std::optional<std::string> misfit(const ComparedFact& compared, const HostsOf& hosts_of) {
     const std::string name = printable(compared.fact.name(), 80);
     const std::string remedy = "; " + printable(compared.fact.remedy());
-    if (compared.fact.rule() == wire::Fact::SAME) {
-        if (compared.ranks_by_value.size() < 2) return std::nullopt;
-        return name + " differs: " + values_that_differ(compared, hosts_of) + remedy;
-    }
     const auto& by_value = compared.ranks_by_value;
-    const auto shared = std::find_if(by_value.begin(), by_value.end(),
-                                     [](const auto& held) { return held.second.size() > 1; });
+    if (compared.fact.rule() == wire::Fact::SAME) {
+        if (by_value.size() < 2) return std::nullopt;
+        return name + " differs: " + values_that_differ(by_value, hosts_of) + remedy;
+    }
+    const auto shared =
+        std::ranges::find_if(by_value, [](const auto& held) { return held.second.size() > 1; });
     if (shared == by_value.end()) return std::nullopt;
     return who(shared->second, hosts_of) + " have the same " + name + ", " + printable(shared->first, 80) +
            remedy;
@@ -56,8 +56,8 @@ std::optional<std::string> unfit(const google::protobuf::RepeatedPtrField<wire::
 
 void Comparison::add(uint32_t rank, const google::protobuf::RepeatedPtrField<wire::Fact>& facts) {
     for (const auto& fact : facts) {
-        auto found = std::find_if(compared_.begin(), compared_.end(),
-                                  [&](const ComparedFact& c) { return c.fact.name() == fact.name(); });
+        auto found = std::ranges::find(
+            compared_, fact.name(), [](auto& c) -> auto& { return c.fact.name(); });
         if (found == compared_.end()) found = compared_.insert(compared_.end(), {fact, {}});
         auto& ranks = found->ranks_by_value[fact.value()];
         ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), rank), rank);
@@ -65,12 +65,10 @@ void Comparison::add(uint32_t rank, const google::protobuf::RepeatedPtrField<wir
 }
 
 void Comparison::remove(uint32_t rank) {
-    for (auto& compared : compared_)
-        for (auto it = compared.ranks_by_value.begin(); it != compared.ranks_by_value.end();) {
-            auto current = it++;
-            std::erase(current->second, rank);
-            if (current->second.empty()) compared.ranks_by_value.erase(current);
-        }
+    for (auto& compared : compared_) {
+        for (auto& [value, ranks] : compared.ranks_by_value) std::erase(ranks, rank);
+        std::erase_if(compared.ranks_by_value, [](const auto& held) { return held.second.empty(); });
+    }
 }
 
 std::optional<std::string> Comparison::disagreement(const HostsOf& hosts_of) const {

@@ -37,8 +37,7 @@ class Comparison {
     void add(uint32_t rank, const google::protobuf::RepeatedPtrField<wire::Fact>& facts);
     // The rank has left.
     void remove(uint32_t rank);
-    // The first fact that breaks its rule; nullopt if none does. A fact that only some ranks have is
-    // compared among those.
+    // The first fact that breaks its rule. A fact that only some ranks have is compared among those.
     std::optional<std::string> disagreement(const HostsOf& hosts_of) const;
 
  private:

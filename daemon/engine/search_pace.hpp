@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pace at which a relay searches for a broker that is not there yet: how many targets the next round
-// tries, and how long it pauses afterwards. Nearly always the broker takes the step's first port, and its
-// node is only some milliseconds behind; a refused connection costs both nodes more than anything else that a
-// relay does. So it tries only the first port at first, with a pause half as long as it has waited so far,
-// and the others after kFirstPortAlone.
+// How a relay searches for a broker that is not there yet: how many targets the next round tries, and the
+// pause after it. Nearly always the broker takes the step's first port, and its node is only milliseconds
+// behind; refused connections are what costs both nodes most. So a relay tries the first port only, with
+// pauses half as long as it has waited so far, and the others after kFirstPortAlone.
 #pragma once
 
 #include <algorithm>

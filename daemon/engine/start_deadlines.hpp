@@ -4,9 +4,11 @@
 // after the first one. Late ones are reported meanwhile. A pure state machine; the broker owns it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/membership.hpp"
 #include "engine/time.hpp"
@@ -22,13 +24,35 @@ class StartDeadlines {
         : timeout_(timeout), started_(started), next_notice_(started + kFirstLateNotice) {}
 
     // A rank has said hello; `at` is when, before the message arrived here.
-    void hello(Time at, Time now);
+    void hello(Time at, Time now) {
+        if (!first_hello_) next_notice_ = now + (notice_pause_ = kFirstLateNotice);
+        // By the rank's own clock, so that a call that it made then ends no earlier than the step.
+        first_hello_ = std::clamp(std::min(at, first_hello_.value_or(at)), started_, std::max(started_, now));
+    }
     struct Late {
         std::string line;  // who is missing
         bool too_late;     // the deadline is over
     };
-    std::optional<Late> check(const Membership& members, Time now);
-    std::optional<Time> next_deadline(const Membership& members) const;
+    std::optional<Late> check(const Membership& members, Time now) {
+        if (complete(members)) return std::nullopt;
+        const bool connected = members.all_joined();
+        const Time since = connected ? *first_hello_ : started_;
+        const bool too_late = now >= since + timeout_;
+        if (!too_late && now < next_notice_) return std::nullopt;
+        if (!too_late) next_notice_ = now + (notice_pause_ *= 2);
+        const std::vector<uint32_t> missing = connected ? members.without_hello() : members.without_node();
+        const size_t world = members.ranks().size();
+        return Late{std::to_string(connected ? members.hellos() : world - missing.size()) + " of " +
+                        std::to_string(world) + " ranks " + (connected ? "said hello" : "are connected") +
+                        (too_late ? " within " + words(timeout_) + " (--dp-timeout)"
+                                  : " after " + std::to_string((now - since).count() / 1000) + " s") +
+                        "; missing: " + members.describe(missing),
+                    too_late};
+    }
+    std::optional<Time> next_deadline(const Membership& members) const {
+        if (complete(members)) return std::nullopt;
+        return std::min(next_notice_, (members.all_joined() ? *first_hello_ : started_) + timeout_);
+    }
 
     Time started() const { return started_; }
 
@@ -39,7 +63,10 @@ class StartDeadlines {
     Time next_notice_;
     Time notice_pause_ = kFirstLateNotice;
 
-    bool complete(const Membership& members) const;
+    // Every node has connected, and once one rank has said hello, all have.
+    bool complete(const Membership& members) const {
+        return members.all_joined() && (!first_hello_ || members.awaited() == 0);
+    }
 };
 
 }  // namespace dp

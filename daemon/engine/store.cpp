@@ -11,6 +11,10 @@ bool fits(const std::string& key) {
     return !key.empty() && key.size() <= DP_MAX_KEY_BYTES;
 }
 
+std::string in_words(const std::string& key) {
+    return "key \"" + printable(key, 80) + "\"";
+}
+
 }  // namespace
 
 std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, Time now) {
@@ -38,7 +42,7 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
                 known.reply.set_value(found->second);
                 return {std::move(known)};
             }
-            if (get.now()) return refuse(wire::NOT_FOUND, "no key \"" + printable(get.key(), 80) + "\"");
+            if (get.now()) return refuse(wire::NOT_FOUND, "no " + in_words(get.key()));
             wait(caller, {{get.key()}, true, deadline, now});
             return {};
         }
@@ -58,13 +62,11 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
             int64_t value = 0;
             if (auto found = values_.find(add.key()); found != values_.end()) {
                 auto number = parse_number<int64_t>(found->second);
-                if (!number)
-                    return refuse(wire::INVALID, "key \"" + printable(add.key(), 80) + "\" holds no number");
+                if (!number) return refuse(wire::INVALID, in_words(add.key()) + " holds no number");
                 value = *number;
             }
             if (__builtin_add_overflow(value, add.amount(), &value))
-                return refuse(wire::INVALID,
-                              "key \"" + printable(add.key(), 80) + "\" would overflow 64 bits");
+                return refuse(wire::INVALID, in_words(add.key()) + " would overflow 64 bits");
             wire::Reply reply;
             reply.set_number(value);
             return put(caller, add.key(), std::to_string(value), std::move(reply));
@@ -73,10 +75,10 @@ std::vector<Answer> Store::handle(Caller caller, const wire::Request& request, T
             const auto& swap = request.compare_set();
             if (!fits(swap.key())) return bad_key();
             auto found = values_.find(swap.key());
-            const bool equal =
-                found == values_.end() ? swap.expected().empty() : found->second == swap.expected();
+            const std::string held = found == values_.end() ? "" : found->second;
+            const bool equal = held == swap.expected();
             wire::Reply reply;
-            reply.set_value(equal ? swap.desired() : found == values_.end() ? "" : found->second);
+            reply.set_value(equal ? swap.desired() : held);
             if (equal) return put(caller, swap.key(), swap.desired(), std::move(reply));
             return {{{caller}, std::move(reply)}};
         }
@@ -124,8 +126,7 @@ void Store::wait(Caller caller, Waiter waiter) {
 
 void Store::forget(std::map<Caller, Waiter>::iterator waiter) {
     for (const auto& key : waiter->second.missing) {
-        auto entry = by_key_.find(key);
-        if (entry == by_key_.end()) continue;
+        const auto entry = by_key_.find(key);
         entry->second.erase(waiter->first);
         if (entry->second.empty()) by_key_.erase(entry);
     }
@@ -144,10 +145,10 @@ std::vector<Answer> Store::expire(Time now) {
             next_ = earlier(next_, waiter.deadline);
             continue;
         }
-        answers.push_back(answer(current->first, wire::TIMEOUT,
-                                 "no rank has set key \"" + printable(*waiter.missing.begin(), 80) +
-                                     "\" within " + std::to_string((now - waiter.asked).count() / 1000) +
-                                     " s"));
+        const std::string waited = std::to_string((now - waiter.asked).count() / 1000) + " s";
+        answers.push_back(
+            answer(current->first, wire::TIMEOUT,
+                   "no rank has set " + in_words(*waiter.missing.begin()) + " within " + waited));
         forget(current);
     }
     return answers;
@@ -162,10 +163,8 @@ std::vector<Answer> Store::end(wire::Status status, const std::string& why) {
 }
 
 void Store::drop(uint32_t rank) {
-    for (auto it = waiters_.begin(); it != waiters_.end();) {
-        auto current = it++;
-        if (current->first.rank == rank) forget(current);
-    }
+    for (auto it = waiters_.begin(); it != waiters_.end();)
+        if (auto current = it++; current->first.rank == rank) forget(current);
 }
 
 }  // namespace dp

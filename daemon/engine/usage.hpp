@@ -48,8 +48,7 @@ class UsageRounds {
     // The node has left or is lost, and will not answer.
     void remove(uint32_t node);
 
-    // The round's result, once every node has answered or its time is up. `why_late`: for a node
-    // that has not.
+    // The round's result, once every node has answered or its time is up. `why_late`: of the others.
     std::optional<End> end(const Membership& members, const std::function<std::string(uint32_t)>& why_late,
                            Time now);
     std::optional<Time> next_deadline() const {

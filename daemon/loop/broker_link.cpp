@@ -128,7 +128,7 @@ void BrokerLink::join(Attempt& attempt) {
 void BrokerLink::send(const wire::FromNode& message) {
     if (!joined_ || (message.has_alive() && is_on_its_way(joined_->connection->fd()))) return;
     unsent_ += to_frame(message);
-    flush_.ask();
+    flush_.at_end_of_turn();
 }
 
 void BrokerLink::flush() {

@@ -14,7 +14,7 @@
 #include "dp.pb.h"
 #include "engine/search_pace.hpp"
 #include "loop/connection.hpp"
-#include "loop/deferred.hpp"
+#include "loop/numbered.hpp"
 
 namespace dp {
 
@@ -67,7 +67,7 @@ class BrokerLink {
     Attempt* joined_ = nullptr;  // the one that won
     std::string unsent_;         // frames
     Timer try_timer_;
-    Deferred flush_;
+    Timer flush_;
 
     void try_next();
     // False: it is unreachable.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's server for the relays of the other nodes: TCP, and nobody gets past the handshake
-// without the step's secret. Unproven connections are few (kMaxUnproven), small (kMaxHandshakeFrame)
-// and short-lived (kHandshakeSeconds).
+// The broker's server for the other nodes' relays: TCP, and nobody gets past the handshake without the step's
+// secret. Until then they are few (kMaxUnproven), small (kMaxHandshakeFrame) and short (kHandshakeSeconds).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,8 @@
 
 #include "dp.pb.h"
 #include "loop/connection.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 
 namespace dp {
 

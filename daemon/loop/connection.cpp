@@ -7,13 +7,6 @@
 #include <cstring>
 
 namespace dp {
-namespace {
-
-Connection& connection_at(void* pointer) {
-    return *static_cast<Connection*>(pointer);
-}
-
-}  // namespace
 
 Connection::Connection(event_base* base, int fd, size_t frame_limit)
     : buffer_(bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE)), limit_(frame_limit) {}
@@ -22,20 +15,19 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
     on_frame_ = std::move(on_frame);
     on_closed_ = std::move(on_closed);
     bufferevent_setcb(
-        buffer_.get(), [](bufferevent*, void* self) { connection_at(self).read_frames(); },
+        buffer_.get(), [](bufferevent*, void* self) { at(self).read_frames(); },
         [](bufferevent*, void* self) {
-            if (connection_at(self).finishing_) shutdown(connection_at(self).fd(), SHUT_WR);
+            if (at(self).finishing_) shutdown(at(self).fd(), SHUT_WR);
         },
         [](bufferevent*, short what, void* self) {
             if (what & BEV_EVENT_EOF)
-                connection_at(self).close_with("its connection closed");
+                at(self).close_with("its connection closed");
             else if (what & BEV_EVENT_ERROR)
-                connection_at(self).close_with(std::string("its connection broke: ") +
-                                               std::strerror(EVUTIL_SOCKET_ERROR()));
+                at(self).close_with(std::string("its connection broke: ") +
+                                    std::strerror(EVUTIL_SOCKET_ERROR()));
         },
         this);
-    // Writing is enabled from the start (bufferevent_socket_new); enabling it again would cost a turn of the
-    // loop for nothing.
+    // Writing is enabled from the start; enabling it again would cost a turn of the loop for nothing.
     bufferevent_enable(buffer_.get(), EV_READ);
 }
 

@@ -17,14 +17,12 @@ namespace dp {
 
 class Connection {
  public:
-    // The call-backs may stop the connection but not destroy it (see Numbered).
-    // Called with each frame's body.
+    // Gets each frame's body. The call-backs may stop the connection but not destroy it (see Numbered).
     using OnFrame = std::function<void(std::string_view body)>;
     // Called once, with the reason, when the peer closed, an error occurred, or a frame was over the limit.
     using OnClosed = std::function<void(const std::string& why)>;
 
-    // Takes the socket, which must be non-blocking and connected or connecting; connected if
-    // something is sent.
+    // Takes the socket, which must be non-blocking, and connected or connecting; before a send, connected.
     Connection(event_base* base, int fd, size_t frame_limit);
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -38,8 +36,7 @@ class Connection {
     void send(const SharedMessage<Message>& message) {
         send(to_frame(message.own, message.rest ? message.rest->size() : 0), message.rest);
     }
-    // Sends what is queued, then closes this direction; the peer may still send. on_closed comes when
-    // it closes, too.
+    // Sends what is queued, then closes this direction. on_closed comes when the peer closes the other.
     void finish();
     // No call-back comes any more, whatever has arrived. The socket stays open until the object is destroyed.
     void stop();
@@ -57,6 +54,7 @@ class Connection {
     OnFrame on_frame_;
     OnClosed on_closed_;
 
+    static Connection& at(void* pointer) { return *static_cast<Connection*>(pointer); }
     void read_frames();
     void close_with(const std::string& why);
 };

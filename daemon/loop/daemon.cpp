@@ -32,8 +32,7 @@ constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGV
 // How long a table waits for tasks that report their tiles themselves.
 constexpr Time kTilesCome{1000};
 
-// With the kernel's coarse clock, some milliseconds behind, libevent would wake several times for each timer
-// before it counts as due.
+// With the kernel's coarse clock libevent would wake several times for each timer before it counts as due.
 event_base* new_event_base() {
     event_config* config = event_config_new();
     event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
@@ -172,14 +171,12 @@ void Daemon::read_control_packets() {
         if (!event) continue;
         tasks_.note(*event);
         perform(node_.on_control(*event, now()));
-        // A relay leaves when the kernel has its Leave (perform); it does not wait for a broker
-        // that takes nothing.
+        // A relay leaves when the kernel has its Leave (send), even if the broker takes nothing.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeaveTimeout);
     }
 }
 
-// For the plan's table, once. The tasks that report their tiles were forked together with the one that
-// started this daemon.
+// For the plan's table, once: the tasks that report their tiles were forked with the one that started us.
 void Daemon::wait_for_tiles() {
     const Time until = now() + kTilesCome;
     const auto is_missing = [](const std::string& tiles) { return tiles.empty(); };

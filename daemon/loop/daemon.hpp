@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dp-rendezvousd: one libevent loop that carries events to the engine (Node, and on rank 0's node Broker)
-// and performs the resulting actions. Everything with a socket, a signal or a clock is here; every
-// decision is there.
+// dp-rendezvousd: one libevent loop that carries events to the engine (Node, and on rank 0's node Broker) and
+// performs its actions. Everything with a socket, a signal or a clock is here; every decision is there.
 #pragma once
 
 #include <deque>

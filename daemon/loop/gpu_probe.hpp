@@ -29,8 +29,7 @@ class GpuProbe {
     GpuProbe(const GpuProbe&) = delete;
     GpuProbe& operator=(const GpuProbe&) = delete;
 
-    // Returns the last result and starts a new probe without waiting for it. Nothing if the
-    // program says nothing.
+    // Returns the last result, if there is one, and starts a new probe without waiting for it.
     wire::NodeUsage look(Time now);
 
  private:
@@ -44,8 +43,7 @@ class GpuProbe {
     void collect(Time now);
 };
 
-// The command of the node's daemon: the dpctl beside it, else the installed one; empty if the node has
-// no NVIDIA GPU.
+// With the dpctl beside this program, else the installed one; empty if the node has no NVIDIA GPU.
 std::vector<std::string> gpu_use_command(const std::string& node, const std::string& tiles_conf);
 
 }  // namespace dp

@@ -11,13 +11,10 @@
 #include "base/errno_text.hpp"
 
 namespace dp {
-namespace {
 
 // If nobody reads the step's output (a stopped srun), drop the line rather than stop serving ranks.
 constexpr int kPatienceMs = 100;
 constexpr std::chrono::seconds kStuck{1};
-
-}  // namespace
 
 void log_line(const std::string& text) {
     std::string line = "slurm-dp: " + text + "\n";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines for the user: standard error of the step's first task on this node. One write per line;
-// never waits long.
+// Lines for the user: standard error of the step's first task here. One write per line; never waits long.
 #pragma once
 
 #include <set>
@@ -12,8 +11,7 @@ namespace dp {
 
 void log_line(const std::string& text);
 
-// Lines that a stranger could provoke: prints the first few, then the first one for each reason,
-// then only counts.
+// Lines that a stranger could provoke: prints the first few, then one for each reason, then only counts.
 class RejectedPeers {
  public:
     explicit RejectedPeers(std::string host = "") : host_(std::move(host)) {}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step's metrics for Prometheus, as HTTP on an abstract unix socket of the node: GET /metrics, one answer
-// per connection. For the step's user and root; others are closed before a byte is read. (A library's HTTP
-// server would listen to everybody first.)
+// The step's metrics for Prometheus: GET /metrics on an abstract unix socket, one answer per connection.
+// Only the step's user and root are listened to; a library's HTTP server would read from everybody first.
 #pragma once
 
 #include <chrono>
@@ -14,8 +13,8 @@
 #include "base/fd.hpp"
 #include "dp.pb.h"
 #include "loop/buffers.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 
 namespace dp {
 
@@ -28,8 +27,7 @@ class MetricsServer {
  public:
     // Asks for the step's status; `answer` delivers it, at once or later.
     using OnAsk = std::function<void(uint64_t connection)>;
-    // Listens beside the ranks' socket. If it cannot (the name is taken), it says so and there
-    // are no metrics.
+    // Listens beside the ranks' socket. If it cannot (the name is taken), it says so.
     MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask);
 
     // Whether the connection is one of its own, and still there.

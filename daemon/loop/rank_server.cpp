@@ -8,11 +8,8 @@
 #include "framing.hpp"
 
 namespace dp {
-namespace {
 
 constexpr const char* kSameVersion = "use libdp and slurm-dp of the same version";
-
-}  // namespace
 
 RankServer::RankServer(event_base* base, int socket, RejectedPeers& rejected, OnMessage on_message,
                        OnClosed on_closed)
@@ -56,8 +53,6 @@ void RankServer::on_frame(Client& client, std::string_view body) {
         on_message_(client.id, *message);
 }
 
-// Refuses a program that speaks something else, another version of libdp, or root beyond queries: tells it
-// why, and closes.
 void RankServer::refuse(Client& client, const std::string& why, const std::string& remedy) {
     rejected_.mention("a local connection of pid " + std::to_string(client.pid), why);
     wire::ToRank told;

@@ -10,8 +10,8 @@
 
 #include "engine/node.hpp"
 #include "loop/connection.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 
 namespace dp {
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The owner of the socket at this host's end of a TCP connection, from the kernel's NETLINK_SOCK_DIAG
-// (sock_diag(7), linux/inet_diag.h). Called by the daemon of the node from which somebody connected to the
-// broker's; see engine/peer_authorization.hpp.
+// The owner of the socket at this host's end of a TCP connection to the broker, from the kernel's
+// NETLINK_SOCK_DIAG (sock_diag(7), linux/inet_diag.h); see engine/peer_authorization.hpp.
 #pragma once
 
 #include "dp.pb.h"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <event2/util.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -45,18 +46,11 @@ struct SocketAddress {
 };
 inline std::optional<SocketAddress> socket_address(const std::string& numeric, uint16_t port) {
     SocketAddress out;
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
-    if (inet_pton(AF_INET, numeric.c_str(), &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        out.size = sizeof *v4;
-    } else if (inet_pton(AF_INET6, numeric.c_str(), &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        out.size = sizeof *v6;
-    } else {
+    int size = sizeof out.storage;
+    if (evutil_parse_sockaddr_port(numeric.c_str(), reinterpret_cast<sockaddr*>(&out.storage), &size) != 0)
         return std::nullopt;
-    }
-    v4->sin_port = htons(port);  // at the same offset for both
+    out.size = static_cast<socklen_t>(size);
+    reinterpret_cast<sockaddr_in&>(out.storage).sin_port = htons(port);  // at the same offset for both
     return out;
 }
 

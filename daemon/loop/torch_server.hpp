@@ -13,8 +13,8 @@
 
 #include "engine/peer_authorization.hpp"
 #include "loop/buffers.hpp"
-#include "loop/deferred.hpp"
 #include "loop/listener.hpp"
+#include "loop/numbered.hpp"
 #include "torch/store.hpp"
 
 namespace dp {
@@ -29,8 +29,7 @@ inline constexpr size_t kMaxTorchUnsent = kTorchUnsent + 2 * kMaxTorchReply;
 
 class TorchServer {
  public:
-    // Asks who owns the connection; decide delivers the answer, at once or later. Whoever decides also limits
-    // how many wait.
+    // Asks who owns the connection; decide delivers the answer. The engine limits how many wait.
     using OnConnection = std::function<void(const wire::WhoOwns&)>;
 
     // A program on that node has opened the store.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this node's ranks are doing, read on request: their pages of phases, and the names of their
-// programs in /proc.
+// What this node's ranks are doing: their pages of phases, and their programs in /proc.
 #pragma once
 
 #include <sys/types.h>

@@ -6,15 +6,11 @@
 #include <utility>
 
 namespace dp {
-namespace {
 
-// What follows the byte of an operation, by TorchOperation: k key, v value, n i64, p u32, * a count of what
-// comes after it.
+// What follows an operation's byte, by TorchOperation: k key, v value, n i64, p u32, * a count of the rest.
 constexpr std::string_view kOperands[] = {"kv", "kvv", "k",   "kn", "*k", "*k", "",  "k", "k",
                                           "kv", "*k",  "*kv", "",   "p",  "kv", "k", "k"};
 static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::queue_length) + 1);
-
-}  // namespace
 
 size_t TorchReader::take(std::string_view bytes) {
     size_t taken = 0;
@@ -94,10 +90,8 @@ void TorchReader::operation(unsigned char code) {
     const bool recent = kind_ == Kind::recent;
     const int number = recent && code <= kWatch ? code - 1 : code;
     const auto last = recent ? TorchOperation::queue_length : TorchOperation::cancel_wait;
-    if (number < 0 || number > static_cast<int>(last)) {
-        fail("it sent " + std::to_string(code) + ", which is not an operation of PyTorch's TCPStore");
-        return;
-    }
+    if (number < 0 || number > static_cast<int>(last))
+        return fail("it sent " + std::to_string(code) + ", which is not an operation of PyTorch's TCPStore");
     request_.operation = static_cast<TorchOperation>(number);
     operands_to_come_ = kOperands[number];
     repeats_ = 0;
@@ -119,18 +113,13 @@ void TorchReader::next_operand() {
 }
 
 void TorchReader::operand() {
-    if (in_body_) {
-        body(std::exchange(token_, {}));
-        return;
-    }
+    if (in_body_) return body(std::exchange(token_, {}));
     const char kind = operands_to_come_[0];
     const uint64_t value = number();
     if (kind == '*') {
-        if (value > kMaxTorchKeys) {
-            fail("it asked about " + std::to_string(value) + " keys at once; the limit is " +
-                 std::to_string(kMaxTorchKeys));
-            return;
-        }
+        if (value > kMaxTorchKeys)
+            return fail("it asked about " + std::to_string(value) + " keys at once; the limit is " +
+                        std::to_string(kMaxTorchKeys));
         repeated_ = operands_to_come_.substr(1);
         repeats_ = value;
         operands_to_come_ = {};
@@ -142,15 +131,13 @@ void TorchReader::operand() {
     } else {
         const bool key = kind == 'k';
         const size_t limit = key ? kMaxTorchKey : kMaxTorchValue;
-        if (value > limit) {
-            fail("it sent a " + std::string(key ? "key" : "value") + " of " + std::to_string(value) +
-                 " bytes; the limit is " + std::to_string(limit));
-        } else if (operands_ + value > kMaxTorchRequest) {
-            fail("it sent a request of more than " + std::to_string(kMaxTorchRequest >> 20) + " MiB");
-        } else {
-            in_body_ = true;
-            expect(value);
-        }
+        if (value > limit)
+            return fail("it sent a " + std::string(key ? "key" : "value") + " of " + std::to_string(value) +
+                        " bytes; the limit is " + std::to_string(limit));
+        if (operands_ + value > kMaxTorchRequest)
+            return fail("it sent a request of more than " + std::to_string(kMaxTorchRequest >> 20) + " MiB");
+        in_body_ = true;
+        expect(value);
     }
 }
 

@@ -11,8 +11,7 @@
 //   later      a greeting first: 0 (VALIDATE) and the u32 kTorchMagic. SET is 1; there is no WATCH_KEY. PING
 //              and the queues came later still.
 //
-// An old client that begins with a SET sends 0 and the length of a key, which would be far over the limit if
-// it began like the magic number.
+// An old client that begins with a SET sends 0 and a key's length, far below the magic number.
 #pragma once
 
 #include <cstddef>
@@ -64,8 +63,7 @@ struct TorchRequest {
 // Reads one connection, in portions of any size.
 class TorchReader {
  public:
-    // Takes bytes up to the end of the next request and returns how many. Takes none once a request is
-    // complete or the input is broken.
+    // Takes bytes up to the end of the request, none once it is complete or broken, and returns how many.
     size_t take(std::string_view bytes);
 
     bool complete() const { return complete_; }

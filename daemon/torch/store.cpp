@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch/store.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -26,7 +27,8 @@ std::string little_endian(Number number) {
     return out;
 }
 
-std::string length_of(size_t size) {
+// A length or a count.
+std::string as_u64(size_t size) {
     return little_endian(static_cast<uint64_t>(size));
 }
 
@@ -101,63 +103,43 @@ void TorchStore::handle(TorchClient id, Client& client, TorchRequest request) {
     auto key = [&]() -> const std::string& { return request.keys[0]; };
     switch (request.operation) {
         case TorchOperation::set:
-            put(id, key(), std::move(request.values[0]));
-            break;
+            return void(put(id, key(), std::move(request.values[0])));
         case TorchOperation::compare_set:
-            compare_set(id, request);
-            break;
+            return compare_set(id, request);
         case TorchOperation::get:
-            reply_value(id, value_of(key()));
-            break;
+            return reply_value(id, value_of(key()));
         case TorchOperation::add:
-            add(id, request);
-            break;
+            return add(id, request);
         case TorchOperation::check: {
-            bool all = true;
-            for (const auto& k : request.keys) all = all && available(k);
-            reply(id, {all ? kReady : kNotReady});
-            break;
+            const auto is_here = [this](const auto& one) { return available(one); };
+            return reply(id, {std::ranges::all_of(request.keys, is_here) ? kReady : kNotReady});
         }
         case TorchOperation::wait:
-            wait(id, client, std::move(request.keys));
-            break;
+            return wait(id, client, std::move(request.keys));
         case TorchOperation::count_keys:
-            reply(id, little_endian(static_cast<int64_t>(values_.size())));
-            break;
+            return reply(id, as_u64(values_.size()));
         case TorchOperation::watch_key:
-            watch(id, client, key());
-            break;
+            return watch(id, client, key());
         case TorchOperation::delete_key:
-            remove(id, key());
-            break;
+            return remove(id, key());
         case TorchOperation::append:
-            append(id, key(), request.values[0]);
-            break;
+            return append(id, key(), request.values[0]);
         case TorchOperation::multi_get:
-            get_all(id, request.keys);
-            break;
+            return get_all(id, request.keys);
         case TorchOperation::multi_set:
             for (size_t i = 0; i < request.keys.size(); ++i)
-                if (!put(id, request.keys[i], std::move(request.values[i]))) break;
-            break;
+                if (!put(id, request.keys[i], std::move(request.values[i]))) return;
+            return;
         case TorchOperation::cancel_wait:
-            reply(id, {kWaitCancelled});
-            break;
+            return reply(id, {kWaitCancelled});
         case TorchOperation::ping:
-            reply(id, little_endian(static_cast<uint32_t>(request.number)));
-            break;
+            return reply(id, little_endian(static_cast<uint32_t>(request.number)));
         case TorchOperation::queue_push:
-            push(id, key(), std::move(request.values[0]));
-            break;
+            return push(id, key(), std::move(request.values[0]));
         case TorchOperation::queue_pop:
-            pop(id, key());
-            break;
-        case TorchOperation::queue_length: {
-            auto queue = queues_.find(key());
-            const size_t length = queue == queues_.end() ? 0 : queue->second.size();
-            reply(id, little_endian(static_cast<int64_t>(length)));
-            break;
-        }
+            return pop(id, key());
+        case TorchOperation::queue_length:
+            return reply(id, as_u64(queues_.contains(key()) ? queues_.at(key()).size() : 0));
     }
 }
 
@@ -168,7 +150,7 @@ void TorchStore::reply(TorchClient id, std::string head, Value value) {
 }
 
 void TorchStore::reply_value(TorchClient id, const Value& value) {
-    reply(id, length_of(value ? value->size() : 0), value);
+    reply(id, as_u64(value ? value->size() : 0), value);
 }
 
 void TorchStore::get_all(TorchClient id, const std::vector<std::string>& keys) {
@@ -253,7 +235,7 @@ void TorchStore::remove(TorchClient id, const std::string& key) {
         values_.erase(key);
         tell_watchers(key, Change::removed, before, nullptr);
     }
-    reply(id, little_endian(static_cast<int64_t>(before ? 1 : 0)));
+    reply(id, as_u64(before ? 1 : 0));
 }
 
 // ---- waiting ----
@@ -284,8 +266,7 @@ void TorchStore::leave(ClientsByKey& clients, const std::string& key, TorchClien
     bytes_ -= cost_of(key);
 }
 
-// The key exists now: wakes all that wait for it or, for an element of a queue, the first that waits
-// for nothing else.
+// The key exists now: wakes who waits for it; for an element of a queue, the first that needs nothing else.
 void TorchStore::wake(const std::string& key, bool only_one) {
     auto entry = waiting_.find(key);
     if (entry == waiting_.end()) return;
@@ -314,7 +295,7 @@ void TorchStore::tell_watchers(const std::string& key, Change change, const Valu
     auto entry = watching_.find(key);
     if (entry == watching_.end()) return;
     for (TorchClient id : entry->second) {
-        reply(id, static_cast<char>(change) + length_of(key.size()) + key);
+        reply(id, static_cast<char>(change) + as_u64(key.size()) + key);
         reply_value(id, before);
         reply_value(id, now);
     }
@@ -329,10 +310,9 @@ void TorchStore::push(TorchClient id, const std::string& key, std::string value)
 }
 
 void TorchStore::pop(TorchClient id, const std::string& key) {
-    auto queue = queues_.find(key);
-    const size_t length = queue == queues_.end() ? 0 : queue->second.size();
-    reply(id, little_endian(static_cast<int64_t>(length)));
-    if (length == 0) return;
+    const auto queue = queues_.find(key);
+    reply(id, as_u64(queue == queues_.end() ? 0 : queue->second.size()));
+    if (queue == queues_.end()) return;
     const Value value = std::move(queue->second.front());
     queue->second.pop_front();
     if (queue->second.empty()) queues_.erase(queue);

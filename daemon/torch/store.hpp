@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store behind --dp-store=torch: PyTorch's TCPStore server as a pure state machine. Its keys are separate
-// from libdp's store (engine/store.hpp). The loop (loop/torch_server.hpp) moves the bytes and lets in only
-// the step's own processes.
+// The store behind --dp-store=torch: PyTorch's TCPStore server as a pure state machine, apart from libdp's
+// (engine/store.hpp). loop/torch_server.hpp moves the bytes and lets in only the step's own processes.
 //
-// It answers like TCPStoreLibUvBackend.cpp: SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply, a
-// missing key has an empty value, and invalid requests close the connection. WATCH_KEY is as in 1.13. It
-// differs on purpose in two ways: any further request ends a client's WAIT (a 1.13 client that gave up on
-// a key says so in no other way, and would take the late answer for another request's), and nothing
-// outgrows the limits below.
+// It answers like TCPStoreLibUvBackend.cpp: SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply, a missing
+// key has an empty value, and invalid requests close the connection. WATCH_KEY is as in 1.13. Two differences
+// are on purpose: any further request ends a client's WAIT (a 1.13 client that gave up on a key says so in no
+// other way, and would take the late answer for another request's), and nothing outgrows the limits below.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +33,7 @@ inline constexpr size_t kTorchEntryBytes = 128;
 // The maximum reply to one request (MULTI_GET).
 inline constexpr size_t kMaxTorchReply = size_t{64} << 20;
 
-// Bytes for a client: `head`, then the value if there is one. The value is shared with the store and with
-// other clients that get it.
+// Bytes for a client: `head`, then the value if there is one, which the store and other clients share.
 struct TorchSend {
     TorchClient client = 0;
     std::string head;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/status.hpp"
+#include "dpctl/commands.hpp"
 
 #include <gtest/gtest.h>
 

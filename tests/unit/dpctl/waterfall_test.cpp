@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/waterfall.hpp"
+#include "dpctl/commands.hpp"
 
 #include <gtest/gtest.h>
 

@@ -51,9 +51,9 @@ TEST(VanishedRanks, AreGivenUpWhereNoExitFollows) {
     EXPECT_TRUE(vanished.remove(1));
     EXPECT_FALSE(vanished.remove(1));
     vanished.add(1, Time(20));  // it had come back, and is gone again
-    EXPECT_TRUE(vanished.expire(kExitFollows).empty());
-    EXPECT_EQ(vanished.expire(kExitFollows + Time(10)), std::vector<uint32_t>{2});
-    EXPECT_EQ(vanished.expire(kExitFollows + Time(20)), std::vector<uint32_t>{1});
+    EXPECT_TRUE(vanished.due(kExitFollows).empty());
+    EXPECT_EQ(vanished.due(kExitFollows + Time(10)), std::vector<uint32_t>{2});
+    EXPECT_EQ(vanished.due(kExitFollows + Time(20)), std::vector<uint32_t>{1});
     EXPECT_FALSE(vanished.next_deadline());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text in columns, as dpctl prints it.
+// Text in columns.
 #pragma once
 
 #include <algorithm>

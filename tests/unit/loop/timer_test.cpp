@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loop/deferred.hpp"
+#include "loop/timer.hpp"
 
 #include <string>
 
@@ -8,14 +8,14 @@
 namespace dp {
 namespace {
 
-TEST(Deferred, IsDoneOnceAfterEverythingElseThatIsDueInTheTurn) {
+TEST(Timer, IsDoneOnceAfterEverythingElseThatIsDueInTheTurn) {
     const EventBase base(event_base_new());
     std::string seen;
-    Deferred work(base.get(), [&] { seen += "work "; });
+    Timer work(base.get(), [&] { seen += "work "; });
     const auto say = [&](const char* word) {
         return [&, word] {
             seen += word;
-            work.ask();
+            work.at_end_of_turn();
         };
     };
     Timer first(base.get(), say("first "));
@@ -29,17 +29,17 @@ TEST(Deferred, IsDoneOnceAfterEverythingElseThatIsDueInTheTurn) {
     EXPECT_EQ(seen, "first second work first work ");
 }
 
-TEST(Deferred, IsDoneInTheNextTurnWhereItIsAskedForOutsideOfOne) {
+TEST(Timer, IsDoneInTheNextTurnWhereItIsAskedForOutsideOfOne) {
     const EventBase base(event_base_new());
     int done = 0;
-    Deferred work(base.get(), [&] { ++done; });
-    work.ask();
+    Timer work(base.get(), [&] { ++done; });
+    work.at_end_of_turn();
     EXPECT_EQ(done, 0);
     event_base_loop(base.get(), EVLOOP_ONCE);
     EXPECT_EQ(done, 1);
     {
-        Deferred gone(base.get(), [&] { ++done; });
-        gone.ask();
+        Timer gone(base.get(), [&] { ++done; });
+        gone.at_end_of_turn();
     }
     event_base_loop(base.get(), EVLOOP_NONBLOCK);
     EXPECT_EQ(done, 1);

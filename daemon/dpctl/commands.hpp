@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dpctl's subcommands: the options of each, the function that does it and returns the exit code, and its texts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/options.hpp"
+#include "dp.pb.h"
+#include "tiles/inventory.hpp"
+
+namespace dp {
+
+// slurmstepd's part on one machine: starts the daemon and the ranks, and leaves nothing behind.
+struct LaunchOptions {
+    uint32_t ranks = 0;
+    Settings settings;  // no world, no interface, no dry run
+    std::string daemon;
+    std::vector<std::string> command;
+};
+// Returns 0 if every rank succeeded, else the first failed rank's code, or 128 + its signal; 1 if nothing was
+// started; 127 if the program does not exist, 126 if it cannot be run. Ranks that do not end at SIGINT,
+// SIGTERM, SIGHUP or SIGQUIT are killed: 128 + that signal.
+int launch(const LaunchOptions& options);
+
+// What a step's ranks are doing.
+struct StatusOptions {
+    std::string step;  // "123.0" or "123"; "": that of DP_SOCKET, else the only one here
+    bool json = false;
+};
+int show_status(const StatusOptions& options);
+// One line per node, ranks of one state together, and who waits for whom.
+std::string status_text(const std::string& step, const wire::StepStatus& status);
+// dpctl(1) documents the keys.
+std::string status_json(const std::string& step, const wire::StepStatus& status);
+// "hello", "exited".
+const char* name_of(wire::StepStatus::State state);
+
+// How a world came up, rank by rank, and which rank to look at.
+int show_waterfall(const std::string& step);
+// One line per rank (in a large world: the slowest), with times in ms since the first task's start and a bar;
+// then the medians, the slowest rank of each phase, and who stands out.
+std::string waterfall_text(const std::string& step, const wire::StepStatus& status);
+
+// A node's accelerators and the numbers of their tiles.
+struct TilesOptions {
+    std::string conf = kTilesConf;
+    std::string node;  // "": this one
+    bool json = false;
+    // Except in tests these are the machine's own.
+    std::string root = {};
+    std::string nvml = "libnvidia-ml.so.1";
+    std::string scontrol = "scontrol";
+};
+// 1 if nothing is known about the node, 2 if tiles.conf has a mistake.
+int show_tiles(const TilesOptions& options);
+// `uuids` are the devices', in order, "" if unknown.
+std::string tiles_text(const std::string& node, const TileInventory& inventory,
+                       const std::vector<std::string>& uuids);
+// dpctl(1) documents the keys.
+std::string tiles_json(const std::string& node, const TileInventory& inventory,
+                       const std::vector<std::string>& uuids);
+// How the inventory and Slurm's gres of the node ("gpu:4,rdu:8") disagree, and what to do.
+std::optional<std::string> disagreement(const TileInventory& inventory, std::string_view node_gres);
+
+// What the ranks of a step do with their time, tile by tile, live.
+struct TopOptions {
+    std::string step;
+    bool once = false;
+    std::optional<uint64_t> count;   // so many tables; else until Ctrl-C or the step's end
+    std::optional<double> interval;  // seconds
+    bool csv = false;
+    bool json = false;
+    bool skip_idle = false;
+};
+// 0 also at the end of the step, if there was a table.
+int show_top(const TopOptions& options);
+
+}  // namespace dp
