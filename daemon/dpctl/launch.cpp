@@ -271,7 +271,7 @@ int World::run() {
     wait_for_ranks(signals.get());
     end_daemon();
     // Processes that the ranks started and left behind are our children now.
-    signal_step(SIGKILL, "", {getpid()});
+    signal_step(SIGKILL, {}, {getpid()});
     return result_;
 }
 

@@ -10,9 +10,9 @@ namespace {
 
 // What follows the byte of an operation, by TorchOperation: k key, v value, n i64, p u32, * a count of what
 // comes after it.
-constexpr std::string_view kOperands[] = {"kv", "kvv", "k",   "kn", "*k", "*k", "",  "k", "k",
-                                          "kv", "*k",  "*kv", "",   "p",  "kv", "k", "k"};
-static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::queue_length) + 1);
+constexpr std::string_view kOperands[] = {"kv", "kvv", "k", "kn", "*k", "*k", "",  "k", "k", "kv",
+                                          "*k", "*kv", "",  "p",  "kv", "k",  "k", "",  "kn"};
+static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::barrier) + 1);
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void TorchReader::operation(unsigned char code) {
     constexpr unsigned char kWatch = static_cast<unsigned char>(TorchOperation::watch_key);
     const bool recent = kind_ == Kind::recent;
     const int number = recent && code <= kWatch ? code - 1 : code;
-    const auto last = recent ? TorchOperation::queue_length : TorchOperation::cancel_wait;
+    const auto last = recent ? TorchOperation::barrier : TorchOperation::cancel_wait;
     if (number < 0 || number > static_cast<int>(last)) {
         fail("it sent " + std::to_string(code) + ", which is not an operation of PyTorch's TCPStore");
         return;

@@ -2,6 +2,7 @@
 #include "trainer/prepare/fetch.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include <cstdio>
