@@ -83,7 +83,7 @@ bool rank_zero_is_on_the_first_node() {
 
 // The nodes by their lowest ranks, asked of the step's layout.
 Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
-    slurm_step_id_t id = whole_step(job_id, step_id);
+    slurm_step_id_t id = step_id_of(job_id, step_id);
     slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
     if (!layout)
         return fail(std::string("cannot get the step's layout from slurmctld: ") + slurm_strerror(errno));

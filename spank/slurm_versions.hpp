@@ -9,8 +9,7 @@ extern "C" {
 
 namespace dp::plugin {
 
-// All components of a step.
-inline slurm_step_id_t whole_step(uint32_t job_id, uint32_t step_id) {
+inline slurm_step_id_t step_id_of(uint32_t job_id, uint32_t step_id = NO_VAL) {
     slurm_step_id_t id{};
     id.job_id = job_id;
     id.step_id = step_id;
@@ -21,7 +20,7 @@ inline slurm_step_id_t whole_step(uint32_t job_id, uint32_t step_id) {
 // Sends a signal such as SIGKILL to every task of the step, on all its nodes.
 inline int kill_step(uint32_t job_id, uint32_t step_id, uint16_t signal) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
-    slurm_step_id_t id = whole_step(job_id, step_id);
+    slurm_step_id_t id = step_id_of(job_id, step_id);
     return slurm_kill_job_step(&id, signal, 0);
 #elif SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
     return slurm_kill_job_step(job_id, step_id, signal, 0);
@@ -33,10 +32,19 @@ inline int kill_step(uint32_t job_id, uint32_t step_id, uint16_t signal) {
 // The step as slurmctld knows it; to be freed.
 inline int get_step(uint32_t job_id, uint32_t step_id, job_step_info_response_msg_t** steps) {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
-    slurm_step_id_t id = whole_step(job_id, step_id);
+    slurm_step_id_t id = step_id_of(job_id, step_id);
     return slurm_get_job_steps(&id, steps, SHOW_ALL | SHOW_LOCAL);
 #else
     return slurm_get_job_steps(0, job_id, step_id, steps, SHOW_ALL | SHOW_LOCAL);
+#endif
+}
+
+// The job as slurmctld knows it; to be freed.
+inline int get_job(uint32_t job_id, job_info_msg_t** jobs) {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    return slurm_load_job(jobs, step_id_of(job_id), SHOW_DETAIL | SHOW_LOCAL);
+#else
+    return slurm_load_job(jobs, job_id, SHOW_DETAIL | SHOW_LOCAL);
 #endif
 }
 

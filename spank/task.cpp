@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "common/control.hpp"
 #include "common/hostlist.hpp"
+#include "common/ports.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
@@ -248,6 +249,10 @@ void Task::take_place(const NodePlan& plan) {
     }
     facts.cpus = cpus_of_task(s_.facts.cpus_per_task, static_cast<uint32_t>(allowed_cpus().size()),
                               s_.facts.cpus, facts.local_world_size);
+    if (rank_ == 0)
+        if (auto warning = ephemeral_warning(s_.facts.port_seed.reserved, read_ephemeral_range());
+            !warning.empty())
+            warnings.push_back(std::move(warning));
     change_variables(facts, plan, warnings);
     for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
     const bool dry_run = *s_.settings.dry_run;
@@ -274,7 +279,6 @@ TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
     facts.settings = s.settings;
     facts.sizes = s.settings.sizes(s.facts.world_size);
     if (s.interface) facts.interface = s.interface->interface;
-    facts.run = std::to_string(s.facts.leader_job_id) + "." + std::to_string(s.facts.step_id);
     facts.socket = s.node.socket_name;
     return facts;
 }

@@ -34,7 +34,7 @@ OnceANode OnceANode::shared_by_tasks() {
 
 Try<std::string> gres_of_job(uint32_t job_id) {
     job_info_msg_t* jobs = nullptr;
-    if (slurm_load_job(&jobs, job_id, SHOW_DETAIL | SHOW_LOCAL) != SLURM_SUCCESS) return cannot_ask("job");
+    if (get_job(job_id, &jobs) != SLURM_SUCCESS) return cannot_ask("job");
     const std::unique_ptr<job_info_msg_t, void (*)(job_info_msg_t*)> loaded(jobs, slurm_free_job_info_msg);
     std::vector<std::pair<std::string, std::string>> nodes;
     for (uint32_t i = 0; i < jobs->record_count; ++i) {

@@ -121,7 +121,6 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
     facts.nodes = 1;
     facts.settings = settings_;
     facts.sizes = settings_.sizes(options_.ranks);
-    facts.run = "local." + std::to_string(getppid());
     facts.socket = node_.socket_name;
     const TaskEnvironment environment = task_environment(facts, plan, get_environment);
     for (const auto& change : environment.changes) {
@@ -269,7 +268,7 @@ int World::run() {
     wait_for_ranks(signals.get());
     end_daemon();
     // Processes that the ranks started and left behind are our children now.
-    signal_step(SIGKILL, "", {getpid()});
+    signal_step(SIGKILL, {}, {getpid()});
     return result_;
 }
 

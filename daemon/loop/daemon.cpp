@@ -15,6 +15,7 @@
 #include "common/interfaces.hpp"
 #include "common/phase_page.hpp"
 #include "common/plan_file.hpp"
+#include "common/read_file.hpp"
 #include "framing.hpp"
 #include "loop/socket_owner.hpp"
 
@@ -58,7 +59,8 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
     : base_(new_event_base()),
       rejected_(config.host),
       clock_(steady_now()),
-      tasks_(config.ranks.size(), config.job_id == 0 ? "" : step_cgroup(config.job_id, config.step_id)),
+      tasks_(config.ranks.size(),
+             config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup"))),
       node_(config, facts_of_this_node(config), now()),
       ranks_(
           base_.get(), kFdRanks, rejected_,

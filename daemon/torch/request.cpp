@@ -8,9 +8,9 @@
 namespace dp {
 
 // What follows an operation's byte, by TorchOperation: k key, v value, n i64, p u32, * a count of the rest.
-constexpr std::string_view kOperands[] = {"kv", "kvv", "k",   "kn", "*k", "*k", "",  "k", "k",
-                                          "kv", "*k",  "*kv", "",   "p",  "kv", "k", "k"};
-static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::queue_length) + 1);
+constexpr std::string_view kOperands[] = {"kv", "kvv", "k", "kn", "*k", "*k", "",  "k", "k", "kv",
+                                          "*k", "*kv", "",  "p",  "kv", "k",  "k", "",  "kn"};
+static_assert(std::size(kOperands) == static_cast<size_t>(TorchOperation::barrier) + 1);
 
 size_t TorchReader::take(std::string_view bytes) {
     size_t taken = 0;
@@ -89,7 +89,7 @@ void TorchReader::operation(unsigned char code) {
     constexpr unsigned char kWatch = static_cast<unsigned char>(TorchOperation::watch_key);
     const bool recent = kind_ == Kind::recent;
     const int number = recent && code <= kWatch ? code - 1 : code;
-    const auto last = recent ? TorchOperation::queue_length : TorchOperation::cancel_wait;
+    const auto last = recent ? TorchOperation::barrier : TorchOperation::cancel_wait;
     if (number < 0 || number > static_cast<int>(last))
         return fail("it sent " + std::to_string(code) + ", which is not an operation of PyTorch's TCPStore");
     request_.operation = static_cast<TorchOperation>(number);

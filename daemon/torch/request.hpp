@@ -9,7 +9,7 @@
 //   1.x, 2.0   no greeting; SET is 0; WATCH_KEY is 7. Each store opens a second connection for watched keys,
 //              which is silent where none is watched. APPEND, MULTI_* and CANCEL_WAIT came with 2.0.
 //   later      a greeting first: 0 (VALIDATE) and the u32 kTorchMagic. SET is 1; there is no WATCH_KEY. PING
-//              and the queues came later still.
+//              and the queues came later still, LIST_KEYS and BARRIER with 2.14.
 //
 // An old client that begins with a SET sends 0 and a key's length, far below the magic number.
 #pragma once
@@ -49,14 +49,16 @@ enum class TorchOperation {
     ping,
     queue_push,
     queue_pop,
-    queue_length
+    queue_length,
+    list_keys,
+    barrier
 };
 
 struct TorchRequest {
     TorchOperation operation{};
     std::vector<std::string> keys;
     std::vector<std::string> values;
-    int64_t number = 0;  // what to add; the number of a ping
+    int64_t number = 0;  // what to add; the number of a ping; a barrier's size
     bool operator==(const TorchRequest&) const = default;
 };
 

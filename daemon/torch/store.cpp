@@ -45,6 +45,11 @@ size_t cost_of(const std::string& key, size_t value = 0) {
     return key.size() + value + kTorchEntryBytes;
 }
 
+std::string too_much(size_t bytes) {
+    return "it asked for " + std::to_string(bytes) + " bytes at once; the limit is " +
+           std::to_string(kMaxTorchReply >> 20) + " MiB";
+}
+
 std::string quoted(const std::string& key) {
     return "\"" + printable(key, 80) + "\"";
 }
@@ -140,6 +145,10 @@ void TorchStore::handle(TorchClient id, Client& client, TorchRequest request) {
             return pop(id, key());
         case TorchOperation::queue_length:
             return reply(id, as_u64(queues_.contains(key()) ? queues_.at(key()).size() : 0));
+        case TorchOperation::list_keys:
+            return list_keys(id);
+        case TorchOperation::barrier:
+            return barrier(id, client, request);
     }
 }
 
@@ -157,10 +166,16 @@ void TorchStore::get_all(TorchClient id, const std::vector<std::string>& keys) {
     size_t size = 0;
     for (const auto& key : keys)
         if (const Value value = value_of(key)) size += value->size();
-    if (size > kMaxTorchReply)
-        return close(id, "it asked for " + std::to_string(size) + " bytes at once; the limit is " +
-                             std::to_string(kMaxTorchReply >> 20) + " MiB");
+    if (size > kMaxTorchReply) return close(id, too_much(size));
     for (const auto& key : keys) reply_value(id, value_of(key));
+}
+
+// The keys that have values, in no order.
+void TorchStore::list_keys(TorchClient id) {
+    std::string all = little_endian(static_cast<int64_t>(values_.size()));
+    for (const auto& [key, value] : values_) all += length_of(key.size()) + key;
+    if (all.size() > kMaxTorchReply) return close(id, too_much(all.size()));
+    reply(id, std::move(all));
 }
 
 // ---- values ----
@@ -174,7 +189,7 @@ bool TorchStore::available(const std::string& key) const {
     return values_.contains(key) || queues_.contains(key);
 }
 
-bool TorchStore::put(TorchClient id, const std::string& key, std::string value) {
+bool TorchStore::replace(TorchClient id, const std::string& key, std::string value) {
     const Value before = value_of(key);
     const size_t freed = before ? cost_of(key, before->size()) : 0;
     bytes_ -= freed;
@@ -182,10 +197,15 @@ bool TorchStore::put(TorchClient id, const std::string& key, std::string value) 
         bytes_ += freed;
         return false;
     }
-    Value& now = values_[key];
-    now = std::make_shared<const std::string>(std::move(value));
+    values_[key] = std::make_shared<const std::string>(std::move(value));
+    return true;
+}
+
+bool TorchStore::put(TorchClient id, const std::string& key, std::string value) {
+    const Value before = value_of(key);
+    if (!replace(id, key, std::move(value))) return false;
     wake(key, false);
-    tell_watchers(key, before ? Change::updated : Change::created, before, now);
+    tell_watchers(key, before ? Change::updated : Change::created, before, value_of(key));
     return true;
 }
 
@@ -213,18 +233,23 @@ void TorchStore::compare_set(TorchClient id, const TorchRequest& request) {
     }
 }
 
+std::optional<int64_t> TorchStore::counted(TorchClient id, const std::string& key, int64_t amount) {
+    const Value before = value_of(key);
+    auto sum = before ? leading_number(*before) : 0;
+    if (!sum)
+        close(id, "it added to key " + quoted(key) + ", which holds no number");
+    else if (__builtin_add_overflow(*sum, amount, &*sum))
+        close(id, "key " + quoted(key) + " would overflow 64 bits");
+    else
+        return sum;
+    return std::nullopt;
+}
+
 void TorchStore::add(TorchClient id, const TorchRequest& request) {
     const std::string& key = request.keys[0];
-    int64_t sum = 0;
-    if (const Value before = value_of(key)) {
-        auto number = leading_number(*before);
-        if (!number) return close(id, "it added to key " + quoted(key) + ", which holds no number");
-        sum = *number;
-    }
-    if (__builtin_add_overflow(sum, request.number, &sum))
-        return close(id, "key " + quoted(key) + " would overflow 64 bits");
-    if (!put(id, key, std::to_string(sum))) return;
-    reply(id, little_endian(sum));
+    const auto sum = counted(id, key, request.number);
+    if (!sum || !put(id, key, std::to_string(*sum))) return;
+    reply(id, little_endian(*sum));
     if (key == kWorkers) out_.arrived = !std::exchange(clients_.at(id).arrived, true);
 }
 
@@ -242,16 +267,29 @@ void TorchStore::remove(TorchClient id, const std::string& key) {
 
 void TorchStore::wait(TorchClient id, Client& client, std::vector<std::string> keys) {
     std::set<std::string> missing;
-    size_t size = 0;
-    for (auto& key : keys) {
-        if (available(key)) continue;
-        const size_t cost = cost_of(key);
-        if (missing.insert(std::move(key)).second) size += cost;
-    }
+    for (auto& key : keys)
+        if (!available(key)) missing.insert(std::move(key));
     if (missing.empty()) return reply(id, {kStopWaiting});
+    wait_for(id, client, std::move(missing));
+}
+
+void TorchStore::wait_for(TorchClient id, Client& client, std::set<std::string> keys) {
+    size_t size = 0;
+    for (const auto& key : keys) size += cost_of(key);
     if (!take_room(id, size)) return;
-    for (const auto& key : missing) waiting_[key].insert(id);
-    client.awaited = std::move(missing);
+    for (const auto& key : keys) waiting_[key].insert(id);
+    client.awaited = std::move(keys);
+}
+
+// The key counts who has come. Whoever comes late passes at once, and a change of the key by another
+// operation wakes all, as in PyTorch.
+void TorchStore::barrier(TorchClient id, Client& client, const TorchRequest& request) {
+    const std::string& key = request.keys[0];
+    const auto count = counted(id, key, 1);
+    if (!count || !replace(id, key, std::to_string(*count))) return;
+    if (*count < request.number) return wait_for(id, client, {key});
+    wake(key, false);
+    reply(id, {kStopWaiting});
 }
 
 void TorchStore::stop_waiting(TorchClient id, Client& client) {

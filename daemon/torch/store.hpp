@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ using TorchClient = uint64_t;
 inline constexpr size_t kMaxTorchBytes = size_t{256} << 20;
 // The overhead of an entry, so that many small ones are counted for what they cost.
 inline constexpr size_t kTorchEntryBytes = 128;
-// The maximum reply to one request (MULTI_GET).
+// The maximum reply to one request (MULTI_GET, LIST_KEYS).
 inline constexpr size_t kMaxTorchReply = size_t{64} << 20;
 
 // Bytes for a client: `head`, then the value if there is one, which the store and other clients share.
@@ -85,13 +86,18 @@ class TorchStore {
     bool available(const std::string& key) const;
     Value value_of(const std::string& key) const;
 
-    // False if there is no room; the client is then closed.
+    // Both: false if there is no room; the client is then closed. `replace` wakes nobody.
+    bool replace(TorchClient id, const std::string& key, std::string value);
     bool put(TorchClient id, const std::string& key, std::string value);
     void append(TorchClient id, const std::string& key, const std::string& more);
     void compare_set(TorchClient id, const TorchRequest& request);
+    // What the key's counter will be; none if it cannot be counted, and the client is then closed.
+    std::optional<int64_t> counted(TorchClient id, const std::string& key, int64_t amount);
     void add(TorchClient id, const TorchRequest& request);
     void remove(TorchClient id, const std::string& key);
     void wait(TorchClient id, Client& client, std::vector<std::string> keys);
+    void wait_for(TorchClient id, Client& client, std::set<std::string> keys);
+    void barrier(TorchClient id, Client& client, const TorchRequest& request);
     void stop_waiting(TorchClient id, Client& client);
     void leave(ClientsByKey& clients, const std::string& key, TorchClient id);
     void wake(const std::string& key, bool only_one);
@@ -100,6 +106,7 @@ class TorchStore {
     void push(TorchClient id, const std::string& key, std::string value);
     void pop(TorchClient id, const std::string& key);
     void get_all(TorchClient id, const std::vector<std::string>& keys);
+    void list_keys(TorchClient id);
 
     void reply(TorchClient id, std::string head, Value value = nullptr);
     void reply_value(TorchClient id, const Value& value);

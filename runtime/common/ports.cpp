@@ -22,18 +22,23 @@ void add(std::vector<uint16_t>& ports, uint16_t port) {
     if (std::find(ports.begin(), ports.end(), port) == ports.end()) ports.push_back(port);
 }
 
-}  // namespace
-
-std::vector<uint16_t> candidate_ports(const PortSeed& seed) {
+// A malformed list is no reason to fail: there are the computed ports.
+std::vector<uint16_t> reserved_ports(const std::string& reserved) {
     std::vector<uint16_t> ports;
-    for (std::string_view part : split(seed.reserved, ',')) {
+    for (std::string_view part : split(reserved, ',')) {
         const auto range = parse_range<uint16_t>(part);
-        // A malformed list is no reason to fail: there are the computed ports.
         if (!range || range->first == 0) continue;
         for (uint32_t port = range->first; port <= range->second && ports.size() < 2 * kCandidatePorts;
              ++port)
             add(ports, static_cast<uint16_t>(port));
     }
+    return ports;
+}
+
+}  // namespace
+
+std::vector<uint16_t> candidate_ports(const PortSeed& seed) {
+    std::vector<uint16_t> ports = reserved_ports(seed.reserved);
     constexpr uint64_t kSpan = kLastPort - kFirstPort + 1;
     uint64_t state = mix((uint64_t{seed.job_id} << 32 | seed.step_id) ^ mix(seed.restart));
     for (size_t wanted = ports.size() + kCandidatePorts; ports.size() < wanted; state = mix(state))
@@ -45,6 +50,18 @@ std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange 
     std::stable_partition(candidates.begin(), candidates.end(),
                           [&](uint16_t port) { return !ephemeral.contains(port); });
     return candidates;
+}
+
+std::string ephemeral_warning(const std::string& reserved, PortRange ephemeral) {
+    const auto ports = reserved_ports(reserved);
+    if (std::none_of(ports.begin(), ports.end(), [&](uint16_t port) { return ephemeral.contains(port); }))
+        return "";
+    return "the ports that Slurm reserved for this step, " + printable(reserved, 60) +
+           " (MpiParams in slurm.conf), lie in the ephemeral range of rank 0's node, " +
+           std::to_string(ephemeral.first) + "-" + std::to_string(ephemeral.last) +
+           " (net.ipv4.ip_local_port_range), where an outgoing connection may own them; other ports are "
+           "tried "
+           "first: tell the administrator to reserve ports outside that range";
 }
 
 PortRange read_ephemeral_range() {

@@ -36,6 +36,9 @@ std::vector<uint16_t> candidate_ports(const PortSeed& seed);
 // range last, because an outgoing connection may own such a port already.
 std::vector<uint16_t> binding_order(std::vector<uint16_t> candidates, PortRange ephemeral);
 
+// One line if some of the reserved ports are among those; empty if not.
+std::string ephemeral_warning(const std::string& reserved, PortRange ephemeral);
+
 // /proc/sys/net/ipv4/ip_local_port_range; {0, 0} if it cannot be read.
 PortRange read_ephemeral_range();
 

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -34,24 +35,25 @@ std::string word_of_stat(pid_t pid, size_t place) {
 
 }  // namespace
 
-std::string step_cgroup(uint32_t job_id, uint32_t step_id) {
-    return "/job_" + std::to_string(job_id) + "/step_" + std::to_string(step_id);
+Cgroups cgroups_of_step(std::string_view proc_cgroup) {
+    Cgroups cgroups;
+    for (const std::string_view line : split(proc_cgroup, '\n'))
+        if (const size_t step = line.find("/step_"); step != std::string_view::npos)
+            cgroups.emplace(line.substr(0, line.find('/', step + 1)));
+    return cgroups;
 }
 
-bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup) {
-    if (cgroup.empty()) return false;
-    for (std::string_view line : split(proc_cgroup, '\n')) {
-        const size_t at = line.find(cgroup);
-        if (at == std::string_view::npos) continue;
-        // Compare the whole name: step_1 is not step_12.
-        const std::string_view rest = line.substr(at + cgroup.size());
+bool in_cgroups(std::string_view proc_cgroup, const Cgroups& step) {
+    const auto lines = split(proc_cgroup, '\n');
+    return std::any_of(lines.begin(), lines.end(), [&](const std::string_view line) {
+        const size_t end = line.find('/', line.find("/step_") + 1);
         // In cgroup v2, slurmstepd itself lives in ".../step_N/slurm" (cgroup_v2.c).
-        if (rest.empty() || (rest[0] == '/' && rest.rfind("/slurm", 0) != 0)) return true;
-    }
-    return false;
+        const bool is_slurms = end != std::string_view::npos && line.substr(end).starts_with("/slurm");
+        return step.contains(line.substr(0, end)) && !is_slurms;
+    });
 }
 
-size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks) {
+size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks) {
     const std::vector<pid_t> pids = all_processes();
     std::map<pid_t, pid_t> parents;
     for (pid_t pid : pids) parents[pid] = parse_number<pid_t>(word_of_stat(pid, 1)).value_or(0);
@@ -69,7 +71,7 @@ size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>&
     for (pid_t pid : pids) {
         if (pid == getpid() || pid <= 1) continue;
         if (!descends_from_task(pid) &&
-            !in_cgroup(read_file("/proc/" + std::to_string(pid) + "/cgroup"), cgroup))
+            !in_cgroups(read_file("/proc/" + std::to_string(pid) + "/cgroup"), step))
             continue;
         if (kill(pid, signal) == 0) ++signalled;
     }

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <csignal>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -13,16 +14,19 @@
 
 namespace dp {
 
-// The part of a cgroup path that only this step's processes have, in cgroup v1 and v2: "/job_12/step_0". If
-// the process tracker does not use cgroups, no process has it. Pure.
-std::string step_cgroup(uint32_t job_id, uint32_t step_id);
+// A step's cgroups, as lines of /proc/PID/cgroup name them: a controller and a path, in cgroup v2 one.
+using Cgroups = std::set<std::string, std::less<>>;
 
-// Whether the text of a /proc/PID/cgroup has that part. Pure.
-bool in_cgroup(std::string_view proc_cgroup, std::string_view cgroup);
+// The step's cgroups, from the /proc/PID/cgroup of one of its processes; none if the process tracker does not
+// use cgroups. Where its job is in the path depends on Slurm's version, so that is not looked at. Pure.
+Cgroups cgroups_of_step(std::string_view proc_cgroup);
 
-// Sends the signal to every process of the step except this one: those in its cgroup ("" for none), the given
-// tasks and their descendants. Returns how many were signalled.
-size_t signal_step(int signal, const std::string& cgroup, const std::set<pid_t>& tasks);
+// Whether the process with this /proc/PID/cgroup belongs to the step. Pure.
+bool in_cgroups(std::string_view proc_cgroup, const Cgroups& step);
+
+// Sends the signal to every process of the step except this one: those in its cgroups, the given tasks and
+// their descendants. Returns how many were signalled.
+size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks);
 
 // Whether a signal has stopped the process (SIGSTOP, SIGTSTP, a debugger).
 bool is_stopped(pid_t pid);
@@ -30,8 +34,8 @@ bool is_stopped(pid_t pid);
 // The processes of a node's ranks, as forked by the launcher.
 class Tasks {
  public:
-    // `cgroup`: the step's, as step_cgroup names it; "" without Slurm.
-    Tasks(size_t ranks, std::string cgroup) : by_local_rank_(ranks, 0), cgroup_(std::move(cgroup)) {}
+    // `step`: none without Slurm.
+    Tasks(size_t ranks, Cgroups step) : by_local_rank_(ranks, 0), step_(std::move(step)) {}
 
     void note(const ControlEvent& event) {
         if (event.local_rank >= by_local_rank_.size()) return;
@@ -46,14 +50,14 @@ class Tasks {
     }
     // Signals also their descendants; for SIGKILL twice, as one may have forked behind the first pass.
     void signal(int number) const {
-        if (signal_step(number, cgroup_, running_) > 0 && number == SIGKILL)
-            signal_step(number, cgroup_, running_);
+        if (signal_step(number, step_, running_) > 0 && number == SIGKILL)
+            signal_step(number, step_, running_);
     }
 
  private:
     std::vector<pid_t> by_local_rank_;
     std::set<pid_t> running_;
-    std::string cgroup_;
+    Cgroups step_;
 };
 
 }  // namespace dp

@@ -135,19 +135,25 @@ Master write_world(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     return seen;
 }
 
-// What torchrun sets for its children, and (PET_) what it reads itself if the tasks are launchers, one per
+// Tells torch that a server is at MASTER_PORT already, so that rank 0 does not bind it. With "True" every rank
+// opens the store as a client, through a constructor that asks for libuv (rendezvous.py). A torch without libuv
+// refuses that whatever USE_LIBUV says. "1" is true to its TCPStore.cpp alone: rank 0 tries to bind, cannot,
+// and becomes a client.
+constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+
+// What torchrun's children rely on, and (PET_) what it reads itself if the tasks are launchers, one per
 // node. torch/distributed/run.py, torch/distributed/elastic/agent/server/local_elastic_agent.py.
 void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, const Master& master) {
     w.own("ROLE_RANK", facts.rank, false);
     w.own("ROLE_WORLD_SIZE", facts.world_size, false);
     w.offer("ROLE_NAME", "default");
-    w.offer("TORCHELASTIC_RUN_ID", facts.run);
+    // Not TORCHELASTIC_RUN_ID: Lightning takes it for torchrun's promise to requeue the job.
     w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
-    w.offer("TORCHELASTIC_MAX_RESTARTS", text(facts.generation));
     // If the user named another master, none of our servers is there.
     const bool served = facts.settings.serves_torch() && master.address == plan.master_addr &&
                         master.port == text(plan.master_port);
-    w.inject("TORCHELASTIC_USE_AGENT_STORE", served ? "True" : "False");
+    if (served) w.inject(kUseAgentStore, w.of_user("USE_LIBUV") == "0" ? "1" : "True");
+    w.remove_unless_set(kUseAgentStore);
     w.offer("PET_NNODES", text(facts.nodes));
     w.own("PET_NODE_RANK", facts.node_rank, false);
     w.offer("PET_MASTER_ADDR", master.address);

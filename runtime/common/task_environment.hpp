@@ -26,7 +26,6 @@ struct TaskFacts {
     Settings settings;                    // the step's, complete
     ModelParallel sizes;                  // tensor x data x pipeline = world_size
     std::string interface;                // the chosen one (--dp-interface); "" where none was
-    std::string run;                      // names this step among all: "12.0"
     std::string socket;                   // DP_SOCKET
     std::span<const TaskVariable> tiles;  // with --dp-tiles: those of its tiles (tiles/plan.hpp); not owned
 };

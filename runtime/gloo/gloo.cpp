@@ -77,6 +77,16 @@ std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address)
     return made;
 }
 
+// Gloo took the store by reference before 2025.
+template <typename Mesh>
+void connect(Mesh& mesh, const std::shared_ptr<GlooStore>& store,
+             std::shared_ptr<::gloo::transport::Device>& device) {
+    if constexpr (requires { mesh.connectFullMesh(store, device); })
+        mesh.connectFullMesh(store, device);
+    else
+        mesh.connectFullMesh(*store, device);
+}
+
 // ---- this process's TCP connections, found by comparing: Gloo does not tell which ones are its own ----
 
 // Descriptor -> inode, so that a reused descriptor number is not taken for the same connection.
@@ -197,11 +207,11 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
     const auto place_in_store = DP_TRY(meet(context, {"gloo/" + group.name, members}, rank == 0, timeout));
     try {
         auto device = device_at(world.node_addr);
-        GlooStore store(context, place_in_store);
+        const auto store = std::make_shared<GlooStore>(context, place_in_store);
         auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
-        mesh->connectFullMesh(store, device);
+        connect(*mesh, store, device);
         mesh->look_for_sockets(before);
         mesh->set_patience(timeout.value_or(kCollectiveTimeout));
         mesh->end_with_the_step(context);

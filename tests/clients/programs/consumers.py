@@ -19,8 +19,8 @@ def torch_env():
 def torchrun_child():
     """What scripts written for torchrun find; the agent's store only where it is exactly "True"."""
     numbers = ["LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
-               "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"]
-    return {**{name.lower(): int(env[name]) for name in numbers}, "role": env["ROLE_NAME"], "run": env["TORCHELASTIC_RUN_ID"],
+               "TORCHELASTIC_RESTART_COUNT"]
+    return {**{name.lower(): int(env[name]) for name in numbers}, "role": env["ROLE_NAME"],
             "agent_store": env.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)}
 
 
@@ -75,7 +75,10 @@ def accelerate_cpu():
 
 
 def lightning():
-    """Lightning's Slurm environment: Slurm's names; the first node is the master, whatever MASTER_ADDR says; MASTER_PORT is kept."""
+    """Lightning's Slurm environment: Slurm's names; the first node is the master, whatever MASTER_ADDR says; MASTER_PORT is kept. Under
+    torchrun, which it knows by TORCHELASTIC_RUN_ID, it would be another, that does not requeue."""
+    if "TORCHELASTIC_RUN_ID" in env:
+        return {"leaves requeueing to": "torchrun"}
     if int(env["SLURM_NTASKS"]) > 1 and "SLURM_NTASKS_PER_NODE" not in env:
         return {"refuses": "--ntasks was set and --ntasks-per-node was not"}
     first = env["SLURM_NODELIST"].split(",")[0]

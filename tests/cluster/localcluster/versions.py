@@ -26,8 +26,10 @@ class Version:
 _ALL = (
     Version("22.05", build="build", stepd_descriptors=26),
     Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"}, stepd_descriptors=34),
+    Version("26.05", build="build-slurm-26.05", suite="sid", renamed={"libpmix2": "libpmix2t64"}, stepd_descriptors=34),
 )
-DEFAULT, OTHER = (version.number for version in _ALL)
+DEFAULT = _ALL[0].number
+OTHERS = [version.number for version in _ALL[1:]]
 
 
 def named(number):

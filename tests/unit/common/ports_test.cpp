@@ -48,6 +48,18 @@ TEST(CandidatePorts, InsideTheEphemeralRangeComeLast) {
     EXPECT_EQ(binding_order({1, 2}, {0, 0}), (std::vector<uint16_t>{1, 2}));
 }
 
+TEST(CandidatePorts, ReservedOnesInsideTheEphemeralRangeAreMentioned) {
+    const PortRange linux_default{32768, 60999};
+    for (const char* fine : {"", "12000-12004", "32767", "61000-61010", "nonsense"})
+        EXPECT_EQ(ephemeral_warning(fine, linux_default), "") << fine;
+    EXPECT_EQ(ephemeral_warning("40000-40002", {}), "");
+    for (const char* inside : {"40000-40002", "32766-32769", "12000,60999"}) {
+        const std::string said = ephemeral_warning(inside, linux_default);
+        EXPECT_NE(said.find(inside), std::string::npos) << said;
+        EXPECT_NE(said.find("32768-60999"), std::string::npos) << said;
+    }
+}
+
 TEST(BoundPorts, ATakenPortIsPassedOver) {
     const auto candidates = candidate_ports({4242, 1, 0, ""});
     auto first = listen_on_first_free(candidates, "a test");

@@ -28,7 +28,6 @@ inline TaskFacts rank_5_of_8() {
     f.settings.timeout_seconds = 60;
     f.cpus = 4;
     f.sizes = ModelParallel::of_world(8, 2, 2);
-    f.run = "12.0";
     f.socket = "@slurm-dp/1.0/abc";
     return f;
 }

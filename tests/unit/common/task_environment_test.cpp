@@ -89,7 +89,6 @@ TEST(TaskEnvironment, WhatAnOuterStepSetIsNotTheUsers) {
     outer.cpus = 16;
     outer.sizes = {1, 2, 1};
     outer.interface = "ib7";
-    outer.run = "11.5";
     const Variables inherited = task_with({}, outer, {"10.9.9.9", 111, 112, "10.9.9.9", ""}).first;
     auto [env, warnings] = task_with(inherited);
     EXPECT_TRUE(warnings.empty());
@@ -130,10 +129,7 @@ TEST(TaskEnvironment, HasWhatTheFrameworksRead) {
     const Variables expected = {{"ROLE_RANK", "5"},
                                 {"ROLE_NAME", "default"},
                                 {"ROLE_WORLD_SIZE", "8"},
-                                {"TORCHELASTIC_RUN_ID", "12.0"},
                                 {"TORCHELASTIC_RESTART_COUNT", "3"},
-                                {"TORCHELASTIC_MAX_RESTARTS", "3"},
-                                {"TORCHELASTIC_USE_AGENT_STORE", "False"},
                                 {"PET_NNODES", "2"},
                                 {"PET_NODE_RANK", "1"},
                                 {"PET_MASTER_ADDR", "10.0.0.1"},
@@ -148,7 +144,9 @@ TEST(TaskEnvironment, HasWhatTheFrameworksRead) {
                                 {"DP_PIPELINE_RANK", "1"},
                                 {"DP_PIPELINE_SIZE", "2"}};
     for (const auto& [name, value] : expected) EXPECT_EQ(env[name], value) << name;
-    for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) EXPECT_FALSE(env.contains(name));
+    for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TORCHELASTIC_USE_AGENT_STORE",
+                             "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS"})
+        EXPECT_FALSE(env.contains(name)) << name;
 }
 
 TEST(TaskEnvironment, WhatTheUserSetForAFrameworkWinsWithoutAWord) {
@@ -183,7 +181,10 @@ TEST(TaskEnvironment, AServedStoreMakesEveryRankAClientUnlessTheUserHasAMaster) 
     auto env = task_with({}, facts).first;
     EXPECT_EQ(env["TORCHELASTIC_USE_AGENT_STORE"], "True");
     EXPECT_EQ(env["PET_MASTER_PORT"], "29001");  // torchrun binds its port itself
-    EXPECT_EQ(task_with({{"MASTER_PORT", "5"}}, facts).first["TORCHELASTIC_USE_AGENT_STORE"], "False");
+    EXPECT_EQ(task_with({{"USE_LIBUV", "0"}}, facts).first["TORCHELASTIC_USE_AGENT_STORE"], "1");
+    for (const char* inherited : {"True", "1"})
+        EXPECT_FALSE(task_with({{"MASTER_PORT", "5"}, {"TORCHELASTIC_USE_AGENT_STORE", inherited}}, facts)
+                         .first.contains("TORCHELASTIC_USE_AGENT_STORE"));
 }
 
 TEST(TaskEnvironment, AnIpv6CoordinatorStandsInBrackets) {

@@ -96,18 +96,30 @@ TEST(Frames, WhatFollowsIsReadAsPartOfTheMessage) {
     EXPECT_EQ(read->reply().reply().value(), "for all");
 }
 
-TEST(Processes, AStepsCgroupIsFoundInBothVersionsAndNoOther) {
-    const std::string step = step_cgroup(7, 1);
-    for (const char* text : {"11:memory:/slurm_n1/uid_1001/job_7/step_1/task_3\n0::/\n",
-                             "0::/system.slice/slurmstepd.scope/job_7/step_1/user/task_1\n",
-                             "12:cpu:/\n4:freezer:/slurm/uid_0/job_7/step_1\n"})
-        EXPECT_TRUE(in_cgroup(text, step)) << text;
-    for (const char* text :
-         {"4:freezer:/slurm/uid_0/job_7/step_12\n", "4:freezer:/slurm/uid_0/job_7/step_batch\n",
-          "4:freezer:/slurm/uid_0/job_17/step_1\n", "0::/system.slice/slurmstepd.scope/job_7/step_1/slurm\n",
-          "0::/user.slice/session-1.scope\n", ""})
-        EXPECT_FALSE(in_cgroup(text, step)) << text;
-    EXPECT_FALSE(in_cgroup("0::/anything\n", ""));
+// As each process tracker places a step's tasks, and with them the daemon; then a process of the step and one
+// that is not.
+TEST(Processes, AStepIsKnownByItsCgroups) {
+    struct Case {
+        std::string name, of_daemon, of_step, of_other;
+    };
+    const std::string v2 = "0::/system.slice/slurmstepd.scope/";
+    const std::string v1 = "4:freezer:/slurm/uid_0/job_7/step_1";
+    for (const auto& [name, of_daemon, of_step, of_other] : std::vector<Case>{
+             {"v1", "11:memory:/slurm_n1/uid_1/job_7/step_1/task_3\n" + v1 + "\n0::/\n", "12:cpu:/\n" + v1,
+              "12:cpu:/\n4:freezer:/slurm/uid_0/job_7/step_12"},
+             {"v1, another job", v1, v1 + "/task_0", "4:freezer:/slurm/uid_0/job_17/step_1"},
+             {"v1, another controller", v1, v1, "0::/slurm/uid_0/job_7/step_1"},
+             {"v2", v2 + "job_7/step_1/user/task_0", v2 + "job_7/step_1/user/task_1",
+              v2 + "job_7/step_1/slurm"},
+             {"v2, from 26.05", v2 + "s6K7PYFJ2VFC00/step_0/user/task_0", v2 + "s6K7PYFJ2VFC00/step_0/user",
+              v2 + "s6K7PYFJ2VFC01/step_0/user/task_0"},
+             {"v2, a batch script", v2 + "job_7/step_1/user/task_0", v2 + "job_7/step_1",
+              v2 + "job_7/step_batch/user/task_0"},
+             {"no cgroups", "0::/user.slice/session-1.scope", "", "0::/user.slice/session-1.scope"}}) {
+        const Cgroups step = cgroups_of_step(of_daemon + "\n");
+        EXPECT_EQ(in_cgroups(of_step + "\n", step), !of_step.empty()) << name;
+        EXPECT_FALSE(in_cgroups(of_other + "\n", step)) << name;
+    }
 }
 
 TEST(Processes, ATasksDescendantsAreSignalledAndNobodyElse) {
@@ -125,10 +137,10 @@ TEST(Processes, ATasksDescendantsAreSignalledAndNobodyElse) {
     size_t signalled = 0;
     for (int i = 0; i < 200 && signalled < 2; ++i) {
         usleep(10000);
-        signalled = signal_step(SIGCONT, "", {task});
+        signalled = signal_step(SIGCONT, {}, {task});
     }
     EXPECT_EQ(signalled, 2u);
-    EXPECT_EQ(signal_step(SIGKILL, "", {task}), 2u);
+    EXPECT_EQ(signal_step(SIGKILL, {}, {task}), 2u);
     int status = 0;
     EXPECT_EQ(waitpid(task, &status, 0), task);
     EXPECT_EQ(waitpid(bystander, &status, WNOHANG), 0);

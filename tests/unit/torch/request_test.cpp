@@ -75,6 +75,8 @@ std::vector<Case> cases() {
         {"queue_push", op(14) + kv, "", {Op::queue_push, {key}, {value}}},
         {"queue_pop", op(15) + s(key), "", {Op::queue_pop, {key}, {}}},
         {"queue_length", op(16) + s(key), "", {Op::queue_length, {key}, {}}},
+        {"list_keys", op(17), "", {Op::list_keys, {}, {}}},
+        {"barrier", op(18) + s(key) + u64(4), "", {Op::barrier, {key}, {}, 4}},
     };
 }
 
@@ -145,7 +147,7 @@ TEST(TorchRequest, TheLimitsArePyTorchs) {
         {"a value over 8 MiB", op(1) + s("k") + u64((8 << 20) + 1), "a value of 8388609 bytes"},
         {"128 Ki keys", op(6) + u64(128 << 10), ""},
         {"more keys", op(6) + u64((128 << 10) + 1), "131073 keys at once"},
-        {"an operation beyond the last", op(17), "17, which is not an operation"},
+        {"an operation beyond the last", op(19), "19, which is not an operation"},
         {"a second greeting", op(0), "0, which is not an operation"},
     };
     for (const auto& limit : limits) {
@@ -178,7 +180,7 @@ TEST(TorchRequest, GarbageIsReadToItsEndOrToAComplaint) {
         std::string bytes = round % 2 ? kGreeting : "";
         for (int i = 0; i < 200; ++i)
             // Mostly small numbers, so that lengths make sense and something is read.
-            bytes += static_cast<char>(random() % 4 ? random() % 17 : random());
+            bytes += static_cast<char>(random() % 4 ? random() % 19 : random());
         const Read whole = read_all(bytes, bytes.size());
         const Read bytewise = read_all(bytes, 1);
         EXPECT_EQ(whole.requests, bytewise.requests);

@@ -117,6 +117,28 @@ TEST_F(TorchStoreTest, CheckDeleteAppend) {
     EXPECT_EQ(ask(1, op(13) + u(0xfedcba98, 4)), u(0xfedcba98, 4));
 }
 
+TEST_F(TorchStoreTest, ListKeys) {
+    EXPECT_EQ(ask(1, op(17)), u64(0));
+    send(1, set("a", "1") + op(14) + s("queue") + s("x") + set("bc", ""));
+    const std::string keys = ask(2, op(17));
+    EXPECT_TRUE(keys == u64(2) + s("a") + s("bc") || keys == u64(2) + s("bc") + s("a")) << keys;
+}
+
+TEST_F(TorchStoreTest, ABarrierIsPassedWhenTheLastHasCome) {
+    const auto barrier = [](uint64_t size) { return op(18) + s("b") + u64(size); };
+    EXPECT_EQ(ask(1, barrier(3)), "");
+    EXPECT_EQ(ask(2, barrier(3)), "");
+    EXPECT_EQ(ask(2, op(12)), op(1));  // it gives up, but is counted
+    EXPECT_EQ(ask(4, get("b")), s("2"));
+    got.clear();
+    send(3, barrier(3));
+    EXPECT_EQ(got, (std::map<TorchClient, std::string>{{1, kStop}, {3, kStop}}));
+    EXPECT_EQ(ask(2, barrier(3)), kStop) << "who comes late passes";
+    ask(1, set("b", "none"));
+    EXPECT_EQ(ask(1, barrier(3)), "");
+    EXPECT_EQ(closed[1], "it added to key \"b\", which holds no number");
+}
+
 TEST_F(TorchStoreTest, SeveralAtOnce) {
     EXPECT_EQ(ask(1, op(11) + u64(2) + s("a") + s("1") + s("b") + s("22")), "");
     EXPECT_EQ(ask(2, op(10) + list({"b", "none", "a"})), s("22") + s("") + s("1"));

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program sees of a world: the same inside of a step (_step_world.py) and outside (_lone_world.py)."""
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as typing has it, without the 5 ms of importing that
+if TYPE_CHECKING:
+    from typing import Callable, Mapping, Optional, Tuple, Union
+
+    Bytes = Union[bytes, bytearray, memoryview, str]
+
+
+class _Record:
+    """A tuple with names."""
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self):
+        return hash(tuple(getattr(self, name) for name in self.__slots__))
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+class Group(_Record):
+    """Ranks that act together. members: world ranks, ascending; the first is the root."""
+    __slots__ = ("name", "members")
+
+    def __init__(self, name: str, members: Tuple[int, ...]):
+        self.name = name
+        self.members = members
+
+
+class Place(_Record):
+    """A rank's place among those that differ from it in one dimension of model parallelism only. rank: 0 to size - 1."""
+    __slots__ = ("rank", "size", "group")
+
+    def __init__(self, rank: int, size: int, group: Group):
+        self.rank = rank
+        self.size = size
+        self.group = group
+
+
+class Event(_Record):
+    """What happened to the step.
+
+    kind: "deaths" (ranks have died and the others continue), "ending" (the step is being ended, and this process is about to get SIGTERM)
+    or "lost" (this node's daemon is gone). reason: one line. ranks: the dead ones, ascending.
+    """
+    __slots__ = ("kind", "reason", "ranks")
+
+    def __init__(self, kind: str, reason: str, ranks: Tuple[int, ...]):
+        self.kind = kind
+        self.reason = reason
+        self.ranks = ranks
+
+
+class Watch:
+    """A call-back of World.on_event. Once close() returns, it no longer runs."""
+
+    def __init__(self, forget: Callable[[], None]):
+        self._forget = forget
+
+    def close(self) -> None:
+        self._forget()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class World:
+    """This rank's place in its step, and what the ranks do together.
+
+    Any thread may call. While a call waits, other threads run, and Ctrl-C and other signals reach their handlers. Timeouts are in seconds;
+    None is the step's --dp-timeout. Time in which the step is suspended does not count. All failures are slurm_dp.Error.
+
+    In calls that take a group, every member calls, in the same order; None is the whole world. The members' shortest timeout counts for all
+    of them.
+    """
+
+    rank: int         #: 0 to size - 1
+    size: int         #: ranks in the world
+    local_rank: int   #: 0 to local_size - 1 on this node
+    local_size: int   #: ranks on this node
+    node_rank: int    #: 0 to nodes - 1
+    nodes: int        #: nodes in the world
+    generation: int   #: 0, then one more after each restart of the job
+    master_addr: str  #: numeric address of rank 0's node
+    master_port: int  #: a port that is held free there for the rank that binds it
+    node_addr: str    #: numeric address of this node, as other nodes reach it
+    tensor: Place     #: among the ranks of a tensor-parallel group (--dp-tensor)
+    data: Place       #: among the ranks of a data-parallel group
+    pipeline: Place   #: among the ranks of a pipeline (--dp-pipeline)
+
+    def group(self, name: str, members: Tuple[int, ...]) -> Group:
+        """Names a group of world ranks for the calls below. Every member gives the same name and members; nothing is sent."""
+        return Group(name, tuple(sorted(set(members))))
+
+    def barrier(self, group: Optional[Group] = None, timeout: Optional[float] = None) -> None:
+        """Waits until every member has called. The error names who is missing, with hosts."""
+        raise NotImplementedError
+
+    def broadcast(self, value: Bytes = b"", group: Optional[Group] = None, timeout: Optional[float] = None) -> bytes:
+        """Gives the root's value, at most 1 MiB, to every member; the others' is ignored."""
+        raise NotImplementedError
+
+    def unique_id(self, group: Optional[Group] = None, make: Optional[Callable[[], bytes]] = None, timeout: Optional[float] = None) -> bytes:
+        """Gives every member the same new NCCL unique id (128 bytes). make: makes it, on the root; ncclGetUniqueId if not given."""
+        raise NotImplementedError
+
+    def agree(self, facts: Mapping[str, Optional[str]], group: Optional[Group] = None, distinct: bool = False, remedy: str = "",
+              timeout: Optional[float] = None) -> None:
+        """A barrier that compares what the members say, at most 16 facts: {"NCCL's version": "2.28"}. All values of a name must be equal, or
+        with distinct all different; else every member gets an error that names the ranks, their hosts and values, and ends with the remedy.
+        A value of None is not compared."""
+        raise NotImplementedError
+
+    def set(self, key: str, value: Bytes, timeout: Optional[float] = None) -> None:
+        """Sets a key of the step's store. A key has at most 8 KiB, a value 1 MiB."""
+        raise NotImplementedError
+
+    def get(self, key: str, timeout: Optional[float] = None) -> bytes:
+        """Waits until the key exists, and returns its value. With timeout=0 it does not wait: the error's status is then "not found"."""
+        raise NotImplementedError
+
+    def wait(self, *keys: str, timeout: Optional[float] = None) -> None:
+        """Waits until all keys exist."""
+        raise NotImplementedError
+
+    def add(self, key: str, amount: int = 1, timeout: Optional[float] = None) -> int:
+        """Adds to a counter, whose value is decimal text (a missing key counts as 0), and returns the sum."""
+        raise NotImplementedError
+
+    def compare_set(self, key: str, expected: Bytes, desired: Bytes, timeout: Optional[float] = None) -> bytes:
+        """Sets the key to `desired` if it holds `expected`, or if it is missing and `expected` is empty. Returns what it then holds."""
+        raise NotImplementedError
+
+    def on_event(self, callback: Callable[[Event], None]) -> Watch:
+        """Calls back for each event from now on, on a thread of libdp, and for earlier ones at once. Calls that wait fail in a call-back.
+        What it raises is the cause of an Error of the next call."""
+        raise NotImplementedError
+
+    def step(self, number: int) -> None:
+        """Says how far the training is, so that a message about this rank's death can say so. Meant for every step; never waits."""
+        raise NotImplementedError
+
+    def enter_phase(self, phase: str) -> None:
+        """Says what this rank does from now on: "idle", "compute", "load", "communication" or "checkpoint"."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Says goodbye. Other threads' pending calls fail. Closing twice is allowed."""
+        raise NotImplementedError
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong in one rank: each prints as one line what slurm_dp says of it."""
+import os
+import sys
+import threading
+
+import slurm_dp as dp
+
+
+def tell(what, call, *arguments, **options):
+    try:
+        said = f"no error, but {call(*arguments, **options)!r}"
+    except dp.Error as error:
+        said = str(error)
+    sys.stdout.write(f"{what}: {said}\n")
+    sys.stdout.flush()
+
+
+def in_child(what, call):
+    child = os.fork()
+    if child == 0:
+        tell(what, call)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+before = dict(os.environ)
+for what, changes in {"no daemon": {"DP_SOCKET": "@slurm-dp/none/of/these"}, "another job": {"SLURM_JOB_ID": "99999", "SLURM_STEP_ID": "7"},
+                      "no rank": {"DP_RANK": "many"}}.items():
+    os.environ.update(changes)
+    tell(what, dp.open)
+    os.environ.clear()
+    os.environ.update(before)
+
+world = dp.open()
+tell("twice", dp.open)
+thread = threading.Thread(target=tell, args=("in a thread", dp.open))
+thread.start()
+thread.join()
+in_child("a child opens", dp.open)
+in_child("a child calls", world.barrier)
+in_child("a child's phase", lambda: dp.phase("load").__enter__())
+in_child("a child's step", lambda: dp.step(3))
+tell("no timeout", world.barrier, timeout=-1)
+tell("no key", world.get, 3)
+tell("no value", world.set, "key", 3)
+tell("no phase", dp.phase, "lunch")
+tell("no call-back", world.on_event, "print")
+tell("no group", world.barrier, group=[0, 1])
+world.close()
+world.close()
+tell("closed", world.set, "key", "value")
+tell("an event after close", world.on_event, print)
+dp.step(4)
