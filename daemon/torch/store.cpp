@@ -172,8 +172,8 @@ void TorchStore::get_all(TorchClient id, const std::vector<std::string>& keys) {
 
 // The keys that have values, in no order.
 void TorchStore::list_keys(TorchClient id) {
-    std::string all = little_endian(static_cast<int64_t>(values_.size()));
-    for (const auto& [key, value] : values_) all += length_of(key.size()) + key;
+    std::string all = as_u64(values_.size());
+    for (const auto& [key, value] : values_) all += as_u64(key.size()) + key;
     if (all.size() > kMaxTorchReply) return close(id, too_much(all.size()));
     reply(id, std::move(all));
 }
