@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dpctl's subcommands: the options of each, the function that does it and returns the exit code, and its texts.
+// dpctl's subcommands: the options of each, the function that does it, with its exit code, and its texts.
 #pragma once
 
 #include <cstdint>

@@ -59,8 +59,7 @@ class Library {
     template <typename... Arguments>
     Try<void> require(const char* function, Arguments... arguments) const {
         const int result = call(function, arguments...);
-        if (result != kSuccess) return failed(function, result);
-        return {};
+        return result == kSuccess ? Try<void>() : failed(function, result);
     }
 
     tl::unexpected<Failure> failed(const char* function, int result) const {

@@ -44,11 +44,8 @@ struct Row {
             if (at[before]) return *at[moment] - *at[before];
         return *at[moment];
     }
-    int64_t last() const {
-        int64_t latest = 0;
-        for (const auto& moment : at) latest = std::max(latest, moment.value_or(0));
-        return latest;
-    }
+    // They are 0 or later, and nothing is before them.
+    int64_t last() const { return std::ranges::max(at).value_or(0); }
 };
 
 std::vector<Row> rows_of(const wire::StepStatus& status) {

@@ -62,6 +62,11 @@ std::optional<Answer> Collectives::refuse(const Key& key, uint32_t roots,
     if (roots > expected(key))
         return with(wire::INVALID, key.in_words() + " has " + plural(expected(key), "member") +
                                        " and cannot have " + std::to_string(roots) + " roots");
+    const auto past = std::ranges::find_if(given_up_, [&](const auto& one) {
+        return one.first.is_same_group(key) && key.sequence <= one.first.sequence;
+    });
+    if (past != given_up_.end())
+        return with(wire::TIMEOUT, "too late, the others have given up: " + past->second);
     auto open = collectives_.find(key);
     if (open != collectives_.end() && open->second.values.size() != roots)
         return with(wire::INVALID, key.in_words() + ": its members disagree about how many roots it has (" +
@@ -140,12 +145,13 @@ std::vector<Answer> Collectives::expire(Time now) {
             next_ = earlier(next_, collective.deadline);
             return false;
         }
-        auto late = missing(key, collective);
-        answers.push_back(fail_all(collective, wire::TIMEOUT,
-                                   std::to_string(collective.arrived.size()) + " of " +
-                                       std::to_string(expected(key)) + " ranks arrived in " + key.in_words() +
-                                       " within " + words(now - collective.first) +
-                                       "; missing: " + members_.describe(late)));
+        const std::string why = std::to_string(collective.arrived.size()) + " of " +
+                                std::to_string(expected(key)) + " ranks arrived in " + key.in_words() +
+                                " within " + words(now - collective.first) +
+                                "; missing: " + members_.describe(missing(key, collective));
+        std::erase_if(given_up_, [&](const auto& one) { return one.first.is_same_group(key); });
+        if (given_up_.size() < kMaxGivenUp) given_up_[key] = why;
+        answers.push_back(fail_all(collective, wire::TIMEOUT, why));
         return true;
     });
     return answers;
@@ -160,6 +166,8 @@ void Collectives::withdraw(uint32_t rank) {
     for (auto& [key, collective] : collectives_)
         if (collective.arrived.erase(rank) > 0) collective.facts.remove(rank);
     std::erase_if(collectives_, [](const auto& open) { return open.second.arrived.empty(); });
+    // Its next process counts anew.
+    std::erase_if(given_up_, [&](const auto& one) { return place_of(one.first, rank).has_value(); });
 }
 
 std::vector<Answer> Collectives::give_up(uint32_t rank) {

@@ -24,6 +24,7 @@ namespace dp {
 inline constexpr size_t kMaxGroupName = 255;
 // As many unique ids as a value holds.
 inline constexpr uint32_t kMaxRoots = DP_MAX_VALUE_BYTES / DP_UNIQUE_ID_BYTES;
+inline constexpr size_t kMaxGivenUp = 1024;
 
 class Collectives {
  public:
@@ -56,6 +57,9 @@ class Collectives {
         std::vector<uint32_t> members;  // empty: the world
         uint64_t sequence = 0;
         auto operator<=>(const Key&) const = default;
+        bool is_same_group(const Key& other) const {
+            return group == other.group && members == other.members;
+        }
         std::string in_words() const { return "group \"" + printable(group, 60) + "\""; }
     };
     struct Collective {
@@ -69,6 +73,8 @@ class Collectives {
     const Membership& members_;
     uint32_t world_size_;
     std::map<Key, Collective> collectives_;
+    // Each group's last collective that its members gave up, and why: whoever comes later need not wait.
+    std::map<Key, std::string> given_up_;
     std::optional<Time> next_;  // a lower bound of the deadlines
     std::set<uint32_t> ended_;
 

@@ -62,11 +62,6 @@ void UsageRounds::answer(uint32_t node, const wire::NodeUsage& usage, const Memb
     }
 }
 
-void UsageRounds::remove(uint32_t node) {
-    awaited_.erase(node);
-    owing_.erase(node);
-}
-
 // A node's ranks, measured or not, with the broker's own knowledge.
 wire::NodeUsage UsageRounds::told(uint32_t node, const Membership& members) const {
     wire::NodeUsage out;

@@ -46,7 +46,10 @@ class UsageRounds {
     std::optional<std::vector<uint32_t>> ask(Asker asker, const std::vector<uint32_t>& nodes, Time now);
     void answer(uint32_t node, const wire::NodeUsage& usage, const Membership& members);
     // The node has left or is lost, and will not answer.
-    void remove(uint32_t node);
+    void remove(uint32_t node) {
+        awaited_.erase(node);
+        owing_.erase(node);
+    }
 
     // The round's result, once every node has answered or its time is up. `why_late`: of the others.
     std::optional<End> end(const Membership& members, const std::function<std::string(uint32_t)>& why_late,

@@ -36,9 +36,8 @@ void BrokerLink::try_next() {
     while (next_target_ < pace_.width()) {
         const size_t target = next_target_++;
         const auto is_there = [&](const auto& attempt) { return attempt.second.target == target; };
-        if (std::any_of(attempts_.begin(), attempts_.end(), is_there) || !begin(target)) continue;
-        try_timer_.after(kStagger);
-        return;
+        if (!std::any_of(attempts_.begin(), attempts_.end(), is_there) && begin(target))
+            return try_timer_.after(kStagger);
     }
     next_target_ = 0;
     // A silent peer that took a connection may be the broker's node, whose daemon is about to start.
@@ -61,7 +60,7 @@ bool BrokerLink::begin(size_t target) {
     // A failed connect shows as an error on the first read.
     attempt.connection.emplace(base_, fd.release(), kMaxHandshakeFrame);
     attempt.connection->start([this, &attempt](std::string_view body) { on_frame(attempt, body); },
-                              [this, &attempt](const std::string& why) { on_closed(attempt, why); });
+                              [this, &attempt](const std::string& why, bool) { on_closed(attempt, why); });
     return true;
 }
 

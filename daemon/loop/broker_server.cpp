@@ -36,8 +36,9 @@ void BrokerServer::accept(Fd socket) {
     });
     peer.deadline->after(std::chrono::seconds(kHandshakeSeconds));
     peer.connection.emplace(base_, socket.release(), kMaxHandshakeFrame);
-    peer.connection->start([this, &peer](std::string_view body) { on_frame(peer, body); },
-                           [this, &peer](const std::string& why) { on_closed(peer, why); });
+    peer.connection->start(
+        [this, &peer](std::string_view body) { on_frame(peer, body); },
+        [this, &peer](const std::string& why, bool over_limit) { on_closed(peer, why, over_limit); });
     wire::Challenge challenge;
     challenge.set_protocol(kProtocol);
     challenge.set_nonce(peer.nonce);
@@ -52,10 +53,10 @@ void BrokerServer::on_frame(Peer& peer, std::string_view body) {
         lose(peer, "it sent a message that does not parse");
 }
 
-void BrokerServer::on_closed(Peer& peer, const std::string& why) {
+void BrokerServer::on_closed(Peer& peer, const std::string& why, bool over_limit) {
     if (peer.node)
         lose(peer, why);
-    else if (why.find("limit") != std::string::npos)
+    else if (over_limit)
         refuse(peer, why);
     else
         drop(peer);  // somebody looked and went: a port scan, or a relay that had found another way

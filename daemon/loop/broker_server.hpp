@@ -60,7 +60,7 @@ class BrokerServer {
 
     void accept(Fd socket);
     void on_frame(Peer& peer, std::string_view body);
-    void on_closed(Peer& peer, const std::string& why);
+    void on_closed(Peer& peer, const std::string& why, bool over_limit);
     void prove(Peer& peer, std::string_view body);
     void refuse(Peer& peer, const std::string& why);
     void lose(Peer& peer, const std::string& why);

@@ -59,10 +59,10 @@ bool Connection::is_idle() const {
     return !has_unsent() && ioctl(fd(), FIONREAD, &unread) == 0 && unread == 0;
 }
 
-void Connection::close_with(const std::string& why) {
+void Connection::close_with(const std::string& why, bool over_limit) {
     if (closed_) return;
     stop();
-    on_closed_(why);
+    on_closed_(why, over_limit);
 }
 
 void Connection::read_frames() {
@@ -72,7 +72,7 @@ void Connection::read_frames() {
         if (evbuffer_copyout(input, header, sizeof header) < static_cast<ssize_t>(sizeof header)) return;
         const auto length = frame_length(header, limit_);
         if (!length)
-            return close_with("it sent a frame over the limit of " + std::to_string(limit_) + " bytes");
+            return close_with("it sent a frame over the limit of " + std::to_string(limit_) + " bytes", true);
         if (evbuffer_get_length(input) < kFrameHeader + *length) return;
         std::string body(*length, '\0');
         evbuffer_drain(input, kFrameHeader);

@@ -20,7 +20,7 @@ class Connection {
     // Gets each frame's body. The call-backs may stop the connection but not destroy it (see Numbered).
     using OnFrame = std::function<void(std::string_view body)>;
     // Called once, with the reason, when the peer closed, an error occurred, or a frame was over the limit.
-    using OnClosed = std::function<void(const std::string& why)>;
+    using OnClosed = std::function<void(const std::string& why, bool over_limit)>;
 
     // Takes the socket, which must be non-blocking, and connected or connecting; before a send, connected.
     Connection(event_base* base, int fd, size_t frame_limit);
@@ -56,7 +56,7 @@ class Connection {
 
     static Connection& at(void* pointer) { return *static_cast<Connection*>(pointer); }
     void read_frames();
-    void close_with(const std::string& why);
+    void close_with(const std::string& why, bool over_limit = false);
 };
 
 }  // namespace dp

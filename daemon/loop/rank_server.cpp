@@ -34,11 +34,9 @@ void RankServer::accept(Fd socket) {
     client.ours = ours;
     client.connection.emplace(base_, socket.release(), kMaxFrame);
     client.connection->start([this, &client](std::string_view body) { on_frame(client, body); },
-                             [this, &client](const std::string& why) {
-                                 if (why.find("limit") != std::string::npos)
-                                     refuse(client, why, kSameVersion);
-                                 else
-                                     drop(client);
+                             [this, &client](const std::string& why, bool over_limit) {
+                                 if (over_limit) return refuse(client, why, kSameVersion);
+                                 drop(client);
                              });
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long real ranks on the local cluster take to have a unique id: libdp beside PMI2, PMIx and PyTorch's TCPStore.
+"""How long real ranks on the local cluster take to have a unique id: libdp beside PMI2, PMIx and PyTorch's TCPStore; and in Python slurm_dp
+beside torch.distributed.
 
 From a common start, on each rank from its first call of that library (open, init or connect) until it has rank 0's 128 bytes; of a round
 the slowest rank counts. A round is a step. Only PyTorch's rounds are one step, a new store each and the first not counted, which is kind to it: in a
@@ -21,13 +22,17 @@ from stores import PYTHON, torch_problem
 
 SHAPES = {8: (4, 2), 32: (4, 8), 64: (4, 16), 128: (8, 16)}  # ranks: nodes, ranks on each
 ID_TORCH = os.path.join(CHECKOUT, "tests/bench/id_torch.py")
+# With the tree's own package and library.
+IN_PYTHON = ("env", f"PYTHONPATH={CHECKOUT}/packaging/python", f"LD_LIBRARY_PATH={BUILD}/lib", PYTHON, os.path.join(CHECKOUT, "tests/bench/id_python.py"))
 OURS, PMI2, PMIX = "libdp: open + id", "PMI2: init + fence + get", "PMIx: init + fence + get"
 TORCH, TORCH_FACE = "TCPStore, rank 0 serves: connect + get", "TCPStore, --dp-store=torch: connect + get"
-IN_ONE_STEP = (TORCH, TORCH_FACE)  # all rounds: each rank imports PyTorch, which takes a second of CPU
+PYTHON_OPEN = "slurm_dp: open + broadcast"
+GROUP, GROUP_ENV = "slurm_dp.torch: init_process_group + broadcast", "torch, env://: init_process_group + broadcast"
+IN_ONE_STEP = (TORCH, TORCH_FACE, GROUP, GROUP_ENV)  # all rounds: each rank imports PyTorch, which takes a second of CPU
 TORCH_MOST = 32  # ranks
 FIRST_PORT = 28500  # where rank 0 of PyTorch serves, and up
-# (against, ours at most this part of it, ranks)
-TARGETS = [(PMIX, 1 / 10, 32), (TORCH, 1 / 50, 32)]
+# (ours, against, ours at most this part of it, ranks)
+TARGETS = [(OURS, PMIX, 1 / 10, 32), (OURS, TORCH, 1 / 50, 32), (GROUP, GROUP_ENV, 1 / 10, 8), (GROUP, GROUP_ENV, 1 / 10, 32)]
 
 
 def cases_of(some_builds):
@@ -51,6 +56,9 @@ def peers():
     else:
         cases[TORCH] = ([], [PYTHON, ID_TORCH, "FOLDER", "node01", "PORT"])
         cases[TORCH_FACE] = (["--dp-store=torch"], [PYTHON, ID_TORCH, "FOLDER"])
+        cases[GROUP] = (["--dp-world=auto"], [*IN_PYTHON, "dp", "FOLDER"])
+        cases[GROUP_ENV] = ([], [*IN_PYTHON, "env", "FOLDER", "PORT"])
+    cases[PYTHON_OPEN] = (["--dp-world=auto"], [*IN_PYTHON, "open", "FOLDER"])
     return cases
 
 
@@ -135,13 +143,13 @@ def report(ranks, found):
         rows.append([case, str(len(found[case])), *(f"{row[key]:.2f} ms" for key in ("max", "p99", "p50"))])
     print(f"\n{ranks} real ranks on the local cluster; medians\n\n{table(rows)}\n")
     targets = []
-    for against, limit, where in TARGETS:
+    for ours, against, limit, where in TARGETS:
         if where != ranks or against not in found:
             continue
-        r = ratio(*([line["max"] for line in found[name]] for name in (OURS, against)))
+        r = ratio(*([line["max"] for line in found[name]] for name in (ours, against)))
         text = ratio_verdict(r, limit)
-        targets.append({"case": OURS, "against": against, "at_most": limit, **r, "verdict": text})
-        print(f"{OURS} against {against}: {1 / r['ratio']:.1f}x less ({1 / r['high']:.1f} to {1 / r['low']:.1f}); at least {1 / limit:.0f}x: {text}")
+        targets.append({"case": ours, "against": against, "at_most": limit, **r, "verdict": text})
+        print(f"{ours} against {against}: {1 / r['ratio']:.1f}x less ({1 / r['high']:.1f} to {1 / r['low']:.1f}); at least {1 / limit:.0f}x: {text}")
     result = {"medians": medians, "targets": targets}
     if OURS + BEFORE in found:
         ours, before = ([line["max"] for line in found[OURS + suffix]] for suffix in ("", BEFORE))

@@ -12,8 +12,6 @@ import signal
 import sys
 import time
 
-from torch.distributed import TCPStore
-
 STILL = 0.5  # as long as the ranks of the other cases: kStaysStill in programs/start_line.hpp
 
 
@@ -30,6 +28,7 @@ def wait_for_the_start(folder):
 
 
 def one_round(folder, number, host, port, serves):
+    from torch.distributed import TCPStore
     rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     wait_for_the_start(folder)
     begin = time.monotonic_ns()

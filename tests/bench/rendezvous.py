@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a world takes to have its unique ids, in one run on one machine: simulated ranks up to 16,384 (simulated_ids.py), real ones on
-the local cluster (cluster_ids.py), and the broker's memory over many generations (generations.py)."""
+the local cluster (cluster_ids.py), what Python's calls cost (python_calls.py), and the broker's memory over many generations (generations.py)."""
 import json
 import os
 
 import cluster_ids
 import generations
 import plot
+import python_calls
 import simulated_ids
 from measuring import machine
 from programs import built, builds, daemon_of, require, warn_if_busy
@@ -40,6 +41,8 @@ def _real(options, result):
     worlds = options.ranks or (SMOKE_RANKS if options.smoke else list(cluster_ids.SHAPES))
     for ranks, found in cluster_ids.measure(worlds, options.rounds, builds(options)).items():
         result["real"][ranks] = {"cases": found, **cluster_ids.report(ranks, found)}
+    result["python"] = python_calls.measure(options.rounds)
+    python_calls.report(result["python"])
 
 
 def run(options):

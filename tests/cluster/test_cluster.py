@@ -241,7 +241,7 @@ def test_up_on_a_running_cluster_says_what_to_do(cluster):
 
 @pytest.mark.parametrize("words, said", [
     (["up", "--nodes", "0"], "--nodes 0"),
-    (["up", "--slurm", "19.05"], "22.05 and 24.11"),
+    (["up", "--slurm", "19.05"], "22.05, 24.11, 26.05"),
     (["up", "--plugin", "/nonexistent/spank_dp.so"], "no such file"),
     (["exec", "--", "true"], "no cluster"),
     (["node", "node01", "--", "true"], "no cluster"),

@@ -95,6 +95,7 @@ class World:
     tensor: Place     #: among the ranks of a tensor-parallel group (--dp-tensor)
     data: Place       #: among the ranks of a data-parallel group
     pipeline: Place   #: among the ranks of a pipeline (--dp-pipeline)
+    is_open: bool     #: until close()
 
     def group(self, name: str, members: Tuple[int, ...]) -> Group:
         """Names a group of world ranks for the calls below. Every member gives the same name and members; nothing is sent."""

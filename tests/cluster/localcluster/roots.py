@@ -2,7 +2,7 @@
 """A whole system with another Slurm in it, which a cluster's machines see as their disk and in which the checkout is built against it.
 
 Made with debootstrap when it is needed for the first time, and kept for later runs and other checkouts; `rm -r` of CACHE removes it.
-What packaging/dependencies lists for GROUPS is installed there, also what was added to the list since. Nothing is ever mounted in the
+What packaging/dependencies lists for the version's groups is installed there, also what was added to the list since. Nothing is ever mounted in the
 host's mount namespace.
 """
 import os
@@ -16,7 +16,6 @@ from . import kernel, sharing
 from .names import CHECKOUT, ClusterError, say
 
 CACHE = "/var/cache/slurm-dp-cluster"
-GROUPS = ("build", "run", "cluster")
 _SIGN_OF_LIFE = 10  # s
 # From the host's apt, what decides whether and how a mirror is reached and believed.
 _APT_SETTINGS = ("Acquire::http", "Acquire::Check-", "Acquire::Force", "Acquire::Retries")
@@ -32,9 +31,16 @@ def require(version):
         if not os.path.exists(root):
             maker.make(root)
         maker.install(root)
+        _check_slurm(version, root)
     finally:
         lock.close()
     return root
+
+
+def _check_slurm(version, root):
+    if version.moves and not (found := _installed(root)["slurmd"]).startswith(version.number + "."):
+        raise ClusterError(f"--slurm {version.number}: Debian {version.suite} has Slurm {found} by now; to take that, change "
+                           "tests/cluster/localcluster/versions.py, and remove " + root)
 
 
 def run(root, command, folder, shared):
@@ -164,7 +170,7 @@ class _Maker:
     def _packages(self):
         with open(os.path.join(CHECKOUT, "packaging/dependencies"), encoding="utf-8") as lines:
             words = [line.split() for line in lines if not line.startswith("#") and line.strip()]
-        return [self._version.renamed.get(name, name) for group, name in words if group in GROUPS]
+        return [self._version.renamed.get(name, name) for group, name in words if group in self._version.groups]
 
     def _do(self, command, root=None):
         """Output goes to the log; a sign of life now and then."""
@@ -216,9 +222,9 @@ def _apt_settings():
 
 
 def _installed(root):
-    done = subprocess.run(["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W", "-f", "${Package} ${db:Status-Status}\n"],
+    done = subprocess.run(["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W", "-f", "${Package} ${Version} ${db:Status-Status}\n"],
                           capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    return {line.split()[0] for line in done.stdout.splitlines() if line.endswith(" installed")}
+    return dict(line.split()[:2] for line in done.stdout.splitlines() if line.endswith(" installed"))
 
 
 def _write(path, text, mode=0o644):

@@ -13,6 +13,8 @@ class Version:
     build: str                                    # where the checkout is built against it; also the tests' programs
     suite: str = ""                               # the release that is installed in a root of its own (roots.py); "": this machine
     renamed: dict = field(default_factory=dict)   # packages of packaging/dependencies that have another name there
+    groups: tuple = ("build", "run", "cluster")   # of packaging/dependencies, what is installed there
+    moves: bool = False                           # its release has another Slurm one day
     stepd_descriptors: int = 0                    # a limit of open files with which slurmstepd still runs two tasks, and hardly more
 
     def path(self, name=""):
@@ -26,7 +28,8 @@ class Version:
 _ALL = (
     Version("22.05", build="build", stepd_descriptors=26),
     Version("24.11", build="build-slurm-24.11", suite="trixie", renamed={"libpmix2": "libpmix2t64"}, stepd_descriptors=34),
-    Version("26.05", build="build-slurm-26.05", suite="sid", renamed={"libpmix2": "libpmix2t64"}, stepd_descriptors=34),
+    Version("26.05", build="build-slurm-26.05", suite="sid", renamed={"libpmix2": "libpmix2t64"}, stepd_descriptors=34,
+            groups=("build", "run", "cluster", "clients"), moves=True),
 )
 DEFAULT = _ALL[0].number
 OTHERS = [version.number for version in _ALL[1:]]
@@ -36,7 +39,7 @@ def named(number):
     for version in _ALL:
         if version.number == number:
             return version
-    raise ClusterError(f"--slurm {number}: there are {' and '.join(v.number for v in _ALL)}")
+    raise ClusterError(f"--slurm {number}: there are {', '.join(v.number for v in _ALL)}")
 
 
 def tested():

@@ -127,6 +127,26 @@ TEST(Collective, NamesWhoIsMissingAndWhy) {
         "gpu1: rank 3 started, no hello (pid 1003)");
 }
 
+TEST(Collective, WhoComesAfterTheOthersHaveGivenUpDoesNotWait) {
+    Simulation s(2, 1);
+    s.join_all();
+    s.hello_all();
+    s.arrive(0, 1, "world", {}, "", 0, Time(2000));
+    s.pass(Time(2100));
+    s.arrive(1, 1);
+    s.pass(kArrivalBatch);
+    ASSERT_TRUE(s.ranks[1].replies.contains(1)) << "it waits for its own deadline";
+    EXPECT_EQ(s.ranks[1].replies[1].status(), wire::TIMEOUT);
+    EXPECT_EQ(s.ranks[1].replies[1].error(),
+              "too late, the others have given up: " + s.ranks[0].replies[1].error());
+    s.arrive(1, 2, "another");
+    s.arrive(0, 2, "another");
+    for (uint32_t rank : {0, 1}) s.arrive(rank, 3, "world", {}, "", 1);
+    s.pass(kArrivalBatch);
+    for (uint32_t rank : {0, 1})
+        for (uint64_t id : {2, 3}) EXPECT_EQ(s.ranks[rank].replies[id].status(), wire::OK);
+}
+
 TEST(Collective, DoesNotWaitForARankThatHasEnded) {
     Simulation s(2, 1);
     s.join_all();

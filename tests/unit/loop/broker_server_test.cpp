@@ -192,7 +192,7 @@ TEST_F(Network, ABrokerThatCannotProveItselfIsPassedOver) {
                 accept.set_proof(seen.size() == 1 ? response->proof() : make_nonce());
                 connection->send(to_frame(accept));
             },
-            [](const std::string&) {});
+            [](const std::string&, bool) {});
         wire::Challenge challenge;
         challenge.set_protocol(kProtocol);
         challenge.set_nonce(std::string(kNonceBytes, 'n'));
@@ -240,7 +240,7 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
     std::unique_ptr<Connection> answer;
     Listener listener(base.get(), other->socket.get(), rejected, [&](Fd fd) {
         answer = std::make_unique<Connection>(base.get(), fd.release(), kMaxHandshakeFrame);
-        answer->start([](std::string_view) {}, [](const std::string&) {});
+        answer->start([](std::string_view) {}, [](const std::string&, bool) {});
         answer->send(to_frame(challenge));
     });
     relay(1, secret, {other->port, port.port});
@@ -281,8 +281,8 @@ class Between {
         auto carry = [](std::unique_ptr<Connection>& to) {
             return [&to](std::string_view body) { to->send(frame(body)); };
         };
-        pair->broker->start(carry(pair->relay), [](const std::string&) {});
-        pair->relay->start(carry(pair->broker), [](const std::string&) {});
+        pair->broker->start(carry(pair->relay), [](const std::string&, bool) {});
+        pair->relay->start(carry(pair->broker), [](const std::string&, bool) {});
     }
 };
 

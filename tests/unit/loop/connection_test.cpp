@@ -29,7 +29,7 @@ class ConnectionTest : public ::testing::Test {
         ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
         peer.reset(ends[1]);
         connection = std::make_unique<Connection>(base.get(), ends[0], 1 << 20);
-        connection->start([](std::string_view) {}, [this](const std::string& why) { closed = why; });
+        connection->start([](std::string_view) {}, [this](const std::string& why, bool) { closed = why; });
     }
     // What the peer can read now.
     std::string read_all() const {
