@@ -2,6 +2,7 @@
 #include "trainer/commands/compile.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 

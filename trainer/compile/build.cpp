@@ -3,6 +3,7 @@
 // The build id of the running program, a part of the cache's keys.
 #include <elf.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <link.h>
 
 #include <cstring>
