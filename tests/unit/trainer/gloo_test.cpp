@@ -6,7 +6,6 @@
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/hash_store.h>
-#include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "devices.hpp"
+#include "full_mesh.hpp"
 #include "trainer/base/partition.hpp"
 
 #if defined(__SANITIZE_THREAD__)
@@ -40,11 +40,8 @@ void run_world(int size, Main rank_main) {
     threads.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
         threads.emplace_back([&store, &rank_main, &connected, rank, size] {
-            ::gloo::transport::tcp::attr attributes;
-            attributes.hostname = "127.0.0.1";
-            auto device = ::gloo::transport::tcp::CreateDevice(attributes);
             auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, size);
-            mesh->connectFullMesh(store, device);
+            connect_full_mesh(*mesh, store);
             connected.arrive_and_wait();
             rank_main(*make_gloo(mesh));
         });

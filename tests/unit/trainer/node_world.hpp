@@ -7,8 +7,6 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
-#include <gloo/rendezvous/prefix_store.h>
-#include <gloo/transport/tcp/device.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "devices.hpp"
+#include "full_mesh.hpp"
 #include "trainer/parallel/gloo.hpp"
 #include "trainer/parallel/node_communicator.hpp"
 
@@ -29,12 +28,9 @@ namespace dp::trainer {
 // Comes back when all are connected: who left before would close on one that is not.
 inline std::shared_ptr<::gloo::Context> connect(::gloo::rendezvous::Store& store, const std::string& name,
                                                 int rank, std::size_t size) {
-    ::gloo::rendezvous::PrefixStore named(name, store);
-    ::gloo::transport::tcp::attr attributes;
-    attributes.hostname = "127.0.0.1";
-    auto device = ::gloo::transport::tcp::CreateDevice(attributes);
+    auto named = prefixed(name, store);
     auto mesh = std::make_shared<::gloo::rendezvous::Context>(rank, static_cast<int>(size));
-    mesh->connectFullMesh(named, device);
+    connect_full_mesh(*mesh, named);
     std::vector<std::string> connected;
     for (std::size_t other = 0; other < size; ++other)
         connected.push_back("connected-" + std::to_string(other));
