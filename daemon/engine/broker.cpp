@@ -242,6 +242,13 @@ void Broker::farewell(Time now) {
     to_all(wrap(&wire::ToNode::mutable_farewell));
 }
 
+// A hello may have been on its way for longer than the calls that followed it, so that their deadlines are a
+// little too early: they wait for the step's end, which says who is missing.
+bool Broker::ends_soon_after(Time at) const {
+    const auto end = abort_ ? std::nullopt : start_deadlines_.end(members_);
+    return end && at < *end && *end - at <= kHelloDelay;
+}
+
 BrokerActions Broker::tick(Time now) {
     tell_deaths(now);
     if (auto notice = stopped_.take(now); notice && !abort_) say(*notice);
@@ -253,8 +260,10 @@ BrokerActions Broker::tick(Time now) {
         out_.log.push_back(late->line);
     const std::string missing = abort_ ? "" : torch_arrivals_.notice(members_, now);
     if (!missing.empty()) out_.log.push_back(missing);
-    deliver(store_.expire(now));
-    deliver(collectives_.expire(now));
+    if (!ends_soon_after(now)) {
+        deliver(store_.expire(now));
+        deliver(collectives_.expire(now));
+    }
     check_heartbeats(now);
     authorization_.expire(now);
     expire_vanished(now);
@@ -265,11 +274,12 @@ BrokerActions Broker::tick(Time now) {
 }
 
 std::optional<Time> Broker::next_deadline() const {
+    auto calls = earliest({store_.next_deadline(), collectives_.next_deadline()});
+    if (calls && ends_soon_after(*calls)) calls = start_deadlines_.end(members_);
     const auto next =
-        earliest({store_.next_deadline(), collectives_.next_deadline(), authorization_.next_deadline(),
-                  usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
-                  vanished_.next_deadline(), death_reports_.next_deadline(), stopped_.next_deadline(),
-                  finished_ ? std::nullopt : leave_at_});
+        earliest({calls, authorization_.next_deadline(), usage_.next_deadline(), heartbeats_.next_deadline(),
+                  held_deaths_.next_deadline(), vanished_.next_deadline(), death_reports_.next_deadline(),
+                  stopped_.next_deadline(), finished_ ? std::nullopt : leave_at_});
     if (abort_) return next;
     return earliest({next, torch_arrivals_.next_notice(), start_deadlines_.next_deadline(members_)});
 }

@@ -31,6 +31,8 @@ namespace dp {
 
 // How long the broker stays for other nodes after its own node's last rank has ended.
 inline constexpr Time kBrokerLinger{3000};
+// By how much a rank's hello may have been slower than the calls that followed it.
+inline constexpr Time kHelloDelay{250};
 
 struct BrokerActions {
     std::vector<std::pair<uint32_t, SharedMessage<wire::ToNode>>> sends;  // node rank, message
@@ -112,6 +114,7 @@ class Broker {
     void tell_deaths(Time now);
     void forget_node(uint32_t node);
     void finish_if_nobody_is_here();
+    bool ends_soon_after(Time at) const;
     void check_heartbeats(Time now);
     void lose(uint32_t node, const std::string& why, Time delay, Time now);
     void say(const SilenceNotices::Notice& notice);

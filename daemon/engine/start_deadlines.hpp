@@ -49,9 +49,14 @@ class StartDeadlines {
                         "; missing: " + members.describe(missing),
                     too_late};
     }
+    // When too late is; none once all are there.
+    std::optional<Time> end(const Membership& members) const {
+        if (complete(members)) return std::nullopt;
+        return (members.all_joined() ? *first_hello_ : started_) + timeout_;
+    }
     std::optional<Time> next_deadline(const Membership& members) const {
         if (complete(members)) return std::nullopt;
-        return std::min(next_notice_, (members.all_joined() ? *first_hello_ : started_) + timeout_);
+        return std::min(next_notice_, *end(members));
     }
 
     Time started() const { return started_; }

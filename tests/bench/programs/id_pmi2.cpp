@@ -4,7 +4,6 @@
 // It speaks the protocol itself (a line in PMI 1's form, then "LENGTH" in six places and
 // "cmd=…;key=value;…"), which costs no more than Slurm's own client library.
 //   srun --mpi=pmi2 bench-id-pmi2 FOLDER
-#include <array>
 #include <cstdio>
 
 #include "start_line.hpp"
@@ -45,9 +44,9 @@ std::string hear_line(int fd) {
 
 // → the response, which must be one of success.
 std::string command(int fd, const std::string& text) {
-    std::array<char, kLengthDigits + 1> length;
-    std::snprintf(length.data(), length.size(), "%6zu", text.size());
-    say(fd, length.data() + text);
+    std::string length = std::to_string(text.size());
+    length.insert(0, kLengthDigits - length.size(), ' ');
+    say(fd, length + text);
     const size_t bytes = static_cast<size_t>(std::atol(hear(fd, kLengthDigits).c_str()));
     std::string response = hear(fd, bytes);
     if (response.find(";rc=0;") == std::string::npos) die("to " + text + " Slurm says " + response);

@@ -163,6 +163,22 @@ TEST(Collective, DoesNotWaitForARankThatHasEnded) {
     EXPECT_TRUE(s.log.empty());
 }
 
+// On a slow machine a hello may take longer than the calls after it, whose deadlines then come before the step's.
+TEST(Late, ACallEndsWithTheStepThatNamesTheRankAndNotJustBefore) {
+    Simulation s(2, 2, Time(3000));
+    s.join_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) s.start(rank);
+    for (uint32_t rank = 0; rank < 3; ++rank) s.hello(rank);
+    s.arrive(0, 1, "world", {}, "", 0, Time(2900));
+    s.arrive(1, 1, "another", {}, "", 0, Time(1000));
+    s.pass(Time(1100));
+    EXPECT_EQ(s.ranks[1].replies[1].status(), wire::TIMEOUT);
+    s.pass(Time(1850));
+    EXPECT_FALSE(s.ranks[0].replies.contains(1)) << s.ranks[0].replies[1].error();
+    s.pass(Time(150));
+    EXPECT_TRUE(s.logged("3 of 4 ranks said hello within 3 s (--dp-timeout); missing: gpu1: rank 3 started"));
+}
+
 TEST(Late, RanksAreNamedWhileOneWaitsAndEndTheStepAtTheDeadline) {
     Simulation s(2, 2, Time(60000));
     const Time began = s.now;
