@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/help_lines.hpp"
 #include "base/text.hpp"
 #include "dpctl/commands.hpp"
 #include "dpctl/nvml.hpp"
@@ -169,6 +170,7 @@ int wrong_words(const std::string& why, const std::string& command) {
 int run(int argc, char** argv) {
     keep_standard_descriptors();
     CLI::App app{"dpctl: data-parallel worlds of slurm-dp"};
+    keep_help_lines(*app.get_formatter());
     app.require_subcommand(1);
     app.set_version_flag("--version", DP_VERSION);
     const std::vector<Command> commands = add_commands(app);

@@ -8,6 +8,8 @@
 #include <cctype>
 #include <memory>
 
+#include "base/help_lines.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -51,7 +53,10 @@ const OptionRow* row_named(const OptionList& list, std::string_view name) {
 // A line an option, where it can be.
 class ShortHelp : public CLI::Formatter {
  public:
-    ShortHelp() { column_width(38); }
+    ShortHelp() {
+        column_width(38);
+        keep_help_lines(*this);
+    }
     std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
         return option->get_name(is_positional);  // without the others
     }
