@@ -22,22 +22,22 @@ std::vector<uint32_t> Collectives::missing(const Key& key, const Collective& col
     return out;
 }
 
-Answer Collectives::fail_all(const Collective& collective, wire::Status status, std::string why) {
+Answer Collectives::answer_all(const Collective& collective, wire::Status status, std::string why) {
     Answer out{{}, reply_with(status, std::move(why))};
     for (auto [rank, id] : collective.arrived) out.callers.push_back({rank, id});
     return out;
 }
 
 Answer Collectives::cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const {
-    return fail_all(collective, wire::ABORTED,
-                    key.in_words() + " cannot complete; " + members_.describe(std::span(&ended, 1)));
+    return answer_all(collective, wire::ABORTED,
+                      key.in_words() + " cannot complete; " + members_.describe(std::span(&ended, 1)));
 }
 
 // All members have arrived.
 Answer Collectives::complete(const Collective& collective) const {
     if (auto why = collective.facts.disagreement([this](auto ranks) { return members_.hosts_of(ranks); }))
-        return fail_all(collective, wire::INVALID, *why);
-    Answer done = fail_all(collective, wire::OK, "");
+        return answer_all(collective, wire::INVALID, *why);
+    Answer done = answer_all(collective, wire::OK, "");
     for (const auto& value : collective.values) done.reply.mutable_value()->append(value);
     return done;
 }
@@ -151,7 +151,7 @@ std::vector<Answer> Collectives::expire(Time now) {
                                 "; missing: " + members_.describe(missing(key, collective));
         std::erase_if(given_up_, [&](const auto& one) { return one.first.is_same_group(key); });
         if (given_up_.size() < kMaxGivenUp) given_up_[key] = why;
-        answers.push_back(fail_all(collective, wire::TIMEOUT, why));
+        answers.push_back(answer_all(collective, wire::TIMEOUT, why));
         return true;
     });
     return answers;
@@ -197,7 +197,7 @@ void Collectives::report(wire::StepStatus& status, Time now, size_t most) const 
 
 std::vector<Answer> Collectives::end(wire::Status status, const std::string& why) {
     std::vector<Answer> answers;
-    for (const auto& [key, collective] : collectives_) answers.push_back(fail_all(collective, status, why));
+    for (const auto& [key, collective] : collectives_) answers.push_back(answer_all(collective, status, why));
     collectives_.clear();
     return answers;
 }

@@ -86,7 +86,7 @@ class Collectives {
     Answer complete(const Collective& collective) const;
     Answer cannot_meet(const Key& key, const Collective& collective, uint32_t ended) const;
     std::vector<uint32_t> missing(const Key& key, const Collective& collective) const;
-    static Answer fail_all(const Collective& collective, wire::Status status, std::string why);
+    static Answer answer_all(const Collective& collective, wire::Status status, std::string why);
 };
 
 }  // namespace dp
