@@ -71,11 +71,11 @@ Result<void> Checkpointer::prepare_directory(const Tell& tell) {
     Result<void> written = write_durably(here, "\n");
     std::error_code error;
     if (!written)
-        written = fail(
-            Fault::usage, "--checkpoint-dir {}: {}", directory.string(),
-            fs::is_directory(directory, error)
-                ? written.error().message
-                : fmt::format("not there on {}; it must be on a file system that all nodes share", host_name()));
+        written = fail(Fault::usage, "--checkpoint-dir {}: {}", directory.string(),
+                       fs::is_directory(directory, error)
+                           ? written.error().message
+                           : fmt::format("not there on {}; it must be on a file system that all nodes share",
+                                         host_name()));
     auto done = together(written);
     if (done) done = on_rank_0([&] { return check_presence(directory, communicator_.size()); });
     fs::remove(here, error);
