@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <memory>
+#include <iterator>
 
 #include "base/errno_text.hpp"
 #include "common/daemon_config.hpp"
@@ -135,15 +135,14 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
                             {node.coordinator.socket.get(), kFdCoordinator}};
     const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 3;
 
-    const auto stacks = std::make_unique_for_overwrite<char[]>(2 * kStackBytes);  // mostly never touched
-    Launch launch{node.daemon_binary.get(),       stderr_fd,          handovers, count,
-                  stacks.get() + 2 * kStackBytes, Launch::Step::none, 0};
+    alignas(16) static char stacks[2 * kStackBytes];  // mostly never touched
+    Launch launch{node.daemon_binary.get(), stderr_fd,          handovers, count,
+                  std::end(stacks),         Launch::Step::none, 0};
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
-    const pid_t child =
-        clone(start_orphan, stacks.get() + kStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
+    const pid_t child = clone(start_orphan, stacks + kStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
     const int why = errno;
     sigprocmask(SIG_SETMASK, &before, nullptr);
     if (child < 0) return fail(std::string("cannot fork the daemon: ") + errno_text(why));

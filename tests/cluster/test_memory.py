@@ -7,7 +7,10 @@ import subprocess
 import time
 
 import pytest
+from localcluster import versions
 from localcluster.harness import BUILD
+
+pytestmark = pytest.mark.skipif(bool(versions.tested().suite), reason="the trainer was built for another system, and these tests run it on this machine")
 
 TRAINER = os.path.join(BUILD, "bin/trainer")
 CGROUPS = "/sys/fs/cgroup"
