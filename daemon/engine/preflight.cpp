@@ -29,7 +29,8 @@ std::string values_that_differ(const std::map<std::string, std::vector<uint32_t>
 
 std::optional<std::string> misfit(const ComparedFact& compared, const HostsOf& hosts_of) {
     const std::string name = printable(compared.fact.name(), 80);
-    const std::string remedy = "; " + printable(compared.fact.remedy());
+    const std::string advice = printable(compared.fact.remedy());
+    const std::string remedy = advice.empty() ? "" : "; " + advice;
     const auto& by_value = compared.ranks_by_value;
     if (compared.fact.rule() == wire::Fact::SAME) {
         if (by_value.size() < 2) return std::nullopt;

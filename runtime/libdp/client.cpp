@@ -103,13 +103,18 @@ Result<void> Client::greet(const WorldEnvironment& world, const std::string& sho
     return {};
 }
 
-Client::~Client() {
-    if (getpid() != owner_) return;  // the conversation is the parent's
-    calls_.refuse({DP_ERROR_LOST, "the context is being closed (dp_close)"});
+void Client::leave() {
+    if (getpid() != owner_ || left_.test_and_set()) return;  // in a fork, the conversation is the parent's
+    calls_.end({DP_ERROR_LOST, "the context is being closed (dp_close)"});
     tell(wrap(&wire::FromRank::mutable_goodbye));
     shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Client::~Client() {
+    if (getpid() != owner_) return;
+    leave();
     inbox_.stop();
-    // Whoever read has ended all calls of other threads; they must have returned before this object goes.
+    // Calls of other threads have ended, and must have returned before this object goes.
     calls_.wait_until_idle();
 }
 

@@ -3,6 +3,7 @@
 // A rank's connection to its node's daemon, below the C API: one socket, any number of concurrent calls.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -22,8 +23,11 @@ class Client {
  public:
     // Connects, checks that the daemon belongs to this user, says hello and waits for the welcome.
     static Result<std::unique_ptr<Client>> connect(const WorldEnvironment& world);
-    // Says goodbye (in the process that connected, not in a fork of it).
+    // Leaves (in the process that connected, not in a fork of it).
     ~Client();
+
+    // Says goodbye and ends all calls, also later ones. Thread-safe.
+    void leave();
 
     // Sends the request (its id is set here) and waits for the reply. Thread-safe.
     Result<wire::Reply> call(wire::Request request, std::chrono::milliseconds timeout);
@@ -47,6 +51,7 @@ class Client {
  private:
     Fd socket_;
     pid_t owner_;
+    std::atomic_flag left_;
     std::mutex write_mutex_;  // one frame at a time; guards also the next
     std::chrono::steady_clock::time_point progress_told_{};
     std::mutex sequences_mutex_;

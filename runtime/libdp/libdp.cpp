@@ -188,6 +188,10 @@ dp_status dp_open(dp_context** context) {
     });
 }
 
+void dp_end(dp_context* context) {
+    if (context) context->client->leave();
+}
+
 void dp_close(dp_context* context) {
     delete context;
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing has it, without the 5 ms of importing that
 if TYPE_CHECKING:
-    from typing import Callable, Mapping, Optional, Tuple, Union
+    from typing import Callable, Iterable, Mapping, Optional, Tuple, Union
 
     Bytes = Union[bytes, bytearray, memoryview, str]
 
 
 class _Record:
-    """A tuple with names."""
+    """Values with names, equal where the values are."""
     __slots__ = ()
 
     def __eq__(self, other):
@@ -57,7 +57,7 @@ class Event(_Record):
 
 
 class Watch:
-    """A call-back of World.on_event. Once close() returns, it no longer runs."""
+    """A callback of World.on_event. Once close() returns, it no longer runs (except from inside the callback itself)."""
 
     def __init__(self, forget: Callable[[], None]):
         self._forget = forget
@@ -75,42 +75,59 @@ class Watch:
 class World:
     """This rank's place in its step, and what the ranks do together.
 
+    rank: 0 to size - 1. local_rank: 0 to local_size - 1 on this node. node_rank: 0 to nodes - 1. generation: 0, then one more after each
+    restart of the job. master_addr: numeric address of rank 0's node. master_port: a port that is held free there for the rank that binds
+    it. node_addr: numeric address of this node, as other nodes reach it. tensor, data, pipeline: this rank's Place in its tensor-parallel
+    group (--dp-tensor), its data-parallel group and its pipeline (--dp-pipeline).
+
     Any thread may call. While a call waits, other threads run, and Ctrl-C and other signals reach their handlers. Timeouts are in seconds;
-    None is the step's --dp-timeout. Time in which the step is suspended does not count. All failures are slurm_dp.Error.
+    None is the step's --dp-timeout, and in a world of one for ever. Time in which the step is suspended does not count. All failures are
+    slurm_dp.Error.
 
     In calls that take a group, every member calls, in the same order; None is the whole world. The members' shortest timeout counts for all
     of them.
     """
 
-    rank: int         #: 0 to size - 1
-    size: int         #: ranks in the world
-    local_rank: int   #: 0 to local_size - 1 on this node
-    local_size: int   #: ranks on this node
-    node_rank: int    #: 0 to nodes - 1
-    nodes: int        #: nodes in the world
-    generation: int   #: 0, then one more after each restart of the job
-    master_addr: str  #: numeric address of rank 0's node
-    master_port: int  #: a port that is held free there for the rank that binds it
-    node_addr: str    #: numeric address of this node, as other nodes reach it
-    tensor: Place     #: among the ranks of a tensor-parallel group (--dp-tensor)
-    data: Place       #: among the ranks of a data-parallel group
-    pipeline: Place   #: among the ranks of a pipeline (--dp-pipeline)
-    is_open: bool     #: until close()
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    node_rank: int
+    nodes: int
+    generation: int
+    master_addr: str
+    master_port: int
+    node_addr: str
+    tensor: Place
+    data: Place
+    pipeline: Place
 
-    def group(self, name: str, members: Tuple[int, ...]) -> Group:
-        """Names a group of world ranks for the calls below. Every member gives the same name and members; nothing is sent."""
-        return Group(name, tuple(sorted(set(members))))
+    @property
+    def is_open(self) -> bool:
+        """Until close(); in a forked child it is closed, because the parent is the rank."""
+        raise NotImplementedError
+
+    @property
+    def phase(self) -> str:
+        """What this rank does, as enter_phase said last; "idle" before."""
+        raise NotImplementedError
+
+    def group(self, name: str, members: Iterable[int]) -> Group:
+        """Names a group of world ranks, at least one, for the calls below. Every member gives the same name and members; nothing is sent."""
+        from ._checks import members as checked
+        return Group(name, checked(members, self.size))
 
     def barrier(self, group: Optional[Group] = None, timeout: Optional[float] = None) -> None:
         """Waits until every member has called. The error names who is missing, with hosts."""
         raise NotImplementedError
 
     def broadcast(self, value: Bytes = b"", group: Optional[Group] = None, timeout: Optional[float] = None) -> bytes:
-        """Gives the root's value, at most 1 MiB, to every member; the others' is ignored."""
+        """Gives the root's value, at most 1 MiB, to every member; what other members pass is ignored."""
         raise NotImplementedError
 
     def unique_id(self, group: Optional[Group] = None, make: Optional[Callable[[], bytes]] = None, timeout: Optional[float] = None) -> bytes:
-        """Gives every member the same new NCCL unique id (128 bytes). make: makes it, on the root; ncclGetUniqueId if not given."""
+        """Gives every member the same new NCCL unique id (128 bytes). make: makes it, on the root, on whichever thread;
+        ncclGetUniqueId if not given."""
         raise NotImplementedError
 
     def agree(self, facts: Mapping[str, Optional[str]], group: Optional[Group] = None, distinct: bool = False, remedy: str = "",
@@ -137,12 +154,13 @@ class World:
         raise NotImplementedError
 
     def compare_set(self, key: str, expected: Bytes, desired: Bytes, timeout: Optional[float] = None) -> bytes:
-        """Sets the key to `desired` if it holds `expected`, or if it is missing and `expected` is empty. Returns what it then holds."""
+        """Sets the key to `desired` if it holds `expected`, or if it is missing and `expected` is empty. Returns what it then holds (of a
+        missing key b"")."""
         raise NotImplementedError
 
     def on_event(self, callback: Callable[[Event], None]) -> Watch:
-        """Calls back for each event from now on, on a thread of libdp, and for earlier ones at once. Calls that wait fail in a call-back.
-        What it raises is the cause of an Error of the next call."""
+        """Calls back for each event from now on, on a thread of libdp, and for earlier ones at once. A callback cannot make calls that wait,
+        or close the world. An exception that it raises becomes the __cause__ of the Error that the next call raises."""
         raise NotImplementedError
 
     def step(self, number: int) -> None:
@@ -154,7 +172,7 @@ class World:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Says goodbye. Other threads' pending calls fail. Closing twice is allowed."""
+        """Says goodbye. Other threads' pending calls fail. Closing twice is allowed, and a program that ends has closed."""
         raise NotImplementedError
 
     def __enter__(self) -> World:
@@ -162,3 +180,7 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+for _public in (Event, Group, Place, Watch, World):
+    _public.__module__ = "slurm_dp"

@@ -1,31 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that wait, in such a way that Ctrl-C and other signals reach Python's handlers meanwhile.
+"""Calls that wait, in such a way that Ctrl-C and other signals reach Python's handlers meanwhile; and the end of all calls, for close().
 
-Python runs signal handlers on the main thread, between its own instructions: never while that thread waits inside of libdp. So for the
-main thread another one waits, and the main thread waits for that one, which a signal ends. Other threads wait by themselves.
+Python runs signal handlers on the main thread, between its own instructions: never while that thread waits inside libdp. So another thread
+waits in its place, and the main thread waits for that one, which a signal ends. Other threads wait by themselves.
 """
 import threading
 
+from ._library import Error
 
-class Interruptible:
-    """Runs functions for the main thread on a thread of its own. After an interrupt that thread is left to its wait, which ends with its
-    deadline or when the world is closed, and the next call gets a new one."""
+
+def closed():
+    return Error("invalid", "the world is closed")
+
+
+class Calls:
+    """A world's calls in progress. After an interrupt, the call's thread is left to its wait, which ends with its deadline or with the world,
+    and then ends itself."""
 
     def __init__(self):
+        self._changed = threading.Condition()
+        self._running = 0
+        self._ended = False
         self._worker = None
 
     def run(self, function):
         """Returns or raises what the function does."""
         if threading.current_thread() is not threading.main_thread():
-            return function()
+            return self._counted(function)
         worker, self._worker = self._worker or _Worker(), None
-        result = worker.run(function)
-        self._worker = worker
-        return result
+        interrupted = True
+        try:
+            worker.start(lambda: self._counted(function))
+            worker.wait()  # an exception from a signal handler leaves here
+            interrupted = False
+        finally:
+            if interrupted:
+                worker.abandon()
+            else:
+                self._worker = worker
+        return worker.result()
 
-    def stop(self):
+    def _counted(self, function):
+        with self._changed:
+            if self._ended:
+                raise closed()
+            self._running += 1
+        try:
+            return function()
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def end(self):
+        """From now on no call begins. False if that is so already."""
+        with self._changed:
+            ended, self._ended = self._ended, True
+        return not ended
+
+    def wait_for_all(self):
+        """Waits until no call is in progress, after end()."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._running == 0)
         if self._worker:
-            self._worker.stop()
+            self._worker.abandon()
             self._worker = None
 
 
@@ -34,21 +72,29 @@ class _Worker:
         self._go, self._done = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._done.acquire()
-        self._function = self._result = self._error = None
+        self._function = self._value = self._error = None
+        self._abandoned = False
         threading.Thread(target=self._work, name="slurm_dp", daemon=True).start()
 
-    def run(self, function):
+    def start(self, function):
         self._function = function
         self._go.release()
-        self._done.acquire()  # what a signal's handler raises, leaves from here
-        result, error, self._result, self._error = self._result, self._error, None, None
+
+    def wait(self):
+        self._done.acquire()
+
+    def result(self):
+        value, error, self._value, self._error = self._value, self._error, None, None
         if error is not None:
             raise error
-        return result
+        return value
 
-    def stop(self):
-        self._function = None
-        self._go.release()
+    def abandon(self):
+        self._abandoned = True
+        try:
+            self._go.release()
+        except RuntimeError:
+            pass  # it has not taken its last call yet
 
     def _work(self):
         while True:
@@ -57,8 +103,10 @@ class _Worker:
             if function is None:
                 return
             try:
-                self._result = function()
+                self._value = function()
             except BaseException as error:  # pylint: disable=broad-except  # it is the caller's
                 self._error = error
-            function = None
+            del function
             self._done.release()
+            if self._abandoned:
+                return

@@ -28,6 +28,9 @@ class Error(Exception):
         return type(self), (self.status, str(self))
 
 
+Error.__module__ = "slurm_dp"
+
+
 class World(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint32) for name in ("rank", "size", "local_rank", "local_size", "node_rank", "nodes", "generation")] + [
         ("master_addr", ctypes.c_char_p), ("master_port", ctypes.c_uint16), ("node_addr", ctypes.c_char_p)]
@@ -58,6 +61,7 @@ _PROTOTYPES = {
     "dp_in_step": (ctypes.c_int, []),
     "dp_open": (_status, [ctypes.POINTER(_context)]),
     "dp_close": (None, [_context]),
+    "dp_end": (None, [_context]),
     "dp_get_world": (ctypes.POINTER(World), [_context]),
     "dp_last_error": (_text, []),
     "dp_on_event": (_status, [_context, ON_EVENT, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
@@ -110,3 +114,17 @@ class Library:
         if status != 0:
             name = _STATUSES[status] if 0 <= status < len(_STATUSES) else f"status {status}"
             raise Error(name, self.dp_last_error().decode(errors="replace"))
+
+
+def nccl_unique_id() -> bytes:
+    """ncclGetUniqueId of the NCCL that is loaded, or else of the system's."""
+    try:
+        nccl = ctypes.CDLL("libnccl.so.2")
+    except OSError as error:
+        raise Error("backend", f"NCCL cannot be loaded: {error}; give make=, a function that returns an id") from None
+    room = ctypes.create_string_buffer(UNIQUE_ID_BYTES)
+    status = nccl.ncclGetUniqueId(room)
+    if status != 0:
+        nccl.ncclGetErrorString.restype = ctypes.c_char_p
+        raise Error("backend", f"ncclGetUniqueId failed: {nccl.ncclGetErrorString(status).decode()}")
+    return room.raw

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed on a step of slurm-dp: init_process_group meets in the step's store, and a rank's death ends the calls that wait.
+"""torch.distributed on a step of slurm-dp: init_process_group meets in the step's store, and a rank's death ends the calls that wait for it.
 
     import slurm_dp.torch
-    slurm_dp.torch.init_process_group()          # torch's own signature; backend: "nccl" with a GPU, else "gloo"
+    slurm_dp.torch.init_process_group()          # torch's own arguments; backend: "nccl" with a GPU, else "gloo"
 
-Works with PyTorch from 1.13 on. StepCallback (for Lightning) and TrainerCallback (for Hugging Face's Trainer) report steps and phases.
+PyTorch 1.13 and later. StepCallback (for Lightning) and TrainerCallback (for Hugging Face's Trainer) report steps and phases.
 """
 from __future__ import annotations
 
@@ -13,42 +13,57 @@ import os
 import socket
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from . import Error, current, open as open_world, phase, step
+from . import Error, World, current, open as open_world, step
 
-__all__ = ["StepCallback", "TrainerCallback", "init_process_group"]
+__all__ = ["init_process_group"]
 
-_EVENT_PATIENCE = 0.1  # s: a dead rank's connections close just before, or just after, its death is told
+_EVENT_PATIENCE = 0.1  # s: a dead rank's connections close just before its death is told, or just after
+_SLICES = 0.1, 2.0      # s: so often a wait in the store looks whether a rank has died, at first and later on
+_TIMEOUT = timedelta(minutes=30)  # torch's
+
+
+class RankDied(Error, RuntimeError):
+    """A rank of the process group has died, or the step is being ended; the message names it."""
 
 
 class StoreTimeout(Error, RuntimeError):
-    """torch waits on where a store timed out with a RuntimeError, and on that alone."""
+    """What a store is waited for has not come in time. torch goes on waiting after a RuntimeError, and after that alone."""
 
 
 class Store(dist.Store):
-    """The step's store, as torch.distributed uses one. It has no delete_key and num_keys; --dp-store=torch has."""
+    """The step's store, as torch.distributed uses one. It has no delete_key and num_keys; that of --dp-store=torch has."""
 
-    def __init__(self, world, prefix: str):
+    def __init__(self, world: World, prefix: str):
         super().__init__()
         self._world, self._prefix = world, prefix
 
-    def _wait(self, keys, seconds):
-        try:
-            self._world.wait(*(self._prefix + key for key in keys), timeout=seconds)
-        except Error as error:
-            if error.status == "timed out":
-                raise StoreTimeout(error.status, str(error)) from None
-            raise
+    def _wait(self, keys, timeout):
+        end = time.monotonic() + timeout.total_seconds()
+        names = [self._prefix + key for key in keys]
+        part = _SLICES[0]
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                return self._world.wait(*names, timeout=min(left, part))
+            except Error as error:
+                if error.status != "timed out":
+                    raise
+                _deaths.check()
+                if left <= part:
+                    raise StoreTimeout(error.status, f"{error} (waited {timeout.total_seconds():g} s in all)") from None
+                part = min(2 * part, _SLICES[1])
 
     def set(self, key, value):
         self._world.set(self._prefix + key, value)
 
     def get(self, key):
-        self._wait([key], self.timeout.total_seconds())
+        self._wait([key], self.timeout)
         return self._world.get(self._prefix + key)
 
     def add(self, key, amount):
@@ -58,7 +73,7 @@ class Store(dist.Store):
         return self._world.compare_set(self._prefix + key, expected, desired)
 
     def wait(self, keys, timeout=None):
-        self._wait(keys, (timeout or self.timeout).total_seconds())
+        self._wait(keys, self.timeout if timeout is None else timeout)
 
     def check(self, keys):
         try:
@@ -74,77 +89,107 @@ class Store(dist.Store):
         return False
 
 
-def init_process_group(backend=None, **kwargs) -> None:
-    """torch.distributed.init_process_group of the step's ranks; opens the world where the program has not. Outside of a step: a group of one.
+_made = 0  # process groups on the step's store
 
-    kwargs: as torch's. With store=, init_method=, rank= or world_size= they are handed on as they are.
+
+def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None, **kwargs) -> None:
+    """torch.distributed.init_process_group of the step's ranks; opens the world where the program has not. Outside a step: a group of one.
+
+    kwargs: as torch's. With init_method, store=, rank= or world_size= all arguments are handed on as they are.
     """
+    global _made
     world = current() or open_world()
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
-    if not {"store", "init_method", "rank", "world_size"} & set(kwargs):
-        kwargs.update(store=_store(world, kwargs.get("timeout")), rank=world.rank, world_size=world.size)
-    before = _connections()
-    dist.init_process_group(backend, **kwargs)
-    after = _connections()
-    _deaths.watch(world, {fd: inode for fd, inode in after.items() if before.get(fd) != inode})
+    is_ours = init_method is None and not {"store", "rank", "world_size"} & set(kwargs)
+    if init_method is not None:
+        kwargs["init_method"] = init_method
+    if timeout is not None:
+        kwargs["timeout"] = timeout
+    if is_ours:
+        kwargs.update(store=_store(world, timeout or _TIMEOUT, f"torch/{_made}"), rank=world.rank, world_size=world.size)
+    _deaths.begin(world, range(world.size) if is_ours else ())
+    with _deaths.connections():
+        dist.init_process_group(backend, **kwargs)
+    _made += is_ours
 
 
-def _store(world, timeout):
+def _store(world, timeout, name):
     # PyTorch's own store, where the broker serves it (--dp-store=torch).
     if world.size > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") in ("True", "1"):
-        return dist.TCPStore(world.master_addr, world.master_port, world.size, False, **({"timeout": timeout} if timeout else {}),
-                             **({"use_libuv": False} if hasattr(dist.TCPStore, "libuvBackend") else {}))
-    _store.number += 1
-    store = Store(world, f"torch/{_store.number}/")
-    store.set_timeout(timeout or timedelta(minutes=30))
+        plain = {"use_libuv": False} if hasattr(dist.TCPStore, "libuvBackend") else {}
+        return dist.PrefixStore(name, dist.TCPStore(world.master_addr, world.master_port, world.size, False, timeout, **plain))
+    store = Store(world, name + "/")
+    store.set_timeout(timeout)
     return store
-
-
-_store.number = 0
 
 
 # ---- deaths ----
 
 class _Deaths:
-    """Ends what waits for a dead rank, and names it. Gloo and NCCL would wait for their timeout where it is not their neighbour that died."""
+    """Ends what waits for a dead rank of the process group, and names it. Gloo and NCCL would wait for their timeout where it is not their
+    neighbour that died."""
 
     def __init__(self):
         self._told = threading.Event()
-        self._reason = ""
+        self._lock = threading.Lock()
+        self._status = self._reason = ""
+        self._members = frozenset()
         self._sockets = {}
+        self._seen = []
         self._world = self._watch = None
 
-    def watch(self, world, sockets):
-        """sockets: the connections that came with the process group, by descriptor, with their inodes."""
-        self._sockets.update(sockets)
-        if world is self._world:
-            return
-        self._world = world
-        self._told.clear()
-        self._watch = world.on_event(self._on_event)
+    def begin(self, world, members):
+        """A new process group, of these ranks of the world; none if it is not known."""
         _wrap(torch._C._distributed_c10d.Work, "wait", self.named)  # pylint: disable=protected-access
         _wrap(torch.autograd, "backward", self.named)
+        _wrap(dist, "new_group", self.named, self.connections)
+        _wrap(dist.distributed_c10d, "new_group", self.named, self.connections)
+        with self._lock:
+            self._members, self._sockets = frozenset(members), {}
+            self._told.clear()
+        if world is not self._world:
+            self._seen = []
+            self._world, self._watch = world, world.on_event(self._on_event)
+        for event in list(self._seen):
+            self._apply(event)
+
+    def connections(self):
+        return _Connections(self._sockets)
 
     def _on_event(self, event):
-        self._reason = event.reason
-        self._told.set()
+        self._seen.append(event)
+        self._apply(event)
+
+    def _apply(self, event):
+        with self._lock:
+            # In a group of other ranks, a death of theirs is torch's to notice.
+            if event.kind == "deaths" and not self._members.intersection(event.ranks):
+                return
+            self._status, self._reason = {"lost": "lost"}.get(event.kind, "aborted"), event.reason
+            sockets = dict(self._sockets)
+            self._told.set()
         if hasattr(dist.distributed_c10d, "_abort_process_group") and dist.is_initialized() and "nccl" in dist.get_backend():
             dist.distributed_c10d._abort_process_group()  # pylint: disable=protected-access
-        for fd, inode in self._sockets.items():
+        for fd, inode in sockets.items():
             if _inode(fd) == inode:
                 with socket.socket(fileno=os.dup(fd)) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
 
+    def check(self):
+        """Raises if a rank has died."""
+        if self._told.is_set():
+            raise RankDied(self._status, self._reason)
+
     def named(self, error):
         """The error to raise instead: with the name of whoever died, if that is why."""
-        return Error("aborted", self._reason) if self._told.wait(_EVENT_PATIENCE) else error
+        return RankDied(self._status, self._reason) if self._told.wait(_EVENT_PATIENCE) else error
 
 
 _deaths = _Deaths()
 
 
-def _wrap(owner, name, instead):
-    """Has the function's RuntimeErrors raised as what `instead` makes of them. Once."""
+def _wrap(owner, name, instead, around=None):
+    """Has the function's RuntimeErrors raised as what `instead` makes of them, and the function called inside of what `around` makes. Once."""
     function = getattr(owner, name)
     if getattr(function, "slurm_dp", False):
         return
@@ -152,15 +197,32 @@ def _wrap(owner, name, instead):
     @functools.wraps(function)
     def called(*arguments, **options):
         try:
-            return function(*arguments, **options)
+            if around is None:
+                return function(*arguments, **options)
+            with around():
+                return function(*arguments, **options)
         except RuntimeError as error:
-            better = instead(error)
+            better = error if isinstance(error, Error) else instead(error)
             if better is error:
                 raise
             raise better from error
 
     called.slurm_dp = True
     setattr(owner, name, called)
+
+
+class _Connections:
+    """Adds the TCP connections that come while it is entered: Gloo does not tell which are its own. (One that another thread opens meanwhile
+    is ended with them, when a rank has died.)"""
+
+    def __init__(self, found):
+        self._found = found
+
+    def __enter__(self):
+        self._before = _connections()
+
+    def __exit__(self, *_):
+        self._found.update((fd, inode) for fd, inode in _connections().items() if self._before.get(fd) != inode)
 
 
 def _inode(fd):
@@ -171,7 +233,7 @@ def _inode(fd):
 
 
 def _connections():
-    """This process's TCP connections, descriptor → inode. Gloo does not tell which are its own: they are those that came with it."""
+    """This process's TCP connections, descriptor → inode."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -186,7 +248,12 @@ def _connections():
     return found
 
 
-# ---- call-backs of training loops, made where their library is installed ----
+# ---- callbacks of training loops, made where their library is installed ----
+
+def _enter(phase):
+    if world := current():
+        world.enter_phase(phase)
+
 
 def _lightning_callback():
     try:
@@ -238,13 +305,16 @@ def _hugging_face_callback():
     return TrainerCallback
 
 
-_enter = phase._enter  # pylint: disable=protected-access
-_CALLBACKS = {"StepCallback": _lightning_callback, "TrainerCallback": _hugging_face_callback}
+_CALLBACKS = {"StepCallback": (_lightning_callback, "lightning"), "TrainerCallback": (_hugging_face_callback, "transformers")}
 
 
 def __getattr__(name):
     if name not in _CALLBACKS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = _CALLBACKS[name]()
+    make, library = _CALLBACKS[name]
+    try:
+        made = make()
+    except ImportError as error:
+        raise AttributeError(f"slurm_dp.torch.{name} needs {library}, which is not installed") from error
     setattr(sys.modules[__name__], name, made)
     return made

@@ -84,6 +84,10 @@ dp_status dp_open(dp_context** context);
 /* Says goodbye and frees the context; NULL is allowed. Other threads' pending calls return DP_ERROR_LOST. */
 void dp_close(dp_context* context);
 
+/* Says goodbye and ends all pending and later calls, as dp_close does, but does not free the context: for programs
+ * whose other threads may be about to call. They get DP_ERROR_LOST. dp_close must follow; NULL is allowed. */
+void dp_end(dp_context* context);
+
 /* This rank's place in the world; valid until dp_close. */
 const dp_world* dp_get_world(const dp_context* context);
 

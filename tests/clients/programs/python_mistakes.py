@@ -47,8 +47,42 @@ tell("no value", world.set, "key", 3)
 tell("no phase", dp.phase, "lunch")
 tell("no call-back", world.on_event, "print")
 tell("no group", world.barrier, group=[0, 1])
+tell("nobody's group", world.group, "none", [])
+tell("a stranger's group", world.group, "others", [0, 1])
+tell("too much", world.add, "n", 1 << 63)
+tell("no step", dp.step, -1)
+tell("a throwing id", world.unique_id, make=lambda: sys.exit(3))
+tell("closing in a call-back", lambda: dp._step_world._of_thread.__setattr__("in_callback", True) or world.close())
+dp._step_world._of_thread.in_callback = False
 world.close()
 world.close()
+
+
+def closes_while_others_call():
+    for _ in range(20):
+        world = dp.open()
+        ends = []
+
+        def call():
+            try:
+                while True:
+                    world.add("n")
+            except dp.Error as error:
+                ends.append(error.status)
+
+        threads = [threading.Thread(target=call) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while world.add("n") < 5:
+            pass
+        world.close()
+        for thread in threads:
+            thread.join()
+        assert set(ends) <= {"invalid", "lost"} and len(ends) == 3, ends
+    return "20 times"
+
+
+tell("closing while others call", closes_while_others_call)
 tell("closed", world.set, "key", "value")
 tell("an event after close", world.on_event, print)
 dp.step(4)
