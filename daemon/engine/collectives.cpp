@@ -140,7 +140,8 @@ std::vector<Answer> Collectives::expire(Time now) {
     if (!next_ || now < *next_) return answers;
     next_.reset();
     std::erase_if(collectives_, [&](const auto& open) {
-        const auto& [key, collective] = open;
+        const Key& key = open.first;  // clang 14 captures no structured binding
+        const Collective& collective = open.second;
         if (collective.deadline > now) {
             next_ = earlier(next_, collective.deadline);
             return false;

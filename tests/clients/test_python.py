@@ -75,7 +75,7 @@ def test_mistakes_are_one_line_each(cluster, python, programs):
     for what, part in {
             "no daemon": "cannot reach this node's rendezvous daemon at @slurm-dp/none/of/these", "another job": "step", "no rank": 'DP_RANK="many"',
             "twice": "the world is open already", "in a thread": "the world is open already", "a child opens": "is a child of rank 0",
-            "a child calls": "is a child of rank 0", "a child's phase": "is a child of rank 0", "a child's step": "no error, but None",
+            "a child calls": "is a child of rank 0", "a child's phase": "no error, but <", "a child's step": "no error, but None",
             "no timeout": "a timeout is a number of seconds from 0 on, not -1", "no key": "a key is a string without NUL, not 3",
             "no value": "a value is bytes or a string, not int", "no phase": "there is no phase 'lunch'; there are idle, compute",
             "no call-back": "on_event needs a function to call, not 'print'", "no group": "a group is made by World.group, not of [0, 1]",

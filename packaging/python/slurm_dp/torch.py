@@ -90,6 +90,7 @@ class Store(dist.Store):
 
 
 _made = 0  # process groups on the step's store
+_stores = []  # torch keeps the C++ half alone, which is nothing without this one
 
 
 def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None, **kwargs) -> None:
@@ -120,6 +121,7 @@ def _store(world, timeout, name):
         return dist.PrefixStore(name, dist.TCPStore(world.master_addr, world.master_port, world.size, False, timeout, **plain))
     store = Store(world, name + "/")
     store.set_timeout(timeout)
+    _stores.append(store)
     return store
 
 
