@@ -312,7 +312,7 @@ int body_late() {
     return met ? 11 : 0;
 }
 
-int body_close_while_waiting() {
+int close_while_waiting(bool end_first) {
     auto c = Context::open();
     if (!c) return 10;
     dp_context* const raw = c->get();
@@ -325,11 +325,25 @@ int body_close_while_waiting() {
             wrong[t] = dp_get(raw, "never", value, sizeof value, &size, 60000) == DP_ERROR_LOST ? 0 : 1;
         });
     usleep(200000);
+    if (end_first) {
+        dp_end(raw);
+        // It is there until it is closed.
+        if (dp_barrier(raw, nullptr, 1000) != DP_ERROR_LOST ||
+            std::string(dp_last_error()) != "the context is being closed (dp_close)")
+            return 12;
+        dp_end(raw);
+    }
     { Context closing = std::move(*c); }
     for (auto& thread : waiting) thread.join();
     for (int w : wrong)
         if (w) return 11;
     return 0;
+}
+int body_close_while_waiting() {
+    return close_while_waiting(false);
+}
+int body_end_while_waiting() {
+    return close_while_waiting(true);
 }
 
 int body_fork_then_call() {
@@ -522,6 +536,7 @@ const std::pair<const char*, int (*)()> kBodies[] = {
     {"begins-to-listen", body_begins_to_listen_beside_calls},
     {"late", body_late},
     {"close", body_close_while_waiting},
+    {"end", body_end_while_waiting},
     {"fork", body_fork_then_call},
     {"phases", body_phases},
     {"phases-threads", body_phases_of_threads},
@@ -564,6 +579,7 @@ TEST(World, ASecondProcessOfARankIsRefused) {
 }
 TEST(World, ClosingEndsTheCallsOfOtherThreads) {
     EXPECT_EQ(launch(1, "close"), 0);
+    EXPECT_EQ(launch(1, "end"), 0);
 }
 TEST(World, AForkOfARankCannotSpeakForIt) {
     EXPECT_EQ(launch(2, "fork"), 0);
@@ -617,6 +633,7 @@ TEST(World, NullArgumentsAreErrors) {
     EXPECT_EQ(dp_set(nullptr, "k", "v", 1, 0), DP_ERROR_INVALID);
     EXPECT_EQ(dp_phase(nullptr, DP_PHASE_IDLE), DP_ERROR_INVALID);
     EXPECT_EQ(dp_get_world(nullptr), nullptr);
+    dp_end(nullptr);
     dp_close(nullptr);
 }
 
