@@ -81,7 +81,7 @@ class OptionList {
         };
         const auto text = [&field, write = format.text]() -> std::string {
             if constexpr (kIsVector)
-                return "none";
+                return (void)field, "none";  // clang 14 wants each capture used in each instance
             else if constexpr (requires { field.has_value(); })
                 return field ? write(*field) : "none";
             else

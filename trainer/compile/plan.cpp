@@ -5,7 +5,11 @@
 
 namespace dp::trainer {
 
+namespace {
+
 using Json = nlohmann::json;
+
+}  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryNeeds, parameters, gradients, optimizer, activations, copies, data)
 
