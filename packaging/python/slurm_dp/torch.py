@@ -43,14 +43,15 @@ class Store(dist.Store):
         super().__init__()
         self._world, self._prefix = world, prefix
 
-    def _wait(self, keys, timeout):
+    @staticmethod
+    def _in_slices(call, timeout):
+        """What the call gives, which takes how long it may wait."""
         end = time.monotonic() + timeout.total_seconds()
-        names = [self._prefix + key for key in keys]
         part = _SLICES[0]
         while True:
             left = max(0.0, end - time.monotonic())
             try:
-                return self._world.wait(*names, timeout=min(left, part))
+                return call(min(left, part))
             except Error as error:
                 if error.status != "timed out":
                     raise
@@ -63,8 +64,8 @@ class Store(dist.Store):
         self._world.set(self._prefix + key, value)
 
     def get(self, key):
-        self._wait([key], self.timeout)
-        return self._world.get(self._prefix + key)
+        # Not 0, which would not wait.
+        return self._in_slices(lambda seconds: self._world.get(self._prefix + key, timeout=seconds or 0.001), self.timeout)
 
     def add(self, key, amount):
         return self._world.add(self._prefix + key, amount)
@@ -73,7 +74,8 @@ class Store(dist.Store):
         return self._world.compare_set(self._prefix + key, expected, desired)
 
     def wait(self, keys, timeout=None):
-        self._wait(keys, self.timeout if timeout is None else timeout)
+        names = [self._prefix + key for key in keys]
+        self._in_slices(lambda seconds: self._world.wait(*names, timeout=seconds), self.timeout if timeout is None else timeout)
 
     def check(self, keys):
         try:
