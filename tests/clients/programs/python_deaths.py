@@ -9,10 +9,20 @@ import time
 
 import slurm_dp as dp
 
+
+
+def close_in_it(_):
+    try:
+        world.close()
+    except dp.Error as error:
+        sys.stdout.write(f"rank {world.rank}: closing: {error}\n")
+
+
 world = dp.open()
 events = []
 if sys.argv[1] == "callback":
     world.on_event(lambda event: {}[event.reason])
+    world.on_event(close_in_it)
 world.on_event(events.append)
 world.barrier()
 if sys.argv[1] == "torch":

@@ -52,8 +52,6 @@ tell("a stranger's group", world.group, "others", [0, 1])
 tell("too much", world.add, "n", 1 << 63)
 tell("no step", dp.step, -1)
 tell("a throwing id", world.unique_id, make=lambda: sys.exit(3))
-tell("closing in a call-back", lambda: dp._step_world._of_thread.__setattr__("in_callback", True) or world.close())
-dp._step_world._of_thread.in_callback = False
 world.close()
 world.close()
 
