@@ -18,6 +18,7 @@ SPANK_PLUGIN(dp, 1)
 #include <cstdlib>
 #include <exception>
 
+#include "slurm_versions.hpp"
 #include "state.hpp"
 
 #ifndef DP_DEFAULT_DAEMON
@@ -132,6 +133,9 @@ int slurm_spank_init(spank_t spank, int argc, char* argv[]) {
         // The mistake is the administrator's, who reads slurmd's log; users need not see it.
         if (context == S_CTX_SLURMD)
             for (const auto& mistake : state().site.mistakes) slurm_error("slurm-dp: %s", mistake.c_str());
+        if (const auto remark = untested_slurm(SLURM_VERSION_NUMBER);
+            context == S_CTX_SLURMD && !remark.empty())
+            slurm_info("slurm-dp: %s", remark.c_str());
         if (context == S_CTX_LOCAL) forget_inherited_options();
         if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR || context == S_CTX_REMOTE)
             register_options(spank);

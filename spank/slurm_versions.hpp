@@ -7,7 +7,25 @@ extern "C" {
 #include <slurm/slurm.h>
 }
 
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
 namespace dp::plugin {
+
+inline constexpr uint32_t kNewestTested = SLURM_VERSION_NUM(26, 5, 0);
+
+// One line for slurmd's log if the plugin was built for a Slurm newer than any it was tested with; else empty.
+inline std::string untested_slurm(uint32_t built_for) {
+    if (built_for >> 8 <= kNewestTested >> 8) return "";
+    char line[160];
+    std::snprintf(
+        line, sizeof line,
+        "built for Slurm %u.%02u, but tested with none newer than %u.%02u; jobs run, and a newer slurm-dp "
+        "may know this Slurm",
+        built_for >> 16, built_for >> 8 & 0xff, kNewestTested >> 16, kNewestTested >> 8 & 0xff);
+    return line;
+}
 
 inline slurm_step_id_t step_id_of(uint32_t job_id, uint32_t step_id = NO_VAL) {
     slurm_step_id_t id{};

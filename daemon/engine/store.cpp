@@ -145,10 +145,9 @@ std::vector<Answer> Store::expire(Time now) {
             next_ = earlier(next_, waiter.deadline);
             continue;
         }
-        const std::string waited = std::to_string((now - waiter.asked).count() / 1000) + " s";
-        answers.push_back(
-            answer(current->first, wire::TIMEOUT,
-                   "no rank has set " + in_words(*waiter.missing.begin()) + " within " + waited));
+        answers.push_back(answer(
+            current->first, wire::TIMEOUT,
+            "no rank has set " + in_words(*waiter.missing.begin()) + " within " + words(now - waiter.asked)));
         forget(current);
     }
     return answers;

@@ -65,9 +65,8 @@ Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::millisec
     });
     if (n < 0) return fail(std::string("cannot wait for the plan: ") + std::strerror(errno));
     if (n == 0)
-        return fail("this node's rendezvous daemon had no plan within " +
-                    std::to_string(timeout.count() / 1000) +
-                    " s: is dp-rendezvousd stopped there, or the node overloaded?");
+        return fail("this node's rendezvous daemon had no plan within " + words(timeout) +
+                    ": is dp-rendezvousd stopped there, or the node overloaded?");
     if (!(entry.revents & POLLIN))
         return fail(
             "this node's rendezvous daemon died before it had a plan: was it killed (the job's memory is "

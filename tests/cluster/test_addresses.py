@@ -156,3 +156,20 @@ def test_an_asked_port_is_the_masters_and_a_taken_one_is_refused(cluster):
     assert said(done) == ["slurm-dp: node node01: port 29517 for MASTER_PORT is in use on this node (--dp-port); give another one, or "
                           "--dp-port=auto"], done.stderr
     cluster.assert_idle()
+
+
+# ---- the ports that the site has Slurm reserve ----
+
+@pytest.mark.parametrize("first, warnings", [(15000, 0), (41000, 1)])
+def test_reserved_ports_are_used_unless_outgoing_connections_may_own_them(another_cluster, first, warnings):
+    site = another_cluster(conf=(f"MpiParams=ports={first}-{first + 100}",))
+    done = site.run(["srun", "-N2", "-n4", "--dp-world=auto", "sh", "-c", "echo $MASTER_PORT $SLURM_STEP_RESV_PORTS"], check=True)
+    assert len(set(done.stdout.splitlines())) == 1, done.stdout
+    port, reserved = done.stdout.split()[:2]
+    low, high = map(int, reserved.split("-"))
+    assert first <= low and high <= first + 100 and (low <= int(port) <= high) == (not warnings), done.stdout
+    said = [line for line in done.stderr.splitlines() if "slurm-dp" in line]
+    assert len(said) == warnings, done.stderr
+    if said:
+        assert f"the ports that Slurm reserved for this step, {reserved} (MpiParams in slurm.conf), lie in the ephemeral range of" in said[0]
+        assert "32768-60999" in said[0] and "tell the administrator to reserve ports outside that range" in said[0]

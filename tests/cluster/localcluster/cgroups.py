@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster's cgroups: one group a cluster, one a machine in it, in each hierarchy that Slurm uses here.
+"""A cluster's cgroups: one group a cluster, one a machine in it, in each hierarchy that Slurm may use here.
 
 Every process of the cluster is in them from its first instruction and cannot leave, so they are also how `down` and `kill` find what
 they have to end, whatever crashed before. The version 1 hierarchies freezer and devices are used on every host: where the host
@@ -13,13 +13,14 @@ from . import kernel
 from .names import ClusterError
 
 CONTROLLERS = ("freezer", "devices")
+UNIFIED = "unified"  # version 2, only where the host has mounted it
 _private_root = "/sys/fs/cgroup"  # in a mount namespace of our own, only where the host has not mounted the hierarchies
 
 
 def hierarchies():
     """{controller: (mount point, options)}; mounts them out of the host's sight where they are not mounted."""
     found = _mounted()
-    if len(found) == len(CONTROLLERS):
+    if all(controller in found for controller in CONTROLLERS):
         return found
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_SLAVE | kernel.MS_REC)
@@ -44,7 +45,11 @@ def _mounted():
             left, right = line.split(" - ", 1)
             kind, _, options = right.split()[:3]
             fields = left.split()
-            if kind != "cgroup" or fields[3] != "/":
+            if fields[3] != "/":
+                continue
+            if kind == "cgroup2":
+                found[UNIFIED] = (fields[4], "")
+            if kind != "cgroup":
                 continue
             named = options.split(",")
             for controller in CONTROLLERS:
@@ -56,11 +61,15 @@ def _mounted():
 class Groups:
     """The groups of one cluster."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, version="v1"):
+        """version: v1 or v2, what Slurm uses and the machines mount for themselves."""
         self.name = f"slurm-dp.{cluster.name}"
+        self.version = version
         found = hierarchies()
+        if version == "v2" and UNIFIED not in found:
+            raise ClusterError("--cgroup v2: this machine has no cgroup version 2 mounted; mount it: mount -t cgroup2 none /sys/fs/cgroup/unified")
         self.roots = {c: os.path.join(point, self.name) for c, (point, _) in found.items()}
-        self.options = {c: options for c, (_, options) in found.items()}  # with which a machine mounts them for itself
+        self.options = {c: found[c][1] for c in ([UNIFIED] if version == "v2" else CONTROLLERS)}  # with which a machine mounts them
 
     def create(self, machine):
         for root in self.roots.values():

@@ -24,7 +24,7 @@ class TestCluster:
 
     __test__ = False  # pytest: not a class of tests
 
-    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False, root=None, conf=()):
+    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False, root=None, conf=(), cgroup=None):
         self.name = name
         self.nodes = [f"node{n:02d}" for n in range(1, nodes + 1)]
         self._plugstack_args = plugstack_args
@@ -32,6 +32,7 @@ class TestCluster:
         self._plugin = plugin
         self._root = root
         self._conf = conf
+        self._cgroup = cgroup or os.environ.get("DP_TEST_CGROUP") or "v1"
         self._paths = Cluster(name)
         self.environment = {**os.environ, "DP_CLUSTER": name}
 
@@ -47,6 +48,7 @@ class TestCluster:
             command += ["--root", self._root]
         else:
             command += ["--slurm", VERSION.number]
+        command += ["--cgroup", self._cgroup]
         for line in self._conf:
             command += ["--conf", line]
         self.script(*command, timeout=120)

@@ -9,7 +9,7 @@ import signal
 import socket
 import stat
 
-from . import kernel, sharing
+from . import cgroups, kernel, sharing
 from .names import BASE, ClusterError, SWITCH
 
 GPUS, RDUS, TILES = 4, 8, 64
@@ -105,12 +105,16 @@ def _mounts(cluster, hierarchies, name, trees, root):
 
     kernel.mount("proc", "/proc", "proc")
     kernel.mount("sysfs", "/sys", "sysfs")
-    kernel.mount("slurm-dp", "/sys/fs/cgroup", "tmpfs", data="mode=755")
-    for controller, options in hierarchies.items():
-        point = f"/sys/fs/cgroup/{controller}"
-        os.mkdir(point)
-        # Mounted in the machine's cgroup namespace, so its root is the machine's own group.
-        kernel.mount("cgroup", point, "cgroup", data=options)
+    # Mounted in the machine's cgroup namespace, so the root of each is the machine's own group.
+    if cgroups.UNIFIED in hierarchies:
+        kernel.mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
+        os.makedirs("/sys/fs/cgroup/system.slice", exist_ok=True)  # systemd's, where Slurm puts its own
+    else:
+        kernel.mount("slurm-dp", "/sys/fs/cgroup", "tmpfs", data="mode=755")
+        for controller, options in hierarchies.items():
+            point = f"/sys/fs/cgroup/{controller}"
+            os.mkdir(point)
+            kernel.mount("cgroup", point, "cgroup", data=options)
     if name == SWITCH:
         return
 

@@ -18,9 +18,9 @@ def node_names(count):
     return [f"node{n:02d}" for n in range(1, count + 1)]
 
 
-def write_etc(cluster, nodes, plugstack, root=None, conf=()):
+def write_etc(cluster, nodes, plugstack, groups, root=None, conf=()):
     """Everything that the machines mount below /etc. root: the folder that is their disk, None for this machine's own; conf: further
-    lines of slurm.conf, KEY=VALUE."""
+    lines of slurm.conf, KEY=VALUE, and of topology.conf, SwitchName=…"""
     slurm = os.path.join(cluster.etc, "slurm")
     os.makedirs(slurm)
     os.makedirs(cluster.logs)
@@ -31,10 +31,14 @@ def write_etc(cluster, nodes, plugstack, root=None, conf=()):
 
     hosts = ["127.0.0.1 localhost", f"{cluster.address(HEAD)} {HEAD}"] + [f"{cluster.address(n)} {n}" for n in nodes]
     _write(os.path.join(cluster.etc, "hosts"), "\n".join(hosts) + "\n")
-    _write(os.path.join(slurm, "slurm.conf"), _with(_slurm_conf(cluster, nodes), conf))
+    switches = [line for line in conf if line.startswith("SwitchName=")]
+    _write(os.path.join(slurm, "slurm.conf"), _with(_slurm_conf(cluster, nodes), [line for line in conf if line not in switches]))
+    if switches:
+        _write(os.path.join(slurm, "topology.conf"), "\n".join(switches) + "\n")
     # Devices alone are constrained: the claimed CPUs and memory are not all there.
     _write(os.path.join(slurm, "cgroup.conf"),
-           "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=yes\nConstrainCores=no\nConstrainRAMSpace=no\n")
+           f"CgroupPlugin=cgroup/{groups.version}\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=yes\nConstrainCores=no\nConstrainRAMSpace=no\n"
+           + ("IgnoreSystemd=yes\n" if groups.version == "v2" else ""))
     _write(os.path.join(slurm, "gres.conf"),
            "AutoDetect=off\n" + "".join(f"Name={kind} File=/dev/{kind}[0-{count - 1}]\n"
                                         for kind, count in (("gpu", GPUS), ("rdu", RDUS), ("tile", TILES)))
@@ -125,11 +129,14 @@ def _write(path, content, mode=0o644):
         out.write(data)
 
 
-def start_services(cluster, groups, machine, pid):
-    """Begins to start munge and Slurm's daemon in a machine; returns a function that waits for it and returns the exit code."""
+def start_services(cluster, groups, machine, pid, preload=None):
+    """Begins to start munge and Slurm's daemon in a machine; returns a function that waits for it and returns the exit code.
+    preload: a library for the daemon."""
     munge = (f"munged --key-file={cluster.state}/munge/munge.key --log-file={cluster.log(f'munged-{machine}.log')} "
              "--pid-file=/run/munge/munged.pid --seed-file=/run/munge/munged.seed --socket=/run/munge/munge.socket.2")
     daemon = "slurmctld" if machine == HEAD else "slurmd"
+    if preload:
+        daemon = f"env LD_PRELOAD={preload} {daemon}"
     child = os.fork()
     if child == 0:
         try:

@@ -9,6 +9,7 @@
 
 #include "common/address.hpp"
 #include "site.hpp"
+#include "slurm_versions.hpp"
 
 namespace dp {
 namespace {
@@ -273,6 +274,15 @@ TEST(Site, NamesAMistakeAndKeepsTheRest) {
         EXPECT_NE(site.mistakes[0].find("plugstack.conf: "), std::string::npos);
         EXPECT_EQ(site.daemon, "/opt/dp");  // the other words hold
     }
+}
+
+TEST(Site, ASlurmNewerThanAnyTestedIsMentioned) {
+    for (uint32_t tested :
+         {SLURM_VERSION_NUM(22, 5, 8), SLURM_VERSION_NUM(25, 11, 0), SLURM_VERSION_NUM(26, 5, 9)})
+        EXPECT_EQ(plugin::untested_slurm(tested), "");
+    const std::string said = plugin::untested_slurm(SLURM_VERSION_NUM(26, 11, 1));
+    EXPECT_TRUE(said.starts_with("built for Slurm 26.11, but tested with none newer than 26.05; ")) << said;
+    EXPECT_TRUE(plugin::untested_slurm(SLURM_VERSION_NUM(27, 5, 0)).starts_with("built for Slurm 27.05, "));
 }
 
 }  // namespace

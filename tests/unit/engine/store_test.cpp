@@ -75,9 +75,14 @@ TEST(Store, AWaitEndsAtItsDeadlineAndNamesTheKey) {
     auto answers = store.expire(kNow + Time(1000));
     ASSERT_EQ(answers.size(), 1u);
     EXPECT_EQ(answers[0].reply.status(), wire::TIMEOUT);
-    EXPECT_NE(answers[0].reply.error().find("never"), std::string::npos);
+    EXPECT_EQ(answers[0].reply.error(), "no rank has set key \"never\" within 1 s");
     // The late value finds nobody.
     EXPECT_EQ(store.handle({1, 1}, set("never", "v"), kNow).size(), 1u);
+    auto shorter = get("later");
+    shorter.set_timeout_ms(300);
+    store.handle({0, 2}, shorter, kNow);
+    EXPECT_EQ(store.expire(kNow + Time(300)).at(0).reply.error(),
+              "no rank has set key \"later\" within 300 ms");
 }
 
 TEST(Store, AddCountsAndRefusesWhatIsNoNumber) {
