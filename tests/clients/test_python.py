@@ -55,7 +55,7 @@ def test_the_module_prints_the_world(cluster, python):
     assert alone.startswith("rank 0 of 1: local rank 0 of 1 on ")
 
 
-@pytest.mark.parametrize("how", ["barrier", "torch"])
+@pytest.mark.parametrize("how", ["barrier", "torch", "future", "ddp"])
 def test_a_killed_rank_is_named_in_the_exceptions_of_the_others(cluster, python, programs, how):
     done = cluster.run(f"{STEP} --dp-on-failure=report {python} {programs}/python_deaths.py {how}", timeout=120)
     told = lines(done.stdout)
@@ -97,6 +97,44 @@ def test_a_library_of_another_version_is_refused_in_one_line(cluster, python):
     done = cluster.run(["sh", "-c", f"cd; cd other; exec srun -n1 --dp-world=auto {python} -m slurm_dp"])
     assert done.returncode == 1
     assert re.search(r"slurm_dp: \S+/libdp.so.0 is another version of libdp than this package was made for: it has no dp_\w+; install both", done.stderr)
+
+
+TYPED = """
+import typing
+import slurm_dp as dp
+with dp.open() as world:
+    key: str = world.get("key", timeout=1.5).decode()
+    total: int = world.add("number") + world.rank + dp.Event("deaths", "", (1,)).ranks[0]
+    world.on_event(lambda event: print(event.kind)).close()
+    with dp.phase("load"):
+        dp.step(total)
+    group: dp.Group = world.tensor.group
+    world.broadcast(b"", group)
+for owner in (dp, dp.World):
+    for name in filter(str.islower, dir(owner)):
+        if callable(getattr(owner, name)) and not name.startswith("_"):
+            typing.get_type_hints(getattr(owner, name))
+print("hinted")
+"""
+MISTYPED = """
+import slurm_dp as dp
+world = dp.open()
+world.barrier(timeout="3")
+world.set(3, "value")
+dp.step("one")
+name: str = world.rank
+"""
+
+
+def test_the_types_are_there_for_who_checks_them(cluster, python):
+    for name, program in ("typed", TYPED), ("mistyped", MISTYPED):
+        cluster.run(["sh", "-c", f"cd; cat > {name}.py"], input=program, check=True)
+    mypy = ["sh", "-c", f'cd; exec mypy --strict --python-executable {python} --cache-dir=/dev/null "$0"']
+    done = cluster.run([*mypy, "typed.py"], timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = cluster.run([*mypy, "mistyped.py"], timeout=120)
+    assert re.findall(r"mistyped.py:(\d+): error", done.stdout) == ["4", "5", "6", "7"], done.stdout + done.stderr
+    assert "hinted" in cluster.run(["sh", "-c", f"cd; sed '/^with/,/^for/{{/^for/!d}}' typed.py | {python}"], check=True).stdout
 
 
 TRAIN = """

@@ -50,6 +50,32 @@ def test_ddp_training_while_four_other_steps_start(cluster, programs, store):
     cluster.assert_nothing_left()
 
 
+@pytest.mark.parametrize("store", ["hold", "torch"])
+def test_torchrun_as_the_launcher_of_a_node(cluster, programs, store):
+    """It finds its node, the master and their number in PET_* names; its children train. (Debian 12's, of PyTorch 1.13 on Python 3.11, cannot
+    leave their output alone, which is its default.)"""
+    torchrun = "torchrun --nproc_per_node=2 --redirects=1 --tee=1 --log_dir=/tmp"
+    done = cluster.run(f"srun -N2 --ntasks-per-node=1 --dp-store={store} {torchrun} {programs}/train_ddp.py", timeout=180,
+                       env={"OMP_NUM_THREADS": "1"}, check=True)
+    assert_trained(re.sub(r"(?m)^\[default\d\]:", "", done.stdout))
+    assert "slurm-dp" not in done.stderr, done.stderr
+    cluster.assert_nothing_left()
+
+
+@pytest.mark.since("26.05")
+def test_what_pytorch_2_teaches_gives_the_same_on_either_store(cluster, programs):
+    """FSDP2, DTensor, distributed checkpoints: on torch's own server and on the broker's."""
+    told = {}
+    for store in ("hold", "torch"):
+        done = cluster.run(f"srun {LAYOUT} --dp-store={store} {PYTHON} {programs}/train_sharded.py /home/alice/checkpoint-of-{store}", timeout=180,
+                           check=True)
+        told[store] = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+    assert told["hold"] == told["torch"] and len(told["torch"]) == 3 * 4, told
+    assert {line.split()[4] for line in told["torch"]} == {"fsdp2", "checkpoint", "dtensor"}
+    for what in ("fsdp2", "checkpoint"):
+        assert len({line.split()[5] for line in told["torch"] if what in line}) == 1, told
+
+
 @pytest.mark.long
 def test_five_trainings_at_once(cluster, programs):
     """The same script five times on the same nodes, with either store: nobody meets another's rank 0."""

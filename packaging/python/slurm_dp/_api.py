@@ -4,9 +4,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing has it, without the 5 ms of importing that
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, Mapping, Optional, Tuple, Union
+    from typing import Callable, Iterable, Mapping, Union
 
     Bytes = Union[bytes, bytearray, memoryview, str]
+else:
+    from _collections_abc import Callable, Iterable, Mapping  # what collections.abc has, loaded with the interpreter
+
+    Bytes = "bytes | bytearray | memoryview | str"
 
 
 class _Record:
@@ -27,7 +31,7 @@ class Group(_Record):
     """Ranks that act together. members: world ranks, ascending; the first is the root."""
     __slots__ = ("name", "members")
 
-    def __init__(self, name: str, members: Tuple[int, ...]):
+    def __init__(self, name: str, members: tuple[int, ...]):
         self.name = name
         self.members = members
 
@@ -50,7 +54,7 @@ class Event(_Record):
     """
     __slots__ = ("kind", "reason", "ranks")
 
-    def __init__(self, kind: str, reason: str, ranks: Tuple[int, ...]):
+    def __init__(self, kind: str, reason: str, ranks: tuple[int, ...]):
         self.kind = kind
         self.reason = reason
         self.ranks = ranks
@@ -117,43 +121,43 @@ class World:
         from ._checks import members as checked
         return Group(name, checked(members, self.size))
 
-    def barrier(self, group: Optional[Group] = None, timeout: Optional[float] = None) -> None:
+    def barrier(self, group: Group | None = None, timeout: float | None = None) -> None:
         """Waits until every member has called. The error names who is missing, with hosts."""
         raise NotImplementedError
 
-    def broadcast(self, value: Bytes = b"", group: Optional[Group] = None, timeout: Optional[float] = None) -> bytes:
+    def broadcast(self, value: Bytes = b"", group: Group | None = None, timeout: float | None = None) -> bytes:
         """Gives the root's value, at most 1 MiB, to every member; what other members pass is ignored."""
         raise NotImplementedError
 
-    def unique_id(self, group: Optional[Group] = None, make: Optional[Callable[[], bytes]] = None, timeout: Optional[float] = None) -> bytes:
+    def unique_id(self, group: Group | None = None, make: Callable[[], bytes] | None = None, timeout: float | None = None) -> bytes:
         """Gives every member the same new NCCL unique id (128 bytes). make: makes it, on the root, on whichever thread;
         ncclGetUniqueId if not given."""
         raise NotImplementedError
 
-    def agree(self, facts: Mapping[str, Optional[str]], group: Optional[Group] = None, distinct: bool = False, remedy: str = "",
-              timeout: Optional[float] = None) -> None:
+    def agree(self, facts: Mapping[str, str | None], group: Group | None = None, distinct: bool = False, remedy: str = "",
+              timeout: float | None = None) -> None:
         """A barrier that compares what the members say, at most 16 facts: {"NCCL's version": "2.28"}. All values of a name must be equal, or
         with distinct all different; else every member gets an error that names the ranks, their hosts and values, and ends with the remedy.
         A value of None is not compared."""
         raise NotImplementedError
 
-    def set(self, key: str, value: Bytes, timeout: Optional[float] = None) -> None:
+    def set(self, key: str, value: Bytes, timeout: float | None = None) -> None:
         """Sets a key of the step's store. A key has at most 8 KiB, a value 1 MiB."""
         raise NotImplementedError
 
-    def get(self, key: str, timeout: Optional[float] = None) -> bytes:
+    def get(self, key: str, timeout: float | None = None) -> bytes:
         """Waits until the key exists, and returns its value. With timeout=0 it does not wait: the error's status is then "not found"."""
         raise NotImplementedError
 
-    def wait(self, *keys: str, timeout: Optional[float] = None) -> None:
+    def wait(self, *keys: str, timeout: float | None = None) -> None:
         """Waits until all keys exist."""
         raise NotImplementedError
 
-    def add(self, key: str, amount: int = 1, timeout: Optional[float] = None) -> int:
+    def add(self, key: str, amount: int = 1, timeout: float | None = None) -> int:
         """Adds to a counter, whose value is decimal text (a missing key counts as 0), and returns the sum."""
         raise NotImplementedError
 
-    def compare_set(self, key: str, expected: Bytes, desired: Bytes, timeout: Optional[float] = None) -> bytes:
+    def compare_set(self, key: str, expected: Bytes, desired: Bytes, timeout: float | None = None) -> bytes:
         """Sets the key to `desired` if it holds `expected`, or if it is missing and `expected` is empty. Returns what it then holds (of a
         missing key b"")."""
         raise NotImplementedError

@@ -145,7 +145,10 @@ class _Deaths:
     def begin(self, world, members):
         """A new process group, of these ranks of the world; none if it is not known."""
         _wrap(torch._C._distributed_c10d.Work, "wait", self.named)  # pylint: disable=protected-access
+        _wrap(torch._C.Future, "wait", self.named)  # pylint: disable=protected-access
         _wrap(torch.autograd, "backward", self.named)
+        for method in ("__init__", "forward"):
+            _wrap(torch.nn.parallel.DistributedDataParallel, method, self.named)
         _wrap(dist, "new_group", self.named, self.connections)
         _wrap(dist.distributed_c10d, "new_group", self.named, self.connections)
         with self._lock:

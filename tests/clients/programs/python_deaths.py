@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank 5 kills itself while all others wait for it; each prints what its wait ended with, and how long after the death (one machine's clock).
 
-argv: barrier, or torch (an all-reduce in which rank 2 is late: its neighbours wait for it, not for the dead). callback: a call-back that throws."""
+argv: barrier; torch (an all-reduce in which rank 2 is late: its neighbours wait for it, not for the dead), future (the same, by its future),
+ddp (DistributedDataParallel is made); callback: a call-back that throws."""
 import os
 import signal
 import sys
 import time
 
 import slurm_dp as dp
-
 
 
 def close_in_it(_):
@@ -25,7 +25,7 @@ if sys.argv[1] == "callback":
     world.on_event(close_in_it)
 world.on_event(events.append)
 world.barrier()
-if sys.argv[1] == "torch":
+if sys.argv[1] in ("torch", "future", "ddp"):
     import torch
     import torch.distributed
     import slurm_dp.torch
@@ -42,11 +42,14 @@ if world.rank == 5:
         file.write(repr(time.time()))
     os.kill(os.getpid(), signal.SIGKILL)
 try:
-    if sys.argv[1] == "torch":
-        if world.rank == 2:
-            time.sleep(2)
-        while True:
-            torch.distributed.all_reduce(numbers)
+    if sys.argv[1] in ("torch", "future") and world.rank == 2:
+        time.sleep(2)
+    while sys.argv[1] == "torch":
+        torch.distributed.all_reduce(numbers)
+    while sys.argv[1] == "future":
+        torch.distributed.all_reduce(numbers, async_op=True).get_future().wait()
+    if sys.argv[1] == "ddp":
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     world.barrier()
 except dp.Error as error:
     told = time.time()

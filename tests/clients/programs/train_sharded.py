@@ -39,13 +39,14 @@ def train(model, mesh):
 
 
 def main():
-    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2) if dist.is_initialized() else (2, 2), mesh_dim_names=("replicas", "shards"))
+    dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
 
     def tell(what, value):
         print(f"rank {rank} of {size}: {what} {value:.9g}", flush=True)
 
     flat = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicas", "shards"))
     trained = model_of(flat)
     loss = train(trained, flat)
     dist.all_reduce(loss)
