@@ -8,6 +8,7 @@ import threading
 
 from ._library import Error
 
+BRIEF = 100  # ms
 
 def closed():
     return Error("invalid", "the world is closed")
@@ -23,9 +24,10 @@ class Calls:
         self._ended = False
         self._worker = None
 
-    def run(self, function):
-        """Returns or raises what the function does."""
-        if threading.current_thread() is not threading.main_thread():
+    def run(self, function, milliseconds):
+        """Returns or raises what the function does, which takes at most that long; -1: longer."""
+        # A brief call is not worth two changes of threads; Ctrl-C waits for it.
+        if 0 <= milliseconds <= BRIEF or threading.current_thread() is not threading.main_thread():
             return self._counted(function)
         worker, self._worker = self._worker or _Worker(), None
         interrupted = True

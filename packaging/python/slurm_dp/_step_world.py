@@ -48,15 +48,16 @@ class StepWorld(World):
         if os.getpid() != self._owner:
             raise Error("invalid", f"this process is a child of rank {self.rank}: only the rank itself, process {self._owner}, may use its world")
 
-    def _call(self, function, *arguments, result=None):
-        """Calls one of libdp's functions that wait. result: what gives the value, on the thread that called."""
+    def _call(self, function, *arguments, timeout, result=None):
+        """Calls one of libdp's functions that end with the timeout. result: what gives the value, on the thread that called."""
         self._check()
+        milliseconds = _checks.milliseconds(timeout)
 
         def called():
-            self._library.check(function(self._context, *arguments))
+            self._library.check(function(self._context, *arguments, milliseconds))
             return result() if result else None
 
-        return self._calls.run(called)
+        return self._calls.run(called, milliseconds)
 
     def _call_for_value(self, function, *arguments, timeout):
         """The same for functions that end with room for a value, its size and the timeout."""
@@ -68,7 +69,7 @@ class StepWorld(World):
             self._library.check(function(self._context, *arguments, room, len(room), ctypes.byref(size), milliseconds))
             return ctypes.string_at(room, size.value)
 
-        return self._calls.run(called)
+        return self._calls.run(called, milliseconds)
 
     def _say_what_was_thrown(self):
         thrown, self._thrown = self._thrown, None
@@ -91,7 +92,7 @@ class StepWorld(World):
     # ---- World ----
 
     def barrier(self, group=None, timeout=None):
-        self._call(self._library.dp_barrier, self._group(group), _checks.milliseconds(timeout))
+        self._call(self._library.dp_barrier, self._group(group), timeout=timeout)
 
     def broadcast(self, value=b"", group=None, timeout=None):
         data = _checks.value(value)
@@ -112,7 +113,7 @@ class StepWorld(World):
 
         try:
             return self._call(self._library.dp_unique_id, self._group(group), _library.MAKE_ID(made), None, room,
-                              _checks.milliseconds(timeout), result=lambda: room.raw)
+                              timeout=timeout, result=lambda: room.raw)
         except Error as error:
             if failed:
                 raise Error(error.status, f"no unique id could be made: {failed[0]!r}") from failed[0]
@@ -122,23 +123,23 @@ class StepWorld(World):
         said = _checks.facts(facts)
         advice = _checks.text(remedy, "a remedy")
         told = (_library.Fact * len(said))(*(_library.Fact(name, value, 1 if distinct else 0, advice) for name, value in said.items()))
-        self._call(self._library.dp_agree, self._group(group), told, len(told), _checks.milliseconds(timeout))
+        self._call(self._library.dp_agree, self._group(group), told, len(told), timeout=timeout)
 
     def set(self, key, value, timeout=None):
         data = _checks.value(value)
-        self._call(self._library.dp_set, _checks.text(key, "a key"), data, len(data), _checks.milliseconds(timeout))
+        self._call(self._library.dp_set, _checks.text(key, "a key"), data, len(data), timeout=timeout)
 
     def get(self, key, timeout=None):
         return self._call_for_value(self._library.dp_get, _checks.text(key, "a key"), timeout=timeout)
 
     def wait(self, *keys, timeout=None):
         names = (ctypes.c_char_p * len(keys))(*(_checks.text(key, "a key") for key in keys))
-        self._call(self._library.dp_wait, names, len(names), _checks.milliseconds(timeout))
+        self._call(self._library.dp_wait, names, len(names), timeout=timeout)
 
     def add(self, key, amount=1, timeout=None):
         total = ctypes.c_int64()
         return self._call(self._library.dp_add, _checks.text(key, "a key"), _checks.number(amount, 64, "an amount"), ctypes.byref(total),
-                          _checks.milliseconds(timeout), result=lambda: total.value)
+                          timeout=timeout, result=lambda: total.value)
 
     def compare_set(self, key, expected, desired, timeout=None):
         before, after = _checks.value(expected), _checks.value(desired)
