@@ -28,7 +28,8 @@ OURS, PMI2, PMIX = "libdp: open + id", "PMI2: init + fence + get", "PMIx: init +
 TORCH, TORCH_FACE = "TCPStore, rank 0 serves: connect + get", "TCPStore, --dp-store=torch: connect + get"
 PYTHON_OPEN = "slurm_dp: open + broadcast"
 GROUP, GROUP_ENV = "slurm_dp.torch: init_process_group + broadcast", "torch, env://: init_process_group + broadcast"
-IN_ONE_STEP = (TORCH, TORCH_FACE, GROUP, GROUP_ENV)  # all rounds: each rank imports PyTorch, which takes a second of CPU
+GROUP_FACE = "slurm_dp.torch, --dp-store=torch: the same"
+IN_ONE_STEP = (TORCH, TORCH_FACE, GROUP, GROUP_FACE, GROUP_ENV)  # all rounds: each rank imports PyTorch, which takes a second of CPU
 TORCH_MOST = 32  # ranks
 FIRST_PORT = 28500  # where rank 0 of PyTorch serves, and up
 # (ours, against, ours at most this part of it, ranks)
@@ -57,6 +58,7 @@ def peers():
         cases[TORCH] = ([], [PYTHON, ID_TORCH, "FOLDER", "node01", "PORT"])
         cases[TORCH_FACE] = (["--dp-store=torch"], [PYTHON, ID_TORCH, "FOLDER"])
         cases[GROUP] = (["--dp-world=auto"], [*IN_PYTHON, "dp", "FOLDER"])
+        cases[GROUP_FACE] = (["--dp-store=torch"], [*IN_PYTHON, "dp", "FOLDER"])
         cases[GROUP_ENV] = ([], [*IN_PYTHON, "env", "FOLDER", "PORT"])
     cases[PYTHON_OPEN] = (["--dp-world=auto"], [*IN_PYTHON, "open", "FOLDER"])
     return cases

@@ -54,7 +54,7 @@ def test_ranks_and_their_nodes_follow_the_order_of_the_switches(another_cluster)
     site = another_cluster(nodes=4, conf=("TopologyPlugin=topology/tree", "SwitchName=near Nodes=node02,node04", "SwitchName=far Nodes=node01,node03",
                                           "SwitchName=core Switches=near,far"))
     show = "echo $RANK $SLURM_PROCID $NODE_RANK $DP_NODE_RANK $(hostname) $DP_NODE_ADDR $MASTER_ADDR $SLURM_TOPOLOGY_ADDR"
-    done = site.run(["srun", "-N4", "-n8", "--dp-world=auto", "sh", "-c", show], check=True)
+    done = site.run(["srun", "-N4", "--ntasks-per-node=2", "--dp-world=auto", "sh", "-c", show], check=True)
     tasks = sorted(line.split() for line in done.stdout.splitlines())
     assert [task[:2] for task in tasks] == [[str(rank)] * 2 for rank in range(8)], done.stdout
     assert [task[2:4] for task in tasks] == [[str(rank // 2)] * 2 for rank in range(8)], done.stdout

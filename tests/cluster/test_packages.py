@@ -12,10 +12,10 @@ import time
 import pytest
 from conftest import cluster_name
 from localcluster import cleanroot
-from localcluster.harness import TestCluster
+from localcluster.harness import SCRIPT, VERSION, TestCluster
 from localcluster.names import CHECKOUT
 
-pytestmark = [pytest.mark.packages, pytest.mark.long]
+pytestmark = pytest.mark.long
 PACKAGING = os.path.join(CHECKOUT, "packaging")
 PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm-wlm/spank_dp.so"
 THE_LINE = "include /usr/share/slurm-dp/plugstack.conf\n"
@@ -29,15 +29,16 @@ def run(*command, timeout=600, **keywords):
 
 
 def build(kind, folder):
-    # What the build needs is fetched before; the build itself has no network.
-    run(f"{PACKAGING}/install-dependencies", "build", kind)
-    run("unshare", "--net", f"{PACKAGING}/build-{kind}", "--output", folder)
+    # What the build needs is fetched before; the build itself has no network. It is for the Slurm whose headers it finds.
+    there = (SCRIPT, "root", "--slurm", VERSION.number, "--") if VERSION.suite else ()
+    run(*there, f"{PACKAGING}/install-dependencies", "build", kind)
+    run(*there, "unshare", "--net", f"{PACKAGING}/build-{kind}", "--output", folder, timeout=1800)
     return folder
 
 
 @pytest.fixture(scope="module")
 def debs():
-    return build("deb", os.path.join(CHECKOUT, "build/deb"))
+    return build("deb", VERSION.path("deb"))
 
 
 def deb(folder, name):
@@ -189,6 +190,7 @@ def test_purged_it_leaves_nothing(site):
         site.install(*OURS)
 
 
+@pytest.mark.packages
 def test_lintian_has_nothing_to_say(debs):
     changes = glob.glob(os.path.join(debs, "*.changes"))
     assert len(changes) == 1
@@ -199,6 +201,7 @@ def test_lintian_has_nothing_to_say(debs):
 # The rest is for `tests/run all`.
 
 
+@pytest.mark.packages
 def test_from_source_it_works_below_any_prefix(site, tmp_path):
     prefix = "/opt/slurm-dp"
     run("cmake", "-S", CHECKOUT, "-B", str(tmp_path), "-G", "Ninja", f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DDP_TESTS=OFF", "-DDP_CUDA=OFF")
@@ -219,12 +222,14 @@ def rpms():
     return sorted(glob.glob(os.path.join(folder, "RPMS/*/*.rpm")))
 
 
+@pytest.mark.packages
 def test_rpmlint_has_nothing_to_say(rpms):
     folder = os.path.join(CHECKOUT, "build/rpm")
     done = run("rpmlint", "--config", f"{PACKAGING}/rpm/rpmlint.toml", *rpms, *glob.glob(f"{folder}/SRPMS/*.rpm"), f"{folder}/SPECS/slurm-dp.spec")
     assert "7 packages and 1 specfiles checked; 0 errors, 0 warnings" in done.stdout
 
 
+@pytest.mark.packages
 def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
     """But for what the two kinds of system call differently."""
     def of_rpm(name):
@@ -243,6 +248,7 @@ def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
         assert {name for name in missing if "lintian" not in name and name != ours} == set(), ours
 
 
+@pytest.mark.packages
 def test_two_builds_are_equal(debs, tmp_path, monkeypatch):
     monkeypatch.setenv("CCACHE_DISABLE", "1")
 

@@ -2,6 +2,7 @@
 """Reads a task's environment with the rules of each framework and prints what each would make of it, a line of JSON a task.
 
 argv: the consumers to ask. The rules are restated from the frameworks' documented behaviour; torchrun's are run from torch itself."""
+import functools
 import json
 import os
 import sys
@@ -28,11 +29,15 @@ def torchrun():
     """torchrun as one launcher a node: torch's own arguments, configuration and static rendezvous (its agent binds the port)."""
     from torch.distributed import run
     from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
+    if env.get("USE_LIBUV") == "0":  # Debian's PyTorch has none, and its static rendezvous asks for it all the same
+        from torch.distributed.elastic.rendezvous import static_tcp_rendezvous as static
+        static.TCPStore = functools.partial(static.TCPStore, use_libuv=False)
 
     config, _, _ = run.config_from_args(run.parse_args(["--nproc_per_node=2", "train.py"]))
     parameters = RendezvousParameters(backend=config.rdzv_backend, endpoint=config.rdzv_endpoint, run_id=config.run_id,
                                       min_nodes=config.min_nodes, max_nodes=config.max_nodes, **config.rdzv_configs)
-    store, rank, nodes = registry.get_rendezvous_handler(parameters).next_rendezvous()
+    met = registry.get_rendezvous_handler(parameters).next_rendezvous()
+    store, rank, nodes = met if isinstance(met, tuple) else (met.store, met.rank, met.world_size)
     store.set(f"node {rank}", env["SLURMD_NODENAME"])
     hosts = [store.get(f"node {other}").decode() for other in range(nodes)]
     store.add("read", 1)
