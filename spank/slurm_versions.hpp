@@ -13,17 +13,17 @@ extern "C" {
 
 namespace dp::plugin {
 
+// tests/cluster/localcluster/versions.py has all of them.
 inline constexpr uint32_t kNewestTested = SLURM_VERSION_NUM(26, 5, 0);
 
 // One line for slurmd's log if the plugin was built for a Slurm newer than any it was tested with; else empty.
 inline std::string untested_slurm(uint32_t built_for) {
     if (built_for >> 8 <= kNewestTested >> 8) return "";
     char line[160];
-    std::snprintf(
-        line, sizeof line,
-        "built for Slurm %u.%02u, but tested with none newer than %u.%02u; jobs run, and a newer slurm-dp "
-        "may know this Slurm",
-        built_for >> 16, built_for >> 8 & 0xff, kNewestTested >> 16, kNewestTested >> 8 & 0xff);
+    std::snprintf(line, sizeof line,
+                  "built for Slurm %u.%02u, newer than the newest tested (%u.%02u); jobs run, but look for a "
+                  "newer slurm-dp",
+                  built_for >> 16, built_for >> 8 & 0xff, kNewestTested >> 16, kNewestTested >> 8 & 0xff);
     return line;
 }
 

@@ -126,7 +126,7 @@ name: str = world.rank
 """
 
 
-def test_the_types_are_there_for_who_checks_them(cluster, python):
+def test_the_types_are_there_for_type_checkers(cluster, python):
     for name, program in ("typed", TYPED), ("mistyped", MISTYPED):
         cluster.run(["sh", "-c", f"cd; cat > {name}.py"], input=program, check=True)
     mypy = ["sh", "-c", f'cd; exec mypy --strict --python-executable {python} --cache-dir=/dev/null "$0"']

@@ -52,8 +52,8 @@ def test_ddp_training_while_four_other_steps_start(cluster, programs, store):
 
 @pytest.mark.parametrize("store", ["hold", "torch"])
 def test_torchrun_as_the_launcher_of_a_node(cluster, programs, store):
-    """It finds its node, the master and their number in PET_* names; its children train. (Debian 12's, of PyTorch 1.13 on Python 3.11, cannot
-    leave their output alone, which is its default.)"""
+    """It takes node rank, rendezvous endpoint and number of nodes from PET_* variables; its children train. (Debian 12's, of PyTorch 1.13 on
+    Python 3.11, fails unless it redirects their output.)"""
     if "USE_LIBUV" in cluster.environment:
         pytest.skip("this PyTorch was built without libuv, which its torchrun and children ask for; test_consumers.py has its agents meet")
     torchrun = "torchrun --nproc_per_node=2 --redirects=1 --tee=1 --log_dir=/tmp"

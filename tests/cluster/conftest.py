@@ -18,7 +18,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "since(version): for that Slurm and later ones; not collected for others")
     config.addinivalue_line("markers", "essential: one of the few that CI also runs on the other Slurms")
     config.addinivalue_line("markers", "long: left out of what CI runs by default")
-    config.addinivalue_line("markers", "packages: of the packages for this machine's Slurm; not collected for the others")
+    config.addinivalue_line("markers", "packages: of the packages")
+    config.addinivalue_line("markers", "native: not collected for a Slurm in a root of its own")
     # Ended like by Ctrl-C, so that the cluster is taken down. pytest-xdist's workers are ended by their pytest, and may not be in a main thread.
     if "PYTEST_XDIST_WORKER" not in os.environ:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -37,7 +38,7 @@ def pytest_collection_modifyitems(config, items):
     elif not VERSION.suite and not shutil.which("slurmctld"):
         reason = "Slurm is not installed; run packaging/install-dependencies run"
     left_out = [item for item in items if any(VERSION.before(mark.args[0]) for mark in item.iter_markers("since"))
-                or item.get_closest_marker("packages") and VERSION.suite]
+                or item.get_closest_marker("native") and VERSION.suite]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     if reason:

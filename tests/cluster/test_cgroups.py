@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon finds every process of its step by the step's cgroup, on version 1 and on version 2: those, too, that have left their parents."""
+"""The daemon finds every process of its step by the step's cgroup, on version 1 and on version 2: daemonized ones, too."""
 import os
 import re
 import signal

@@ -201,6 +201,8 @@ def test_a_world_needs_no_room_in_a_file_system(cluster, spoilt, mended):
 @pytest.fixture(scope="module")
 def limited(own):
     """limited(limit): that many descriptors for each slurmstepd of node02, not for its slurmd."""
+    if os.environ.get("DP_TEST_CGROUP") == "v2":
+        pytest.skip("on cgroup v2, slurmstepd needs more descriptors for its own BPF programs, and these limits are those of v1")
     wrapper = own.host_path("/home/shared/slurmstepd")
 
     def limit(number):
@@ -209,13 +211,10 @@ def limited(own):
         os.chmod(wrapper, 0o755)
         return own
 
-    def restart(words):
-        own.node("node02", f"kill $(cat /run/slurmd.pid); while test -e /run/slurmd.pid; do sleep 0.01; done; slurmd {words}", check=True)
-
     limit(1000)
-    restart("-d /home/shared/slurmstepd")
+    own.restart_slurmd("node02", "-d /home/shared/slurmstepd")
     yield limit
-    restart("")
+    own.restart_slurmd("node02")
 
 
 def test_too_few_descriptors_for_the_plugin_in_slurmstepd(limited, daemons):

@@ -136,8 +136,7 @@ def test_slurmstepd_loses_no_memory_through_the_plugin(another_cluster):
     with open(path, "w", encoding="ascii") as out:
         out.write(STEPD.format(valgrind=" ".join(VALGRIND)))
     os.chmod(path, 0o755)
-    one.node("node02", "kill $(cat /run/slurmd.pid); while test -e /run/slurmd.pid; do sleep 0.01; done; "
-                       "slurmd -d /home/shared/slurmstepd", check=True)
+    one.restart_slurmd("node02", "-d /home/shared/slurmstepd")
     done = one.run([*STEP, "--dp-world=auto", "--dp-timeout=60", RANK, "world"], timeout=90, check=True)
     assert done.stdout.count("size=4") == 4
     shared = one.host_path("/home/shared")

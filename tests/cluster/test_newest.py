@@ -50,7 +50,7 @@ def test_a_srun_of_the_same_job_that_waits_works_beside_it(site):
 # ---- srun orders tasks by the switches ----
 
 def test_ranks_and_their_nodes_follow_the_order_of_the_switches(another_cluster):
-    """Without --distribution, tasks are laid out switch by switch: rank 0's node is not the first of the sorted nodes."""
+    """Without --distribution, tasks are laid out switch by switch, so that the nodes' order is not that of their names."""
     site = another_cluster(nodes=4, conf=("TopologyPlugin=topology/tree", "SwitchName=near Nodes=node02,node04", "SwitchName=far Nodes=node01,node03",
                                           "SwitchName=core Switches=near,far"))
     show = "echo $RANK $SLURM_PROCID $NODE_RANK $DP_NODE_RANK $(hostname) $DP_NODE_ADDR $MASTER_ADDR $SLURM_TOPOLOGY_ADDR"
@@ -60,7 +60,7 @@ def test_ranks_and_their_nodes_follow_the_order_of_the_switches(another_cluster)
     assert [task[2:4] for task in tasks] == [[str(rank // 2)] * 2 for rank in range(8)], done.stdout
     hosts = [task[4] for task in tasks]
     assert {frozenset(hosts[:4]), frozenset(hosts[4:])} == {frozenset({"node02", "node04"}), frozenset({"node01", "node03"})}, done.stdout
-    assert {task[6] for task in tasks} == {tasks[0][5]}, done.stdout
+    assert hosts != sorted(hosts) and {task[6] for task in tasks} == {tasks[0][5]}, done.stdout
     for task in tasks:
         assert re.fullmatch(rf"core[.](near|far)[.]{task[4]}", task[7]), done.stdout
     site.assert_nothing_left()
@@ -87,6 +87,7 @@ def test_a_job_that_expedites_its_requeue_starts_its_world_again(another_cluster
         sleep 0.2
     done; cat /home/alice/twice.out"""
     output = site.run(["sh", "-c", wait], user="root", timeout=60, check=True).stdout
+    assert output.count("life 1") == 1, output
     first, second = output.split("life 1")
     assert "slurm-dp: rank 3 on node02 was killed by signal 9 (SIGKILL); ending the step" in first, output
     assert sorted(re.findall(r"rank \d", second)) == [f"rank {rank}" for rank in range(4)] and "slurm-dp" not in second, output

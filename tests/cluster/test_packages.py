@@ -15,7 +15,7 @@ from localcluster import cleanroot
 from localcluster.harness import SCRIPT, VERSION, TestCluster
 from localcluster.names import CHECKOUT
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.packages, pytest.mark.long]
 PACKAGING = os.path.join(CHECKOUT, "packaging")
 PLUGIN = "/usr/lib/x86_64-linux-gnu/slurm-wlm/spank_dp.so"
 THE_LINE = "include /usr/share/slurm-dp/plugstack.conf\n"
@@ -29,7 +29,7 @@ def run(*command, timeout=600, **keywords):
 
 
 def build(kind, folder):
-    # What the build needs is fetched before; the build itself has no network. It is for the Slurm whose headers it finds.
+    # Dependencies are installed first; the build has no network. Another Slurm's packages are built in its root, for the headers there.
     there = (SCRIPT, "root", "--slurm", VERSION.number, "--") if VERSION.suite else ()
     run(*there, f"{PACKAGING}/install-dependencies", "build", kind)
     run(*there, "unshare", "--net", f"{PACKAGING}/build-{kind}", "--output", folder, timeout=1800)
@@ -190,7 +190,7 @@ def test_purged_it_leaves_nothing(site):
         site.install(*OURS)
 
 
-@pytest.mark.packages
+@pytest.mark.native
 def test_lintian_has_nothing_to_say(debs):
     changes = glob.glob(os.path.join(debs, "*.changes"))
     assert len(changes) == 1
@@ -198,10 +198,7 @@ def test_lintian_has_nothing_to_say(debs):
     assert done.stdout == ""
 
 
-# The rest is for `tests/run all`.
-
-
-@pytest.mark.packages
+@pytest.mark.native
 def test_from_source_it_works_below_any_prefix(site, tmp_path):
     prefix = "/opt/slurm-dp"
     run("cmake", "-S", CHECKOUT, "-B", str(tmp_path), "-G", "Ninja", f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DDP_TESTS=OFF", "-DDP_CUDA=OFF")
@@ -222,14 +219,14 @@ def rpms():
     return sorted(glob.glob(os.path.join(folder, "RPMS/*/*.rpm")))
 
 
-@pytest.mark.packages
+@pytest.mark.native
 def test_rpmlint_has_nothing_to_say(rpms):
     folder = os.path.join(CHECKOUT, "build/rpm")
     done = run("rpmlint", "--config", f"{PACKAGING}/rpm/rpmlint.toml", *rpms, *glob.glob(f"{folder}/SRPMS/*.rpm"), f"{folder}/SPECS/slurm-dp.spec")
     assert "7 packages and 1 specfiles checked; 0 errors, 0 warnings" in done.stdout
 
 
-@pytest.mark.packages
+@pytest.mark.native
 def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
     """But for what the two kinds of system call differently."""
     def of_rpm(name):
@@ -248,7 +245,7 @@ def test_an_rpm_holds_what_the_deb_holds(rpms, debs):
         assert {name for name in missing if "lintian" not in name and name != ours} == set(), ours
 
 
-@pytest.mark.packages
+@pytest.mark.native
 def test_two_builds_are_equal(debs, tmp_path, monkeypatch):
     monkeypatch.setenv("CCACHE_DISABLE", "1")
 

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
     Bytes = Union[bytes, bytearray, memoryview, str]
 else:
-    from _collections_abc import Callable, Iterable, Mapping  # what collections.abc has, loaded with the interpreter
+    # For typing.get_type_hints, from Python 3.10 on. This module is what collections.abc has, loaded with the interpreter.
+    from _collections_abc import Callable, Iterable, Mapping
 
     Bytes = "bytes | bytearray | memoryview | str"
 

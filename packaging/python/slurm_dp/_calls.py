@@ -2,13 +2,15 @@
 """Calls that wait, in such a way that Ctrl-C and other signals reach Python's handlers meanwhile; and the end of all calls, for close().
 
 Python runs signal handlers on the main thread, between its own instructions: never while that thread waits inside libdp. So another thread
-waits in its place, and the main thread waits for that one, which a signal ends. Other threads wait by themselves.
+waits in its place, and the main thread waits for that one, which a signal ends. Other threads wait by themselves, and so does the main
+thread in a call of BRIEF at most, which is not worth two context switches: there a signal waits for the call.
 """
 import threading
 
 from ._library import Error
 
 BRIEF = 100  # ms
+
 
 def closed():
     return Error("invalid", "the world is closed")
@@ -25,8 +27,7 @@ class Calls:
         self._worker = None
 
     def run(self, function, milliseconds):
-        """Returns or raises what the function does, which takes at most that long; -1: longer."""
-        # A brief call is not worth two changes of threads; Ctrl-C waits for it.
+        """Returns or raises what the function does. milliseconds: its timeout, as libdp takes it (-1: the step's)."""
         if 0 <= milliseconds <= BRIEF or threading.current_thread() is not threading.main_thread():
             return self._counted(function)
         worker, self._worker = self._worker or _Worker(), None

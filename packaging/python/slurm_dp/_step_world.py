@@ -49,7 +49,7 @@ class StepWorld(World):
             raise Error("invalid", f"this process is a child of rank {self.rank}: only the rank itself, process {self._owner}, may use its world")
 
     def _call(self, function, *arguments, timeout, result=None):
-        """Calls one of libdp's functions that end with the timeout. result: what gives the value, on the thread that called."""
+        """Calls one of libdp's functions whose last argument is the timeout. result: what gives the value, on the thread that called."""
         self._check()
         milliseconds = _checks.milliseconds(timeout)
 

@@ -29,7 +29,7 @@ def torchrun():
     """torchrun as one launcher a node: torch's own arguments, configuration and static rendezvous (its agent binds the port)."""
     from torch.distributed import run
     from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
-    if env.get("USE_LIBUV") == "0":  # Debian's PyTorch has none, and its static rendezvous asks for it all the same
+    if env.get("USE_LIBUV") == "0":  # Debian's PyTorch is built without, but its static rendezvous asks for it
         from torch.distributed.elastic.rendezvous import static_tcp_rendezvous as static
         static.TCPStore = functools.partial(static.TCPStore, use_libuv=False)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's tutorials of 2.x teach, unmodified: FSDP2, DTensor on a mesh of two dimensions, a distributed checkpoint that is read in
-another layout. Each rank prints what it got. argv: a folder for the checkpoint, the same on every node and not there yet."""
+"""What the tutorials of PyTorch 2.x use: FSDP2, DTensor on a 2-D device mesh, a distributed checkpoint that is read in another layout.
+Each rank prints what it got. argv: a folder for the checkpoint, the same on every node and not there yet."""
 import sys
 
 import torch

@@ -25,6 +25,10 @@ def hierarchies():
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_SLAVE | kernel.MS_REC)
     kernel.mount("slurm-dp", _private_root, "tmpfs")
+    if UNIFIED in found:  # it may have been there
+        found[UNIFIED] = (os.path.join(_private_root, UNIFIED), "")
+        os.mkdir(found[UNIFIED][0])
+        kernel.mount("cgroup2", found[UNIFIED][0], "cgroup2")
     for controller in CONTROLLERS:
         point = os.path.join(_private_root, controller)
         options = found.get(controller, (None, controller))[1]
@@ -67,17 +71,19 @@ class Groups:
         self.version = version
         found = hierarchies()
         if version == "v2" and UNIFIED not in found:
-            raise ClusterError("--cgroup v2: this machine has no cgroup version 2 mounted; mount it: mount -t cgroup2 none /sys/fs/cgroup/unified")
+            raise ClusterError("--cgroup v2: this machine has no cgroup version 2 mounted: mkdir -p /sys/fs/cgroup/unified && "
+                               "mount -t cgroup2 none /sys/fs/cgroup/unified")
         self.roots = {c: os.path.join(point, self.name) for c, (point, _) in found.items()}
         self.options = {c: found[c][1] for c in ([UNIFIED] if version == "v2" else CONTROLLERS)}  # with which a machine mounts them
+        self._entered = [self.roots[c] for c in (*CONTROLLERS, *([UNIFIED] if version == "v2" else []))]
 
     def create(self, machine):
-        for root in self.roots.values():
+        for root in self._entered:
             os.makedirs(os.path.join(root, machine), exist_ok=True)
 
     def enter(self, machine):
         """Moves the calling process; what it forks follows."""
-        for root in self.roots.values():
+        for root in self._entered:
             with open(os.path.join(root, machine, "cgroup.procs"), "w", encoding="ascii") as procs:
                 procs.write("0")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A system as a site's machines have it: Slurm and munge, and nothing that only a machine needs on which slurm-dp is built.
+"""A system as a site's machines have it: Slurm and munge, and none of the packages that only building slurm-dp needs.
 
 Made with debootstrap when it is needed for the first time, and kept in roots.CACHE for later runs; each test works on a copy.
 """
@@ -13,6 +13,7 @@ import subprocess
 from . import roots, versions
 from .names import ClusterError
 
+SUITE = "bookworm"
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2", "procps")
 
 
@@ -32,16 +33,17 @@ def copy(name):
 
 def pristine(packages):
     """→ the folder of a root with these packages of the release whose Slurm is tested, made where it is not there yet; nobody may change it."""
-    suite = versions.tested().suite or "bookworm"
-    # Another list of packages is another root.
-    root = os.path.join(roots.CACHE, "clean-" + hashlib.sha256(" ".join((suite, *packages)).encode()).hexdigest()[:12])
+    slurm = versions.tested()
+    # One root for each list of packages and, where its release moves on, each Slurm.
+    what = " ".join((*packages, slurm.suite, slurm.number) if slurm.suite else packages)
+    root = os.path.join(roots.CACHE, "clean-" + hashlib.sha256(what.encode()).hexdigest()[:12])
     os.makedirs(roots.CACHE, exist_ok=True)
     with open(roots.CACHE + "/clean.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(root):
             # Under its final name only when it is complete.
             shutil.rmtree(root + ".new", ignore_errors=True)
-            _run("debootstrap", "--variant=minbase", "--include=" + ",".join(packages), suite, root + ".new", roots.mirror())
+            _run("debootstrap", "--variant=minbase", "--include=" + ",".join(packages), slurm.suite or SUITE, root + ".new", roots.mirror())
             # The machines of the cluster mount their own there.
             open(os.path.join(root + ".new", "etc/hosts"), "a", encoding="ascii").close()
             # A copy is thrown away: no power cut matters, and dpkg need not wait for the disk.

@@ -109,6 +109,10 @@ class TestCluster:
             raise AssertionError(f"{command} on {name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
+    def restart_slurmd(self, node, words=""):
+        preload = f"env LD_PRELOAD={VERSION.path('tests/unified-cgroup.so')} " if self._cgroup == "v2" else ""
+        self.node(node, f"kill $(cat /run/slurmd.pid); while test -e /run/slurmd.pid; do sleep 0.01; done; {preload}slurmd {words}", check=True)
+
     def _exec(self, command, user, cwd):
         return [SCRIPT, "exec", "--user", user, *(["--chdir", cwd] if cwd else []), "--", *_words(command)]
 
