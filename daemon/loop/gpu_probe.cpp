@@ -17,6 +17,7 @@ namespace {
 // Inherits nothing from the daemon except the output, not even its environment.
 pid_t spawn(std::vector<std::string>& command, int output) {
     std::vector<char*> arguments;
+    arguments.reserve(command.size() + 1);
     for (auto& word : command) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     char* environment[] = {nullptr};

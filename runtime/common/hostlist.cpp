@@ -201,6 +201,7 @@ Try<std::vector<std::string>> expand_hostlist(std::string_view list) {
 std::vector<std::string> in_rank_order(std::vector<std::pair<uint32_t, std::string>> lowest_rank_and_host) {
     std::sort(lowest_rank_and_host.begin(), lowest_rank_and_host.end());
     std::vector<std::string> hosts;
+    hosts.reserve(lowest_rank_and_host.size());
     for (auto& [rank, host] : lowest_rank_and_host) hosts.push_back(std::move(host));
     return hosts;
 }

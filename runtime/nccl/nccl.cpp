@@ -288,7 +288,9 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
         result = ncclCommGetAsyncError(made, &state);
         if (result == ncclSuccess && state == ncclSuccess) break;
         if (const std::string why = watched->ended(); !why.empty())
-            return broken(made, world.rank, dp_internal_fail(DP_ERROR_ABORTED, (what + ": " + why).c_str()));
+            return broken(
+                made, world.rank,
+                dp_internal_fail(DP_ERROR_ABORTED, std::string(what).append(": ").append(why).c_str()));
         const bool late = clock.at(dp::steady_now()) > began + patience;
         if (result != ncclSuccess || state != ncclInProgress || late) {
             const auto reason = result != ncclSuccess ? result : state;

@@ -103,6 +103,7 @@ Try<TileInventory> read_inventory(const Words& words) {
         std::find_if(kVendors.begin(), kVendors.end(), [&](const Vendor* v) { return v->name == name; });
     if (vendor == kVendors.end()) {
         std::vector<std::string_view> names;
+        names.reserve(kVendors.size());
         for (const Vendor* one : kVendors) names.push_back(one->name);
         return fail("vendor=" + printable(name, 40) + ": give one of " + join(names, ", "));
     }

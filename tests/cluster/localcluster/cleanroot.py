@@ -26,6 +26,8 @@ def copy(name):
     try:
         _run("cp", "-a", "--reflink=auto", clean, root)
         shutil.copyfile("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
+        with open(os.path.join(root, "etc/apt/apt.conf.d/90slurm-dp"), "w", encoding="utf-8") as settings:
+            settings.write(roots.apt_settings())
         yield root
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -146,7 +146,7 @@ class _Maker:
         debian = mirror()
         self._do(["debootstrap", "--variant=minbase", suite, new, debian])
         _write(os.path.join(new, "usr/sbin/policy-rc.d"), "#!/bin/sh\n# slurm-dp: no service starts here by itself\nexit 101\n", 0o755)
-        _write(os.path.join(new, "etc/apt/apt.conf.d/90slurm-dp"), _apt_settings() + 'APT::Install-Recommends "false";\n')
+        _write(os.path.join(new, "etc/apt/apt.conf.d/90slurm-dp"), apt_settings() + 'APT::Install-Recommends "false";\n')
         # Nobody needs it whole after a power cut: it is made anew. Without this, dpkg spends most of its time waiting for the disk.
         _write(os.path.join(new, "etc/dpkg/dpkg.cfg.d/slurm-dp"), "force-unsafe-io\n")
         for file in ("etc/hosts", "etc/resolv.conf"):
@@ -216,7 +216,8 @@ def mirror():
     return mirrors[0]
 
 
-def _apt_settings():
+def apt_settings():
+    """How this machine reaches and believes its mirror, for /etc/apt/apt.conf.d."""
     done = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     return "".join(line + "\n" for line in done.stdout.splitlines() if line.startswith(_APT_SETTINGS))
 

@@ -56,6 +56,9 @@ TEST(RunCommand, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {
     const auto told = both.find("--epochs 2 ends this training after 2 of the 3 steps");
     ASSERT_NE(told, std::string::npos) << both;
     EXPECT_LT(told, both.find("epoch 1/2"));
+    const std::string slower = "the CPU computes bf16 in fp32 copies, slower than fp32";
+    EXPECT_THAT(with({"--steps=1", "--bf16"}), HasSubstr(slower));
+    EXPECT_THAT(alone, Not(HasSubstr(slower)));
 }
 
 // What a person sees of a checkpoint that is passed over.
