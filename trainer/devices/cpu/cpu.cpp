@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <numeric>
 
 #include "base/text.hpp"
@@ -468,10 +469,13 @@ class Cpu final : public Device {
         // Refuses more than the machine has: Linux would hand it out and kill the process when it is touched.
         const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
         const auto of_machine = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
-        void* memory = bytes > of_machine ? nullptr : std::aligned_alloc(kAlignment, rounded);
+        // calloc, because it knows what the kernel has zeroed; but it aligns to 16 bytes only.
+        std::size_t room = rounded + kAlignment;
+        void* memory = bytes > of_machine ? nullptr : std::calloc(1, room);
         if (memory == nullptr) return nullptr;
-        std::memset(memory, 0, rounded);
-        return {memory, std::free};
+        void* aligned = memory;
+        std::align(kAlignment, rounded, aligned, room);
+        return {std::shared_ptr<void>(memory, std::free), aligned};
     }
 
     // Arguments of an operation: see Float32Copies.
