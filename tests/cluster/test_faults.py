@@ -342,7 +342,8 @@ def test_dpctl_status_says_what_a_step_is_doing(cluster, world):
     machine = status("--json", f"{job}.0")
     told = json.loads(machine.stdout)
     assert (told["world_size"], [rank["state"] for node in told["nodes"] for rank in node["ranks"]]) == (4, ["hello"] * 4)
-    assert "no step 99 of yours has a world on this node" in status("99").stderr
+    nobodys = str(int(job) + 1000)
+    assert f"no step {nobodys} of yours has a world on this node" in status(nobodys).stderr
     # Somebody else, on the same node at the same time, is told nothing.
     done = cluster.node("node02", ["setpriv", "--reuid=bob", "--regid=bob", "--clear-groups", DPCTL, "status"])
     assert done.returncode == 1 and "no step of yours has a world on this node" in done.stderr
