@@ -4,6 +4,8 @@
 // opens one, before anything else has started.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -33,9 +35,10 @@ inline bool has_kernels_for(std::string_view built, int capability) {
 inline std::string no_kernels_text(std::string_view gpu, std::string_view built, int capability) {
     constexpr int kOldest = 80;  // bf16 in its matrix units
     if (capability < kOldest)
-        return std::string(gpu) + " is too old: the trainer needs an A100 (sm_80) or a newer GPU";
-    return "this build has no kernels for " + std::string(gpu) + ", only for " + std::string(built) +
-           "; configure it with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(capability);
+        return fmt::format("{} is too old: the trainer needs an A100 (sm_80) or a newer GPU", gpu);
+    return fmt::format(
+        "this build has no kernels for {}, only for {}; configure it with -DCMAKE_CUDA_ARCHITECTURES={}", gpu,
+        built, capability);
 }
 
 }  // namespace dp::trainer
