@@ -4,8 +4,6 @@
 // opens one, before anything else has started.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -34,11 +32,14 @@ inline bool has_kernels_for(std::string_view built, int capability) {
 // Why a GPU without kernels is refused. `gpu`: "NVIDIA A100-SXM4-40GB, sm_80".
 inline std::string no_kernels_text(std::string_view gpu, std::string_view built, int capability) {
     constexpr int kOldest = 80;  // bf16 in its matrix units
+    std::string text;            // not by +, of which GCC 12 has false warnings at -O0 and -O1
     if (capability < kOldest)
-        return fmt::format("{} is too old: the trainer needs an A100 (sm_80) or a newer GPU", gpu);
-    return fmt::format(
-        "this build has no kernels for {}, only for {}; configure it with -DCMAKE_CUDA_ARCHITECTURES={}", gpu,
-        built, capability);
+        return text.append(gpu).append(" is too old: the trainer needs an A100 (sm_80) or a newer GPU");
+    return text.append("this build has no kernels for ")
+        .append(gpu)
+        .append(", only for ")
+        .append(built)
+        .append("; configure it with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(capability));
 }
 
 }  // namespace dp::trainer
