@@ -138,6 +138,10 @@ INSTANTIATE_ON_EACH_DEVICE_IN_EACH_PRECISION(DeterminismTest);
 
 // With several ranks of several threads, which come to each operation in another order each time.
 TEST(Determinism, OfSeveralRanksAndThreadsOnTheCpu) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "OpenMP's runtime is not instrumented: the thread sanitizer cannot see how its threads "
+                    "synchronise";
+#endif
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
         for (const ModelInfo& info : kModels) {
             std::vector<std::uint64_t> hashes;
@@ -161,6 +165,10 @@ TEST(Determinism, OfSeveralRanksAndThreadsOnTheCpu) {
 }
 
 TEST(Bf16Training, WorldsOfAnySizeAgree) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "OpenMP's runtime is not instrumented: the thread sanitizer cannot see how its threads "
+                    "synchronise";
+#endif
     for (const ModelInfo& info : kModels) {
         const std::string_view name = info.name;
         Settings settings = settings_of(Precision::bf16, 10);
