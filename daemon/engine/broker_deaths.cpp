@@ -3,6 +3,7 @@
 // The broker's handling of failures: ranks that die, nodes that are silent or lost, and who is told about it
 // and when. See broker.hpp; ending.hpp has how soon a step ends.
 #include <algorithm>
+#include <csignal>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
@@ -29,6 +30,8 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
                           (exit.has_step() ? " at step " + std::to_string(exit.step()) : ""),
                       grace_after(exit.exited()),
                       {exit.rank()}};
+    // A step that cannot start is killed by Slurm as a whole, this daemon with it: another node has said why.
+    if (!plan_sent_ && exit.exited() == SIGKILL) return held_deaths_.hold(death, now + kPoliteDelay);
     if (held_deaths_.hold_exit(death, exit.exited(), now)) return;
     if (left_by_itself(exit.exited())) dead(held_deaths_.take_all(), now);  // one of them is the cause
     dead(death, now);
