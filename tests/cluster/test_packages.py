@@ -259,5 +259,5 @@ def test_two_builds_are_equal(debs, tmp_path, monkeypatch):
         return out
 
     first = sums(debs)
-    assert len(first) == 11
+    assert len(first) == 12
     assert sums(build("deb", str(tmp_path / "again"))) == first
