@@ -20,10 +20,11 @@
 #include "trainer/base/partition.hpp"
 
 #if defined(__SANITIZE_THREAD__)
-// Debian's Gloo is not instrumented, so the thread sanitizer cannot see how it synchronises.
+// Debian's Gloo and oneDNN are not instrumented, so the thread sanitizer cannot see how they synchronise: oneDNN,
+// how threads share the descriptions of primitives that it keeps, and how its own threads wait for each other.
 // NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
-    return "race:libgloo.so\n";
+    return "race:libgloo.so\nrace:libdnnl.so\nrace:dnnl::memory::desc::desc\n";
 }
 #endif
 

@@ -172,8 +172,9 @@ TEST(Resume, BatchNormGoesOnAsOnAnyNumberOfRanks) {
             for (std::size_t epoch : {1u, 2u}) {
                 const EpochReport &right = whole[0].seen.reports.at(epoch),
                                   &report = ranks[0].seen.reports.at(epoch - 1);
-                EXPECT_NEAR(report.loss, right.loss, 2e-5 * right.loss) << first << " to " << rest;
-                EXPECT_NEAR(report.test_loss, right.test_loss, 2e-5 * right.test_loss)
+                // What rounding makes of 20 steps; 3e-5 where the compiler does not optimise.
+                EXPECT_NEAR(report.loss, right.loss, 5e-5 * right.loss) << first << " to " << rest;
+                EXPECT_NEAR(report.test_loss, right.test_loss, 5e-5 * right.test_loss)
                     << first << " to " << rest;
             }
         }
