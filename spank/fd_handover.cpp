@@ -16,12 +16,12 @@ std::array<Fd*, 3> lent_of(NodeSetup& node) {
     return {&node.control_launcher, &node.plan_file, &node.ready_read};
 }
 
-std::array<Fd*, 7> daemons_of(NodeSetup& node) {
-    return {&node.daemon_binary, &node.ranks_listener, &node.ready_write,       &node.control_daemon,
-            &node.broker.socket, &node.master.socket,  &node.coordinator.socket};
+std::array<Fd*, 8> daemons_of(NodeSetup& node) {
+    return {&node.daemon_binary,  &node.ranks_listener, &node.keepers_listener, &node.ready_write,
+            &node.control_daemon, &node.broker.socket,  &node.master.socket,    &node.coordinator.socket};
 }
 
-constexpr size_t kMost = 7;
+constexpr size_t kMost = 8;
 
 tl::unexpected<Failure> failure(const char* what) {
     return fail(std::string(what) + ": " + std::strerror(errno) +

@@ -147,10 +147,7 @@ void launcher_post_options() {
 
     s.settings = merge(merge(s.command_line, *inherited), s.site.defaults);
     if (auto why = contradiction(s.command_line)) refuse(*why);
-    if (s.command_line.visible && !s.settings.tiles)
-        refuse(
-            "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give "
-            "--dp-tiles, too");
+    if (auto why = missing_option(s.command_line, s.settings)) refuse(*why);
     if (s.secret.empty()) {
         auto secret = make_secret();
         if (!secret) refuse(secret.error().message);

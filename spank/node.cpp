@@ -34,11 +34,12 @@ Try<void> prepare(State& s) {
         ports.master = *s.settings.port;
         ports.serve_master = s.settings.serves_torch();
     }
-    auto node = prepare_node(s.site.daemon, f.name(), f.user, ports);
+    const bool keepers = s.settings.restarts_ranks();
+    auto node = prepare_node(s.site.daemon, f.name(), f.user, ports, keepers);
     if (!node && f.heterogeneous && f.has_rank_zero()) {
         // It is rank 0 of its component, and perhaps only of that.
         s.broker_failure = node.error().message;
-        node = prepare_node(s.site.daemon, f.name(), f.user, {});
+        node = prepare_node(s.site.daemon, f.name(), f.user, {}, keepers);
     }
     s.node = DP_TRY(std::move(node));
     return {};

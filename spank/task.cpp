@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "common/control.hpp"
 #include "common/hostlist.hpp"
+#include "common/keeper.hpp"
 #include "common/ports.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
@@ -42,6 +43,7 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
         c.master_addr = DP_TRY(address_of_node(s));
         c.master_port = s.node.master.port;
         c.coordinator_port = s.node.coordinator.port;
+        if (s.settings.restarts_ranks()) c.candidates = candidate_ports(f.port_seed);
     } else {
         c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host();
         c.broker_addresses = DP_TRY(broker_addresses(s));
@@ -145,6 +147,9 @@ class Task {
     // The node's first task; the others only tell the daemon of their tiles.
     void start_daemon_if_first();
     NodePlan await_plan();
+    // With --dp-on-failure=restart: the task becomes the keeper of its rank, and this returns in each of the rank's
+    // lives.
+    NodePlan begin_life(const NodePlan& first);
     void take_place(const NodePlan& plan);
 
  private:
@@ -227,6 +232,21 @@ NodePlan Task::await_plan() {
     return std::move(*plan);
 }
 
+NodePlan Task::begin_life(const NodePlan& first) {
+    if (!s_.settings.restarts_ranks()) return first;
+    s_.node.plan_file.reset();
+    s_.node.ready_read.reset();
+    auto plan = keep(s_.node.socket_name, local_, first);
+    if (!plan) {
+        // The node's first task speaks for the others, but this may be this one's alone.
+        if (!is_first())
+            slurm_error("slurm-dp: node %s: rank %u: %s", s_.facts.host.c_str(), rank_,
+                        plan.error().message.c_str());
+        refuse(plan.error().message);
+    }
+    return std::move(*plan);
+}
+
 void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
                             std::vector<std::string>& warnings) {
     TaskEnvironment environment = task_environment(facts, plan, before_);
@@ -240,6 +260,8 @@ void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
 
 void Task::take_place(const NodePlan& plan) {
     TaskFacts facts = task_facts(s_, rank_, local_);
+    const bool is_first_life = plan.generation == s_.facts.generation;
+    facts.generation = plan.generation;
     std::vector<std::string> warnings;
     if (tiles_) {
         facts.tiles = tiles_->variables;
@@ -254,6 +276,7 @@ void Task::take_place(const NodePlan& plan) {
             !warning.empty())
             warnings.push_back(std::move(warning));
     change_variables(facts, plan, warnings);
+    if (!is_first_life) return;  // what follows has been said
     for (const auto& warning : warnings) std::fprintf(stderr, "slurm-dp: %s\n", warning.c_str());
     const bool dry_run = *s_.settings.dry_run;
     if (rank_ == 0) {
@@ -296,7 +319,7 @@ void task_init(spank_t spank) {
     task.fetch_descriptors();
     task.place_in_heterogeneous_step();
     task.start_daemon_if_first();
-    task.take_place(task.await_plan());
+    task.take_place(task.begin_life(task.await_plan()));
 }
 
 }  // namespace dp::plugin

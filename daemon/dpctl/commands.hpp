@@ -37,8 +37,16 @@ int show_status(const StatusOptions& options);
 std::string status_text(const std::string& step, const wire::StepStatus& status);
 // dpctl(1) documents the keys.
 std::string status_json(const std::string& step, const wire::StepStatus& status);
+// "generation 2, 8 restarts left"; the second part with --dp-on-failure=restart alone.
+std::string generation_in_words(const wire::StepStatus& status);
 // "hello", "exited".
 const char* name_of(wire::StepStatus::State state);
+
+// The deaths after which a step's ranks started again: when, who, and how soon.
+int show_history(const StatusOptions& options);
+std::string history_text(const std::string& step, const wire::StepStatus& status);
+// dpctl(1) documents the keys.
+std::string history_json(const std::string& step, const wire::StepStatus& status);
 
 // How a world came up, rank by rank, and which rank to look at.
 int show_waterfall(const std::string& step);

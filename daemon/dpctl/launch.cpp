@@ -23,6 +23,7 @@
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
 #include "common/hostlist.hpp"
+#include "common/keeper.hpp"
 #include "common/plan_file.hpp"
 #include "common/processes.hpp"
 #include "common/task_environment.hpp"
@@ -68,7 +69,7 @@ class World {
 
     Try<NodePlan> start_daemon();
     bool start_rank(uint32_t rank, const NodePlan& plan);
-    [[noreturn]] void become_rank(uint32_t rank, const NodePlan& plan);
+    [[noreturn]] void become_rank(uint32_t rank, NodePlan plan);
     void reap();
     void forward(int signal);
     Fd find_daemon();
@@ -85,8 +86,8 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    node_ = DP_TRY(
-        prepare_node(daemon_program(options_.daemon), "local." + std::to_string(job), getuid(), ports));
+    node_ = DP_TRY(prepare_node(daemon_program(options_.daemon), "local." + std::to_string(job), getuid(),
+                                ports, settings_.restarts_ranks()));
 
     DaemonConfig c;
     c.broker = true;
@@ -101,17 +102,26 @@ Try<NodePlan> World::start_daemon() {
     c.master_addr = "127.0.0.1";
     c.master_port = node_.master.port;
     c.coordinator_port = node_.coordinator.port;
+    if (settings_.restarts_ranks()) c.candidates = ports.candidates;
     DP_TRY(spawn_daemon(node_, write_config(c), STDERR_FILENO));
     drop_daemon_ends(node_);
     return wait_for_plan(node_.plan_file.get(), node_.ready_read.get(), settings_.timeout());
 }
 
-void World::become_rank(uint32_t rank, const NodePlan& plan) {
+void World::become_rank(uint32_t rank, NodePlan plan) {
     // If dpctl is killed, its ranks die with it. The daemon does the same for ranks that change their user.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    if (settings_.restarts_ranks()) {
+        // Before it connects there; the daemon takes the closing of this end for dpctl's death.
+        send_control(node_.control_launcher.get(), {ControlEvent::Kind::task, rank, getpid()});
+        node_.control_launcher.reset();
+        auto life = keep(node_.socket_name, rank, plan);
+        if (!life) _exit(complain(life.error().message));
+        plan = std::move(*life);
+    }
 
     TaskFacts facts;
     facts.rank = rank;
@@ -119,6 +129,7 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;
+    facts.generation = plan.generation;
     facts.settings = settings_;
     facts.sizes = settings_.sizes(options_.ranks);
     facts.socket = node_.socket_name;
@@ -129,7 +140,7 @@ void World::become_rank(uint32_t rank, const NodePlan& plan) {
         else
             unsetenv(change.name.c_str());
     }
-    if (rank == 0)
+    if (rank == 0 && plan.generation == 0)
         for (const auto& warning : environment.warnings) std::fprintf(stderr, "dpctl: %s\n", warning.c_str());
 
     std::vector<char*> argv;
@@ -275,6 +286,7 @@ int World::run() {
 }  // namespace
 
 int launch(const LaunchOptions& options) {
+    if (auto why = missing_option(options.settings, with_defaults(options.settings))) return complain(*why);
     const StepVerdict verdict = judge_step(options.settings, options.settings, options.ranks);
     return verdict.decision == StepVerdict::refuse ? complain(verdict.why) : World(options).run();
 }

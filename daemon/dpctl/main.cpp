@@ -129,6 +129,11 @@ std::vector<Command> add_commands(CLI::App& app) {
             "What the ranks of a step are doing: which are there, which are missing, which ended and how, "
             "who waits\nfor whom. On any node of the step, as its user or root.",
             show_status, describe_status),
+        add<StatusOptions>(
+            app, "history",
+            "The deaths after which a step's ranks started again (--dp-on-failure=restart), with their "
+            "times.\nOn any node of the step, as its user or root.",
+            show_history, describe_status),
         add<std::string>(
             app, "waterfall",
             "How a step's world came up: when each rank was started, said hello, had its unique id and its "

@@ -77,6 +77,7 @@ std::string status_text(const std::string& step, const Status& status) {
     std::string out = fmt::format("step {}: {} on {}, for {}\n", step, plural(status.world_size(), "rank"),
                                   plural(static_cast<size_t>(status.nodes_size()), "node"),
                                   words(std::chrono::milliseconds(status.age_ms())));
+    if (status.has_restarts_left()) out += generation_in_words(status) + "\n";
     if (!status.ending().empty()) out += "it is being ended: " + status.ending() + "\n";
     std::vector<std::vector<std::string>> lines;
     for (const auto& node : status.nodes())
@@ -124,6 +125,7 @@ std::string status_json(const std::string& step, const Status& status) {
                             {"missing", meeting.missing()}});
     const Json out = {{"step", step},
                       {"world_size", status.world_size()},
+                      {"generation", status.generation()},
                       {"age_ms", status.age_ms()},
                       {"ending", status.ending()},
                       {"nodes", std::move(nodes)},

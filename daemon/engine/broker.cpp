@@ -15,12 +15,16 @@ namespace dp {
 
 Broker::Broker(DaemonConfig config, uid_t owner, Time now)
     : config_(std::move(config)),
+      started_(now),
       members_(config_.world_size, config_.nodes,
                expand_hostlist(config_.node_list).value_or(std::vector<std::string>()), now),
-      start_deadlines_(config_.settings.timeout(), now),
       heartbeats_(dead_after(config_)),
-      collectives_(members_),
-      authorization_(owner) {}
+      authorization_(owner),
+      restart_policy_(config_.settings),
+      ports_{config_.master_port, config_.coordinator_port} {
+    generation_.emplace(config_.generation, members_, config_.settings.timeout(), now);
+    restart_policy_.begin(now);
+}
 
 BrokerActions Broker::take() {
     out_.decisions = authorization_.take_decisions();
@@ -78,17 +82,28 @@ void Broker::finish_if_nobody_is_here() {
     if (members_.all_left() || (abort_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
 }
 
+// What it says of ranks is about their last lives. (That Slurm has told them to end holds for the next ones, too.)
+bool Broker::is_of_another_generation(const wire::FromNode& message) const {
+    const bool of_ranks = (message.has_rank() && !message.rank().has_told_to_end()) || message.has_hellos() ||
+                          message.has_arrive() || message.has_request() || message.has_generation_ended();
+    return of_ranks && config_.settings.restarts_ranks() && message.generation() != generation_->number;
+}
+
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
     heartbeats_.heard(node, now);
+    if (is_of_another_generation(message)) return take();
     // It is of one kind.
     if (message.has_join()) join(node, message.join(), now);
     if (message.has_rank()) rank_event(node, message.rank(), now);
     if (message.has_hellos()) hellos(node, message.hellos(), now);
     if (message.has_arrive()) arrival(node, message.arrive(), now);
     if (message.has_request()) request(node, message.request(), now);
+    if (message.has_generation_ended()) generation_ended(node);
     if (message.has_fault()) {
         node_is_gone_ = true;
-        dead(Death{printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks}, now);
+        Death death{printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks};
+        death.final = true;
+        dead(death, now);
     }
     if (message.has_leave()) leave(node, now);
     if (message.has_owner()) authorization_.answer(node, message.owner());
@@ -131,12 +146,12 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
 // Only once every node has joined: if one cannot take part, no rank starts anywhere. That delays nobody, for
 // the world needs every node.
 void Broker::send_plan() {
-    plan_sent_ = true;
     wire::ToNode plan;
     plan.mutable_plan()->set_master_addr(config_.master_addr);
-    plan.mutable_plan()->set_master_port(config_.master_port);
-    plan.mutable_plan()->set_coordinator_port(config_.coordinator_port);
-    if (config_.settings.wants_table()) {
+    plan.mutable_plan()->set_master_port(ports_.master);
+    plan.mutable_plan()->set_coordinator_port(ports_.coordinator);
+    plan.mutable_plan()->set_generation(generation_->number);
+    if (!std::exchange(plan_sent_, true) && config_.settings.wants_table()) {
         wire::ToNode own = plan;  // a node takes the first
         own.mutable_plan()->set_table(members_.table());
         send(config_.node_rank, std::move(own));
@@ -153,10 +168,10 @@ void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {
         if (!is_on(said.rank(), node)) continue;
         members_.hello(said);
         // The task runs its next program: the calls of the last one are not its own.
-        if (vanished_.remove(said.rank())) collectives_.withdraw(said.rank());
+        if (generation_->vanished.remove(said.rank())) generation_->collectives.withdraw(said.rank());
         const auto& told = members_.ranks()[said.rank()].told;
-        const Time at = start_deadlines_.started() + Time(told.hello_ms());
-        start_deadlines_.hello(told.has_hello_ms() ? at : now, now);
+        const Time at = started_ + Time(told.hello_ms());
+        generation_->start_deadlines.hello(told.has_hello_ms() ? at : now, now);
     }
 }
 
@@ -166,7 +181,7 @@ void Broker::arrival(uint32_t node, wire::NodeArrive arrive, Time now) {
                                 [&](const auto& rank) { return !is_on(rank.rank(), node); }),
                  ranks->end());
     if (!abort_) {
-        const std::vector<Answer> answers = collectives_.arrive(arrive, now);
+        const std::vector<Answer> answers = generation_->collectives.arrive(arrive, now);
         for (const auto& answer : answers)
             if (!answer.reply.value().empty())
                 for (const Caller& caller : answer.callers) members_.note_id(caller.rank, now);
@@ -181,26 +196,30 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     const Membership::Rank& rank = members_.ranks()[event.rank()];
     const bool had_exited = rank.has_exited();
     members_.note(event);
-    if (event.has_stopped()) stopped_.note(event.rank(), event.stopped(), now);
-    if (event.has_vanished() || event.has_goodbye() || event.has_exited()) store_.drop(event.rank());
-    if (event.has_vanished() && !had_exited) vanished_.add(event.rank(), now);
-    if (event.has_goodbye()) collectives_.withdraw(event.rank());
+    if (event.has_started()) tell_restart(now);
+    if (event.has_told_to_end()) told_to_end(event.rank(), now);
+    if (event.has_stopped()) generation_->stopped.note(event.rank(), event.stopped(), now);
+    if (event.has_vanished() || event.has_goodbye() || event.has_exited())
+        generation_->store.drop(event.rank());
+    if (event.has_vanished() && !had_exited) generation_->vanished.add(event.rank(), now);
+    if (event.has_goodbye()) generation_->collectives.withdraw(event.rank());
     if (!event.has_exited()) return;
-    vanished_.remove(event.rank());
+    generation_->vanished.remove(event.rank());
     // Calls that wait for it fail with the death, which may be held back.
     if (event.exited() != 0 && !event.cancelled()) return died(event, now);
-    if (event.exited() == 0 && rank.said_hello && !rank.said_goodbye && !abort_)
+    if (event.exited() == 0 && rank.said_hello && !rank.said_goodbye && !is_ending())
         out_.log.push_back(where(event.rank()) +
                            " exited with code 0 without a goodbye (it ended early, or "
                            "does not call dp_close)");
-    deliver(collectives_.ended(event.rank()));
+    deliver(generation_->collectives.ended(event.rank()));
+    finish_world();
 }
 
 void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) {
     if (!is_on(request.rank(), node)) return;
     const Caller caller{request.rank(), request.request().id()};
     deliver(abort_ ? std::vector{answer(caller, wire::ABORTED, abort_reason())}
-                   : store_.handle(caller, request.request(), now));
+                   : generation_->store.handle(caller, request.request(), now));
 }
 
 void Broker::forget_node(uint32_t node) {
@@ -216,17 +235,17 @@ BrokerActions Broker::on_connection(const wire::WhoOwns& asked, Time now) {
 }
 
 BrokerActions Broker::on_torch_arrival(uint32_t node, Time now) {
-    torch_arrivals_.arrive(node, now);
+    generation_->torch_arrivals.arrive(node, now);
     return take();
 }
 
 // They continue without a connection: calls that wait for one of them fail.
 void Broker::expire_vanished(Time now) {
-    for (uint32_t rank : vanished_.due(now)) {
-        if (!abort_)
+    for (uint32_t rank : generation_->vanished.due(now)) {
+        if (!is_ending())
             out_.log.push_back(where(rank) +
                                " disconnected without a goodbye, but its task is still running");
-        deliver(collectives_.give_up(rank));
+        deliver(generation_->collectives.give_up(rank));
     }
 }
 
@@ -237,51 +256,54 @@ void Broker::farewell(Time now) {
         node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);
     const std::string why = "the rendezvous daemon on " + members_.nodes()[config_.node_rank].host +
                             " has left (rank 0's node has finished)";
-    deliver(store_.end(wire::LOST, why));
-    deliver(collectives_.end(wire::LOST, why));
+    deliver(generation_->store.end(wire::LOST, why));
+    deliver(generation_->collectives.end(wire::LOST, why));
     to_all(wrap(&wire::ToNode::mutable_farewell));
 }
 
 // A hello may have been on its way for longer than the calls that followed it, so that their deadlines are a
 // little too early: they wait for the step's end, which says who is missing.
 bool Broker::ends_soon_after(Time at) const {
-    const auto end = abort_ ? std::nullopt : start_deadlines_.end(members_);
+    const auto end = abort_ ? std::nullopt : generation_->start_deadlines.end(members_);
     return end && at < *end && *end - at <= kHelloDelay;
 }
 
 BrokerActions Broker::tick(Time now) {
     tell_deaths(now);
-    if (auto notice = stopped_.take(now); notice && !abort_) say(*notice);
+    if (auto notice = generation_->stopped.take(now); notice && !is_ending()) say(*notice);
     // Before the calls expire: they are to fail because a rank is missing, not because of their deadlines.
-    const auto late = abort_ ? std::nullopt : start_deadlines_.check(members_, now);
+    const auto late = is_ending() ? std::nullopt : generation_->start_deadlines.check(members_, now);
     if (late && late->too_late)
         abort({late->line});
     else if (late)
         out_.log.push_back(late->line);
-    const std::string missing = abort_ ? "" : torch_arrivals_.notice(members_, now);
+    const std::string missing = is_ending() ? "" : generation_->torch_arrivals.notice(members_, now);
     if (!missing.empty()) out_.log.push_back(missing);
     if (!ends_soon_after(now)) {
-        deliver(store_.expire(now));
-        deliver(collectives_.expire(now));
+        deliver(generation_->store.expire(now));
+        deliver(generation_->collectives.expire(now));
     }
     check_heartbeats(now);
     authorization_.expire(now);
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
+    check_restart(now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
     tell_usage(now);
     return take();
 }
 
 std::optional<Time> Broker::next_deadline() const {
-    auto calls = earliest({store_.next_deadline(), collectives_.next_deadline()});
-    if (calls && ends_soon_after(*calls)) calls = start_deadlines_.end(members_);
-    const auto next =
-        earliest({calls, authorization_.next_deadline(), usage_.next_deadline(), heartbeats_.next_deadline(),
-                  held_deaths_.next_deadline(), vanished_.next_deadline(), death_reports_.next_deadline(),
-                  stopped_.next_deadline(), finished_ ? std::nullopt : leave_at_});
-    if (abort_) return next;
-    return earliest({next, torch_arrivals_.next_notice(), start_deadlines_.next_deadline(members_)});
+    auto calls = earliest({generation_->store.next_deadline(), generation_->collectives.next_deadline()});
+    if (calls && ends_soon_after(*calls)) calls = generation_->start_deadlines.end(members_);
+    const auto ended = restart_ && restart_->is_ending() ? std::optional(restart_->deadline()) : std::nullopt;
+    const auto next = earliest({calls, ended, authorization_.next_deadline(), usage_.next_deadline(),
+                                heartbeats_.next_deadline(), held_deaths_.next_deadline(),
+                                generation_->vanished.next_deadline(), death_reports_.next_deadline(),
+                                generation_->stopped.next_deadline(), finished_ ? std::nullopt : leave_at_});
+    if (is_ending()) return next;
+    return earliest({next, generation_->torch_arrivals.next_notice(),
+                     generation_->start_deadlines.next_deadline(members_)});
 }
 
 }  // namespace dp

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +23,7 @@
 #include "engine/membership.hpp"
 #include "engine/notices.hpp"
 #include "engine/peer_authorization.hpp"
+#include "engine/restarts.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
@@ -39,6 +43,13 @@ struct BrokerActions {
     std::vector<uint32_t> refused;                       // nodes whose join was refused: close the connection
     std::vector<PeerAuthorization::Decision> decisions;  // on connections of on_connection
     std::vector<std::string> log;                        // lines for the user's standard error
+    bool renew_ports = false;  // hold others, empty PyTorch's store, and tell on_ports
+};
+
+// Of rank 0's node.
+struct MasterPorts {
+    uint16_t master = 0;
+    uint16_t coordinator = 0;
 };
 
 class Broker {
@@ -55,6 +66,8 @@ class Broker {
     BrokerActions on_connection(const wire::WhoOwns& asked, Time now);
     // A program on the node, whose connection was accepted, has opened PyTorch's store.
     BrokerActions on_torch_arrival(uint32_t node, Time now);
+    // The ports of the next generation.
+    BrokerActions on_ports(const Try<MasterPorts>& ports, Time now);
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
@@ -70,18 +83,33 @@ class Broker {
  private:
     // Each part answers one question and is tested by itself; the rest is below.
     DaemonConfig config_;
+    Time started_;
     Membership members_;
-    StartDeadlines start_deadlines_;
     Heartbeats heartbeats_;
-    Store store_;
-    Collectives collectives_;
     PeerAuthorization authorization_;
-    TorchArrivals torch_arrivals_{kFirstLateNotice};
     UsageRounds usage_;
-    VanishedRanks vanished_;
     HeldDeaths held_deaths_;
     DeathReports death_reports_;
-    StoppedRanks stopped_;
+    RestartPolicy restart_policy_;
+
+    // What begins anew with each generation.
+    struct Generation {
+        Generation(uint32_t n, const Membership& members, Time timeout, Time now)
+            : number(n), start_deadlines(timeout, now), collectives(members) {}
+        uint32_t number;
+        StartDeadlines start_deadlines;
+        Store store;
+        Collectives collectives;
+        TorchArrivals torch_arrivals{kFirstLateNotice};
+        VanishedRanks vanished;
+        StoppedRanks stopped;
+        bool done = false;  // all its ranks have ended, and the nodes know it
+    };
+    std::optional<Generation> generation_;  // always there; an optional, as its parts cannot be assigned
+    MasterPorts ports_;
+    std::map<uint32_t, Time> told_to_end_;            // ranks, when; in this generation or the last one
+    std::optional<Restart> restart_;                  // under way
+    std::deque<wire::StepStatus::Restart> restarts_;  // that are done, the last ones
 
     bool plan_sent_ = false;
     std::optional<wire::Abort> abort_;  // while the step is being ended
@@ -94,6 +122,7 @@ class Broker {
     void send(uint32_t node, wire::ToNode message);
     void to_all(const wire::ToNode& message);
     void deliver(const std::vector<Answer>& answers);
+    bool is_of_another_generation(const wire::FromNode& message) const;
     void join(uint32_t node, const wire::Join& join, Time now);
     void send_plan();
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
@@ -111,6 +140,17 @@ class Broker {
     void died(const wire::RankEvent& exit, Time now);
     void dead(const std::vector<Death>& held, Time now);
     void dead(const Death& death, Time now);
+    void end_generation(const Death& cause, Time now);
+    void generation_ended(uint32_t node);
+    void begin_generation(Time now);
+    void tell_restart(Time now);
+    void check_restart(Time now);
+    void note_restart(Time now);
+    void told_to_end(uint32_t rank, Time now);
+    bool all_told_to_end(Time now) const;
+    // Whether its ranks are being ended, for good or for the next generation.
+    bool is_ending() const { return abort_ || (restart_ && restart_->is_ending()); }
+    void finish_world();
     void tell_deaths(Time now);
     void forget_node(uint32_t node);
     void finish_if_nobody_is_here();

@@ -15,21 +15,24 @@ namespace dp {
 
 void Broker::abort(const Death& cause) {
     if (abort_) return;  // the first cause wins: the others follow from it
+    restart_.reset();
     abort_ = abort_message(cause.reason, cause.grace);
     abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
     to_all(wrap(&wire::ToNode::mutable_abort, *abort_));
     // This ends every waiting call, so that nobody hears of a deadline afterwards.
-    store_.end(wire::ABORTED, cause.reason);
-    collectives_.end(wire::ABORTED, cause.reason);
+    generation_->store.end(wire::ABORTED, cause.reason);
+    generation_->collectives.end(wire::ABORTED, cause.reason);
 }
 
 void Broker::died(const wire::RankEvent& exit, Time now) {
-    const Death death{where(exit.rank()) + " " + describe_status(exit.exited()) +
-                          (exit.has_step() ? " at step " + std::to_string(exit.step()) : ""),
-                      grace_after(exit.exited()),
-                      {exit.rank()}};
+    Death death{where(exit.rank()) + " " + describe_status(exit.exited()) +
+                    (exit.has_step() ? " at step " + std::to_string(exit.step()) : ""),
+                grace_after(exit.exited()),
+                {exit.rank()},
+                exit.exited()};
+    if (exit.has_step()) death.step = exit.step();
     // A step that cannot start is killed by Slurm as a whole, this daemon with it: another node has said why.
     if (!plan_sent_ && exit.exited() == SIGKILL) return held_deaths_.hold(death, now + kPoliteDelay);
     if (held_deaths_.hold_exit(death, exit.exited(), now)) return;
@@ -37,19 +40,23 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
     dead(death, now);
 }
 
-// If nobody is left, these deaths were the step's own end.
+// If nobody is left, these deaths were the step's own end; where another life may follow, only if Slurm told all.
 void Broker::dead(const std::vector<Death>& held, Time now) {
     for (const Death& death : held)
-        if (!members_.all_exited()) dead(death, now);
+        if (!members_.all_exited() || (config_.settings.restarts_ranks() && !all_told_to_end(now)))
+            dead(death, now);
+    if (!held.empty()) finish_world();
 }
 
-// Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks.
+// Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks, or, with
+// restart, ends the generation.
 void Broker::dead(const Death& death, Time now) {
+    if (config_.settings.restarts_ranks()) return end_generation(death, now);
     if (!config_.settings.reports_failures()) return abort(death);
     if (abort_) return;
     death_reports_.add(death);
     tell_deaths(now);
-    for (uint32_t rank : death.ranks) deliver(collectives_.ended(rank));
+    for (uint32_t rank : death.ranks) deliver(generation_->collectives.ended(rank));
 }
 
 void Broker::tell_deaths(Time now) {
@@ -72,9 +79,10 @@ void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
     members_.lose(node);
     node_is_gone_ = true;
     forget_node(node);
-    held_deaths_.hold({members_.name_nodes(std::span(&node, 1)) + " is lost: " + why, kBroken, ranks},
-                      now + delay);
-    for (uint32_t rank : ranks) store_.drop(rank);
+    Death death{members_.name_nodes(std::span(&node, 1)) + " is lost: " + why, kBroken, ranks};
+    death.final = true;
+    held_deaths_.hold(std::move(death), now + delay);
+    for (uint32_t rank : ranks) generation_->store.drop(rank);
     finish_if_nobody_is_here();
 }
 

@@ -16,10 +16,12 @@ constexpr size_t kMaxCollectivesTold = 16;
 
 wire::StepStatus Broker::status(bool summary, Time now) const {
     wire::StepStatus status;
-    status.set_age_ms((now - start_deadlines_.started()).count());
+    status.set_age_ms((now - started_).count());
     status.set_ending(abort_reason());
+    status.set_generation(generation_->number);
+    if (config_.settings.restarts_ranks()) status.set_restarts_left(restart_policy_.left());
     members_.count(status);
-    status.set_meetings_open(static_cast<uint32_t>(collectives_.open()));
+    status.set_meetings_open(static_cast<uint32_t>(generation_->collectives.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {
         const int64_t silent = heartbeats_.silent_for(node, now).count();
         if (silent > 0) status.set_nodes_silent(status.nodes_silent() + 1);
@@ -30,7 +32,8 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     }
     status.set_nodes_here(status.nodes_here() - std::min(status.nodes_here(), status.nodes_silent()));
     if (summary) return status;
-    collectives_.report(status, now, kMaxCollectivesTold);
+    status.mutable_restarts()->Add(restarts_.begin(), restarts_.end());
+    generation_->collectives.report(status, now, kMaxCollectivesTold);
     if (status.ByteSizeLong() > kMaxStatus)
         for (auto& node : *status.mutable_nodes()) node.clear_ranks();
     return status;

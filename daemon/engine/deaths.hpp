@@ -23,7 +23,10 @@ namespace dp {
 struct Death {
     std::string reason;
     GracePeriod grace = kBroken;
-    std::vector<uint32_t> ranks = {};  // who is dead then
+    std::vector<uint32_t> ranks = {};   // who is dead then
+    std::optional<int> status = {};     // of one rank, as in waitpid(2)
+    std::optional<uint64_t> step = {};  // how far its training was
+    bool final = false;                 // no restart can follow
 };
 
 // What is held back for a moment.

@@ -74,6 +74,8 @@ class Termination {
         kill_at_ = now + Time(abort.kill_after_ms());
         abort_ = std::move(abort);
     }
+    // The next generation begins.
+    void reset() { *this = Termination(); }
     // Null before it has begun.
     const wire::Abort* abort() const { return abort_ ? &*abort_ : nullptr; }
 

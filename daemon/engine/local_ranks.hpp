@@ -82,6 +82,7 @@ class LocalRanks {
             if (now >= exit.deadline) out.push_back(rank);
         return out;
     }
+    bool all_exited() const { return std::find(exited_.begin(), exited_.end(), false) == exited_.end(); }
     bool has_exits() const { return !exits_.empty(); }
     void drop_exits() { exits_.clear(); }
     std::optional<Time> next_deadline() const {

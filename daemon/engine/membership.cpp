@@ -81,6 +81,7 @@ void Membership::note(const wire::RankEvent& event) {
     wire::StepStatus::Rank& told = rank.told;
     if (event.has_started()) {
         told.set_pid(event.started());
+        if (!told.has_started_ms()) ++started_;
         if (told.state() == State::NOT_STARTED) told.set_state(State::STARTED);
         told.set_started_ms(since_start(rank, event.at_ms()));
     }
@@ -111,6 +112,17 @@ void Membership::lose(uint32_t node) {
     nodes_[node].lost = true;
     for (uint32_t rank : nodes_[node].ranks)
         if (!ranks_[rank].said_hello && !ranks_[rank].has_exited()) --awaited_;
+}
+
+void Membership::begin_generation() {
+    for (Rank& rank : ranks_) {
+        wire::StepStatus::Rank told;
+        told.set_rank(rank.told.rank());
+        rank.told = std::move(told);
+        rank.said_hello = rank.said_goodbye = false;
+    }
+    hellos_ = exited_ = started_ = 0;
+    awaited_ = ranks_.size();
 }
 
 bool Membership::is_lost(uint32_t rank) const {

@@ -51,6 +51,8 @@ class Membership {
     void note_id(uint32_t rank, Time now);
     void leave(uint32_t node);
     void lose(uint32_t node);
+    // All ranks begin another life: nothing has been heard of them.
+    void begin_generation();
 
     const std::vector<Node>& nodes() const { return nodes_; }
     const std::vector<Rank>& ranks() const { return ranks_; }
@@ -58,6 +60,7 @@ class Membership {
     bool all_left() const { return gone_ == nodes_.size(); }
     bool nobody_is_here() const { return gone_ == joined_; }
     bool all_exited() const { return exited_ == ranks_.size(); }
+    bool all_started() const { return started_ == ranks_.size(); }
     size_t hellos() const { return hellos_; }
     // The size of without_hello().
     size_t awaited() const { return awaited_; }
@@ -89,6 +92,7 @@ class Membership {
     size_t gone_ = 0;  // nodes that left or are lost
     size_t hellos_ = 0;
     size_t exited_ = 0;
+    size_t started_ = 0;
     size_t awaited_;
 
     std::string state_of(uint32_t rank) const;

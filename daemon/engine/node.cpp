@@ -34,10 +34,13 @@ Node::Node(DaemonConfig config, NodeFacts facts, Time now)
       started_(now),
       ranks_(config_.ranks),
       pending_arrivals_(config_.ranks),
-      heartbeats_(dead_after(config_)) {}
+      heartbeats_(dead_after(config_)) {
+    generation_.number = config_.generation;
+}
 
 NodeActions Node::take() {
     out_.to_broker = outbox_.take();
+    for (auto& message : out_.to_broker) message.set_generation(generation_.number);
     return std::exchange(out_, {});
 }
 
@@ -73,12 +76,9 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     heartbeats_.heard(kBroker, now);
     // It is of one kind.
-    if (message.has_plan() && !std::exchange(published_, true)) {
-        const wire::Plan& plan = message.plan();
-        out_.plan =
-            NodePlan{plan.master_addr(), static_cast<uint16_t>(plan.master_port()),
-                     static_cast<uint16_t>(plan.coordinator_port()), broker_.own_address, plan.table()};
-    }
+    if (message.has_plan()) plan(message.plan());
+    if (message.has_end_generation()) end_generation(message.end_generation(), now);
+    if (message.has_world_done()) no_other_life();
     if (message.has_reply()) {
         std::vector<Caller> callers;
         for (const auto& target : message.reply().targets()) callers.push_back({target.rank(), target.id()});
@@ -101,6 +101,21 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         if (leaving_.told) leaving_.finished = true;
     }
     return take();
+}
+
+void Node::plan(const wire::Plan& message) {
+    NodePlan plan{message.master_addr(),
+                  static_cast<uint16_t>(message.master_port()),
+                  static_cast<uint16_t>(message.coordinator_port()),
+                  broker_.own_address,
+                  message.table(),
+                  message.generation()};
+    if (!std::exchange(published_, true)) {
+        out_.plan = std::move(plan);
+    } else if (generation_.is_ending && plan.generation == generation_.number + 1) {
+        begin_generation();
+        out_.next_life = std::move(plan);
+    }
 }
 
 void Node::on_other_version(uint32_t protocol) {
@@ -135,7 +150,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         if (leaving_.told) leaving_.finished = true;
         return;
     }
-    if (termination_.abort()) return;
+    if (is_aborted()) return;
     broker_.outlived = published_ && !config_.settings.reports_failures();
     broker_.loss = {
         broker_.joined ? "node " + config_.host + " lost " + daemon_of_broker() + ": " + why : why,
@@ -145,7 +160,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
 
 void Node::tell_loss(Time now) {
     const std::string reason = std::exchange(broker_.loss, std::nullopt)->reason;
-    if (leaving_.ending || termination_.abort()) return;
+    if (leaving_.ending || is_aborted()) return;
     if (config_.settings.reports_failures() && published_) {
         if (is_reporter())
             out_.log.push_back(reason + "; its ranks continue without it (--dp-on-failure=report)");
@@ -161,7 +176,9 @@ void Node::tell_loss(Time now) {
 }
 
 void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
-    if (termination_.abort()) return;
+    if (is_aborted()) return;
+    generation_.is_ending = false;  // for good now
+    no_other_life();
     message.set_reason(printable(message.reason(), 600));
     if (!std::exchange(published_, true)) {
         out_.no_plan = is_ours_to_tell ? message.reason() : "";
@@ -233,19 +250,28 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
         return take();
     }
     if (event.local_rank >= config_.ranks.size()) return take();
-    const uint32_t rank = config_.ranks[event.local_rank];
+    const bool kept = config_.settings.restarts_ranks();
     if (event.kind == ControlEvent::Kind::tiles) {
         if (event.local_rank < config_.tiles.size()) config_.tiles[event.local_rank] = event.tiles;
     } else if (event.kind == ControlEvent::Kind::task) {
-        outbox_.send(event_of(rank, [&](wire::RankEvent& e) {
-            e.set_started(event.value);
-            e.set_at_ms(now.count());
-        }));
-    } else {
-        ranks_.exit(event.local_rank, event.value, leaving_.cancelled || termination_.abort(), now);
-        if (!ranks_.connection_of(rank)) report_exit(rank, now);
+        if (!kept) started(config_.ranks[event.local_rank], event.value, now);
+    } else if (event.kind == ControlEvent::Kind::exit) {
+        kept ? keeper_ended(event.local_rank, event.value) : exited(event.local_rank, event.value, now);
     }
     return take();
+}
+
+void Node::started(uint32_t rank, pid_t pid, Time now) {
+    outbox_.send(event_of(rank, [&](wire::RankEvent& e) {
+        e.set_started(pid);
+        e.set_at_ms(now.count());
+    }));
+}
+
+void Node::exited(uint32_t local_rank, int status, Time now) {
+    const uint32_t rank = config_.ranks[local_rank];
+    ranks_.exit(local_rank, status, leaving_.cancelled || termination_.abort(), now);
+    if (!ranks_.connection_of(rank)) report_exit(rank, now);
 }
 
 NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
@@ -258,6 +284,7 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
 NodeActions Node::on_launcher_lost() {
     if (leaving_.ending) return take();
     out_.signal_ranks = SIGKILL;
+    out_.kill_keepers = true;
     wire::Fault fault;
     fault.set_reason((config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host +
                      " is gone; its " + plural(config_.ranks.size(), "rank") +

@@ -48,7 +48,15 @@ struct NodeActions {
     std::optional<NodePlan> plan;  // publish it
     // Publish that there is none, and why; "": the user is told elsewhere.
     std::optional<std::string> no_plan;
-    std::optional<int> signal_ranks;  // send this signal to every process of the step on this node
+    // Send this signal to the step's processes on this node; where there are keepers, SIGTERM to their ranks' process
+    // groups and SIGKILL to all that descends from them.
+    std::optional<int> signal_ranks;
+    std::optional<uint32_t> kill_rank;  // this local rank alone
+    // With keepers: kill what is left of the ranks, and tell on_cleared once nothing is.
+    bool clear_ranks = false;
+    std::optional<NodePlan> next_life;  // give it to the keepers
+    bool no_other_life = false;         // tell the keepers
+    bool kill_keepers = false;          // and their ranks
     // Find the owner of the socket at the client's end, and tell on_answer.
     std::vector<wire::WhoOwns> lookups;
     struct Page {
@@ -89,6 +97,10 @@ class Node {
 
     // ---- the launcher ----
     NodeActions on_control(const ControlEvent& event, Time now);
+    // With --dp-on-failure=restart the launcher's events are about the keepers, and theirs about the ranks.
+    NodeActions on_keeper(const ControlEvent& event, Time now);
+    // Nothing is left of the ranks (clear_ranks).
+    NodeActions on_cleared();
     // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
@@ -118,6 +130,11 @@ class Node {
     Heartbeats heartbeats_;
     Termination termination_;
     bool published_ = false;  // a plan, or that there is none
+    struct {
+        uint32_t number = 0;
+        bool is_ending = false;  // its ranks are, for the next one
+        bool is_last = false;    // the keepers know that none follows
+    } generation_;
 
     struct Loss {
         std::string reason;
@@ -144,6 +161,16 @@ class Node {
     static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
     void tell_asker(ConnectionId asker, wire::ToRank message);
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
+    void plan(const wire::Plan& message);
+    void started(uint32_t rank, pid_t pid, Time now);
+    void exited(uint32_t local_rank, int status, Time now);
+    void end_generation(const wire::EndGeneration& message, Time now);
+    void begin_generation();
+    void no_other_life();
+    void clear_if_all_exited();
+    // Its ranks are being ended for good.
+    bool is_aborted() const { return termination_.abort() && !generation_.is_ending; }
+    void keeper_ended(uint32_t local_rank, int status);
     void tell_ranks(const wire::ToRank& message);
     void tell_deaths(const wire::Deaths& deaths);
     void answer(const std::vector<Caller>& callers, const wire::Reply& reply);

@@ -61,6 +61,10 @@ std::string Node::why_no_hello(const wire::Hello& hello) const {
     if (hello.world_size() != config_.world_size)
         return rank + " expects a world of " + plural(hello.world_size(), "rank") + ", but this step has " +
                std::to_string(config_.world_size) + "; something changed DP_WORLD_SIZE in its environment";
+    if (config_.settings.restarts_ranks() && hello.generation() != generation_.number)
+        return rank + " belongs to generation " + std::to_string(hello.generation()) +
+               ", and this is generation " + std::to_string(generation_.number) +
+               " (DP_GENERATION, or a libdp older than slurm-dp)";
     if (ranks_.connection_of(hello.rank()))
         return "another process is already " + rank +
                "; only one process of a task may open the world at a time";

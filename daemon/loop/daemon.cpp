@@ -60,7 +60,8 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       rejected_(config.host),
       clock_(steady_now()),
       tasks_(config.ranks.size(),
-             config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup"))),
+             config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup")),
+             config.settings.restarts_ranks()),
       node_(config, facts_of_this_node(config), now()),
       ranks_(
           base_.get(), kFdRanks, rejected_,
@@ -84,9 +85,21 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                  if (broker_) perform(broker_->tick(now()));
              }),
       leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
-      look_timer_(base_.get(), [this] { look_at_ranks(); }) {
+      look_timer_(base_.get(), [this] { look_at_ranks(); }),
+      clear_timer_(base_.get(), [this] { clear_ranks(); }) {
     watch_signals();
     watch_control();
+    if (config_.settings.restarts_ranks())
+        keepers_.emplace(
+            base_.get(), kFdKeepers, config_.ranks.size(), rejected_,
+            [this](uint32_t local_rank) {
+                read_control_packets();  // the launcher told of its task before that connected
+                return tasks_.keeper_of(local_rank);
+            },
+            [this](const ControlEvent& event) {
+                tasks_.note_keeper(event);
+                perform(node_.on_keeper(event, now()));
+            });
     if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
     if (config_.broker)
@@ -105,12 +118,31 @@ void Daemon::start_broker(const std::string& secret) {
             if (leaves) broker_server_->close(node);
         },
         [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
-    if (config_.settings.serves_torch())
-        torch_server_.emplace(
-            base_.get(), kFdMaster, config_.world_size, rejected_,
-            [this](const wire::WhoOwns& asked) { perform(broker_->on_connection(asked, now())); },
-            [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
+    master_ = {Fd(kFdMaster), config_.master_port};
+    coordinator_ = {Fd(kFdCoordinator), config_.coordinator_port};
+    if (config_.settings.serves_torch()) serve_torch();
     perform(node_.on_joined(config_.master_addr, now()));
+}
+
+void Daemon::serve_torch() {
+    torch_server_.emplace(
+        base_.get(), master_.socket.get(), config_.world_size, rejected_,
+        [this](const wire::WhoOwns& asked) { perform(broker_->on_connection(asked, now())); },
+        [this](uint32_t node) { perform(broker_->on_torch_arrival(node, now())); });
+}
+
+// For the next generation: other ports, so that nothing of the last one can reach them, unless the user insists
+// on one, and an empty store of PyTorch's.
+Try<MasterPorts> Daemon::renew_ports() {
+    const auto candidates = binding_order(config_.candidates, read_ephemeral_range());
+    const bool serves = config_.settings.serves_torch();
+    torch_server_.reset();
+    if (*config_.settings.port == 0)
+        master_ = DP_TRY(serves ? listen_on_first_free(candidates, "MASTER_PORT")
+                                : hold_first_free(candidates, "MASTER_PORT"));
+    coordinator_ = DP_TRY(hold_first_free(candidates, "a coordinator"));
+    if (serves) serve_torch();
+    return MasterPorts{master_.port, coordinator_.port};
 }
 
 void Daemon::start_relay(const std::string& secret) {
@@ -171,7 +203,7 @@ void Daemon::read_control_packets() {
         }
         auto event = read_control(std::string_view(packet, static_cast<size_t>(n)));
         if (!event) continue;
-        tasks_.note(*event);
+        tasks_.note_launcher(*event);
         perform(node_.on_control(*event, now()));
         // A relay leaves when the kernel has its Leave (send), even if the broker takes nothing.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeaveTimeout);
@@ -194,6 +226,23 @@ void Daemon::look_at_ranks() {
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
+}
+
+// What is left of the ranks of a generation that ends: processes that they started.
+void Daemon::clear_ranks() {
+    if (tasks_.kill_offspring() > 0)
+        clear_timer_.after(kClearEvery);
+    else
+        perform(node_.on_cleared());
+}
+
+void Daemon::signal_ranks(int number) {
+    if (!keepers_)
+        tasks_.signal(number);
+    else if (number == SIGKILL)
+        tasks_.kill_offspring();
+    else
+        for (uint32_t local = 0; local < config_.ranks.size(); ++local) tasks_.signal_group(local, number);
 }
 
 // A rank is the process that opened its world, or, until there is one, the task that the launcher made.
@@ -225,7 +274,14 @@ void Daemon::perform(const NodeActions& actions) {
         ranks_.send(asker, message);
         if (!message.has_usage()) ranks_.close(asker);
     }
-    if (actions.signal_ranks) tasks_.signal(*actions.signal_ranks);
+    if (actions.kill_keepers)
+        tasks_.kill_all();
+    else if (actions.signal_ranks)
+        signal_ranks(*actions.signal_ranks);
+    if (actions.kill_rank) tasks_.signal_group(*actions.kill_rank, SIGKILL);
+    if (keepers_ && actions.no_other_life) keepers_->no_other_life();
+    if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life);
+    if (actions.clear_ranks) clear_timer_.after(Time(0));
     for (const auto& asked : actions.lookups)
         perform(node_.on_answer(wrap(&wire::FromNode::mutable_owner, owner_of_client(asked))));
     for (const auto& page : actions.pages)
@@ -264,6 +320,7 @@ void Daemon::perform(const BrokerActions& actions) {
         if (torch_server_) torch_server_->decide(decision);
     for (uint32_t node : actions.refused)
         if (broker_server_) broker_server_->close(node);
+    if (actions.renew_ports) perform(broker_->on_ports(renew_ports(), now()));
     settle();
 }
 

@@ -11,12 +11,14 @@
 
 #include "base/awake.hpp"
 #include "common/daemon_config.hpp"
+#include "common/node_setup.hpp"
 #include "common/processes.hpp"
 #include "engine/broker.hpp"
 #include "engine/node.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/broker_server.hpp"
 #include "loop/gpu_probe.hpp"
+#include "loop/keeper_server.hpp"
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
 #include "loop/rank_server.hpp"
@@ -28,6 +30,8 @@ namespace dp {
 
 // How long a leaving daemon waits for its last messages to be taken.
 inline constexpr Time kLeaveTimeout{1000};
+// How often to look whether what was killed is gone.
+inline constexpr Time kClearEvery{2};
 // How often to check whether the local ranks are stopped, and the clock.
 inline constexpr Time kLookEvery{1000};
 
@@ -54,6 +58,7 @@ class Daemon {
     std::optional<Broker> broker_;
 
     RankServer ranks_;
+    std::optional<KeeperServer> keepers_;  // with --dp-on-failure=restart
     UsageReader usage_;
     GpuProbe gpus_;
     MetricsServer metrics_;
@@ -65,6 +70,8 @@ class Daemon {
     Timer timer_;
     Timer leave_timer_;
     Timer look_timer_;
+    Timer clear_timer_;
+    BoundPort master_, coordinator_;  // on rank 0's node
     bool leaving_ = false;
 
     // On rank 0's node the two engines use these instead of a socket.
@@ -86,6 +93,10 @@ class Daemon {
     void perform(const BrokerActions& actions);
     void settle();
     void look_at_ranks();
+    void signal_ranks(int number);
+    void clear_ranks();
+    void serve_torch();
+    Try<MasterPorts> renew_ports();
     void send(const std::vector<wire::FromNode>& messages);
     wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections);
 };

@@ -34,12 +34,13 @@ void TorchServer::accept(Fd socket) {
     const Endpoint client = peer_end(socket.get());
     const Endpoint server = local_end(socket.get());
     wire::WhoOwns asked;
-    asked.set_connection(++last_);
+    const uint64_t number = ++last_number;
+    asked.set_connection(number);
     asked.set_client_address(client.address);
     asked.set_client_port(client.port);
     asked.set_server_address(server.address);
     asked.set_server_port(server.port);
-    unauthorized_[last_] = {std::move(socket), client.address};
+    unauthorized_[number] = {std::move(socket), client.address};
     on_connection_(asked);
 }
 

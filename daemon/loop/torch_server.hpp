@@ -61,8 +61,7 @@ class TorchServer {
     OnConnection on_connection_;
     OnArrival on_arrival_;
     TorchStore store_;
-    std::map<uint64_t, Stranger> unauthorized_;
-    uint64_t last_ = 0;  // of their numbers
+    std::map<uint64_t, Stranger> unauthorized_;  // by a number that no other server gives
     Numbered<Client> clients_;
     Listener listener_;
 

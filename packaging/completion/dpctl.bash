@@ -23,7 +23,7 @@ _dpctl() {
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == top ]]; then
             words="--interval --once --count --csv --json --skip-idle --help"
         else
-            words="launch status tiles top waterfall --help --version"
+            words="history launch status tiles top waterfall --help --version"
         fi
         ;;
     esac

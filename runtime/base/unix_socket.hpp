@@ -29,8 +29,8 @@ class AbstractAddress {
     }
     bool bind(int socket) const { return ::bind(socket, generic(), size_) == 0; }
     // A socket that listens there and never blocks; empty, with errno, if there is none.
-    Fd listen(int backlog) const {
-        Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Fd listen(int backlog, int type = SOCK_STREAM) const {
+        Fd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (!fd || !bind(fd.get()) || ::listen(fd.get(), backlog) != 0) return Fd();
         return fd;
     }

@@ -31,21 +31,36 @@ bool wait_pidfd(int pidfd, std::chrono::milliseconds timeout) {
 }  // namespace
 
 std::string write_control(const ControlEvent& event) {
-    if (event.kind == ControlEvent::Kind::end) return "end";
-    if (event.kind == ControlEvent::Kind::tiles)
-        return "tiles " + std::to_string(event.local_rank) + " " + event.tiles;
-    return std::string(event.kind == ControlEvent::Kind::task ? "task " : "exit ") +
-           std::to_string(event.local_rank) + " " + std::to_string(event.value);
+    const std::string local = std::to_string(event.local_rank);
+    const std::string value = " " + std::to_string(event.value);
+    switch (event.kind) {
+        case ControlEvent::Kind::task:
+            return "task " + local + value;
+        case ControlEvent::Kind::tiles:
+            return "tiles " + local + " " + event.tiles;
+        case ControlEvent::Kind::exit:
+            return "exit " + local + value;
+        case ControlEvent::Kind::keep:
+            return "keep " + local;
+        case ControlEvent::Kind::told:
+            return "told " + local + value;
+        case ControlEvent::Kind::end:
+            break;
+    }
+    return "end";
 }
 
 Try<ControlEvent> read_control(std::string_view packet) {
     using Kind = ControlEvent::Kind;
     if (packet == "end") return ControlEvent{Kind::end};
     const auto words = split(packet, ' ');
+    if (words.size() == 2 && words[0] == "keep")
+        if (const auto local = parse_number<uint32_t>(words[1])) return ControlEvent{Kind::keep, *local};
     if (const auto local = words.size() == 3 ? parse_number<uint32_t>(words[1]) : std::nullopt) {
         const auto value = parse_number<int>(words[2]);
         if (words[0] == "task" && value) return ControlEvent{Kind::task, *local, *value};
         if (words[0] == "exit" && value) return ControlEvent{Kind::exit, *local, *value};
+        if (words[0] == "told" && value) return ControlEvent{Kind::told, *local, *value};
         if (words[0] == "tiles" && !words[2].empty())
             return ControlEvent{Kind::tiles, *local, 0, std::string(words[2])};
     }

@@ -11,6 +11,12 @@
 //   end                   the last local rank has ended: leave
 //
 // A hang-up without "end" means that the launcher was killed.
+//
+// With --dp-on-failure=restart the launcher's processes are keepers (keeper.hpp), each with a connection of its
+// own to the daemon. There "task" and "exit" are about the rank's process in its present life, and
+//
+//   keep LOCAL            comes first: this is the keeper of that rank
+//   told LOCAL SIGNAL     the rank was told to end, by that signal
 #pragma once
 
 #include <sys/types.h>
@@ -26,9 +32,9 @@
 namespace dp {
 
 struct ControlEvent {
-    enum class Kind { task, tiles, exit, end } kind;
+    enum class Kind { task, tiles, exit, end, keep, told } kind;
     uint32_t local_rank = 0;
-    int value = 0;           // pid or wait status
+    int value = 0;           // pid, wait status or signal
     std::string tiles = {};  // not empty where they are told
     bool operator==(const ControlEvent&) const = default;
 };

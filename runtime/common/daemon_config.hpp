@@ -10,7 +10,7 @@
 namespace dp {
 
 // Bump it when plugin and daemon would misunderstand each other; other versions are refused.
-inline constexpr uint32_t kDaemonConfigVersion = 6;
+inline constexpr uint32_t kDaemonConfigVersion = 7;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -19,9 +19,10 @@ enum DaemonFd : int {
     kFdControl = 5,
     kFdPlanFile = 6,
     kFdReady = 7,
-    kFdBroker = 8,        // broker only
-    kFdMaster = 9,        // broker only: the held MASTER_PORT, or with --dp-store=torch the listening one
-    kFdCoordinator = 10,  // broker only: the held port of a program's own coordinator
+    kFdKeepers = 8,       // only with --dp-on-failure=restart
+    kFdBroker = 9,        // broker only
+    kFdMaster = 10,       // broker only: the held MASTER_PORT, or with --dp-store=torch the listening one
+    kFdCoordinator = 11,  // broker only: the held port of a program's own coordinator
 };
 
 // A step as one of its nodes knows it.
@@ -49,11 +50,11 @@ struct DaemonConfig : NodeOfStep {
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
     std::string broker_host;          // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
-    std::vector<uint16_t> candidates;           // the ports to try there
-    std::string node_addr;          // relay: this node's address; "" for the one that the broker sees
-    std::string master_addr;        // broker: this node's address for the others
-    uint16_t master_port = 0;       // broker
-    uint16_t coordinator_port = 0;  // broker
+    std::vector<uint16_t> candidates;  // relay: the ports to try there; broker: those for later generations
+    std::string node_addr;             // relay: this node's address; "" for the one that the broker sees
+    std::string master_addr;           // broker: this node's address for the others
+    uint16_t master_port = 0;          // broker
+    uint16_t coordinator_port = 0;     // broker
 
     bool operator==(const DaemonConfig&) const = default;
 };

@@ -110,7 +110,7 @@ Try<std::string> make_secret() {
 }
 
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
-                            const PortWishes& ports) {
+                            const PortWishes& ports, bool keepers) {
     NodeSetup node;
     node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!node.daemon_binary)
@@ -128,6 +128,13 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     if (!node.ranks_listener)
         return fail("cannot listen on the unix socket @" + name + ": " + errno_text(errno));
     node.socket_name = "@" + name;
+    if (keepers) {
+        node.keepers_listener =
+            AbstractAddress::of(keepers_socket_name(name))->listen(kRanksBacklog, SOCK_SEQPACKET);
+        if (!node.keepers_listener)
+            return fail("cannot listen on the unix socket @" + keepers_socket_name(name) + ": " +
+                        errno_text(errno));
+    }
 
     node.plan_file.reset(memfd_create("slurm-dp-plan", MFD_CLOEXEC));
     int ready[2];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <type_traits>
 
 #include "base/text.hpp"
@@ -17,7 +18,7 @@ using Value = typename std::remove_cvref_t<decltype(std::declval<Settings&>().*F
 
 // 0 is written as auto if the option has that word.
 bool is_auto(const OptionSpec& spec, std::string_view value) {
-    return value == "auto" && std::string_view(spec.argument).starts_with("auto|");
+    return value == "auto" && spec.argument && std::string_view(spec.argument).starts_with("auto|");
 }
 
 Try<void> read_network(const OptionSpec& spec, Settings& s, std::string_view value) {
@@ -40,6 +41,11 @@ Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value
     auto& field = s.*Field;
     if constexpr (std::is_same_v<Type, std::string>) {
         return read_network(spec, s, value);
+    } else if constexpr (std::is_same_v<Type, ExitCodes>) {
+        const auto codes = parse_ranges<uint32_t>(value, 255);
+        if (!codes || codes->empty()) return fail(spec.complaint);
+        const std::set<uint8_t> sorted(codes->begin(), codes->end());
+        field.emplace(sorted.begin(), sorted.end());
     } else if constexpr (std::is_same_v<Type, bool>) {
         constexpr std::array<std::string_view, 5> kOn = {"", "1", "yes", "on", "true"};
         constexpr std::array<std::string_view, 4> kOff = {"0", "no", "off", "false"};
@@ -53,8 +59,10 @@ Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value
         if (found == words.end()) return fail(spec.complaint);
         field = static_cast<Type>(found - words.begin());
     } else {
-        const auto number = is_auto(spec, value) ? Type{0} : parse_number<Type>(value).value_or(0);
-        if (!is_auto(spec, value) && (number < spec.least || number > spec.most)) return fail(spec.complaint);
+        const bool automatic = is_auto(spec, value);
+        const auto number = automatic ? Type{0} : parse_number<Type>(value);
+        if (!number || (!automatic && (*number < spec.least || *number > spec.most)))
+            return fail(spec.complaint);
         field = number;
     }
     return {};
@@ -66,10 +74,14 @@ std::optional<std::string> write_field(const OptionSpec& spec, const Settings& s
     if (!field) return std::nullopt;
     if constexpr (std::is_same_v<Value<Field>, std::string>) {
         return *field;
+    } else if constexpr (std::is_same_v<Value<Field>, ExitCodes>) {
+        std::vector<std::string> codes;
+        for (const uint8_t code : *field) codes.push_back(std::to_string(code));
+        return join(codes);
     } else if constexpr (std::is_enum_v<Value<Field>>) {
         return std::string(split(spec.argument, '|')[static_cast<size_t>(*field)]);
     } else {
-        if (spec.argument && *field == 0) return "auto";
+        if (*field == 0 && is_auto(spec, "auto")) return "auto";
         return std::to_string(*field);
     }
 }
@@ -125,10 +137,20 @@ const std::vector<OptionSpec>& option_specs() {
             "300", {.plugstack = true, .dpctl = true}, "not a number of seconds; give a whole number", 1,
             kMaxTimeoutSeconds),
         option<&Settings::on_failure>(
-            "dp-on-failure", "SLURM_DP_ON_FAILURE", "abort|report",
-            "when a rank dies: name it and end the step (default), or only name it", "abort",
+            "dp-on-failure", "SLURM_DP_ON_FAILURE", "abort|report|restart",
+            "when a rank dies: name it and end the step (default), only name it, or start all ranks again",
+            "abort", {.plugstack = true, .dpctl = true},
+            "no such action; give abort (the first dead rank ends the step), report (it is only named) or "
+            "restart (all ranks start again)"),
+        option<&Settings::restarts>("dp-restarts", "SLURM_DP_RESTARTS", "N",
+                                    "with on-failure=restart: how often at most (default 10)", "10",
+                                    {.plugstack = true, .dpctl = true},
+                                    "not a number of restarts; give a whole number", 0, kMaxRestarts),
+        option<&Settings::final_exit>(
+            "dp-final-exit", "SLURM_DP_FINAL_EXIT", "CODES",
+            "with on-failure=restart: exit codes that end the step (default 0,2,126,127)", "0,2,126,127",
             {.plugstack = true, .dpctl = true},
-            "no such action; give abort (the first dead rank ends the step) or report (it is only named)"),
+            "not a list of exit codes; give numbers from 0 to 255, as in 2,64-78"),
         option<&Settings::tensor>("dp-tensor", "SLURM_DP_TENSOR", "N",
                                   "tensor-parallel size; the world divides by it", nullptr, {.dpctl = true},
                                   "not a number of ranks; give a whole number", 1, kMaxWorldSize),
@@ -225,6 +247,17 @@ std::optional<std::string> contradiction(const Settings& s) {
            " ranks (--dp-world) cannot be divided by --dp-tensor=" + std::to_string(s.tensor.value_or(1)) +
            " times --dp-pipeline=" + std::to_string(s.pipeline.value_or(1)) +
            "; give sizes whose product divides it";
+}
+
+std::optional<std::string> missing_option(const Settings& own, const Settings& all) {
+    if (own.visible && !all.tiles)
+        return "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give "
+               "--dp-tiles, too";
+    if ((own.restarts || own.final_exit) && all.on_failure != FailureAction::restart)
+        return std::string(own.restarts ? "--dp-restarts" : "--dp-final-exit") +
+               " needs --dp-on-failure=restart: without it a rank's death starts nothing again; give that, "
+               "too";
+    return std::nullopt;
 }
 
 StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {

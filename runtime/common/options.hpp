@@ -21,11 +21,14 @@ inline constexpr uint32_t kMaxWorldSize = 1 << 20;
 inline constexpr uint16_t kLowestPort = 1024;
 // On one node; what a step really owns is known there.
 inline constexpr uint32_t kMaxTilesPerRank = 4096;
+inline constexpr uint32_t kMaxRestarts = 100000;
 
 // What is on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
 enum class StoreKind { hold, torch };
-// What the first death means for the other ranks.
-enum class FailureAction { abort, report };
+// What the first death means for the other ranks; restart: all start again, in the same allocation.
+enum class FailureAction { abort, report, restart };
+// Exit codes of a program, ascending.
+using ExitCodes = std::vector<uint8_t>;
 // Which devices a task sees: those of all the step's ranks on its node, in rank order, or its own alone.
 enum class Visible { node, own };
 
@@ -37,6 +40,8 @@ struct Settings {
     std::optional<StoreKind> store;
     std::optional<uint32_t> timeout_seconds;
     std::optional<FailureAction> on_failure;
+    std::optional<uint32_t> restarts;     // at most
+    std::optional<ExitCodes> final_exit;  // that no restart can help
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -50,6 +55,7 @@ struct Settings {
     // For complete settings (with_defaults).
     std::chrono::seconds timeout() const { return std::chrono::seconds(*timeout_seconds); }
     bool reports_failures() const { return on_failure == FailureAction::report; }
+    bool restarts_ranks() const { return on_failure == FailureAction::restart && !*dry_run; }
     bool serves_torch() const { return store == StoreKind::torch; }
     bool wants_table() const { return *verbose || *dry_run; }
     ModelParallel sizes(uint32_t world_size) const {
@@ -114,5 +120,8 @@ StepVerdict judge_step(const Settings& settings, const Settings& own, uint32_t t
 
 // The message about settings that contradict each other for any number of tasks.
 std::optional<std::string> contradiction(const Settings& settings);
+
+// The message about an option of `own` that does nothing without another one; `all` are what holds in the end.
+std::optional<std::string> missing_option(const Settings& own, const Settings& all);
 
 }  // namespace dp

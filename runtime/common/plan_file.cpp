@@ -42,14 +42,35 @@ Try<std::string> read_plan_file(int plan_file) {
 
 }  // namespace
 
-Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan) {
+std::string write_plan(const NodePlan& plan) {
     std::string table = plan.table;
     std::replace(table.begin(), table.end(), '\n', kLineEnd);
-    return publish(plan_file, ready_write,
-                   field_line("master_addr", plan.master_addr) +
-                       field_line("master_port", std::to_string(plan.master_port)) +
-                       field_line("coordinator_port", std::to_string(plan.coordinator_port)) +
-                       field_line("node_addr", plan.node_addr) + field_line("table", table));
+    return field_line("generation", std::to_string(plan.generation)) +
+           field_line("master_addr", plan.master_addr) +
+           field_line("master_port", std::to_string(plan.master_port)) +
+           field_line("coordinator_port", std::to_string(plan.coordinator_port)) +
+           field_line("node_addr", plan.node_addr) + field_line("table", table);
+}
+
+Try<NodePlan> read_plan(std::string_view text) {
+    NodePlan plan;
+    plan.master_addr = field_of(text, "master_addr");
+    plan.node_addr = field_of(text, "node_addr");
+    plan.table = field_of(text, "table");
+    std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
+    const auto generation = parse_number<uint32_t>(field_of(text, "generation"));
+    const auto port = parse_number<uint16_t>(field_of(text, "master_port"));
+    const auto coordinator = parse_number<uint16_t>(field_of(text, "coordinator_port"));
+    if (!generation || !port || !coordinator || plan.master_addr.empty())
+        return fail("this node's rendezvous daemon wrote a plan without an address");
+    plan.generation = *generation;
+    plan.master_port = *port;
+    plan.coordinator_port = *coordinator;
+    return plan;
+}
+
+Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan) {
+    return publish(plan_file, ready_write, write_plan(plan));
 }
 
 Try<void> publish_failure(int plan_file, int ready_write, const std::string& why) {
@@ -73,18 +94,7 @@ Try<NodePlan> wait_for_plan(int plan_file, int ready_read, std::chrono::millisec
             "used up?), or is its file damaged? install it again");
     const auto text = DP_TRY(read_plan_file(plan_file));
     if (text.starts_with(kFailure)) return fail(std::string(field_of(text, kFailure)));
-    NodePlan plan;
-    plan.master_addr = field_of(text, "master_addr");
-    plan.node_addr = field_of(text, "node_addr");
-    plan.table = field_of(text, "table");
-    std::replace(plan.table.begin(), plan.table.end(), kLineEnd, '\n');
-    const auto port = parse_number<uint16_t>(field_of(text, "master_port"));
-    const auto coordinator = parse_number<uint16_t>(field_of(text, "coordinator_port"));
-    if (!port || !coordinator || plan.master_addr.empty())
-        return fail("this node's rendezvous daemon wrote a plan without an address");
-    plan.master_port = *port;
-    plan.coordinator_port = *coordinator;
-    return plan;
+    return read_plan(text);
 }
 
 }  // namespace dp

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+#include <string_view>
 
 #include "base/failure.hpp"
 
@@ -17,7 +19,12 @@ struct NodePlan {
     uint16_t coordinator_port = 0;  // held on rank 0's node for a coordinator of the program's own (JAX)
     std::string node_addr;          // this node's own address, as the other nodes reach it
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
+    uint32_t generation = 0;
 };
+
+// A plan as text, lines of fields (fields.hpp); `read_plan` fails where it has no address.
+std::string write_plan(const NodePlan& plan);
+Try<NodePlan> read_plan(std::string_view text);
 
 // The daemon's side, once: the plan, or the reason why there is none ("": another node reports it).
 Try<void> publish_plan(int plan_file, int ready_write, const NodePlan& plan);

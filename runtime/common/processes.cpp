@@ -53,7 +53,8 @@ bool in_cgroups(std::string_view proc_cgroup, const Cgroups& step) {
     });
 }
 
-size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks) {
+size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks,
+                   const std::set<pid_t>& spare) {
     const std::vector<pid_t> pids = all_processes();
     std::map<pid_t, pid_t> parents;
     for (pid_t pid : pids) parents[pid] = parse_number<pid_t>(word_of_stat(pid, 1)).value_or(0);
@@ -69,11 +70,11 @@ size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks
     };
     size_t signalled = 0;
     for (pid_t pid : pids) {
-        if (pid == getpid() || pid <= 1) continue;
+        if (pid == getpid() || pid <= 1 || spare.contains(pid)) continue;
         if (!descends_from_task(pid) &&
-            !in_cgroups(read_file("/proc/" + std::to_string(pid) + "/cgroup"), step))
+            (step.empty() || !in_cgroups(read_file("/proc/" + std::to_string(pid) + "/cgroup"), step)))
             continue;
-        if (kill(pid, signal) == 0) ++signalled;
+        if (word_of_stat(pid, 0) != "Z" && kill(pid, signal) == 0) ++signalled;
     }
     return signalled;
 }

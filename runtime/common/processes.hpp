@@ -24,40 +24,65 @@ Cgroups cgroups_of_step(std::string_view proc_cgroup);
 // Whether the process with this /proc/PID/cgroup belongs to the step. Pure.
 bool in_cgroups(std::string_view proc_cgroup, const Cgroups& step);
 
-// Sends the signal to every process of the step except this one: those in its cgroups, the given tasks and
-// their descendants. Returns how many were signalled.
-size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks);
+// Sends the signal to every process of the step except this one and those to `spare`: those in its cgroups, the
+// given tasks and their descendants. Returns how many were signalled; zombies are not.
+size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks,
+                   const std::set<pid_t>& spare = {});
 
 // Whether a signal has stopped the process (SIGSTOP, SIGTSTP, a debugger).
 bool is_stopped(pid_t pid);
 
-// The processes of a node's ranks, as forked by the launcher.
+// The processes of a node's ranks, as the launcher or, if there are keepers (keeper.hpp), those tell of them.
 class Tasks {
  public:
     // `step`: none without Slurm.
-    Tasks(size_t ranks, Cgroups step) : by_local_rank_(ranks, 0), step_(std::move(step)) {}
+    Tasks(size_t ranks, Cgroups step, bool kept)
+        : launched_(ranks, 0), ranks_(ranks, 0), step_(std::move(step)), kept_(kept) {}
 
-    void note(const ControlEvent& event) {
-        if (event.local_rank >= by_local_rank_.size()) return;
-        pid_t& task = by_local_rank_[event.local_rank];
-        if (event.kind == ControlEvent::Kind::task) running_.insert(task = event.value);
-        if (event.kind == ControlEvent::Kind::exit) running_.erase(task);
+    void note_launcher(const ControlEvent& event) {
+        note(launched_, event);
+        if (!kept_) note(ranks_, event);
     }
-    // 0 if it has not started, or has ended.
-    pid_t of(uint32_t local_rank) const {
-        const pid_t task = by_local_rank_.at(local_rank);
-        return running_.contains(task) ? task : 0;
-    }
-    // Signals also their descendants; for SIGKILL twice, as one may have forked behind the first pass.
+    void note_keeper(const ControlEvent& event) { note(ranks_, event); }
+    // A rank's process, or its keeper's; 0 if it has not started, or has ended.
+    pid_t of(uint32_t local_rank) const { return ranks_.at(local_rank); }
+    pid_t keeper_of(uint32_t local_rank) const { return launched_.at(local_rank); }
+
+    // Signals the whole step; for SIGKILL twice, as one may have forked behind the first pass.
     void signal(int number) const {
-        if (signal_step(number, step_, running_) > 0 && number == SIGKILL)
-            signal_step(number, step_, running_);
+        const std::set<pid_t> tasks = running(launched_);
+        if (signal_step(number, step_, tasks) > 0 && number == SIGKILL) signal_step(number, step_, tasks);
+    }
+    // The keepers, too.
+    void kill_all() const { signal(SIGKILL); }
+    // Kills all that descends from the keepers, which orphans come back to, and returns how many there were. What
+    // else is in the step (another plugin's helper, a container's file system) serves the next generation, too.
+    size_t kill_offspring() const {
+        const std::set<pid_t> keepers = running(launched_);
+        return signal_step(SIGKILL, {}, keepers, keepers);
+    }
+    // The process group of a kept rank, without a search for what has left it.
+    void signal_group(uint32_t local_rank, int number) const {
+        const pid_t rank = of(local_rank);
+        if (rank > 1 && kill(-rank, number) != 0) kill(rank, number);
     }
 
  private:
-    std::vector<pid_t> by_local_rank_;
-    std::set<pid_t> running_;
+    std::vector<pid_t> launched_;  // by local rank; 0 if it is not running; likewise ranks_
+    std::vector<pid_t> ranks_;
     Cgroups step_;
+    bool kept_;
+
+    static void note(std::vector<pid_t>& pids, const ControlEvent& event) {
+        if (event.local_rank >= pids.size()) return;
+        if (event.kind == ControlEvent::Kind::task) pids[event.local_rank] = event.value;
+        if (event.kind == ControlEvent::Kind::exit) pids[event.local_rank] = 0;
+    }
+    static std::set<pid_t> running(const std::vector<pid_t>& pids) {
+        std::set<pid_t> out(pids.begin(), pids.end());
+        out.erase(0);
+        return out;
+    }
 };
 
 }  // namespace dp

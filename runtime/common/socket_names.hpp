@@ -38,6 +38,11 @@ inline std::optional<RanksSocketName> parse_ranks_socket_name(std::string_view n
     return RanksSocketName{std::string(parts[1]), *user, std::string(parts[3])};
 }
 
+// Where the keepers of the step's ranks meet the same daemon.
+inline std::string keepers_socket_name(std::string_view ranks_socket) {
+    return std::string(ranks_socket) + "/k";
+}
+
 // The socket of a step's metrics: "slurm-dp-metrics/123.0".
 inline std::string metrics_socket_name(std::string_view step) {
     return "slurm-dp-metrics/" + std::string(step);

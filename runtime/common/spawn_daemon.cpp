@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 
@@ -88,7 +89,7 @@ DP_ON_ANOTHER_STACK int become_daemon(void* argument) {
     dup2(staged_stderr, 2);
     int last = 2;
     for (size_t i = 0; i < count; ++i) {
-        // Closes gaps (a relay has no broker sockets), so that no stray descriptor takes their place.
+        // Closes gaps (a step without keepers), so that no stray descriptor takes their place.
         for (int fd = last + 1; fd < handovers[i].to; ++fd) close(fd);
         if (dup2(handovers[i].from, handovers[i].to) < 0) give_up(launch, Launch::Step::descriptors);
         last = handovers[i].to;
@@ -130,10 +131,14 @@ Try<void> spawn_daemon(const NodeSetup& node, const std::string& config_text, in
                             {node.control_daemon.get(), kFdControl},
                             {node.plan_file.get(), kFdPlanFile},
                             {node.ready_write.get(), kFdReady},
+                            {node.keepers_listener.get(), kFdKeepers},
                             {node.broker.socket.get(), kFdBroker},
                             {node.master.socket.get(), kFdMaster},
                             {node.coordinator.socket.get(), kFdCoordinator}};
-    const size_t count = node.broker.socket ? std::size(handovers) : std::size(handovers) - 3;
+    // Those of this node, in ascending order of their numbers.
+    const auto there = std::remove_if(std::begin(handovers), std::end(handovers),
+                                      [](const Handover& one) { return one.from < 0; });
+    const auto count = static_cast<size_t>(there - std::begin(handovers));
 
     alignas(16) static char stacks[2 * kStackBytes];  // mostly never touched
     Launch launch{node.daemon_binary.get(), stderr_fd,          handovers, count,
@@ -175,6 +180,7 @@ void drop_broker_ports(NodeSetup& node) {
 void drop_daemon_ends(NodeSetup& node) {
     node.daemon_binary.reset();
     node.ranks_listener.reset();
+    node.keepers_listener.reset();
     node.ready_write.reset();
     node.control_daemon.reset();
     drop_broker_ports(node);

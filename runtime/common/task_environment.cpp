@@ -149,6 +149,8 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, con
     w.offer("ROLE_NAME", "default");
     // Not TORCHELASTIC_RUN_ID: Lightning takes it for torchrun's promise to requeue the job.
     w.inject("TORCHELASTIC_RESTART_COUNT", text(facts.generation));
+    if (facts.settings.restarts_ranks())
+        w.inject("TORCHELASTIC_MAX_RESTARTS", text(*facts.settings.restarts));
     // If the user named another master, none of our servers is there.
     const bool served = facts.settings.serves_torch() && master.address == plan.master_addr &&
                         master.port == text(plan.master_port);

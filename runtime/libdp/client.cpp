@@ -77,6 +77,7 @@ Result<void> Client::greet(const WorldEnvironment& world, const std::string& sho
     hello.mutable_hello()->set_rank(world.rank);
     hello.mutable_hello()->set_pid(getpid());
     hello.mutable_hello()->set_world_size(world.size);
+    hello.mutable_hello()->set_generation(world.generation);
     if (!write_frame(to_frame(hello)))
         return error(DP_ERROR_LOST,
                      std::string("cannot say hello to the rendezvous daemon: ") + std::strerror(errno));

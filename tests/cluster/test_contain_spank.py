@@ -44,6 +44,14 @@ def test_a_killed_rank_is_named_and_ends_the_step(contained):
     contained.assert_nothing_left()
 
 
+def test_a_dead_rank_begins_the_next_generation(contained):
+    script = "echo life $DP_GENERATION; [ $DP_GENERATION = 1 ] && exit 0; [ $RANK = 3 ] && { sleep 0.2; kill -9 $$; }; sleep 600"
+    done = contained.run(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-on-failure=restart", "sh", "-c", script], timeout=30)
+    assert done.returncode == 0 and sorted(done.stdout.split()) == sorted(["life", "0"] * 4 + ["life", "1"] * 4), done.stderr
+    assert "slurm-dp: rank 3 on node02 was killed by signal 9 (SIGKILL); generation 1 began 0." in done.stderr, done.stderr
+    contained.assert_nothing_left()
+
+
 def test_a_killed_daemon_ends_the_ranks_of_the_other_node(contained):
     step = contained.popen(["srun", "-N2", "-n4", "--dp-world=auto", RANK, "meet", "600"])
     assert all(" met" in step.stdout.readline() for _ in range(4))

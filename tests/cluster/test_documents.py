@@ -86,9 +86,9 @@ class Desk:
         return done.stdout + done.stderr
 
     @contextlib.contextmanager
-    def training(self):
+    def training(self, option="--dp-world=auto"):
         """8 ranks on 2 nodes that train without end: srun's process, and the job's number."""
-        step = self.cluster.popen(["srun", "-N2", "-n8", "--ntasks-per-node=4", "--dp-world=auto", "./trainer"], cwd=HOME, env={"EPOCHS": "1000000"})
+        step = self.cluster.popen(["srun", "-N2", "-n8", "--ntasks-per-node=4", option, "./trainer"], cwd=HOME, env={"EPOCHS": "1000000"})
         try:
             until(lambda: step.stdout.readline().startswith("epoch 2/"), 60, "a training trains")
             yield step, self.cluster.run(["squeue", "--noheader", "--format=%A"], check=True).stdout.strip()
@@ -110,12 +110,22 @@ def with_a_rank_that_hangs(desk, command):
     return desk.run(command.replace("--dp-timeout=20", "--dp-timeout=3"), check=False, env={"HANGS": "5"})
 
 
+def kill_rank_5(cluster):
+    victims = [process["pid"] for process in cluster.processes(["node02"]) if has(process["pid"], b"RANK=5")]
+    assert len(victims) == 1
+    os.kill(victims[0], signal.SIGKILL)
+
+
 def with_a_rank_that_is_killed(desk, _command):
     with desk.training() as (step, _):
-        victims = [process["pid"] for process in desk.cluster.processes(["node02"]) if has(process["pid"], b"RANK=5")]
-        assert len(victims) == 1
-        os.kill(victims[0], signal.SIGKILL)
+        kill_rank_5(desk.cluster)
         return step.communicate(timeout=60)[1]
+
+
+def with_a_rank_that_starts_again(desk, _command):
+    with desk.training("--dp-on-failure=restart") as (step, _):
+        kill_rank_5(desk.cluster)
+        return step.stderr.readline()
 
 
 def has(pid, variable):
@@ -167,6 +177,7 @@ RUN = {
     "srun -N2 -n4 --ntasks-per-node=2 --dp-dry-run ./trainer": as_it_stands,
     "srun -N2 -n8 --ntasks-per-node=4 --dp-timeout=20 ./trainer": with_a_rank_that_hangs,
     "srun -N2 -n8 --ntasks-per-node=4 --dp-world=auto ./trainer": with_a_rank_that_is_killed,
+    "srun -N2 -n8 --ntasks-per-node=4 --dp-on-failure=restart ./trainer": with_a_rank_that_starts_again,
     "srun --overlap --jobid=12 -w node02 -n1 dpctl status": beside_a_training,
     "srun --overlap --jobid=12 -w node02 -n1 dpctl top --once": beside_a_training,
     "dpctl launch -n 4 -- ./trainer": as_it_stands,

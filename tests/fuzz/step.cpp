@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     constexpr uint32_t kNodes = 3;
     constexpr uint32_t kRanks = 6;
     fuzz::Bytes bytes(data, size);
-    Simulation step(kNodes, kRanks / kNodes, Time(10000), bytes.byte() % 2 == 1, bytes.byte() % 2 == 1);
+    Simulation step(kNodes, kRanks / kNodes, Time(10000), bytes.byte() % 2 == 1,
+                    static_cast<FailureAction>(bytes.byte() % 3));
     std::set<std::pair<uint32_t, uint64_t>> calls;  // rank, id
     std::set<uint32_t> gone;                        // ranks that hear nothing any more
     bool honest = true;

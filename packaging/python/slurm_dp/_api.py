@@ -81,7 +81,7 @@ class World:
     """This rank's place in its step, and what the ranks do together.
 
     rank: 0 to size - 1. local_rank: 0 to local_size - 1 on this node. node_rank: 0 to nodes - 1. generation: 0, then one more after each
-    restart of the job. master_addr: numeric address of rank 0's node. master_port: a port that is held free there for the rank that binds
+    restart of the job or its ranks. master_addr: numeric address of rank 0's node. master_port: a port that is held free there for the rank that binds
     it. node_addr: numeric address of this node, as other nodes reach it. tensor, data, pipeline: this rank's Place in its tensor-parallel
     group (--dp-tensor), its data-parallel group and its pipeline (--dp-pipeline).
 

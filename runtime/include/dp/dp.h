@@ -60,7 +60,7 @@ typedef struct dp_world {
     uint32_t local_size;     /* ranks on this node */
     uint32_t node_rank;      /* 0 .. nodes-1 */
     uint32_t nodes;          /* nodes in the world */
-    uint32_t generation;     /* 0, then one more after each restart of the job */
+    uint32_t generation;     /* 0, then one more after each restart of the job or its ranks */
     const char* master_addr; /* numeric address of rank 0's node */
     uint16_t master_port;    /* a port that is held free there for the rank that binds it */
     const char* node_addr;   /* numeric address of this node, as other nodes reach it */
@@ -129,7 +129,7 @@ dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* use
 void dp_forget_event(dp_context* context, uint64_t watch);
 
 /* Says how far this rank's training is, so that a message about its death can say so: "... was killed by
- * signal 11 (SIGSEGV) at step 1200". Meant for every step: takes some microseconds, never waits and never
+ * signal 11 (SIGSEGV) at step 1200", and --dp-on-failure=restart sees progress. Meant for every step: takes some microseconds, never waits and never
  * fails. Sent at most every 10 ms, so with very short steps the message may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
 

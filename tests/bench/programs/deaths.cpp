@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
     dp::bench::StepShape shape;
     shape.nodes = static_cast<uint32_t>(std::atol(argv[2]));
     shape.ranks_per_node = static_cast<uint32_t>(std::atol(argv[3]));
-    shape.report_failures = true;
+    shape.on_failure = dp::FailureAction::report;
     const auto rounds = static_cast<size_t>(std::atol(argv[4]));
     if (shape.nodes < 2 || rounds >= shape.world() - shape.ranks_per_node) {
         std::fprintf(stderr, "bench-deaths: not so many ranks of other nodes than the first can die\n");

@@ -2,25 +2,29 @@
 #include "real_broker.hpp"
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <utility>
 
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
+#include "common/keeper.hpp"
 #include "common/plan_file.hpp"
 #include "failing.hpp"
 
 namespace dp::bench {
 namespace {
 
-NodeSetup prepare(const std::string& daemon, bool torch_store) {
+NodeSetup prepare(const std::string& daemon, const StepShape& shape) {
     const auto job = static_cast<uint32_t>(getpid());
     PortWishes ports;
     ports.candidates = candidate_ports({job, 0, 0, ""});
     ports.ephemeral = read_ephemeral_range();
-    ports.serve_master = torch_store;
-    auto setup = prepare_node(daemon, "bench." + std::to_string(job), getuid(), ports);
+    ports.serve_master = shape.torch_store;
+    auto setup = prepare_node(daemon, "bench." + std::to_string(job), getuid(), ports,
+                              shape.on_failure == FailureAction::restart);
     if (!setup) die(setup.error().message);
     return std::move(*setup);
 }
@@ -33,7 +37,9 @@ DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std
     c.host = c.broker_host = "sim0";
     for (uint32_t rank = 0; rank < shape.ranks_per_node; ++rank) c.ranks.push_back(rank);
     c.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
-    if (shape.report_failures) c.settings.on_failure = FailureAction::report;
+    c.settings.on_failure = shape.on_failure;
+    c.settings.restarts = kMaxRestarts;
+    c.candidates = candidate_ports({static_cast<uint32_t>(getpid()), 0, 0, ""});
     if (shape.torch_store) c.settings.store = StoreKind::torch;
     c.secret = secret;
     c.master_addr = "127.0.0.1";
@@ -45,7 +51,7 @@ DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std
 }  // namespace
 
 RealBroker::RealBroker(const std::string& daemon, const StepShape& shape)
-    : shape_(shape), setup_(prepare(daemon, shape.torch_store)) {
+    : shape_(shape), setup_(prepare(daemon, shape)) {
     auto secret = make_secret();
     if (!secret) die(secret.error().message);
     secret_ = *secret;
@@ -79,6 +85,29 @@ std::vector<std::unique_ptr<Client>> RealBroker::open_ranks() {
         ranks.push_back(std::move(*client));
     }
     return ranks;
+}
+
+void RealBroker::start_keepers() {
+    auto plan = dp::wait_for_plan(setup_.plan_file.get(), setup_.ready_read.get(), kPatience);
+    if (!plan) die(plan.error().message);
+    for (uint32_t rank = 0; rank < shape_.ranks_per_node; ++rank) {
+        const pid_t keeper = fork();
+        if (keeper < 0) die_of_errno("fork");
+        if (keeper > 0) {
+            keepers_.push_back(keeper);
+            continue;
+        }
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        send_control(setup_.control_launcher.get(), {ControlEvent::Kind::task, rank, getpid()});
+        setup_.control_launcher.reset();
+        if (auto life = keep(setup_.socket_name, rank, *plan); !life) die(life.error().message);
+        for (;;) pause();
+    }
+}
+
+void RealBroker::kill_all() {
+    for (const pid_t keeper : keepers_) kill(keeper, SIGKILL);
+    kill(pid_, SIGKILL);
 }
 
 bool RealBroker::leave() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/node_setup.hpp"
+#include "common/options.hpp"
 #include "libdp/client.hpp"
 
 namespace dp::bench {
@@ -23,8 +24,8 @@ inline constexpr std::chrono::seconds kPatience{60};
 struct StepShape {
     uint32_t nodes = 0;
     uint32_t ranks_per_node = 0;
-    bool report_failures = false;  // --dp-on-failure=report
-    bool torch_store = false;      // --dp-store=torch
+    FailureAction on_failure = FailureAction::abort;  // --dp-on-failure
+    bool torch_store = false;                         // --dp-store=torch
     uint32_t world() const { return nodes * ranks_per_node; }
 };
 
@@ -41,6 +42,10 @@ class RealBroker {
     void wait_for_plan();
     // Ranks of its own node, as real clients. After wait_for_plan.
     std::vector<std::unique_ptr<Client>> open_ranks();
+    // With restart: its node's ranks under keepers, in processes of their own that do nothing. After all nodes have
+    // connected.
+    void start_keepers();
+    void kill_all();
     // Its node's ranks have ended. → whether the daemon then left by itself.
     bool leave();
 
@@ -51,6 +56,7 @@ class RealBroker {
     uint16_t port_ = 0;
     uint16_t master_port_ = 0;
     pid_t pid_ = 0;
+    std::vector<pid_t> keepers_;
 };
 
 }  // namespace dp::bench

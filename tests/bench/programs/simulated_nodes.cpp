@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulated_nodes.hpp"
 
+#include <signal.h>
+
 #include <utility>
 
 #include "common/control.hpp"
@@ -41,7 +43,7 @@ DaemonConfig SimulatedNodes::config_of(uint32_t node) const {
         config.ranks.push_back(node * shape_.ranks_per_node + i);
     config.world_size = shape_.world();
     config.broker_host = "sim0";
-    if (shape_.report_failures) config.settings.on_failure = FailureAction::report;
+    config.settings.on_failure = shape_.on_failure;
     config.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
     config.settings = with_defaults(config.settings);
     return config;
@@ -54,6 +56,7 @@ BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
             },
             [this, &node](const wire::ToNode& message) {
                 perform(node, node.engine.on_broker(message, engine_now()));
+                tick(node);
             },
             [this](const std::string& why) {
                 if (!leaving_) die("a simulated node lost the broker: " + why);
@@ -70,16 +73,55 @@ void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
     for (const auto& [connection, message] : actions.to_ranks) {
         if (!message.rest) continue;
         if (std::exchange(read, message.rest) != message.rest) shared.ParseFromString(*message.rest);
-        if (shared.has_abort()) die("the step was aborted: " + shared.abort().reason());
+        if (shared.has_abort() && shape_.on_failure != FailureAction::restart)
+            die("the step was aborted: " + shared.abort().reason());
         told_(node.first_rank + static_cast<uint32_t>(connection), shared);
     }
+    follow_restart(node, actions);
+}
+
+// As keepers and their ranks would.
+void SimulatedNodes::follow_restart(SimulatedNode& node, const NodeActions& actions) {
+    if (actions.no_other_life) die("the step ended");
+    const auto tell_of_all = [&](ControlEvent::Kind kind, int value) {
+        for (uint32_t rank = 0; rank < shape_.ranks_per_node; ++rank)
+            perform(node, node.engine.on_keeper({kind, rank, value}, engine_now()));
+    };
+    if (actions.signal_ranks) {
+        for (uint32_t rank = 0; rank < shape_.ranks_per_node; ++rank)
+            perform(node, node.engine.on_rank_closed(rank, engine_now()));
+        tell_of_all(ControlEvent::Kind::exit, *actions.signal_ranks);
+    }
+    if (actions.clear_ranks) perform(node, node.engine.on_cleared());
+    if (!actions.next_life) return;
+    node.generation = actions.next_life->generation;
+    on_next_life_();
+    tell_of_all(ControlEvent::Kind::task, 1);
+}
+
+void SimulatedNodes::kept_rank_dies(uint32_t rank, uint64_t step) {
+    SimulatedNode& node = node_of(rank);
+    wire::FromRank message;
+    if (node.generation > 0) {  // before that, join has said it
+        message.mutable_hello()->set_protocol(kProtocol);
+        message.mutable_hello()->set_world_size(shape_.world());
+        message.mutable_hello()->set_rank(rank);
+        message.mutable_hello()->set_generation(node.generation);
+        say(rank, message);
+    }
+    message.mutable_progress()->set_step(step);
+    say(rank, message);
+    perform(node, node.engine.on_rank_closed(local(rank), engine_now()));
+    perform(node, node.engine.on_keeper({ControlEvent::Kind::exit, local(rank), SIGKILL}, engine_now()));
+}
+
+void SimulatedNodes::tick(SimulatedNode& node) {
+    const Time now = engine_now();
+    if (auto next = node.engine.next_deadline(); next && now >= *next) perform(node, node.engine.tick(now));
 }
 
 void SimulatedNodes::tick() {
-    const Time now = engine_now();
-    for (auto& node : nodes_)
-        if (auto next = node->engine.next_deadline(); next && now >= *next)
-            perform(*node, node->engine.tick(now));
+    for (auto& node : nodes_) tick(*node);
     ticks_.after(kTick);
 }
 

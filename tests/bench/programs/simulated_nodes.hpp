@@ -31,6 +31,11 @@ class SimulatedNodes {
     void say(uint32_t rank, const wire::FromRank& message);
     // Its connection closes and its launcher tells of it, as when it is killed.
     void rank_dies(uint32_t rank, int wait_status);
+    // With --dp-on-failure=restart: it has taken a training step, and is killed. Its node's others end as they are told
+    // to, and all start again with the next plan.
+    void kept_rank_dies(uint32_t rank, uint64_t step);
+    // Called as a node gets the plan of a next generation.
+    void on_next_life(std::function<void()> call) { on_next_life_ = std::move(call); }
     // Carries messages until it is done; at most kPatience.
     void run_until(const std::function<bool()>& done);
     // All ranks say goodbye, and the nodes leave.
@@ -44,6 +49,7 @@ class SimulatedNodes {
         SimulatedNode(const DaemonConfig& config, Time now)
             : first_rank(config.ranks.front()), engine(config, {}, now) {}
         uint32_t first_rank;
+        uint32_t generation = 0;
         Node engine;
         std::unique_ptr<BrokerLink> link;
     };
@@ -56,6 +62,7 @@ class SimulatedNodes {
     size_t joined_ = 0;
     size_t planned_ = 0;
     size_t left_ = 0;
+    std::function<void()> on_next_life_;
     bool leaving_ = false;
 
     DaemonConfig config_of(uint32_t node) const;
@@ -63,6 +70,8 @@ class SimulatedNodes {
     SimulatedNode& node_of(uint32_t rank) { return *nodes_.at(rank / shape_.ranks_per_node - 1); }
     uint32_t local(uint32_t rank) const { return rank % shape_.ranks_per_node; }
     void perform(SimulatedNode& node, const NodeActions& actions);
+    void follow_restart(SimulatedNode& node, const NodeActions& actions);
+    void tick(SimulatedNode& node);
     void tick();
 };
 

@@ -57,5 +57,29 @@ TEST(Status, SaysWhyAStepEndsAndHowRanksEnded) {
     EXPECT_EQ(json["nodes"][0]["ranks"][1]["state"], "exited");
 }
 
+TEST(History, HasTheDeathsThatTheStepHasSurvived) {
+    Simulation s(2, 1, Time(10000), false, FailureAction::restart);
+    s.join_all();
+    s.start_all();
+    EXPECT_EQ(history_text("12.0", status_of(s)), "step 12.0: generation 0, 10 restarts left\n");
+    s.pass(Time(2500));
+    s.exit(1, 9);
+    s.exit(0, 15);
+    s.now += Time(40);
+    s.start_all();
+    const wire::StepStatus status = status_of(s);
+    EXPECT_EQ(
+        history_text("12.0", status),
+        "step 12.0: generation 1, 9 restarts left\n"
+        "  after 2.50 s  generation 1 began 0.04 s later  rank 1 on gpu1 was killed by signal 9 (SIGKILL)\n");
+    EXPECT_NE(status_text("12.0", status).find("\ngeneration 1, 9 restarts left\n"), std::string::npos);
+    const auto json = nlohmann::json::parse(history_json("12.0", status));
+    EXPECT_EQ(json["generation"], 1);
+    EXPECT_EQ(json["restarts_left"], 9);
+    EXPECT_EQ(json["restarts"][0]["died_ms"], 2500);
+    EXPECT_EQ(json["restarts"][0]["began_ms"], 2540);
+    EXPECT_EQ(json["restarts"][0]["generation"], 1);
+}
+
 }  // namespace
 }  // namespace dp

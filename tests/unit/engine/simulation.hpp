@@ -4,6 +4,8 @@
 // drive the clock.
 #pragma once
 
+#include <algorithm>
+#include <csignal>
 #include <deque>
 #include <functional>
 #include <map>
@@ -28,7 +30,8 @@ class Simulation {
     };
 
     Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
-               bool want_table = false, bool report_failures = false)
+               bool want_table = false, FailureAction on_failure = FailureAction::abort,
+               const Settings& more = {})
         : ranks(node_count * ranks_per_node), ranks_per_node_(ranks_per_node) {
         DaemonConfig config;
         config.job_id = 1;
@@ -40,8 +43,9 @@ class Simulation {
         config.broker_host = host(0);
         config.settings.timeout_seconds = static_cast<uint32_t>(timeout.count() / 1000);
         config.settings.verbose = want_table;
-        if (report_failures) config.settings.on_failure = FailureAction::report;
-        config.settings = with_defaults(config.settings);
+        config.settings.on_failure = on_failure;
+        config.settings = with_defaults(merge(config.settings, more));
+        kept_ = config.settings.restarts_ranks();
         broker = std::make_unique<Broker>(config, 0, now);
         for (uint32_t n = 0; n < node_count; ++n) {
             config.node_rank = n;
@@ -53,6 +57,8 @@ class Simulation {
             plans.emplace_back();
             no_plans.emplace_back();
             signals.emplace_back();
+            lives.emplace_back();
+            no_other_life.push_back(false);
         }
     }
 
@@ -72,6 +78,20 @@ class Simulation {
         exit_first(rank, status);
         vanish(rank);
     }
+    // The launcher's task itself, which with --dp-on-failure=restart is the keeper.
+    void end_keeper(uint32_t rank, int status) {
+        perform(node_of(rank),
+                nodes[node_of(rank)]->on_control({ControlEvent::Kind::exit, rank % ranks_per_node_, status},
+                                                 clock(node_of(rank))));
+    }
+    void tell_to_end(uint32_t rank) {
+        control(rank, {ControlEvent::Kind::told, rank % ranks_per_node_, SIGTERM});
+    }
+    void start_all() {
+        for (uint32_t rank = 0; rank < ranks.size(); ++rank) start(rank);
+    }
+    // Nothing is left of the node's ranks.
+    void clear(uint32_t node) { perform(node, nodes[node]->on_cleared()); }
     // The news of the exit alone: its connection may still hold last words.
     void exit_first(uint32_t rank, int status) {
         control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status});
@@ -90,6 +110,7 @@ class Simulation {
         message.mutable_hello()->set_protocol(protocol);
         message.mutable_hello()->set_rank(rank);
         message.mutable_hello()->set_world_size(static_cast<uint32_t>(ranks.size()));
+        message.mutable_hello()->set_generation(lives[node_of(rank)] ? lives[node_of(rank)]->generation : 0);
         from_rank(rank, message);
     }
     void hello_all() {
@@ -156,12 +177,27 @@ class Simulation {
         }
     }
 
+    // With is_manual: the next message of one of the links, which keep their own order; false: there is none.
+    bool deliver_one(uint64_t choice) {
+        const size_t waiting = up_.size() + down_.size();
+        if (waiting == 0) return false;
+        const size_t picked = choice % waiting;
+        busy_ = true;
+        if (picked < up_.size())
+            deliver_up(first_of(up_, up_[picked].first));
+        else
+            deliver_down(first_of(down_, down_[picked - up_.size()].first));
+        busy_ = false;
+        return true;
+    }
+
     bool logged(const std::string& text) const {
         for (const auto& line : log)
             if (line.find(text) != std::string::npos) return true;
         return false;
     }
 
+    bool is_manual = false;  // messages wait for deliver_one
     Time now{1000};
     std::unique_ptr<Broker> broker;
     std::vector<std::unique_ptr<Node>> nodes;
@@ -169,6 +205,12 @@ class Simulation {
     std::vector<std::optional<NodePlan>> plans;
     std::vector<std::optional<std::string>> no_plans;
     std::vector<std::vector<std::pair<Time, int>>> signals;
+    std::vector<std::optional<NodePlan>> lives;  // of the nodes' keepers, the last one
+    std::vector<bool> no_other_life;
+    std::set<uint32_t> uncleared;         // nodes where something of the ranks is left
+    std::vector<uint32_t> to_clear;       // nodes, as they were asked
+    std::optional<uint32_t> killed_rank;  // the last one
+    std::string no_ports;                 // why there are none for the next generation
     std::vector<std::string> log;
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
@@ -191,6 +233,7 @@ class Simulation {
 
  private:
     uint32_t ranks_per_node_;
+    bool kept_ = false;
     std::deque<std::pair<uint32_t, wire::FromNode>> up_;
     std::deque<std::pair<uint32_t, wire::ToNode>> down_;
     bool busy_ = false;
@@ -201,13 +244,22 @@ class Simulation {
     }
 
     void control(uint32_t rank, const ControlEvent& event) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_control(event, clock(node_of(rank))));
+        Node& node = *nodes[node_of(rank)];
+        const Time at = clock(node_of(rank));
+        perform(node_of(rank), kept_ ? node.on_keeper(event, at) : node.on_control(event, at));
     }
 
     void perform(uint32_t node, NodeActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
         if (actions.plan) plans[node] = actions.plan;
         if (actions.no_plan) no_plans[node] = actions.no_plan;
+        if (actions.kill_rank) killed_rank = node * ranks_per_node_ + *actions.kill_rank;
+        if (actions.next_life) lives[node] = actions.next_life;
+        if (actions.no_other_life) no_other_life[node] = true;
+        if (actions.clear_ranks) {
+            to_clear.push_back(node);
+            if (!uncleared.contains(node)) clear(node);
+        }
         if (actions.signal_ranks) signals[node].emplace_back(now, *actions.signal_ranks);
         for (const auto& [connection, parts] : actions.to_ranks) {
             const wire::ToRank message = parts.whole();
@@ -251,25 +303,37 @@ class Simulation {
             if (!there.joined || there.lost) ++messages_to_nobody;
             down_.emplace_back(node, message.whole());
         }
+        if (actions.renew_ports)
+            perform(broker->on_ports(no_ports.empty() ? Try<MasterPorts>(MasterPorts{29500, 29501})
+                                                      : Try<MasterPorts>(fail(no_ports)),
+                                     now));
         settle();
     }
     void settle() {
-        if (busy_) return;
+        if (busy_ || is_manual) return;
         busy_ = true;
         while (!up_.empty() || !down_.empty()) {
-            if (!up_.empty()) {
-                auto [node, message] = std::move(up_.front());
-                up_.pop_front();
-                if (node != 0 && (frozen.contains(node) || frozen.contains(0))) continue;
-                perform(broker->on_message(node, message, now));
-            } else {
-                auto [node, message] = std::move(down_.front());
-                down_.pop_front();
-                if (node != 0 && (frozen.contains(node) || frozen.contains(0))) continue;
-                perform(node, nodes[node]->on_broker(message, clock(node)));
-            }
+            if (!up_.empty())
+                deliver_up(up_.begin());
+            else
+                deliver_down(down_.begin());
         }
         busy_ = false;
+    }
+    template <typename Link>
+    static typename Link::iterator first_of(Link& link, uint32_t node) {
+        return std::find_if(link.begin(), link.end(), [&](const auto& one) { return one.first == node; });
+    }
+    bool is_frozen(uint32_t node) const { return node != 0 && (frozen.contains(node) || frozen.contains(0)); }
+    void deliver_up(std::deque<std::pair<uint32_t, wire::FromNode>>::iterator at) {
+        auto [node, message] = std::move(*at);
+        up_.erase(at);
+        if (!is_frozen(node)) perform(broker->on_message(node, message, now));
+    }
+    void deliver_down(std::deque<std::pair<uint32_t, wire::ToNode>>::iterator at) {
+        auto [node, message] = std::move(*at);
+        down_.erase(at);
+        if (!is_frozen(node)) perform(node, nodes[node]->on_broker(message, clock(node)));
     }
 };
 

@@ -254,7 +254,7 @@ TEST(Late, ProgramsThatNeverOpenTheWorldAreLeftAlone) {
 }
 
 TEST(Collective, WhatALostNodesRanksWaitForIsNotSentThere) {
-    Simulation s(2, 2, Time(10000), false, true);
+    Simulation s(2, 2, Time(10000), false, FailureAction::report);
     s.join_all();
     s.hello_all();
     s.arrive(2, 1, "tail", {2, 3});

@@ -175,7 +175,7 @@ TEST(RanksLeftBehind, AreThoseOfALostNodeOrOfAKilledLauncherInAStepThatEnds) {
     };
     for (const auto& c : cases)
         for (const bool report : {false, true}) {
-            Simulation s(2, 2, Time(10000), false, report);
+            Simulation s(2, 2, Time(10000), false, report ? FailureAction::report : FailureAction::abort);
             s.join_all();
             s.hello_all();
             c.happens(s);
@@ -223,7 +223,7 @@ TEST(RanksLeftBehind, NobodyWaitsForANodeThatNeverCame) {
 
 TEST(RanksLeftBehind, AreThoseOfALostBroker) {
     for (const bool report : {false, true}) {
-        Simulation s(6, 1, Time(10000), false, report);
+        Simulation s(6, 1, Time(10000), false, report ? FailureAction::report : FailureAction::abort);
         s.join_all();
         for (uint32_t node = 1; node < 6; ++node) s.lose_broker(node);
         s.pass(kLostDelay);
@@ -251,7 +251,7 @@ TEST(RanksLeftBehind, AreThoseOfALostBroker) {
 // All of them know, and not one of them which of the others is left to say it.
 TEST(Death, OfTheBrokerIsSaidByAFewNodesHoweverManyThereAre) {
     for (const bool report : {false, true}) {
-        Simulation s(40, 1, Time(10000), false, report);
+        Simulation s(40, 1, Time(10000), false, report ? FailureAction::report : FailureAction::abort);
         s.join_all();
         for (uint32_t node = 1; node < 40; ++node) s.lose_broker(node);
         s.pass(kLostDelay);
@@ -262,7 +262,7 @@ TEST(Death, OfTheBrokerIsSaidByAFewNodesHoweverManyThereAre) {
 }
 
 TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
-    Simulation s(3, 2, Time(10000), false, true);
+    Simulation s(3, 2, Time(10000), false, FailureAction::report);
     s.join_all();
     s.hello_all();
     s.arrive(0, 1);
@@ -287,7 +287,7 @@ TEST(Report, EveryDeathIsNamedEndsNobodyAndFailsWhatWaitsForIt) {
 
 // What follows from the first death may be all the others': one message and one line for them, not one each.
 TEST(Report, ThoseWhoFollowAreNamedTogether) {
-    Simulation s(64, 2, Time(10000), false, true);
+    Simulation s(64, 2, Time(10000), false, FailureAction::report);
     s.join_all();
     s.hello_all();
     s.exit(3, kKilled);
@@ -303,7 +303,7 @@ TEST(Report, ThoseWhoFollowAreNamedTogether) {
 }
 
 TEST(Report, WhoComesLaterHearsOfTheDeaths) {
-    Simulation s(3, 2, Time(10000), false, true);
+    Simulation s(3, 2, Time(10000), false, FailureAction::report);
     s.join(0);
     s.join(1);
     s.hello(2);
@@ -317,7 +317,7 @@ TEST(Report, WhoComesLaterHearsOfTheDeaths) {
 }
 
 TEST(Report, ANodeThatIsLostBeforeItsRanksSaidHelloEndsNobodyLater) {
-    Simulation s(3, 2, Time(10000), false, true);
+    Simulation s(3, 2, Time(10000), false, FailureAction::report);
     s.join_all();
     for (uint32_t rank : {0u, 1u, 4u, 5u}) s.hello(rank);
     s.cut(1);
@@ -327,7 +327,7 @@ TEST(Report, ANodeThatIsLostBeforeItsRanksSaidHelloEndsNobodyLater) {
 }
 
 TEST(Report, WithoutABrokerWhoWaitsIsTold) {
-    Simulation s(2, 2, Time(10000), false, true);
+    Simulation s(2, 2, Time(10000), false, FailureAction::report);
     s.join_all();
     s.hello_all();
     s.arrive(2, 1);
@@ -348,7 +348,7 @@ TEST(Report, WithoutABrokerWhoWaitsIsTold) {
 }
 
 TEST(Report, ALostNodeOrBrokerEndsNobodyEither) {
-    Simulation s(2, 2, Time(10000), false, true);
+    Simulation s(2, 2, Time(10000), false, FailureAction::report);
     s.join_all();
     s.hello_all();
     s.cut(1);
@@ -444,7 +444,7 @@ TEST(Death, NodesThatSlurmKillsTogetherAreNotLost) {
 
 TEST(Death, OfABrokerThatSlurmKillsWithTheStepIsNotOne) {
     for (const bool report : {false, true}) {
-        Simulation s(2, 2, Time(10000), false, report);
+        Simulation s(2, 2, Time(10000), false, report ? FailureAction::report : FailureAction::abort);
         s.join_all();
         s.hello_all();
         s.lose_broker(1);

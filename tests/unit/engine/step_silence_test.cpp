@@ -60,7 +60,7 @@ TEST(Silence, OfManyNodesIsOneLineWithTheirNumber) {
 // An overloaded machine: nodes fall silent and speak again all the time, and meanwhile a rank is killed.
 TEST(Silence, ThatComesAndGoesEverywhereIsAFewLinesAndHidesNoDeath) {
     for (const bool report : {false, true}) {
-        Simulation s(64, 16, Time(10000), false, report);
+        Simulation s(64, 16, Time(10000), false, report ? FailureAction::report : FailureAction::abort);
         s.join_all();
         s.hello_all();
         std::mt19937 random(7);

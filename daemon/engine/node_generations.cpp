@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Node's generations (--dp-on-failure=restart): its keepers, the end of a generation and the next life (node.hpp).
+#include <csignal>
+
+#include "common/wait_status.hpp"
+#include "engine/node.hpp"
+#include "framing.hpp"
+
+namespace dp {
+
+void Node::end_generation(const wire::EndGeneration& message, Time now) {
+    if (termination_.abort()) return;
+    generation_.is_ending = true;
+    termination_.begin(message.why(), now);
+    tell_ranks(wrap(&wire::ToRank::mutable_abort, message.why()));
+    clear_if_all_exited();
+}
+
+void Node::clear_if_all_exited() {
+    if (generation_.is_ending && !generation_.is_last && ranks_.all_exited()) out_.clear_ranks = true;
+}
+
+NodeActions Node::on_cleared() {
+    if (!generation_.is_ending || generation_.is_last) return take();
+    ranks_.drop_exits();
+    outbox_.send(wrap(&wire::FromNode::mutable_generation_ended));
+    return take();
+}
+
+// What was left of the last one is dead: who still has a connection lies.
+void Node::begin_generation() {
+    ++generation_.number;
+    generation_.is_ending = false;
+    for (const auto& [connection, rank] : ranks_.connections()) out_.close.push_back(connection);
+    ranks_ = LocalRanks(config_.ranks);
+    pending_arrivals_ = PendingArrivals(config_.ranks);
+    waiting_.clear();
+    deaths_.Clear();
+    termination_.reset();
+}
+
+void Node::no_other_life() {
+    if (config_.settings.restarts_ranks() && !std::exchange(generation_.is_last, true))
+        out_.no_other_life = true;
+}
+
+NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
+    if (event.local_rank >= config_.ranks.size()) return take();
+    const uint32_t rank = config_.ranks[event.local_rank];
+    if (event.kind == ControlEvent::Kind::task) {
+        started(rank, event.value, now);
+        // It began just as the others were signalled, and has nothing to save.
+        if (termination_.abort()) out_.kill_rank = event.local_rank;
+    } else if (event.kind == ControlEvent::Kind::told) {
+        outbox_.send(event_of(rank, [](wire::RankEvent& e) { e.set_told_to_end(true); }));
+    } else if (event.kind == ControlEvent::Kind::exit) {
+        exited(event.local_rank, event.value, now);
+        clear_if_all_exited();
+        if (ranks_.all_exited()) outbox_.flush();  // the keepers wait for the broker's word
+    }
+    return take();
+}
+
+// The task of the launcher is gone, and with it the rank: nobody can begin its next life.
+void Node::keeper_ended(uint32_t local_rank, int status) {
+    if (generation_.is_last || leaving_.cancelled) return;
+    wire::Fault fault;
+    fault.set_reason("the keeper of rank " + std::to_string(config_.ranks[local_rank]) + " on " +
+                     config_.host + " " + describe_status(status));
+    outbox_.send(wrap(&wire::FromNode::mutable_fault, std::move(fault)));
+}
+
+}  // namespace dp

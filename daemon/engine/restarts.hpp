@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-on-failure=restart: whether a death begins the world's next generation or ends the step, and what is known
+// of a restart that is under way. Pure; the broker owns it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "common/options.hpp"
+#include "common/wait_status.hpp"
+#include "engine/deaths.hpp"
+#include "engine/time.hpp"
+
+namespace dp {
+
+// So many generations in a row that got nowhere end the step, whatever --dp-restarts says.
+inline constexpr uint32_t kMostFruitless = 3;  // the third
+// A generation got somewhere if the dead rank had come to a training step (dp_at_step) that no dead rank had come to
+// before. If it reports none, it must have lived this long instead.
+inline constexpr Time kFruitfulLife{10000};
+// For so long a rank that Slurm has told to end may take to do so.
+inline constexpr Time kToldHolds{60000};
+// How long ranks may take to end after SIGTERM when a generation is ended, and the nodes after SIGKILL to say that
+// nothing is left (a process that waits for a dead file system cannot be killed).
+inline constexpr Time kEndsAfterTerm{1000};
+inline constexpr Time kEndsAfterKill{20000};
+
+class RestartPolicy {
+ public:
+    explicit RestartPolicy(const Settings& settings)
+        : restarts_(settings.restarts.value_or(0)), final_exit_(settings.final_exit.value_or(ExitCodes())) {}
+
+    uint32_t left() const { return restarts_ - used_; }
+    // A generation begins.
+    void begin(Time now) { began_ = now; }
+
+    // A rank of it has died. nullopt: begin the next one. Else why the step ends: added to the death's reason, or
+    // "" where the reason says it all.
+    std::optional<std::string> why_not(const Death& death, bool all_told_to_end, Time now) {
+        if (death.final) return "";
+        if (all_told_to_end) return "the step was told to end";
+        if (death.status && WIFEXITED(*death.status) &&
+            std::ranges::count(final_exit_, WEXITSTATUS(*death.status)) > 0)
+            return "--dp-final-exit lists this code";
+        const bool fruitful = death.step ? *death.step > furthest_ : now - began_ >= kFruitfulLife;
+        furthest_ = std::max(furthest_, death.step.value_or(0));
+        fruitless_ = fruitful ? 0 : fruitless_ + 1;
+        if (fruitless_ >= kMostFruitless)
+            return std::string("the third generation in a row to end without progress: ") +
+                   (death.step ? "no new training step" : "within " + words(kFruitfulLife) + " of its start");
+        if (used_ >= restarts_)
+            return restarts_ == 0 ? "no restart is allowed (--dp-restarts=0)"
+                                  : "all restarts are used (--dp-restarts=" + std::to_string(restarts_) + ")";
+        ++used_;
+        return std::nullopt;
+    }
+
+ private:
+    uint32_t restarts_;
+    ExitCodes final_exit_;
+    uint32_t used_ = 0;
+    uint32_t fruitless_ = 0;
+    uint64_t furthest_ = 0;  // training step of a dead rank
+    Time began_{};
+};
+
+// A restart from the death until the last rank of the next generation has started.
+class Restart {
+ public:
+    Restart(std::string reason, std::set<uint32_t> nodes, Time now)
+        : reason_(std::move(reason)), died_(now), awaited_(std::move(nodes)) {}
+
+    // Nothing of the old generation is left on the node. Returns whether that holds for all now.
+    bool ended(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
+    // Whether the old generation is still being ended.
+    bool is_ending() const { return !awaited_.empty(); }
+    const std::set<uint32_t>& awaited() const { return awaited_; }
+    Time deadline() const { return died_ + kEndsAfterTerm + kEndsAfterKill; }
+
+    const std::string& reason() const { return reason_; }
+    Time died() const { return died_; }
+    // The line for the user, once the next generation runs.
+    std::string line(uint32_t generation, Time now) const {
+        const auto took = (now - died_).count();
+        std::string seconds =
+            std::to_string(took / 1000) + "." + std::to_string(took % 1000 / 10 + 100).substr(1);
+        return reason_ + "; generation " + std::to_string(generation) + " began " + seconds + " s later";
+    }
+
+ private:
+    std::string reason_;
+    Time died_;
+    std::set<uint32_t> awaited_;
+};
+
+}  // namespace dp

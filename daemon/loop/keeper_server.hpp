@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The daemon's side of the keepers of its node's ranks (common/keeper.hpp): one connection each. Who connects is
+// believed only where the kernel's pid is that of the task which the launcher started for this rank.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/control.hpp"
+#include "common/plan_file.hpp"
+#include "loop/listener.hpp"
+#include "loop/numbered.hpp"
+
+namespace dp {
+
+class KeeperServer {
+ public:
+    // What a proven keeper says.
+    using OnEvent = std::function<void(const ControlEvent&)>;
+    // The pid of the task that the launcher started for a local rank; 0 if unknown.
+    using KeeperOf = std::function<pid_t(uint32_t local_rank)>;
+
+    KeeperServer(event_base* base, int socket, size_t ranks, RejectedPeers& rejected, KeeperOf keeper_of,
+                 OnEvent on_event);
+
+    void begin_life(const NodePlan& plan);
+    // Also for keepers that connect later.
+    void no_other_life();
+
+ private:
+    struct Client {
+        uint64_t id = 0;
+        pid_t pid = 0;
+        std::optional<uint32_t> local_rank;  // once it has proven itself
+        Fd socket;
+        EventPtr event;
+        KeeperServer* server = nullptr;
+    };
+
+    event_base* base_;
+    size_t ranks_;
+    RejectedPeers& rejected_;
+    KeeperOf keeper_of_;
+    OnEvent on_event_;
+    std::set<uint32_t> present_;
+    bool no_other_life_ = false;
+    Numbered<Client> clients_;
+    Listener listener_;
+
+    void accept(Fd socket);
+    void read(Client& client);
+    bool handle(Client& client, const ControlEvent& event);
+    void refuse(Client& client, const std::string& why);
+    void drop(Client& client);
+    void tell_all(const std::string& packet);
+};
+
+}  // namespace dp

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--dp-on-failure=restart: ranks die, and the step goes on in its allocation, or says why it does not."""
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import time
+
+import pytest
+from localcluster.harness import BUILD, until
+from localcluster.names import USERS
+
+RANK = os.path.join(BUILD, "tests/rank")
+RESTART = ["--dp-on-failure=restart"]
+TWO_NODES = ["srun", "-N2", "--ntasks-per-node=2", *RESTART]
+BEGAN_ANYWHERE = re.compile(r"generation \d+ began")
+BEGAN = re.compile(r"slurm-dp: (.*); generation (\d+) began (\d+\.\d\d) s later$")
+
+
+def ranks_of(cluster, command=RANK):
+    """Pids of the ranks' programs by rank."""
+    found = {}
+    for process in cluster.processes():
+        if not process["command"].startswith(command):
+            continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{process['pid']}/environ", "rb") as file:
+            if rank := re.search(rb"(?:^|\0)RANK=(\d+)", file.read()):
+                found[int(rank.group(1))] = process["pid"]
+    return found
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(") ")[2].split()[1])
+
+
+def met(step, ranks=4):
+    """All ranks of a generation have met and now sleep."""
+    lines = [step.stdout.readline() for _ in range(ranks)]
+    assert all(" met" in line for line in lines), lines
+
+
+def start(cluster, *options):
+    step = cluster.popen([*TWO_NODES, *options, RANK, "meet", "600"])
+    met(step)
+    return step
+
+
+def end(cluster, step):
+    cluster.run(["scancel", "-u", "alice"], check=True)
+    cluster.assert_nothing_left(deadline=2)
+    _, err = step.communicate(timeout=20)
+    cluster.assert_idle(deadline=5)
+    return [line for line in err.splitlines() if line.startswith("slurm-dp:")]
+
+
+def begun(lines):
+    """What began each generation, without the seconds."""
+    found = [BEGAN.match(line) for line in lines]
+    assert all(found), lines
+    return [(one.group(1), int(one.group(2))) for one in found]
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("victims", [[3], [0], [1, 2]])
+def test_killed_ranks_begin_another_generation_twice(cluster, victims):
+    step = start(cluster)
+    for _ in range(2):
+        before = ranks_of(cluster)
+        for victim in victims:
+            os.kill(before[victim], signal.SIGKILL)
+        met(step)
+        after = ranks_of(cluster)
+        assert sorted(after) == [0, 1, 2, 3] and not set(after.values()) & set(before.values())
+    lines = begun(end(cluster, step))
+    assert [generation for _, generation in lines] == [1, 2], lines
+    for cause, _ in lines:
+        assert cause in [f"rank {v} on node0{1 + v // 2} was killed by signal 9 (SIGKILL)" for v in victims]
+
+
+@pytest.mark.essential
+def test_a_program_goes_on_from_where_it_was(cluster):
+    """A shell script that dies twice: each life has its own generation and port, and the step's end is the last life's."""
+    script = ("echo life $DP_GENERATION $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS: $RANK $SLURM_PROCID $MASTER_PORT; "
+              "[ $DP_GENERATION -ge 2 ] && exit 0; [ $RANK = 1 ] && { sleep 0.2; exit 5; }; sleep 600")
+    done = cluster.run([*TWO_NODES, "sh", "-c", script], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert begun(done.stderr.splitlines()) == [("rank 1 on node01 exited with code 5", generation) for generation in (1, 2)]
+    lives = [line.split() for line in done.stdout.splitlines()]
+    assert len(lives) == 12
+    for generation in "012":
+        mine = [life for life in lives if life[1] == generation]
+        assert all(life[2:5] == [generation, "of", "10:"] and life[5] == life[6] for life in mine)
+        assert sorted(life[5] for life in mine) == ["0", "1", "2", "3"]
+        assert len({life[7] for life in mine}) == 1
+    assert len({life[7] for life in lives}) == 3
+    cluster.assert_nothing_left()
+    cluster.assert_idle()
+
+
+ENDS = {
+    "exit 5": (["--dp-restarts=1"], 5, "rank 0 on node01 exited with code 5; all restarts are used (--dp-restarts=1); ending the step"),
+    "exit 2": ([], 2, "rank 0 on node01 exited with code 2; --dp-final-exit lists this code; ending the step"),
+    "exit 64": (["--dp-final-exit=64-70"], 64,
+                "rank 0 on node01 exited with code 64; --dp-final-exit lists this code; ending the step"),
+    "exit 7": ([], 7, "rank 0 on node01 exited with code 7; the third generation in a row to end without progress: within 10 s of its start; ending the step"),
+    "kill -9 $$": (["--dp-restarts=0"], 137,
+                   "rank 0 on node01 was killed by signal 9 (SIGKILL); no restart is allowed (--dp-restarts=0); ending the step"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_step_that_no_restart_helps_ends_and_says_why(cluster, how):
+    options, code, line = ENDS[how]
+    script = f"[ $RANK = 0 ] && {{ sleep 0.1; {how}; }}; exec sleep 600"
+    done = cluster.run([*TWO_NODES, *options, "sh", "-c", script], timeout=60)
+    assert done.returncode == max(code, 143) and f"slurm-dp: {line}" in done.stderr, (done.returncode, done.stderr)
+    # Slurm knows how the first one ended.
+    assert f"task 0: Exited with exit code {code}" in done.stderr or "task 0: Killed" in done.stderr, done.stderr
+    cluster.assert_nothing_left()
+    cluster.assert_idle()
+
+
+def test_what_ranks_leave_behind_does_not_live_on(cluster, tmp_path):
+    """Children in sessions of their own, of parents that are gone and deaf to SIGTERM, end with their generation."""
+    script = ("trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 600.28' &); trap - TERM; "
+              "[ $RANK = 0 ] && [ $DP_GENERATION = 0 ] && { sleep 0.5; exit 1; }; [ $DP_GENERATION = 1 ] && { sleep 1; pgrep -c -f '^sleep 600.28'; exit 0; }; "
+              "sleep 600")
+    done = cluster.run(["srun", "-n2", *RESTART, "sh", "-c", script], timeout=60)
+    assert done.returncode == 0, done.stderr
+    left = [int(line) for line in done.stdout.splitlines()]
+    assert left and all(count <= 2 for count in left), done.stdout  # of this generation alone
+    cluster.assert_nothing_left()
+
+
+@pytest.mark.essential
+def test_a_killed_keeper_takes_its_rank_along_and_ends_the_step(cluster):
+    step = start(cluster)
+    keeper = parent_of(ranks_of(cluster)[3])
+    os.kill(keeper, signal.SIGKILL)
+    _, err = step.communicate(timeout=20)
+    assert "slurm-dp: the keeper of rank 3 on node02 was killed by signal 9 (SIGKILL); ending the step" in err, err
+    cluster.assert_nothing_left()
+    cluster.assert_idle()
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM", "time limit"])
+def test_a_step_that_is_told_to_end_is_not_restarted(cluster, how):
+    step = start(cluster, *(["--time=0:05"] if how == "time limit" else []))
+    if how == "ctrl-c":
+        for _ in range(2):
+            step.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+    elif how == "SIGTERM":
+        job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
+        cluster.run(["scancel", "-s", "TERM", f"{job}.0"], check=True)
+    else:
+        job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
+        cluster.run(["scontrol", "update", f"jobid={job}", "timelimit=0:01"], user="root", check=True)
+    _, err = step.communicate(timeout=120)
+    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_idle(deadline=10)
+    assert "generation" not in err, err
+
+
+def test_standard_input_ends(cluster):
+    done = cluster.run(["srun", "-n2", "-i0", *RESTART, "sh", "-c", "[ $RANK = 1 ] || wc -c"], input="x" * 100000, timeout=30)
+    assert done.returncode == 0 and done.stdout.split() == ["100000"], done.stderr
+
+
+def test_another_user_is_no_keeper(cluster):
+    step = start(cluster)
+    names = cluster.node("node01", ["sh", "-c", "grep -o '@slurm-dp/.*/k$' /proc/net/unix | sort -u"], check=True).stdout.split()
+    assert len(names) == 1
+    stranger = (f"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect('\\0{names[0][1:]}'); s.send(b'keep 1'); "
+                "print('got', s.recv(99))")
+    uid = USERS["bob"]
+    done = cluster.node("node01", ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", "-c", stranger])
+    assert done.stdout == "got b''\n" or "Connection reset" in done.stderr or "Broken pipe" in done.stderr, (done.stdout, done.stderr)
+    lines = end(cluster, step)
+    assert len(lines) == 1 and f"a keeper's connection of user id {uid}" in lines[0], lines
+
+
+def test_signals_reach_the_program_once(cluster):
+    script = "trap 'echo usr1' USR1; echo ready; for i in $(seq 60); do sleep 0.1; done"
+    step = cluster.popen(["srun", "-n2", *RESTART, "sh", "-c", script])
+    assert [step.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
+    cluster.run(["scancel", "-s", "USR1", f"{job}.0"], check=True)
+    out, err = step.communicate(timeout=30)
+    assert out == "usr1\n" * 2 and step.returncode == 0, (out, err)
+
+
+@pytest.mark.essential
+def test_suspend_and_resume_between_two_deaths(cluster):
+    step = start(cluster)
+    os.kill(ranks_of(cluster)[1], signal.SIGKILL)
+    met(step)
+    job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
+    cluster.run(["scontrol", "suspend", job], user="root", check=True)
+    time.sleep(3)
+    cluster.run(["scontrol", "resume", job], user="root", check=True)
+    os.kill(ranks_of(cluster)[2], signal.SIGKILL)
+    met(step)
+    lines = [line for line in end(cluster, step) if "stopped by a signal" not in line and "continue" not in line]
+    assert [generation for _, generation in begun(lines)] == [1, 2]
+
+
+def test_scancel_at_every_moment_of_a_restart(cluster):
+    for moment in range(0, 12):
+        step = start(cluster)
+        os.kill(ranks_of(cluster)[3], signal.SIGKILL)
+        time.sleep(0.01 * moment)
+        cluster.run(["scancel", "-u", "alice"], check=True)
+        cluster.assert_nothing_left(deadline=3)
+        step.communicate(timeout=20)
+        cluster.assert_idle(deadline=5)
+
+
+def test_a_death_in_the_next_generations_start(cluster):
+    """Each program of generation 1 is killed as soon as it is seen."""
+    step = start(cluster)
+    first = ranks_of(cluster)
+    os.kill(first[0], signal.SIGKILL)
+    second = until(lambda: {rank: pid for rank, pid in ranks_of(cluster).items() if pid not in first.values()}, 10, "the next life")
+    for pid in second.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    gone = {*first.values(), *second.values()}
+    until(lambda: len(ranks_of(cluster)) == 4 and not gone & set(ranks_of(cluster).values()), 10, "a life that nobody kills")
+    generations = [generation for _, generation in begun(end(cluster, step))]
+    assert generations == sorted(generations) and len(generations) in (1, 2), generations  # 1 may not have begun when it died
+
+
+# Adds one to a key, as PyTorch 1.13 would, and fails in generation 0.
+ADD_AND_DIE_ONCE = r"""
+import os, socket, struct, sys, time
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=20)
+s.sendall(b"\3" + struct.pack("<Q", 5) + b"lives" + struct.pack("<q", 1))
+print(os.environ["DP_GENERATION"], struct.unpack("<q", s.recv(8))[0], flush=True)
+time.sleep(0.2)
+sys.exit(0 if os.environ["DP_GENERATION"] == "1" else 1)
+"""
+
+
+def test_pytorchs_store_begins_empty(cluster):
+    """What one generation put there, the next one does not find; and its port is another one."""
+    done = cluster.run(["srun", "-n1", *RESTART, "--dp-store=torch", "/usr/bin/python3", "-c", ADD_AND_DIE_ONCE], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0", "1", "1", "1"], done.stdout
+    cluster.assert_nothing_left()
+
+
+# What is run in a container is told from what is not by what it sees.
+CONTAINER = ["unshare", "--mount", "--map-root-user", "sh", "-ec", 'mount -t tmpfs none /tmp; test "$(id -u)" = 0; exec "$@"', "sh"]
+
+
+def test_in_containers(cluster):
+    """Each life has one of its own; what kills the rank is outside."""
+    program = "/home/alice/rank-static"
+    cluster.run(["cp", os.path.join(BUILD, "tests/rank-static"), program], check=True)
+    step = cluster.popen([*TWO_NODES, *CONTAINER, program, "meet", "600"])
+    met(step)
+    for victim in (2, 0):
+        os.kill(ranks_of(cluster, program)[victim], signal.SIGKILL)
+        met(step)
+    assert begun(end(cluster, step)) == [("rank 2 on node02 was killed by signal 9 (SIGKILL)", 1),
+                                         ("rank 0 on node01 was killed by signal 9 (SIGKILL)", 2)]
+
+
+def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
+    """As any program that goes on from its own checkpoint: killed twice, and once while a checkpoint is written."""
+    trainer = os.path.join(BUILD, "bin/trainer")
+    training = [trainer, "--model=linear", "--seed=3", "--batch-size=5", "--epochs=1000000", "--steps=4000", "--deterministic", "--save-interval=50",
+                "--resume=auto"]
+
+    def hash_in(text):
+        (row,) = [json.loads(row) for row in text.splitlines() if row.startswith('{"model"')]
+        return row["parameters_hash"], row["steps"]
+
+    cluster.run("rm -rf whole often", cwd="/home/alice", check=True)
+    whole = cluster.run([*TWO_NODES, *training, "--checkpoint-dir=whole"], cwd="/home/alice", timeout=120, check=True)
+    step = cluster.popen([*TWO_NODES, *training, "--checkpoint-dir=often"], cwd="/home/alice")
+    folder = cluster.host_path("/home/alice/often")
+
+    def saved():
+        with contextlib.suppress(FileNotFoundError):
+            return max((int(name[5:]) for name in os.listdir(folder) if re.fullmatch(r"step-\d+", name)), default=0)
+        return 0
+
+    def is_writing():
+        with contextlib.suppress(FileNotFoundError):
+            return any(not re.fullmatch(r"step-\d+", name) for name in os.listdir(folder))
+        return False
+
+    for condition, what in ((lambda: saved() >= 200, "a checkpoint"), (lambda: saved() >= 600 and is_writing(), "the middle of one"),
+                            (lambda: saved() >= 1200, "a later one")):
+        until(condition, 60, what)
+        os.kill(next(iter(ranks_of(cluster, trainer).values())), signal.SIGKILL)
+        time.sleep(0.5)
+    out, err = step.communicate(timeout=120)
+    assert step.returncode == 0, err
+    assert hash_in(out) == hash_in(whole.stdout)
+    assert len([line for line in err.splitlines() if BEGAN.match(line)]) == 3, err
+    cluster.assert_nothing_left()
+
+
+def resources_of(cluster):
+    """Of each daemon and keeper: descriptors, and KiB of memory of its own."""
+    found = {}
+    for process in cluster.processes():
+        if not process["command"].startswith(("dp-rendezvousd", "slurmstepd")):
+            continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{process['pid']}/smaps_rollup", encoding="ascii") as file:
+            memory = sum(int(kib) for kib in re.findall(r"Private_\w+:\s+(\d+)", file.read()))
+            found[process["pid"]] = len(os.listdir(f"/proc/{process['pid']}/fd")), memory
+    return found
+
+
+@pytest.mark.long
+def test_a_soak_of_deaths(cluster):
+    """Deaths of random kinds, most of them while a training makes progress, some in its start: no hang, no leak, the right bits."""
+    deaths = int(os.environ.get("DP_SOAK_DEATHS", "1000"))
+    chance = random.Random(int(os.environ.get("DP_SOAK_SEED", "1")))
+    trainer = os.path.join(BUILD, "bin/trainer")
+    training = [trainer, "--model=linear", "--seed=3", "--batch-size=5", "--epochs=100000000", "--deterministic", "--resume=auto"]
+    cluster.run("rm -rf whole often", cwd="/home/alice", check=True)
+    step = cluster.popen([*TWO_NODES, "--dp-restarts=100000", *training, "--save-interval=200", "--checkpoint-dir=often"], cwd="/home/alice")
+    folder = cluster.host_path("/home/alice/often")
+    os.set_blocking(step.stdout.fileno(), False)
+    os.set_blocking(step.stderr.fileno(), False)
+    said = ""
+
+    def saved():
+        with contextlib.suppress(FileNotFoundError):
+            return max((int(name[5:]) for name in os.listdir(folder) if re.fullmatch(r"step-\d+", name)), default=0)
+        return 0
+
+    def drain():
+        step.stdout.read()
+        return step.stderr.read() or ""
+
+    done, early, first = 0, 0, None
+    while done < deaths:
+        before = saved()
+        # Two deaths in a row may come before a training step, not three.
+        if early < 2 and chance.random() < 0.15:
+            early += 1
+            time.sleep(chance.random() / 2)
+        else:
+            early = 0
+            until(lambda: saved() > before, 60, f"progress after {done} deaths; {said[-2000:]}")
+        said += drain()
+        assert step.poll() is None, said[-4000:]
+        ranks = ranks_of(cluster, trainer)
+        victims = chance.choice([[0], [3], [1], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]])
+        how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
+        for victim in victims:
+            if victim in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(ranks[victim], how)
+        done += bool(ranks)
+        if done == 10:
+            first = resources_of(cluster)
+    before = saved()
+    until(lambda: saved() > before, 60, "progress after the last one")
+    last = resources_of(cluster)
+    for pid, (descriptors, memory) in (first or last).items():
+        assert last[pid][0] <= descriptors + 4 and last[pid][1] <= memory + 1024, (pid, first[pid], last[pid])
+    cluster.run(["scancel", "-u", "alice"], check=True)
+    cluster.assert_nothing_left(deadline=3)
+    said += drain()
+    assert len(BEGAN_ANYWHERE.findall(said)) > deaths / 2, said[-2000:]
+    steps = f"--steps={saved() + 50}"
+    hashes = set()
+    for name in ("often", "whole"):
+        text = cluster.run([*TWO_NODES, *training, steps, f"--checkpoint-dir={name}"], cwd="/home/alice", timeout=600, check=True).stdout
+        hashes.add(json.loads(next(row for row in text.splitlines() if row.startswith('{"model"')))["parameters_hash"])
+    assert len(hashes) == 1
+
+
+def test_dpctl_has_the_history(cluster):
+    step = start(cluster)
+    os.kill(ranks_of(cluster)[3], signal.SIGKILL)
+    met(step)
+    job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
+    dpctl = os.path.join(BUILD, "bin/dpctl")
+    shown = cluster.run(["srun", "--overlap", f"--jobid={job}", "-N1", "-n1", "-w", "node02", dpctl, "history"], check=True).stdout
+    assert re.fullmatch(rf"step {job}\.0: generation 1, 9 restarts left\n  after \d+\.\d\d s  generation 1 began 0\.\d\d s later  "
+                        r"rank 3 on node02 was killed by signal 9 \(SIGKILL\)\n", shown), shown
+    end(cluster, step)
+
+
+def test_without_slurm(cluster):
+    """dpctl launch has keepers, too."""
+    script = "echo life $DP_GENERATION of $RANK; [ $DP_GENERATION = 1 ] && exit 0; [ $RANK = 1 ] && { sleep 0.1; kill -9 $$; }; sleep 600"
+    dpctl = os.path.join(BUILD, "bin/dpctl")
+    done = cluster.run([dpctl, "launch", "-n", "3", "--on-failure=restart", "--", "sh", "-c", script], timeout=30)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert sorted(done.stdout.splitlines()) == sorted(f"life {life} of {rank}" for life in (0, 1) for rank in range(3))
+    assert re.search(r"rank 1 on \S+ was killed by signal 9 \(SIGKILL\); generation 1 began 0\.\d\d s later", done.stderr), done.stderr
+    cluster.assert_nothing_left()

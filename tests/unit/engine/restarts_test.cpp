@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-on-failure=restart: which deaths begin another generation, and how a step goes from one to the next.
+#include "engine/restarts.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "simulation.hpp"
+
+namespace dp {
+namespace {
+
+constexpr int kKilled = SIGKILL;  // as a wait status
+constexpr int kTermed = SIGTERM;
+int code(int number) {
+    return number << 8;
+}
+
+Settings restarting(uint32_t most = 10) {
+    Settings settings;
+    settings.restarts = most;
+    return with_defaults(settings);
+}
+
+Death death_of(int status, std::optional<uint64_t> step = {}) {
+    return {"rank 3 died", kBroken, {3}, status, step};
+}
+
+TEST(RestartPolicy, JudgesADeath) {
+    Death lost = death_of(kKilled);
+    lost.final = true;
+    const struct {
+        Death death;
+        bool told;
+        std::optional<std::string> why_not;
+    } cases[] = {
+        {death_of(kKilled, 5), false, std::nullopt},
+        {death_of(code(1), 5), false, std::nullopt},
+        {death_of(code(255), 5), false, std::nullopt},
+        {death_of(code(2), 5), false, "--dp-final-exit lists this code"},
+        {death_of(code(126), 5), false, "--dp-final-exit lists this code"},
+        {death_of(code(127), 5), false, "--dp-final-exit lists this code"},
+        {death_of(SIGINT, 5), false, std::nullopt},  // signal 2 is not code 2
+        {death_of(code(1), 5), true, "the step was told to end"},
+        {lost, false, ""},
+    };
+    for (const auto& c : cases) {
+        RestartPolicy policy(restarting());
+        EXPECT_EQ(policy.why_not(c.death, c.told, Time(0)), c.why_not) << *c.death.status;
+    }
+}
+
+TEST(RestartPolicy, AllowsSoManyRestarts) {
+    RestartPolicy policy(restarting(4));
+    for (uint64_t step : {10, 20, 30, 40})
+        EXPECT_FALSE(policy.why_not(death_of(kKilled, step), false, Time(0)));
+    EXPECT_EQ(policy.why_not(death_of(kKilled, 50), false, Time(0)),
+              "all restarts are used (--dp-restarts=4)");
+    RestartPolicy none(restarting(0));
+    EXPECT_EQ(none.why_not(death_of(kKilled, 5), false, Time(0)), "no restart is allowed (--dp-restarts=0)");
+}
+
+TEST(RestartPolicy, EndsAfterThreeGenerationsThatGotNowhere) {
+    // They die within ten seconds of their start, and nobody speaks of steps.
+    RestartPolicy at_once(restarting());
+    EXPECT_FALSE(at_once.why_not(death_of(kKilled), false, Time(9000)));
+    at_once.begin(Time(20000));
+    EXPECT_FALSE(at_once.why_not(death_of(kKilled), false, Time(21000)));
+    at_once.begin(Time(30000));
+    EXPECT_EQ(at_once.why_not(death_of(kKilled), false, Time(31000)),
+              "the third generation in a row to end without progress: within 10 s of its start");
+    // A long life begins the count anew.
+    RestartPolicy sometimes(restarting());
+    for (int round = 0; round < 3; ++round) {
+        const Time start = Time(100000) * round;
+        sometimes.begin(start);
+        EXPECT_FALSE(sometimes.why_not(death_of(kKilled), false, start + Time(1000)));
+        sometimes.begin(start);
+        EXPECT_FALSE(sometimes.why_not(death_of(kKilled), false, start + Time(10000)));
+    }
+    // Who reports steps must come further than any dead rank before, however long it lives.
+    RestartPolicy steps(restarting());
+    EXPECT_FALSE(steps.why_not(death_of(kKilled, 7), false, Time(0)));
+    EXPECT_FALSE(steps.why_not(death_of(kKilled, 7), false, Time(60000)));
+    EXPECT_FALSE(steps.why_not(death_of(kKilled, 6), false, Time(120000)));
+    EXPECT_EQ(steps.why_not(death_of(kKilled, 7), false, Time(180000)),
+              "the third generation in a row to end without progress: no new training step");
+    // Others, which report none, are not judged by it.
+    RestartPolicy one_reports(restarting());
+    EXPECT_FALSE(one_reports.why_not(death_of(kKilled, 7), false, Time(0)));
+    for (const Time hour : {Time(3600000), Time(7200000), Time(10800000)})
+        EXPECT_FALSE(one_reports.why_not(death_of(kKilled), false, hour));
+}
+
+Simulation restarting_step(uint32_t nodes, uint32_t ranks, const Settings& more = {}) {
+    return Simulation(nodes, ranks, Time(10000), false, FailureAction::restart, more);
+}
+
+// As Slurm and its keepers would: all ranks have started and said hello.
+void start(Simulation& s) {
+    s.join_all();
+    s.start_all();
+    s.hello_all();
+}
+// The others end of SIGTERM.
+void end_the_others(Simulation& s, uint32_t dead) {
+    for (uint32_t rank = 0; rank < s.ranks.size(); ++rank)
+        if (rank != dead) s.exit(rank, kTermed);
+}
+
+TEST(Restart, EndsAllRanksAndBeginsTheNextGeneration) {
+    Simulation s = restarting_step(2, 2);
+    start(s);
+    s.arrive(0, 1);
+    s.exit(3, kKilled);
+    EXPECT_TRUE(s.log.empty());
+    EXPECT_EQ(s.ranks[0].aborted, "rank 3 on gpu1 was killed by signal 9 (SIGKILL)");
+    s.pass(Time(1), Time(1));
+    for (const auto& sent : s.signals) {
+        ASSERT_EQ(sent.size(), 1u);
+        EXPECT_EQ(sent[0].second, SIGTERM);
+    }
+    // No rank begins before the last of the old generation has ended, on any node.
+    s.exit(2, kTermed);
+    s.exit(0, kTermed);
+    EXPECT_EQ(s.to_clear, std::vector<uint32_t>{1});
+    EXPECT_FALSE(s.lives[0] || s.lives[1]);
+    s.exit(1, kTermed);
+    for (uint32_t node : {0, 1}) {
+        ASSERT_TRUE(s.lives[node]);
+        EXPECT_EQ(s.lives[node]->generation, 1u);
+        EXPECT_EQ(s.lives[node]->master_port, 29500);
+        EXPECT_EQ(s.lives[node]->coordinator_port, 29501);
+        EXPECT_EQ(s.lives[node]->master_addr, "10.0.0.1");
+        EXPECT_EQ(s.lives[node]->node_addr, Simulation::address(node));
+    }
+    s.now += Time(310);
+    s.start_all();
+    ASSERT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL); generation 1 began 0.31 s later");
+    // The new world works, and the next death names its own generation.
+    for (auto& rank : s.ranks) rank = {};
+    s.hello_all();
+    for (uint32_t rank = 0; rank < 4; ++rank) s.arrive(rank, 1);
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(1).status(), wire::OK);
+    s.exit(0, code(1));
+    end_the_others(s, 0);
+    s.start_all();
+    EXPECT_EQ(s.log.back(), "rank 0 on gpu0 exited with code 1; generation 2 began 0.00 s later");
+    EXPECT_EQ(s.lives[1]->generation, 2u);
+}
+
+TEST(Restart, WaitsUntilNothingOfTheRanksIsLeft) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.uncleared = {1};
+    s.exit(0, kKilled);
+    s.exit(1, kTermed);
+    EXPECT_EQ(s.to_clear.size(), 2u);
+    EXPECT_FALSE(s.lives[0]);
+    s.clear(1);
+    EXPECT_TRUE(s.lives[0]);
+}
+
+TEST(Restart, KillsWhoDoesNotEnd) {
+    Simulation s = restarting_step(1, 2);
+    start(s);
+    s.exit(0, kKilled);
+    s.pass(Time(900));
+    ASSERT_EQ(s.signals[0].size(), 1u);
+    s.pass(Time(200));
+    ASSERT_EQ(s.signals[0].size(), 2u);
+    EXPECT_EQ(s.signals[0][1].second, SIGKILL);
+    s.exit(1, kKilled);
+    ASSERT_TRUE(s.lives[0]);
+    // It is no death of the new generation.
+    s.start_all();
+    s.pass(Time(2000));
+    EXPECT_EQ(s.log.size(), 1u);
+    EXPECT_EQ(s.signals[0].size(), 2u);
+}
+
+TEST(Restart, EndsTheStepWhereRanksCannotBeKilled) {
+    Simulation s = restarting_step(2, 2);
+    start(s);
+    s.uncleared = {1};
+    s.exit(0, kKilled);
+    end_the_others(s, 0);
+    s.pass(Time(22000));
+    ASSERT_TRUE(s.logged("the ranks on node gpu1 (ranks 2-3) could not be ended within 21 s"));
+    EXPECT_TRUE(s.logged("ending the step"));
+    EXPECT_TRUE(s.no_other_life[0] && s.no_other_life[1]);
+}
+
+TEST(Restart, ALateWordOfTheOldGenerationIsDropped) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.exit(0, kKilled);
+    s.exit(1, kTermed);
+    ASSERT_TRUE(s.lives[1]);
+    s.start_all();
+    wire::FromNode late;
+    late.mutable_rank()->set_rank(1);
+    late.mutable_rank()->set_exited(kKilled);
+    s.from_node(1, late);
+    EXPECT_EQ(s.broker->membership().ranks()[1].told.state(), wire::StepStatus::STARTED);
+    // A process of the old generation that was overlooked.
+    wire::FromRank hello;
+    hello.mutable_hello()->set_protocol(kProtocol);
+    hello.mutable_hello()->set_rank(1);
+    hello.mutable_hello()->set_world_size(2);
+    s.ranks[1] = {};
+    s.from_rank(1, hello);
+    EXPECT_FALSE(s.ranks[1].welcome);
+    EXPECT_EQ(s.ranks[1].replies[0].error(),
+              "rank 1 belongs to generation 0, and this is generation 1 (DP_GENERATION, or a libdp older "
+              "than slurm-dp)");
+}
+
+TEST(Restart, TheKeepersOfRanksThatAreDoneWaitForTheOthers) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.goodbye(0);
+    s.exit(0, 0);
+    s.pass(Time(1000));
+    EXPECT_FALSE(s.no_other_life[0]);
+    s.exit(1, kKilled);  // rank 0 starts again, too
+    ASSERT_TRUE(s.lives[0]);
+    s.start_all();
+    s.hello_all();
+    for (uint32_t rank : {0, 1}) {
+        s.goodbye(rank);
+        s.exit(rank, 0);
+    }
+    s.pass(Time(100));
+    EXPECT_TRUE(s.no_other_life[0] && s.no_other_life[1]);
+    EXPECT_EQ(s.log.size(), 1u);
+    for (uint32_t rank : {0, 1}) s.end_keeper(rank, 0);
+    for (uint32_t node : {1, 0}) s.end(node);
+    EXPECT_TRUE(s.broker->finished());
+}
+
+TEST(Restart, IsNoneWhereTheStepWasToldToEnd) {
+    for (const int status : {kTermed, code(1), 0}) {
+        Simulation s = restarting_step(2, 1);
+        start(s);
+        for (uint32_t rank : {0, 1}) s.tell_to_end(rank);
+        for (uint32_t rank : {0, 1}) {
+            if (status == 0) s.goodbye(rank);
+            s.exit(rank, status);
+        }
+        s.pass(Time(1000));
+        EXPECT_FALSE(s.lives[0]) << status;
+        EXPECT_TRUE(s.no_other_life[0] && s.no_other_life[1]) << status;
+        EXPECT_EQ(s.logged("the step was told to end; ending the step"), status == code(1)) << status;
+        EXPECT_EQ(s.log.size(), status == code(1) ? 1u : 0u) << status;
+    }
+    // One rank alone is a death as any other.
+    Simulation one = restarting_step(2, 1);
+    start(one);
+    one.tell_to_end(1);
+    one.exit(1, kTermed);
+    one.pass(Time(400));
+    one.exit(0, kTermed);
+    EXPECT_TRUE(one.lives[0]);
+    // Some of it in the old generation, and some in the next.
+    Simulation across = restarting_step(2, 1);
+    start(across);
+    across.tell_to_end(0);
+    across.exit(0, kKilled);
+    across.exit(1, kTermed);
+    ASSERT_TRUE(across.lives[1]);
+    across.start(0);
+    across.tell_to_end(1);
+    EXPECT_TRUE(across.logged("the step was told to end before its next generation began"));
+    // While the old generation is being ended.
+    Simulation late = restarting_step(2, 1);
+    start(late);
+    late.exit(0, kKilled);
+    for (uint32_t rank : {0, 1}) late.tell_to_end(rank);
+    late.exit(1, kTermed);
+    EXPECT_FALSE(late.lives[0]);
+    EXPECT_TRUE(late.logged("the step was told to end before its next generation began; ending the step"));
+}
+
+TEST(Restart, IsNoneWithoutTheNodeOrAKeeper) {
+    Simulation lost = restarting_step(3, 1);
+    start(lost);
+    lost.cut(2);
+    lost.pass(Time(200));
+    EXPECT_TRUE(lost.logged("node gpu2 (rank 2) is lost: its connection closed; ending the step"));
+    EXPECT_TRUE(lost.no_other_life[0] && lost.no_other_life[1]);
+    Simulation killed = restarting_step(2, 2);
+    start(killed);
+    killed.end_keeper(3, kKilled);
+    EXPECT_TRUE(
+        killed.logged("the keeper of rank 3 on gpu1 was killed by signal 9 (SIGKILL); ending the step"));
+    // Just before a restart, which does not wait for the node, and in the middle of one.
+    Simulation before = restarting_step(3, 1);
+    start(before);
+    before.cut(2);
+    before.exit(0, kKilled);
+    before.exit(1, kTermed);
+    before.pass(Time(200));
+    EXPECT_FALSE(before.lives[0]);
+    EXPECT_TRUE(before.logged("node gpu2 (rank 2) is lost"));
+    EXPECT_TRUE(before.no_other_life[0] && before.no_other_life[1]);
+    Simulation both = restarting_step(3, 1);
+    start(both);
+    both.exit(0, kKilled);
+    both.cut(2);
+    both.exit(1, kTermed);
+    both.pass(Time(200));
+    EXPECT_TRUE(both.logged("node gpu2 (rank 2) is lost"));
+    EXPECT_TRUE(both.no_other_life[0] && both.no_other_life[1]);
+}
+
+// A signal to one process that asks politely, and the others end because of it before anybody has judged the first.
+TEST(Restart, ADeathThatTakesAllAlongIsOne) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.exit(0, kTermed);
+    s.exit(1, code(1));
+    s.pass(Time(400));
+    EXPECT_TRUE(s.lives[0] && s.lives[1]);
+    EXPECT_FALSE(s.no_other_life[0]);
+}
+
+TEST(Restart, ARelayThatLosesTheBrokerMeanwhileEndsItsRanks) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.uncleared = {0, 1};
+    s.exit(0, kKilled);
+    s.exit(1, kTermed);
+    s.lose_broker(1);
+    s.pass(Time(200));
+    EXPECT_TRUE(s.no_other_life[1]);
+    EXPECT_TRUE(s.logged("node gpu1 lost the rendezvous daemon on gpu0"));
+}
+
+// Its keeper was late, and nothing would signal it any more.
+TEST(Restart, ARankThatBeginsInAGenerationThatEndsIsKilled) {
+    Simulation s = restarting_step(1, 2);
+    s.join_all();
+    s.start(0);
+    s.exit(0, kKilled);
+    s.pass(Time(2000));
+    EXPECT_FALSE(s.killed_rank);
+    s.start(1);
+    EXPECT_EQ(s.killed_rank, 1u);
+    s.exit(1, kKilled);
+    EXPECT_TRUE(s.lives[0]);
+}
+
+TEST(Restart, ADeathInTheNextGenerationsStartBeginsAnother) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.exit(0, kKilled);
+    s.exit(1, kTermed);
+    s.start(0);
+    s.exit(0, kKilled);
+    // The other one may not have started yet.
+    s.start(1);
+    s.exit(1, kTermed);
+    EXPECT_EQ(s.lives[0]->generation, 2u);
+    s.start_all();
+    EXPECT_TRUE(s.logged("generation 2 began"));
+}
+
+TEST(Restart, SaysWhyThereAreNoPorts) {
+    Simulation s = restarting_step(1, 2);
+    start(s);
+    s.no_ports = "all are taken";
+    s.exit(0, kKilled);
+    s.exit(1, kTermed);
+    EXPECT_TRUE(s.logged("the next generation cannot begin: all are taken; ending the step"));
+    EXPECT_TRUE(s.no_other_life[0]);
+}
+
+}  // namespace
+}  // namespace dp
