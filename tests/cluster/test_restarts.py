@@ -147,7 +147,7 @@ def test_a_killed_keeper_takes_its_rank_along_and_ends_the_step(cluster):
     cluster.assert_idle()
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM", "time limit"])
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM", pytest.param("time limit", marks=pytest.mark.long)])
 def test_a_step_that_is_told_to_end_is_not_restarted(cluster, how):
     step = start(cluster, *(["--time=0:05"] if how == "time limit" else []))
     if how == "ctrl-c":
@@ -274,7 +274,7 @@ def test_in_containers(cluster):
 def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
     """As any program that goes on from its own checkpoint: killed twice, and once while a checkpoint is written."""
     trainer = os.path.join(BUILD, "bin/trainer")
-    training = [trainer, "--model=linear", "--seed=3", "--batch-size=5", "--epochs=1000000", "--steps=4000", "--deterministic", "--save-interval=50",
+    training = [trainer, "--model=linear", "--seed=3", "--batch-size=5", "--epochs=1000000", "--steps=1600", "--deterministic", "--save-interval=50",
                 "--resume=auto"]
 
     def hash_in(text):
@@ -296,8 +296,8 @@ def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
             return any(not re.fullmatch(r"step-\d+", name) for name in os.listdir(folder))
         return False
 
-    for condition, what in ((lambda: saved() >= 200, "a checkpoint"), (lambda: saved() >= 600 and is_writing(), "the middle of one"),
-                            (lambda: saved() >= 1200, "a later one")):
+    for condition, what in ((lambda: saved() >= 100, "a checkpoint"), (lambda: saved() >= 300 and is_writing(), "the middle of one"),
+                            (lambda: saved() >= 600, "a later one")):
         until(condition, 60, what)
         os.kill(next(iter(ranks_of(cluster, trainer).values())), signal.SIGKILL)
         time.sleep(0.5)
