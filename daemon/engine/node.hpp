@@ -118,6 +118,8 @@ class Node {
     bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
 
  private:
+    // Ranks, arrivals, outbox, heartbeats and termination are parts that are tested by themselves; the rest is what
+    // ties them to the broker, the launcher and the generation.
     DaemonConfig config_;
     NodeFacts facts_;
     Time started_;

@@ -59,8 +59,6 @@ class StartDeadlines {
         return std::min(next_notice_, *end(members));
     }
 
-    Time started() const { return started_; }
-
  private:
     Time timeout_;
     Time started_;

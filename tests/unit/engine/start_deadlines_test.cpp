@@ -24,7 +24,8 @@ TEST(StartDeadlines, NodesThatDoNotComeAreNamedEverMoreRarelyAndThenAreTooLate) 
     const std::vector<std::string> hosts{"gpu0", "gpu1"};
     Membership members(4, 2, hosts);
     join(members, 0, {0, 1});
-    StartDeadlines deadlines(Time(20000), Time(1000));
+    constexpr Time kStarted{1000};
+    StartDeadlines deadlines(Time(20000), kStarted);
     std::vector<Time> said;
     for (;;) {
         const auto at = deadlines.next_deadline(members);
@@ -32,7 +33,7 @@ TEST(StartDeadlines, NodesThatDoNotComeAreNamedEverMoreRarelyAndThenAreTooLate) 
         EXPECT_FALSE(deadlines.check(members, *at - Time(1)));
         const auto late = deadlines.check(members, *at);
         ASSERT_TRUE(late);
-        said.push_back(*at - deadlines.started());
+        said.push_back(*at - kStarted);
         if (late->too_late) {
             EXPECT_EQ(late->line.find(
                           "2 of 4 ranks are connected within 20 s (--dp-timeout); missing: gpu1: ranks 2-3"),
