@@ -73,11 +73,15 @@ bool is_mpi_launcher(std::string_view program) {
     return program == "orted" || program == "prted" || program == "hydra_pmi_proxy";
 }
 
+std::string distribution_of_tasks() {
+    return get_environment("SLURM_DISTRIBUTION").value_or("");
+}
+
 // Task 0 is on the step's first node, except with --distribution=arbitrary, where the node list is sorted and
 // the tasks follow the host file. srun tells its tasks the distribution, and with them us; if it does not, we
 // ask (a round trip to slurmctld: 2 ms).
 bool rank_zero_is_on_the_first_node() {
-    const std::string distribution = get_environment("SLURM_DISTRIBUTION").value_or("");
+    const std::string distribution = distribution_of_tasks();
     return !distribution.empty() && !distribution.starts_with("arbitrary");
 }
 
@@ -97,6 +101,15 @@ Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
     return compress_hostlist(in_rank_order(std::move(nodes)));
 }
 
+// Of what sbatch or salloc was given srun does not know.
+void warn_of_lost_nodes(const Settings& settings, int words_of_program) {
+    if (with_defaults(settings).outlives_nodes() && !get_environment("SLURM_NO_KILL") &&
+        !is_given(asks_for_no_kill, words_of_program))
+        slurm_info(
+            "slurm-dp: Slurm ends this step with the first node that it takes for down; give srun "
+            "--no-kill, and sbatch or salloc, too");
+}
+
 Try<void> prepare_step(spank_t spank, State& s) {
     uint32_t job_id = 0;
     uint32_t step_id = 0;
@@ -114,9 +127,15 @@ Try<void> prepare_step(spank_t spank, State& s) {
         return leave_step_alone();
     // SPANK counts one component here; the nodes know all of them (node_user_init).
     if (s.components > 1) return {};
-    const StepVerdict verdict = judge_step(s.settings, s.command_line, tasks);
+    const StepVerdict verdict = judge_step(s.settings, s.command_line, tasks, nodes);
     if (verdict.decision == StepVerdict::refuse) return fail(verdict.why);
     if (verdict.decision == StepVerdict::leave_alone) return leave_step_alone();
+    const std::string distribution = distribution_of_tasks();
+    if (nodes_in_reserve(s.settings) > 0 && tasks > nodes &&
+        (distribution.starts_with("cyclic") || distribution.starts_with("plane")))
+        return fail("--dp-spares needs neighbouring ranks on each node, and the distribution of tasks is " +
+                    distribution + "; give --distribution=block");
+    warn_of_lost_nodes(s.settings, argc);
     if (nodes > 1 && !rank_zero_is_on_the_first_node()) {
         const auto order = DP_TRY(node_order(job_id, step_id));
         set_environment(kNodeOrderVariable, order);

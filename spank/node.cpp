@@ -75,12 +75,17 @@ Try<void> take_up_step(spank_t spank, State& s) {
     s.own_binding = step.find(kOwnBinding) != std::string::npos;
     if (s.facts.heterogeneous) {
         // srun knows only one component; it has judged every other step before it launched it.
-        const StepVerdict verdict =
-            judge_step(s.settings, s.own_options ? s.settings : Settings{}, s.facts.world_size);
+        const StepVerdict verdict = judge_step(s.settings, s.own_options ? s.settings : Settings{},
+                                               s.facts.world_size, s.facts.nodes);
         if (verdict.decision == StepVerdict::refuse) return fail(verdict.why);
         s.active = verdict.decision == StepVerdict::apply;
         if (!s.active) return {};
+        if (s.settings.outlives_nodes())
+            return fail(
+                "--dp-spares and --dp-min-nodes do not work in a heterogeneous step, whose nodes differ; "
+                "leave them out");
     }
+    s.facts.world_size = world_size(s.settings, s.facts.world_size, s.facts.nodes);
     if (s.settings.tiles) s.tiles = DP_TRY(gather_tiles(s.facts, s.settings, s.site.tiles_conf, get));
     for (size_t i = 0; i < kNamesOfWorld.size(); ++i) s.world_of_user[i] = get(kNamesOfWorld[i]);
     DP_TRY(prepare(s));

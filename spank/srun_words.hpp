@@ -20,16 +20,25 @@ bool begins_with_one_of(std::string_view word, const std::array<std::string_view
                        [word](std::string_view beginning) { return word.starts_with(beginning); });
 }
 
+// srun's short options that may stand together behind one dash.
+inline constexpr std::string_view kWithoutArgument = "EHOQVXZbhklsuv";
+
 // --cpu-bind, --mem-bind, and their old spellings.
 inline bool binds_tasks(std::string_view word) {
     return begins_with_one_of<4>(word, {"--cpu-b", "--cpu_b", "--mem-b", "--mem_b"});
+}
+
+// --no-kill, also -k after options without an argument: -lk.
+inline bool asks_for_no_kill(std::string_view word) {
+    if (word.starts_with("--")) return word.starts_with("--no-k") && !word.ends_with("=off");
+    const size_t k = word.starts_with('-') ? word.find('k') : word.npos;
+    return k != word.npos && word.find_first_not_of(kWithoutArgument, 1) > k;
 }
 
 // Gres for the step itself. It then has none of those that it does not name (_copy_job_tres_to_step of
 // Slurm's slurmctld), and may get less than its job has of those that it names.
 inline bool asks_for_gres(std::string_view word) {
     // -G, also after options without an argument: -lG2.
-    constexpr std::string_view kWithoutArgument = "EHOQVXZbhklsuv";
     const size_t first = word.starts_with('-') ? word.find_first_not_of(kWithoutArgument, 1) : word.npos;
     if (first != word.npos && word[first] == 'G') return true;
     return begins_with_one_of<4>(word, {"--gre", "--tres-p", "--gpus", "--ntasks-per-g"}) &&

@@ -34,6 +34,12 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     static_cast<NodeOfStep&>(c) = f;
     if (f.heterogeneous) c.node_list.clear();
     c.broker = f.has_rank_zero();
+    c.tasks = static_cast<uint32_t>(f.ranks.size());
+    // Those of a spare node have no ranks yet.
+    std::erase_if(c.ranks, [&](uint32_t rank) { return rank >= f.world_size; });
+    if (!c.ranks.empty() && c.ranks.size() < c.tasks)
+        return fail("with --dp-spares all tasks of a node must have ranks or none, and this one's are " +
+                    compress_ranks(f.ranks) + "; give --ntasks-per-node and --distribution=block");
     c.tiles = std::move(tiles);
     c.tiles_conf = s.site.tiles_conf;
     c.settings = s.settings;
@@ -259,9 +265,12 @@ void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
 }
 
 void Task::take_place(const NodePlan& plan) {
+    if (plan.place) rank_ = plan.place->ranks[local_];
+    if (rank_ >= s_.facts.world_size && !plan.place)
+        _exit(0);  // a spare's, which --dp-dry-run does not run either
     TaskFacts facts = task_facts(s_, rank_, local_);
+    facts.take(plan);
     const bool is_first_life = plan.generation == s_.facts.generation;
-    facts.generation = plan.generation;
     std::vector<std::string> warnings;
     if (tiles_) {
         facts.tiles = tiles_->variables;
@@ -297,7 +306,7 @@ TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
     facts.local_rank = local_rank;
     facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
     facts.node_rank = s.facts.node_rank;
-    facts.nodes = s.facts.nodes;
+    facts.nodes = s.facts.nodes - nodes_in_reserve(s.settings);
     facts.generation = s.facts.generation;
     facts.settings = s.settings;
     facts.sizes = s.settings.sizes(s.facts.world_size);

@@ -15,6 +15,7 @@ namespace dp {
 std::string generation_in_words(const wire::StepStatus& status) {
     std::string out = fmt::format("generation {}", status.generation());
     if (status.has_restarts_left()) out += ", " + plural(status.restarts_left(), "restart") + " left";
+    if (status.spares_left() > 0) out += ", " + plural(status.spares_left(), "spare node");
     return out;
 }
 
@@ -39,6 +40,7 @@ std::string history_json(const std::string& step, const wire::StepStatus& status
                             {"reason", one.reason()}});
     Json out = {{"step", step}, {"generation", status.generation()}, {"restarts", std::move(restarts)}};
     if (status.has_restarts_left()) out["restarts_left"] = status.restarts_left();
+    out["spares_left"] = status.spares_left();
     return out.dump(2) + "\n";
 }
 

@@ -91,7 +91,7 @@ Try<NodePlan> World::start_daemon() {
 
     DaemonConfig c;
     c.broker = true;
-    c.world_size = options_.ranks;
+    c.world_size = c.tasks = options_.ranks;
     c.nodes = 1;
     c.broker_host = c.host = host_name();
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
@@ -129,9 +129,9 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;
-    facts.generation = plan.generation;
     facts.settings = settings_;
     facts.sizes = settings_.sizes(options_.ranks);
+    facts.take(plan);
     facts.socket = node_.socket_name;
     const TaskEnvironment environment = task_environment(facts, plan, get_environment);
     for (const auto& change : environment.changes) {
@@ -287,7 +287,7 @@ int World::run() {
 
 int launch(const LaunchOptions& options) {
     if (auto why = missing_option(options.settings, with_defaults(options.settings))) return complain(*why);
-    const StepVerdict verdict = judge_step(options.settings, options.settings, options.ranks);
+    const StepVerdict verdict = judge_step(options.settings, options.settings, options.ranks, 1);
     return verdict.decision == StepVerdict::refuse ? complain(verdict.why) : World(options).run();
 }
 

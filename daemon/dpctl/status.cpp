@@ -59,7 +59,7 @@ std::string node_state_in_words(const Status::Node& node) {
 std::string ranks_of(const Status::Node& node) {
     std::map<std::string, std::vector<uint32_t>> by_state;
     for (const auto& rank : node.ranks()) by_state[words_for(rank)].push_back(rank.rank());
-    std::string out;
+    std::string out = node.spare() ? "a spare" : "";
     for (auto& [words, ranks] : by_state) {
         std::sort(ranks.begin(), ranks.end());
         out += fmt::format("{}{} {}", out.empty() ? "" : "; ", name_ranks(ranks), words);
@@ -126,6 +126,7 @@ std::string status_json(const std::string& step, const Status& status) {
     const Json out = {{"step", step},
                       {"world_size", status.world_size()},
                       {"generation", status.generation()},
+                      {"spares_left", status.spares_left()},
                       {"age_ms", status.age_ms()},
                       {"ending", status.ending()},
                       {"nodes", std::move(nodes)},

@@ -92,19 +92,16 @@ bool Broker::is_of_another_generation(const wire::FromNode& message) const {
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
     heartbeats_.heard(node, now);
     if (is_of_another_generation(message)) return take();
+    if (members_.nodes()[node].lost && !message.has_leave())
+        return take();  // its ranks may have begun elsewhere
     // It is of one kind.
     if (message.has_join()) join(node, message.join(), now);
     if (message.has_rank()) rank_event(node, message.rank(), now);
     if (message.has_hellos()) hellos(node, message.hellos(), now);
     if (message.has_arrive()) arrival(node, message.arrive(), now);
     if (message.has_request()) request(node, message.request(), now);
-    if (message.has_generation_ended()) generation_ended(node);
-    if (message.has_fault()) {
-        node_is_gone_ = true;
-        Death death{printable(message.fault().reason(), 300), kBroken, members_.nodes()[node].ranks};
-        death.final = true;
-        dead(death, now);
-    }
+    if (message.has_generation_ended()) renew_if_all_ended(restart_ && restart_->ended(node));
+    if (message.has_fault()) fault(node, printable(message.fault().reason(), 300), now);
     if (message.has_leave()) leave(node, now);
     if (message.has_owner()) authorization_.answer(node, message.owner());
     if (message.has_status()) {
@@ -151,16 +148,22 @@ void Broker::send_plan() {
     plan.mutable_plan()->set_master_port(ports_.master);
     plan.mutable_plan()->set_coordinator_port(ports_.coordinator);
     plan.mutable_plan()->set_generation(generation_->number);
-    if (!std::exchange(plan_sent_, true) && config_.settings.wants_table()) {
-        wire::ToNode own = plan;  // a node takes the first
-        own.mutable_plan()->set_table(members_.table());
-        send(config_.node_rank, std::move(own));
+    const bool is_first = !std::exchange(plan_sent_, true);
+    const std::string table = is_first && config_.settings.wants_table() ? members_.table() : "";
+    if (!config_.settings.restarts_ranks() && table.empty()) return to_all(plan);
+    const std::vector<wire::Place> places = members_.places();
+    for (uint32_t node = 0; node < places.size(); ++node) {
+        if (!members_.nodes()[node].is_here()) continue;
+        wire::ToNode own = plan;
+        if (config_.settings.restarts_ranks()) *own.mutable_plan()->mutable_place() = places[node];
+        if (node == config_.node_rank) own.mutable_plan()->set_table(table);
+        ++generation_->roll;
+        send(node, std::move(own));
     }
-    to_all(plan);
 }
 
 bool Broker::is_on(uint32_t rank, uint32_t node) const {
-    return rank < config_.world_size && members_.ranks()[rank].node == node;
+    return rank < members_.ranks().size() && members_.ranks()[rank].node == node;
 }
 
 void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {

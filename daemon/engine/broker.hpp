@@ -104,6 +104,7 @@ class Broker {
         VanishedRanks vanished;
         StoppedRanks stopped;
         bool done = false;  // all its ranks have ended, and the nodes know it
+        size_t roll = 0;    // nodes that it began with
     };
     std::optional<Generation> generation_;  // always there; an optional, as its parts cannot be assigned
     MasterPorts ports_;
@@ -131,6 +132,7 @@ class Broker {
     bool is_on(uint32_t rank, uint32_t node) const;
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
     void leave(uint32_t node, Time now);
+    void fault(uint32_t node, const std::string& why, Time now);
     void expire_vanished(Time now);
     void farewell(Time now);
     const std::string& abort_reason() const {
@@ -141,11 +143,12 @@ class Broker {
     void dead(const std::vector<Death>& held, Time now);
     void dead(const Death& death, Time now);
     void end_generation(const Death& cause, Time now);
-    void generation_ended(uint32_t node);
+    void renew_if_all_ended(bool all_ended);
     void begin_generation(Time now);
     void tell_restart(Time now);
     void check_restart(Time now);
     void note_restart(Time now);
+    std::string change(const NextWorld& world) const;
     void told_to_end(uint32_t rank, Time now);
     bool all_told_to_end(Time now) const;
     // Whether its ranks are being ended, for good or for the next generation.
@@ -156,7 +159,7 @@ class Broker {
     void finish_if_nobody_is_here();
     bool ends_soon_after(Time at) const;
     void check_heartbeats(Time now);
-    void lose(uint32_t node, const std::string& why, Time delay, Time now);
+    void lose(uint32_t node, const std::string& reason, Time delay, Time now);
     void say(const SilenceNotices::Notice& notice);
     void say(const StoppedRanks::Notice& notice);
     wire::StepStatus status(bool summary, Time now) const;

@@ -51,6 +51,8 @@ void Broker::dead(const std::vector<Death>& held, Time now) {
 // Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks, or, with
 // restart, ends the generation.
 void Broker::dead(const Death& death, Time now) {
+    if (death.of_node && death.ranks.empty() && !abort_)
+        return out_.log.push_back(death.reason + "; " + plural(members_.spares(), "spare node") + " left");
     if (config_.settings.restarts_ranks()) return end_generation(death, now);
     if (!config_.settings.reports_failures()) return abort(death);
     if (abort_) return;
@@ -66,35 +68,54 @@ void Broker::tell_deaths(Time now) {
     to_all(wrap(&wire::ToNode::mutable_deaths, std::move(*deaths)));
 }
 
+// The node cannot go on, and has ended its ranks.
+void Broker::fault(uint32_t node, const std::string& why, Time now) {
+    if (config_.settings.restarts_ranks() && node != config_.node_rank) {
+        lose(node, why, Time(0), now);
+        return dead(held_deaths_.due(now), now);
+    }
+    node_is_gone_ = true;
+    Death death{why, kBroken, members_.nodes()[node].ranks};
+    death.final = true;
+    dead(death, now);
+}
+
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     if (finished_ || !members_.nodes()[node].is_here()) return take();
-    lose(node, why, kLostDelay, now);
+    lose(node, members_.name_nodes(std::span(&node, 1)) + " is lost: " + why, kLostDelay, now);
     tell_usage(now);
     return take();
 }
 
 // The node is gone; the report is held back for the delay.
-void Broker::lose(uint32_t node, const std::string& why, Time delay, Time now) {
+void Broker::lose(uint32_t node, const std::string& reason, Time delay, Time now) {
     const auto& ranks = members_.nodes()[node].ranks;
     members_.lose(node);
     node_is_gone_ = true;
     forget_node(node);
-    Death death{members_.name_nodes(std::span(&node, 1)) + " is lost: " + why, kBroken, ranks};
-    death.final = true;
+    Death death{reason, kBroken, ranks};
+    death.final = !config_.settings.restarts_ranks();
+    death.of_node = true;
     held_deaths_.hold(std::move(death), now + delay);
     for (uint32_t rank : ranks) generation_->store.drop(rank);
+    renew_if_all_ended(restart_ && restart_->lost(node));
     finish_if_nobody_is_here();
 }
 
 void Broker::check_heartbeats(Time now) {
     const Heartbeats::News news = heartbeats_.check(now);
     for (uint32_t node = 0; news.send && node < members_.nodes().size(); ++node)
-        if (node != config_.node_rank && members_.nodes()[node].is_here())
-            send(node, wrap(&wire::ToNode::mutable_alive));
+        if (node != config_.node_rank && members_.nodes()[node].is_here()) {
+            wire::Alive alive;
+            if (config_.settings.outlives_nodes()) alive.set_heard_ms(members_.nodes()[node].clock.count());
+            send(node, wrap(&wire::ToNode::mutable_alive, alive));
+        }
     if (news.notice && !abort_) say(*news.notice);
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);
-        lose(node, "silent for " + words(dead_after(config_)), Time(0), now);
+        lose(node,
+             members_.name_nodes(std::span(&node, 1)) + " is lost: silent for " + words(dead_after(config_)),
+             Time(0), now);
     }
 }
 

@@ -20,6 +20,7 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     status.set_ending(abort_reason());
     status.set_generation(generation_->number);
     if (config_.settings.restarts_ranks()) status.set_restarts_left(restart_policy_.left());
+    status.set_spares_left(members_.spares());
     members_.count(status);
     status.set_meetings_open(static_cast<uint32_t>(generation_->collectives.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "common/hostlist.hpp"
 #include "engine/broker.hpp"
 #include "framing.hpp"
 
@@ -16,18 +17,29 @@ constexpr size_t kMaxRestartsTold = 1000;
 void Broker::end_generation(const Death& cause, Time now) {
     if (abort_) return;
     // The ranks of a generation that is being ended die; a node must not.
-    if (restart_ && restart_->is_ending() && !cause.final) return;
-    const auto why_not = plan_sent_ ? restart_policy_.why_not(cause, all_told_to_end(now), now) : "";
-    if (why_not) {
-        Death last = cause;
-        if (!why_not->empty()) last.reason += "; " + *why_not;
-        return abort(last);
+    if (restart_ && restart_->is_ending() && !cause.final) {
+        if (cause.of_node) out_.log.push_back(cause.reason);
+        return;
+    }
+    // Nodes may go once all their ranks have ended well.
+    if (generation_->done && cause.of_node) return;
+    const auto end_for_good = [this](Death last, const std::string& why) {
+        if (!why.empty()) last.reason += "; " + why;
+        abort(last);
+    };
+    if (!plan_sent_) return end_for_good(cause, "");
+    if (const auto why_not = restart_policy_.why_not(cause, all_told_to_end(now), now))
+        return end_for_good(cause, *why_not);
+    if (const auto world = next_world(members_.world(), config_.settings); !world) {
+        const std::vector<Death> held = held_deaths_.take_all();
+        const auto lost = std::ranges::find_if(held, &Death::of_node);
+        return end_for_good(lost == held.end() ? cause : *lost, world.error().message);
     }
     if (restart_) note_restart(now);  // the last ranks of this generation had not even started
     std::set<uint32_t> nodes;
     for (uint32_t node = 0; node < members_.nodes().size(); ++node)
         if (members_.nodes()[node].is_here()) nodes.insert(node);
-    restart_.emplace(cause.reason, std::move(nodes), now);
+    restart_.emplace(cause.reason, std::move(nodes), generation_->roll, now);
     wire::EndGeneration end;
     *end.mutable_why() = abort_message(cause.reason, {Time(0), kEndsAfterTerm});
     end.mutable_why()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
@@ -42,25 +54,36 @@ void Broker::told_to_end(uint32_t rank, Time now) {
 }
 
 bool Broker::all_told_to_end(Time now) const {
-    return told_to_end_.size() == members_.ranks().size() &&
-           std::ranges::all_of(told_to_end_,
-                               [&](const auto& told) { return now - told.second <= kToldHolds; });
+    return std::ranges::all_of(members_.ranks(), [&](const Membership::Rank& rank) {
+        const auto told = told_to_end_.find(rank.told.rank());
+        // Of a lost node nobody hears it.
+        const bool is_gone = rank.node && members_.nodes()[*rank.node].lost;
+        return is_gone || (told != told_to_end_.end() && now - told->second <= kToldHolds);
+    });
 }
 
 void Broker::check_restart(Time now) {
     if (!restart_ || !restart_->is_ending() || now < restart_->deadline()) return;
-    const std::vector<uint32_t> nodes(restart_->awaited().begin(), restart_->awaited().end());
+    // A silent node may be lost, which is judged elsewhere.
+    std::vector<uint32_t> nodes;
+    std::ranges::copy_if(restart_->awaited(), std::back_inserter(nodes),
+                         [&](uint32_t node) { return heartbeats_.silent_for(node, now) == Time(0); });
+    if (nodes.empty()) return restart_->look_again(now + kSilent);
     abort({"the ranks on " + members_.name_nodes(nodes) + " could not be ended within " +
            words(kEndsAfterTerm + kEndsAfterKill) +
            " (does a process wait for a file system?), so the next generation cannot begin"});
 }
 
-void Broker::generation_ended(uint32_t node) {
-    if (restart_ && restart_->ended(node)) out_.renew_ports = true;
+void Broker::renew_if_all_ended(bool all_ended) {
+    if (!all_ended || abort_) return;
+    if (const auto why = restart_->no_majority(); why && config_.settings.outlives_nodes())
+        abort({restart_->reason() + "; " + *why});
+    else
+        out_.renew_ports = true;
 }
 
 BrokerActions Broker::on_ports(const Try<MasterPorts>& ports, Time now) {
-    if (abort_ || !restart_ || restart_->is_ending()) return take();
+    if (abort_ || !restart_ || !restart_->is_ending() || !restart_->awaited().empty()) return take();
     if (ports) {
         ports_ = *ports;
         begin_generation(now);
@@ -71,13 +94,34 @@ BrokerActions Broker::on_ports(const Try<MasterPorts>& ports, Time now) {
 }
 
 void Broker::begin_generation(Time now) {
-    // Deaths of the last generation are over, but a node that was lost meanwhile stays away.
-    for (const Death& death : held_deaths_.take_all())
+    // Deaths of the last generation are over.
+    for (const Death& death : held_deaths_.take_all()) {
         if (death.final) return abort(death);
-    members_.begin_generation();
+        if (death.of_node) out_.log.push_back(death.reason);
+    }
+    const auto world = next_world(members_.world(), config_.settings);
+    if (!world) return abort({restart_->reason() + "; " + world.error().message});
+    told_to_end_.clear();  // their nodes tell again
+    members_.begin_generation(*world);
+    restart_->note_change(change(*world));
+    restart_->begin_next();
+    usage_.forget_answers();
     generation_.emplace(generation_->number + 1, members_, config_.settings.timeout(), now);
     restart_policy_.begin(now);
     send_plan();
+}
+
+std::string Broker::change(const NextWorld& world) const {
+    std::vector<std::string> came;
+    for (const uint32_t node : world.came) came.push_back(members_.nodes()[node].host);
+    std::string out;
+    if (!came.empty())
+        out += " with " + std::string(came.size() == 1 ? "spare node " : "spare nodes ") +
+               compress_hostlist(came);
+    if (world.shrank)
+        out += std::string(came.empty() ? " with " : " and ") + plural(world.size, "rank") + " on " +
+               plural(members_.places().front().nodes(), "node");
+    return out;
 }
 
 // Once the last rank of the next generation has started.

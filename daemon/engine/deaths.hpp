@@ -27,6 +27,7 @@ struct Death {
     std::optional<int> status = {};     // of one rank, as in waitpid(2)
     std::optional<uint64_t> step = {};  // how far its training was
     bool final = false;                 // no restart can follow
+    bool of_node = false;
 };
 
 // What is held back for a moment.

@@ -32,22 +32,30 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
         if (ranks_[rank].node) return "rank " + std::to_string(rank) + " is on " + host_of(rank) + " already";
     }
     node.joined = true;
-    node.clock_ahead = clamped(join.clock_ms()) - now;
+    node.clock = clamped(join.clock_ms());
+    node.clock_ahead = node.clock - now;
     node.host = printable(join.host(), 64);
     node.address = printable(join.address(), 64);
-    node.ranks.assign(join.ranks().begin(), join.ranks().end());
+    node.tasks = std::max(join.tasks(), static_cast<uint32_t>(join.ranks_size()));
     for (int i = 0; i < std::min(join.tiles_size(), join.ranks_size()); ++i)
         node.tiles.push_back(printable(join.tiles(i), kMaxTilesText));
-    for (uint32_t local = 0; local < node.ranks.size(); ++local) {
-        ranks_[node.ranks[local]].node = join.node_rank();
-        ranks_[node.ranks[local]].local_rank = local;
-    }
+    give_ranks(join.node_rank(), std::vector(join.ranks().begin(), join.ranks().end()));
     ++joined_;
     return std::nullopt;
 }
 
+void Membership::give_ranks(uint32_t number, std::span<const uint32_t> ranks) {
+    nodes_[number].ranks.assign(ranks.begin(), ranks.end());
+    for (uint32_t local = 0; local < ranks.size(); ++local) {
+        ranks_[ranks[local]].node = number;
+        ranks_[ranks[local]].local_rank = local;
+    }
+}
+
 void Membership::set_clock(uint32_t node, int64_t clock_ms, Time now) {
-    if (nodes_[node].joined && clock_ms > 0) nodes_[node].clock_ahead = clamped(clock_ms) - now;
+    if (!nodes_[node].joined || clock_ms <= 0) return;
+    nodes_[node].clock = clamped(clock_ms);
+    nodes_[node].clock_ahead = nodes_[node].clock - now;
 }
 
 // From a node's clock to the time since the broker's start.
@@ -114,15 +122,39 @@ void Membership::lose(uint32_t node) {
         if (!ranks_[rank].said_hello && !ranks_[rank].has_exited()) --awaited_;
 }
 
-void Membership::begin_generation() {
-    for (Rank& rank : ranks_) {
-        wire::StepStatus::Rank told;
-        told.set_rank(rank.told.rank());
-        rank.told = std::move(told);
-        rank.said_hello = rank.said_goodbye = false;
-    }
+std::vector<NodeOfWorld> Membership::world() const {
+    std::vector<NodeOfWorld> out;
+    for (const Node& node : nodes_) out.push_back({node.is_here(), node.tasks, node.ranks});
+    return out;
+}
+
+void Membership::begin_generation(const NextWorld& world) {
+    ranks_.assign(world.size, {});
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank].told.set_rank(rank);
+    for (uint32_t node = 0; node < nodes_.size(); ++node) give_ranks(node, world.ranks[node]);
     hellos_ = exited_ = started_ = 0;
     awaited_ = ranks_.size();
+}
+
+std::vector<wire::Place> Membership::places() const {
+    std::vector<std::pair<uint32_t, uint32_t>> by_rank;  // lowest rank, node
+    for (uint32_t node = 0; node < nodes_.size(); ++node)
+        if (const auto& ranks = nodes_[node].ranks; !ranks.empty())
+            by_rank.emplace_back(*std::ranges::min_element(ranks), node);
+    std::ranges::sort(by_rank);
+    std::vector<wire::Place> places(nodes_.size());
+    for (uint32_t number = 0; number < by_rank.size(); ++number)
+        places[by_rank[number].second].set_node_rank(number);
+    for (uint32_t node = 0; node < nodes_.size(); ++node) {
+        places[node].mutable_ranks()->Add(nodes_[node].ranks.begin(), nodes_[node].ranks.end());
+        places[node].set_nodes(static_cast<uint32_t>(by_rank.size()));
+        places[node].set_world_size(static_cast<uint32_t>(ranks_.size()));
+    }
+    return places;
+}
+
+uint32_t Membership::spares() const {
+    return static_cast<uint32_t>(std::ranges::count_if(nodes_, [](const Node& n) { return n.is_spare(); }));
 }
 
 bool Membership::is_lost(uint32_t rank) const {
@@ -133,6 +165,13 @@ std::vector<uint32_t> Membership::without_hello() const {
     std::vector<uint32_t> out;
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank)
         if (!ranks_[rank].said_hello && !ranks_[rank].has_exited() && !is_lost(rank)) out.push_back(rank);
+    return out;
+}
+
+std::vector<uint32_t> Membership::not_joined() const {
+    std::vector<uint32_t> out;
+    for (uint32_t node = 0; node < nodes_.size(); ++node)
+        if (!nodes_[node].joined) out.push_back(node);
     return out;
 }
 
@@ -192,7 +231,10 @@ std::string Membership::name_nodes(std::span<const uint32_t> nodes) const {
     std::sort(ranks.begin(), ranks.end());
     const std::string where = compress_hostlist(hosts);
     return (nodes.size() == 1 ? "node " + where + " (" : plural(nodes.size(), "node") + " (" + where + ", ") +
-           name_ranks(ranks) + ")";
+           (!ranks.empty()      ? name_ranks(ranks)
+            : nodes.size() == 1 ? "a spare"
+                                : "spares") +
+           ")";
 }
 
 std::string Membership::describe(std::span<const uint32_t> ranks) const {
@@ -255,6 +297,7 @@ void Membership::report(uint32_t number, wire::StepStatus::Node& told, bool with
     told.set_joined(node.joined);
     told.set_left(node.left);
     told.set_lost(node.lost);
+    told.set_spare(node.is_spare());
     if (with_ranks)
         for (uint32_t rank : node.ranks) *told.add_ranks() = ranks_[rank].told;
 }

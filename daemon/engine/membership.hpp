@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dp.pb.h"
+#include "engine/next_world.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -31,13 +32,16 @@ class Membership {
     struct Node {
         std::string host;
         std::string address;
-        std::vector<uint32_t> ranks;
+        uint32_t tasks = 0;              // that can have ranks
+        std::vector<uint32_t> ranks;     // by local rank; of a spare none
         std::vector<std::string> tiles;  // for the table, by local rank; or none
         bool joined = false;
         bool left = false;
         bool lost = false;
+        Time clock{};        // its own, when it last told
         Time clock_ahead{};  // of its clock, before the broker's
         bool is_here() const { return joined && !left && !lost; }
+        bool is_spare() const { return is_here() && ranks.empty(); }
     };
 
     // `hosts`: by node rank; shorter or empty if the launcher could not tell. `start`: the broker's.
@@ -51,8 +55,12 @@ class Membership {
     void note_id(uint32_t rank, Time now);
     void leave(uint32_t node);
     void lose(uint32_t node);
-    // All ranks begin another life: nothing has been heard of them.
-    void begin_generation();
+    // For next_world.
+    std::vector<NodeOfWorld> world() const;
+    // All ranks begin another life, on these nodes: nothing has been heard of them.
+    void begin_generation(const NextWorld& world);
+    // What a node is told of its place in the generation.
+    std::vector<wire::Place> places() const;
 
     const std::vector<Node>& nodes() const { return nodes_; }
     const std::vector<Rank>& ranks() const { return ranks_; }
@@ -66,6 +74,7 @@ class Membership {
     size_t awaited() const { return awaited_; }
     // Ranks that have not said hello and have not ended, ascending; without those of lost nodes.
     std::vector<uint32_t> without_hello() const;
+    std::vector<uint32_t> not_joined() const;
     // Ranks whose node has not joined, ascending.
     std::vector<uint32_t> without_node() const;
 
@@ -83,6 +92,7 @@ class Membership {
 
     // The table of --dp-verbose and --dp-dry-run: titles, and one line per rank.
     std::string table() const;
+    uint32_t spares() const;
 
  private:
     std::vector<Node> nodes_;
@@ -95,6 +105,7 @@ class Membership {
     size_t started_ = 0;
     size_t awaited_;
 
+    void give_ranks(uint32_t node, std::span<const uint32_t> ranks);
     std::string state_of(uint32_t rank) const;
     bool is_lost(uint32_t rank) const;
     int64_t since_start(const Rank& rank, int64_t at_ms) const;

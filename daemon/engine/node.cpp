@@ -61,12 +61,14 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     broker_.joined = true;
     broker_.own_address = address;
     if (!config_.broker) heartbeats_.watch(kBroker, now);
+    if (!config_.broker && config_.settings.outlives_nodes()) lease_ = lease_until(now);
     wire::Join join;
     join.set_node_rank(config_.node_rank);
     join.set_host(config_.host);
     join.set_address(address);
     join.set_clock_ms(now.count());
     join.mutable_ranks()->Add(config_.ranks.begin(), config_.ranks.end());
+    join.set_tasks(config_.tasks);
     join.mutable_addresses()->Add(facts_.addresses.begin(), facts_.addresses.end());
     if (config_.settings.wants_table()) join.mutable_tiles()->Add(config_.tiles.begin(), config_.tiles.end());
     outbox_.open(wrap(&wire::FromNode::mutable_join, std::move(join)));
@@ -75,8 +77,10 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
 
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     heartbeats_.heard(kBroker, now);
+    if (message.has_alive() && lease_)
+        lease_ = std::max(*lease_, lease_until(clamped(message.alive().heard_ms())));
     // It is of one kind.
-    if (message.has_plan()) plan(message.plan());
+    if (message.has_plan()) plan(message.plan(), now);
     if (message.has_end_generation()) end_generation(message.end_generation(), now);
     if (message.has_world_done()) no_other_life();
     if (message.has_reply()) {
@@ -103,17 +107,23 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     return take();
 }
 
-void Node::plan(const wire::Plan& message) {
+void Node::plan(const wire::Plan& message, Time now) {
     NodePlan plan{message.master_addr(),
                   static_cast<uint16_t>(message.master_port()),
                   static_cast<uint16_t>(message.coordinator_port()),
                   broker_.own_address,
                   message.table(),
-                  message.generation()};
+                  message.generation(),
+                  {}};
+    if (const auto& place = message.place(); message.has_place())
+        plan.place = {{place.ranks().begin(), place.ranks().end()},
+                      place.node_rank(),
+                      place.nodes(),
+                      place.world_size()};
     if (!std::exchange(published_, true)) {
         out_.plan = std::move(plan);
-    } else if (generation_.is_ending && plan.generation == generation_.number + 1) {
-        begin_generation();
+    } else if (generation_.is_ending && plan.place && plan.generation == generation_.number + 1) {
+        begin_generation(*plan.place, now);
         out_.next_life = std::move(plan);
     }
 }
@@ -150,8 +160,13 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         if (leaving_.told) leaving_.finished = true;
         return;
     }
-    if (is_aborted()) return;
+    if (is_aborted() || leaving_.gave_up) return;
     broker_.outlived = published_ && !config_.settings.reports_failures();
+    // They may begin elsewhere.
+    if (config_.settings.outlives_nodes() && published_) {
+        out_.signal_ranks = SIGKILL;
+        out_.clear_ranks = true;  // also what they fork meanwhile
+    }
     broker_.loss = {
         broker_.joined ? "node " + config_.host + " lost " + daemon_of_broker() + ": " + why : why,
         now + delay};
@@ -171,7 +186,9 @@ void Node::tell_loss(Time now) {
         return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
-    if (published_ && is_reporter()) out_.log.push_back(reason + "; ending the step");
+    if (published_ && is_reporter())
+        out_.log.push_back(
+            reason + (config_.settings.outlives_nodes() ? "; its ranks are ended" : "; ending the step"));
     abort(abort_message(reason, kBroken), !broker_.joined || is_reporter(), now);
 }
 
@@ -249,8 +266,10 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
         leave_if_all_told();
         return take();
     }
-    if (event.local_rank >= config_.ranks.size()) return take();
+    if (event.local_rank >= config_.tasks) return take();
     const bool kept = config_.settings.restarts_ranks();
+    // A spare's, with --dp-dry-run.
+    if (!kept && event.local_rank >= config_.ranks.size()) return take();
     if (event.kind == ControlEvent::Kind::tiles) {
         if (event.local_rank < config_.tiles.size()) config_.tiles[event.local_rank] = event.tiles;
     } else if (event.kind == ControlEvent::Kind::task) {
@@ -281,15 +300,22 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
     return take();
 }
 
-NodeActions Node::on_launcher_lost() {
-    if (leaving_.ending) return take();
+// Ends all that runs here, before the broker can let it begin elsewhere.
+void Node::give_up(const std::string& why) {
+    leaving_.gave_up = true;
     out_.signal_ranks = SIGKILL;
     out_.kill_keepers = true;
     wire::Fault fault;
-    fault.set_reason((config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host +
-                     " is gone; its " + plural(config_.ranks.size(), "rank") +
-                     (config_.ranks.size() == 1 ? " is" : " are") + " ended");
+    fault.set_reason(why);
     outbox_.send(wrap(&wire::FromNode::mutable_fault, std::move(fault)));
+}
+
+NodeActions Node::on_launcher_lost() {
+    if (leaving_.ending) return take();
+    give_up((config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host + " is gone" +
+            (config_.ranks.empty() ? " (a spare)"
+                                   : "; its " + plural(config_.ranks.size(), "rank") +
+                                         (config_.ranks.size() == 1 ? " is" : " are") + " ended"));
     leaving_.ending = true;
     ranks_.drop_exits();
     leave_if_all_told();
@@ -303,6 +329,7 @@ void Node::check_heartbeats(Time now) {
     if (news.send) {
         wire::Alive alive;
         alive.set_clock_ms(now.count());
+        alive.set_lease(lease_.has_value());
         outbox_.send(wrap(&wire::FromNode::mutable_alive, std::move(alive)));
     }
     // If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
@@ -325,6 +352,8 @@ NodeActions Node::tick(Time now) {
                              ? "check that its node is up and that this node may connect to it"
                              : broker_.other_version),
                     Time(0), now);
+    if (lease_ && !broker_.gone && now >= *lease_)
+        lose_broker("neither has heard the other for " + words(fenced_after(config_)), Time(0), now);
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);
@@ -335,11 +364,12 @@ NodeActions Node::tick(Time now) {
 }
 
 std::optional<Time> Node::next_deadline() const {
-    std::optional<Time> loss, search;
+    std::optional<Time> loss, search, lease;
+    if (!broker_.gone) lease = lease_;
     if (broker_.loss) loss = broker_.loss->until;
     if (!broker_.joined && !broker_.gone) search = started_ + config_.settings.timeout();
     return earliest({termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),
-                     heartbeats_.next_deadline(), ranks_.next_deadline(), loss, search});
+                     heartbeats_.next_deadline(), ranks_.next_deadline(), loss, search, lease});
 }
 
 }  // namespace dp

@@ -115,7 +115,10 @@ class Node {
     bool finished() const { return leaving_.finished; }
 
     // It has ended its ranks, as all nodes have, because it lost the broker, whose own ranks may live on.
-    bool leaves_ranks_behind() const { return broker_.outlived && config_.node_rank <= kReporters; }
+    // (Others may go on without this node.)
+    bool leaves_ranks_behind() const {
+        return broker_.outlived && config_.node_rank <= kReporters && !config_.settings.outlives_nodes();
+    }
 
  private:
     // Ranks, arrivals, outbox, heartbeats and termination are parts that are tested by themselves; the rest is what
@@ -131,7 +134,9 @@ class Node {
     Outbox outbox_;
     Heartbeats heartbeats_;
     Termination termination_;
-    bool published_ = false;  // a plan, or that there is none
+    std::optional<Time> lease_;            // where ranks may begin elsewhere: until when they may live here
+    std::map<uint32_t, Time> told_tasks_;  // to end, when
+    bool published_ = false;               // a plan, or that there is none
     struct {
         uint32_t number = 0;
         bool is_ending = false;  // its ranks are, for the next one
@@ -154,6 +159,7 @@ class Node {
         bool cancelled = false;  // the whole step was signalled
         bool ending = false;     // the launcher said "end"
         bool told = false;       // the broker was told that this node leaves
+        bool gave_up = false;    // it has ended its ranks, and told why
         bool finished = false;
     } leaving_;
     NodeActions out_;
@@ -163,16 +169,19 @@ class Node {
     static wire::FromNode event_of(uint32_t rank, const std::function<void(wire::RankEvent&)>& fill);
     void tell_asker(ConnectionId asker, wire::ToRank message);
     void abort(wire::Abort message, bool is_ours_to_tell, Time now);
-    void plan(const wire::Plan& message);
+    void plan(const wire::Plan& message, Time now);
     void started(uint32_t rank, pid_t pid, Time now);
     void exited(uint32_t local_rank, int status, Time now);
     void end_generation(const wire::EndGeneration& message, Time now);
-    void begin_generation();
+    void begin_generation(const NodePlan::Place& place, Time now);
+    void tell_told(uint32_t rank);
     void no_other_life();
     void clear_if_all_exited();
     // Its ranks are being ended for good.
+    Time lease_until(Time heard) const { return heard + fenced_after(config_); }
     bool is_aborted() const { return termination_.abort() && !generation_.is_ending; }
     void keeper_ended(uint32_t local_rank, int status);
+    void give_up(const std::string& why);
     void tell_ranks(const wire::ToRank& message);
     void tell_deaths(const wire::Deaths& deaths);
     void answer(const std::vector<Caller>& callers, const wire::Reply& reply);

@@ -29,7 +29,13 @@ NodeActions Node::on_cleared() {
 }
 
 // What was left of the last one is dead: who still has a connection lies.
-void Node::begin_generation() {
+void Node::tell_told(uint32_t rank) {
+    outbox_.send(event_of(rank, [](wire::RankEvent& e) { e.set_told_to_end(true); }));
+}
+
+void Node::begin_generation(const NodePlan::Place& place, Time now) {
+    config_.ranks = place.ranks;
+    config_.world_size = place.world_size;
     ++generation_.number;
     generation_.is_ending = false;
     for (const auto& [connection, rank] : ranks_.connections()) out_.close.push_back(connection);
@@ -38,6 +44,9 @@ void Node::begin_generation() {
     waiting_.clear();
     deaths_.Clear();
     termination_.reset();
+    // What Slurm has told a task holds for its next ranks, too.
+    for (const auto& [task, at] : told_tasks_)
+        if (task < config_.ranks.size() && now - at <= kToldHolds) tell_told(config_.ranks[task]);
 }
 
 void Node::no_other_life() {
@@ -46,6 +55,7 @@ void Node::no_other_life() {
 }
 
 NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
+    if (event.kind == ControlEvent::Kind::told) told_tasks_[event.local_rank] = now;
     if (event.local_rank >= config_.ranks.size()) return take();
     const uint32_t rank = config_.ranks[event.local_rank];
     if (event.kind == ControlEvent::Kind::task) {
@@ -53,7 +63,7 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
         // It began just as the others were signalled, and has nothing to save.
         if (termination_.abort()) out_.kill_rank = event.local_rank;
     } else if (event.kind == ControlEvent::Kind::told) {
-        outbox_.send(event_of(rank, [](wire::RankEvent& e) { e.set_told_to_end(true); }));
+        tell_told(rank);
     } else if (event.kind == ControlEvent::Kind::exit) {
         exited(event.local_rank, event.value, now);
         clear_if_all_exited();
@@ -62,13 +72,14 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
     return take();
 }
 
-// The task of the launcher is gone, and with it the rank: nobody can begin its next life.
+// The task of the launcher is gone, and with it the rank: nobody can begin its next life here.
 void Node::keeper_ended(uint32_t local_rank, int status) {
     if (generation_.is_last || leaving_.cancelled) return;
-    wire::Fault fault;
-    fault.set_reason("the keeper of rank " + std::to_string(config_.ranks[local_rank]) + " on " +
-                     config_.host + " " + describe_status(status));
-    outbox_.send(wrap(&wire::FromNode::mutable_fault, std::move(fault)));
+    const std::string whose = local_rank < config_.ranks.size()
+                                  ? "rank " + std::to_string(config_.ranks[local_rank])
+                                  : "a spare task";
+    give_up("the keeper of " + whose + " on " + config_.host + " " + describe_status(status));
+    generation_.is_last = true;  // one line is enough
 }
 
 }  // namespace dp

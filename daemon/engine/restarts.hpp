@@ -23,8 +23,6 @@ inline constexpr uint32_t kMostFruitless = 3;  // the third
 // A generation got somewhere if the dead rank had come to a training step (dp_at_step) that no dead rank had come to
 // before. If it reports none, it must have lived this long instead.
 inline constexpr Time kFruitfulLife{10000};
-// For so long a rank that Slurm has told to end may take to do so.
-inline constexpr Time kToldHolds{60000};
 // How long ranks may take to end after SIGTERM when a generation is ended, and the nodes after SIGKILL to say that
 // nothing is left (a process that waits for a dead file system cannot be killed).
 inline constexpr Time kEndsAfterTerm{1000};
@@ -39,7 +37,7 @@ class RestartPolicy {
     // A generation begins.
     void begin(Time now) { began_ = now; }
 
-    // A rank of it has died. nullopt: begin the next one. Else why the step ends: added to the death's reason, or
+    // A rank of it has died, or a node, which is not the program's doing. nullopt: begin the next one. Else why the step ends: added to the death's reason, or
     // "" where the reason says it all.
     std::optional<std::string> why_not(const Death& death, bool all_told_to_end, Time now) {
         if (death.final) return "";
@@ -47,9 +45,11 @@ class RestartPolicy {
         if (death.status && WIFEXITED(*death.status) &&
             std::ranges::count(final_exit_, WEXITSTATUS(*death.status)) > 0)
             return "--dp-final-exit lists this code";
-        const bool fruitful = death.step ? *death.step > furthest_ : now - began_ >= kFruitfulLife;
-        furthest_ = std::max(furthest_, death.step.value_or(0));
-        fruitless_ = fruitful ? 0 : fruitless_ + 1;
+        if (!death.of_node) {
+            const bool fruitful = death.step ? *death.step > furthest_ : now - began_ >= kFruitfulLife;
+            furthest_ = std::max(furthest_, death.step.value_or(0));
+            fruitless_ = fruitful ? 0 : fruitless_ + 1;
+        }
         if (fruitless_ >= kMostFruitless)
             return std::string("the third generation in a row to end without progress: ") +
                    (death.step ? "no new training step" : "within " + words(kFruitfulLife) + " of its start");
@@ -72,30 +72,60 @@ class RestartPolicy {
 // A restart from the death until the last rank of the next generation has started.
 class Restart {
  public:
-    Restart(std::string reason, std::set<uint32_t> nodes, Time now)
-        : reason_(std::move(reason)), died_(now), awaited_(std::move(nodes)) {}
+    // `nodes`: those that are here; `roll`: how many the old generation began with.
+    Restart(std::string reason, std::set<uint32_t> nodes, size_t roll, Time now)
+        : reason_(std::move(reason)),
+          died_(now),
+          deadline_(now + kEndsAfterTerm + kEndsAfterKill),
+          awaited_(std::move(nodes)),
+          roll_(roll) {}
 
     // Nothing of the old generation is left on the node. Returns whether that holds for all now.
-    bool ended(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
-    // Whether the old generation is still being ended.
-    bool is_ending() const { return !awaited_.empty(); }
+    bool ended(uint32_t node) {
+        if (awaited_.erase(node) == 0) return false;
+        ++ended_;
+        return awaited_.empty();
+    }
+    // The node is lost, and with it its ranks. Returns the same.
+    bool lost(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
+    // Of a network that was cut, only the part with most of the old generation's nodes goes on; of two halves, the
+    // broker's.
+    std::optional<std::string> no_majority() const {
+        if (2 * ended_ >= roll_) return std::nullopt;
+        return "only " + std::to_string(ended_) + " of the generation's " + std::to_string(roll_) +
+               " nodes can be reached, and the others may go on without " + (ended_ == 1 ? "it" : "them");
+    }
+    // Whether the next generation has not begun.
+    bool is_ending() const { return is_ending_; }
+    void begin_next() { is_ending_ = false; }
+    // Nodes that have not ended the old one.
     const std::set<uint32_t>& awaited() const { return awaited_; }
-    Time deadline() const { return died_ + kEndsAfterTerm + kEndsAfterKill; }
+    // When they should have, or how that stands is looked at again.
+    Time deadline() const { return deadline_; }
+    void look_again(Time at) { deadline_ = at; }
 
     const std::string& reason() const { return reason_; }
     Time died() const { return died_; }
+    // How the next generation's nodes differ: " with gpu05 as a spare".
+    void note_change(std::string change) { change_ = std::move(change); }
     // The line for the user, once the next generation runs.
     std::string line(uint32_t generation, Time now) const {
         const auto took = (now - died_).count();
         std::string seconds =
             std::to_string(took / 1000) + "." + std::to_string(took % 1000 / 10 + 100).substr(1);
-        return reason_ + "; generation " + std::to_string(generation) + " began " + seconds + " s later";
+        return reason_ + "; generation " + std::to_string(generation) + " began " + seconds + " s later" +
+               change_;
     }
 
  private:
     std::string reason_;
     Time died_;
+    Time deadline_;
+    bool is_ending_ = true;
     std::set<uint32_t> awaited_;
+    size_t roll_;
+    size_t ended_ = 0;
+    std::string change_;
 };
 
 }  // namespace dp

@@ -42,12 +42,14 @@ class StartDeadlines {
         if (!too_late) next_notice_ = now + (notice_pause_ *= 2);
         const std::vector<uint32_t> missing = connected ? members.without_hello() : members.without_node();
         const size_t world = members.ranks().size();
-        return Late{std::to_string(connected ? members.hellos() : world - missing.size()) + " of " +
-                        std::to_string(world) + " ranks " + (connected ? "said hello" : "are connected") +
-                        (too_late ? " within " + words(timeout_) + " (--dp-timeout)"
-                                  : " after " + std::to_string((now - since).count() / 1000) + " s") +
-                        "; missing: " + members.describe(missing),
-                    too_late};
+        return Late{
+            std::to_string(connected ? members.hellos() : world - missing.size()) + " of " +
+                std::to_string(world) + " ranks " + (connected ? "said hello" : "are connected") +
+                (too_late ? " within " + words(timeout_) + " (--dp-timeout)"
+                          : " after " + std::to_string((now - since).count() / 1000) + " s") +
+                "; missing: " +
+                (missing.empty() ? members.name_nodes(members.not_joined()) : members.describe(missing)),
+            too_late};
     }
     // When too late is; none once all are there.
     std::optional<Time> end(const Membership& members) const {

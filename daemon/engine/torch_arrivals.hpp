@@ -41,7 +41,7 @@ class TorchArrivals {
             const Membership::Node& node = members.nodes()[number];
             // A rank that has ended is not waited for, and it is unknown whether it had come.
             const auto has_ended = [&](uint32_t rank) { return members.ranks()[rank].has_exited(); };
-            if (node.lost || std::ranges::any_of(node.ranks, has_ended)) return "";
+            if ((node.lost && !node.ranks.empty()) || std::ranges::any_of(node.ranks, has_ended)) return "";
             const size_t here = std::min(by_node_[number], node.ranks.size());
             there += here;
             if (here == node.ranks.size()) continue;

@@ -45,6 +45,8 @@ class UsageRounds {
     // an earlier answer is not asked again: that one will do.
     std::optional<std::vector<uint32_t>> ask(Asker asker, const std::vector<uint32_t>& nodes, Time now);
     void answer(uint32_t node, const wire::NodeUsage& usage, const Membership& members);
+    // Ranks are elsewhere now.
+    void forget_answers() { answers_.clear(); }
     // The node has left or is lost, and will not answer.
     void remove(uint32_t node) {
         awaited_.erase(node);

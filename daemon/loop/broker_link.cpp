@@ -125,7 +125,8 @@ void BrokerLink::join(Attempt& attempt) {
 }
 
 void BrokerLink::send(const wire::FromNode& message) {
-    if (!joined_ || (message.has_alive() && is_on_its_way(joined_->connection->fd()))) return;
+    const bool has_a_lease = message.alive().lease();
+    if (!joined_ || (message.has_alive() && !has_a_lease && is_on_its_way(joined_->connection->fd()))) return;
     unsent_ += to_frame(message);
     flush_.at_end_of_turn();
 }

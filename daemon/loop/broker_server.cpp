@@ -105,7 +105,8 @@ void BrokerServer::send(uint32_t node, const SharedMessage<wire::ToNode>& messag
     const auto peer = by_node_.find(node);
     if (peer == by_node_.end()) return;
     Connection& connection = *peer->second->connection;
-    if (message.own.has_alive() && is_on_its_way(connection.fd())) return;
+    const bool holds_a_lease = message.own.alive().heard_ms() > 0;
+    if (message.own.has_alive() && !holds_a_lease && is_on_its_way(connection.fd())) return;
     connection.send(message);
 }
 

@@ -59,8 +59,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
     : base_(new_event_base()),
       rejected_(config.host),
       clock_(steady_now()),
-      tasks_(config.ranks.size(),
-             config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup")),
+      tasks_(config.tasks, config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup")),
              config.settings.restarts_ranks()),
       node_(config, facts_of_this_node(config), now()),
       ranks_(
@@ -91,7 +90,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
     watch_control();
     if (config_.settings.restarts_ranks())
         keepers_.emplace(
-            base_.get(), kFdKeepers, config_.ranks.size(), rejected_,
+            base_.get(), kFdKeepers, config_.tasks, rejected_,
             [this](uint32_t local_rank) {
                 read_control_packets();  // the launcher told of its task before that connected
                 return tasks_.keeper_of(local_rank);
@@ -274,10 +273,13 @@ void Daemon::perform(const NodeActions& actions) {
         ranks_.send(asker, message);
         if (!message.has_usage()) ranks_.close(asker);
     }
-    if (actions.kill_keepers)
+    if (actions.kill_keepers) {
+        // A keeper that is gone leads to its rank's processes no more.
+        for (uint32_t local = 0; local < config_.ranks.size(); ++local) tasks_.signal_group(local, SIGKILL);
         tasks_.kill_all();
-    else if (actions.signal_ranks)
+    } else if (actions.signal_ranks) {
         signal_ranks(*actions.signal_ranks);
+    }
     if (actions.kill_rank) tasks_.signal_group(*actions.kill_rank, SIGKILL);
     if (keepers_ && actions.no_other_life) keepers_->no_other_life();
     if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life);

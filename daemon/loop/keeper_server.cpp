@@ -82,7 +82,7 @@ bool KeeperServer::handle(Client& client, const ControlEvent& event) {
         return false;
     }
     client.local_rank = event.local_rank;
-    if (no_other_life_) send_packet(client.socket, kNoOtherLife);
+    if (!last_word_.empty()) send_packet(client.socket, last_word_);
     return true;
 }
 
@@ -101,11 +101,11 @@ void KeeperServer::begin_life(const NodePlan& plan) {
 }
 
 void KeeperServer::no_other_life() {
-    no_other_life_ = true;
     tell_all(std::string(kNoOtherLife));
 }
 
 void KeeperServer::tell_all(const std::string& packet) {
+    last_word_ = packet;
     for (auto& [id, client] : clients_)
         if (client.local_rank) send_packet(client.socket, packet);
 }

@@ -26,8 +26,8 @@ class KeeperServer {
     KeeperServer(event_base* base, int socket, size_t ranks, RejectedPeers& rejected, KeeperOf keeper_of,
                  OnEvent on_event);
 
+    // Both also for keepers that connect later.
     void begin_life(const NodePlan& plan);
-    // Also for keepers that connect later.
     void no_other_life();
 
  private:
@@ -46,7 +46,7 @@ class KeeperServer {
     KeeperOf keeper_of_;
     OnEvent on_event_;
     std::set<uint32_t> present_;
-    bool no_other_life_ = false;
+    std::string last_word_;
     Numbered<Client> clients_;
     Listener listener_;
 

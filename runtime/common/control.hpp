@@ -39,8 +39,9 @@ struct ControlEvent {
     bool operator==(const ControlEvent&) const = default;
 };
 
-// The maximum size of a packet; a list of tiles that does not fit is left out.
-inline constexpr size_t kMaxControl = 512;
+// The maximum size of a packet, and of a keeper's plan (1,000 ranks a node); a list of tiles that does not fit is left
+// out.
+inline constexpr size_t kMaxControl = 8192;
 
 std::string write_control(const ControlEvent& event);
 Try<ControlEvent> read_control(std::string_view packet);

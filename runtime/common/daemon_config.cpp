@@ -18,6 +18,7 @@ void visit(Config& c, Visit field) {
     field("nodes", c.nodes);
     field("node_rank", c.node_rank);
     field("host", c.host);
+    field("tasks", c.tasks);
     field("ranks", c.ranks);
     field("tiles", c.tiles);
     field("tiles_conf", c.tiles_conf);
@@ -82,6 +83,7 @@ bool from_text(std::string_view text, Number& out) {
 template <typename Item>
 bool from_text(std::string_view text, std::vector<Item>& out) {
     bool good = true;
+    if (text.empty()) return true;
     for (std::string_view part : split(text, ';')) good &= from_text(part, out.emplace_back());
     return good;
 }
@@ -107,11 +109,12 @@ Try<DaemonConfig> read_config(std::string_view text) {
     if (!bad.empty())
         return fail("the daemon's configuration is malformed: " + std::string(bad) + "=" +
                     printable(field_of(text, bad), 40));
-    if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.ranks.empty())
+    if (c.secret.size() != 64 || c.world_size == 0 || c.nodes == 0 || c.tasks < c.ranks.size() ||
+        (c.ranks.empty() && c.settings.spares == 0))
         return fail("the daemon's configuration is incomplete");
-    if (!c.tiles.empty() && c.tiles.size() != c.ranks.size())
+    if (!c.tiles.empty() && c.tiles.size() != c.tasks)
         return fail("the daemon's configuration is malformed: tiles of " + std::to_string(c.tiles.size()) +
-                    " ranks, and the node has " + std::to_string(c.ranks.size()));
+                    " tasks, and the node has " + std::to_string(c.tasks));
     return c;
 }
 

@@ -10,7 +10,7 @@
 namespace dp {
 
 // Bump it when plugin and daemon would misunderstand each other; other versions are refused.
-inline constexpr uint32_t kDaemonConfigVersion = 7;
+inline constexpr uint32_t kDaemonConfigVersion = 8;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -34,7 +34,7 @@ struct NodeOfStep {
     uint32_t nodes = 0;
     uint32_t node_rank = 0;
     std::string host;             // this node's name
-    std::vector<uint32_t> ranks;  // this node's world ranks, by local rank
+    std::vector<uint32_t> ranks;  // of this node's tasks, by local rank; of a spare node none (--dp-spares)
     std::string node_list;        // compressed, in node-rank order; "" where the launcher could not tell
     std::string secret;           // 64 hexadecimal digits
 
@@ -43,6 +43,7 @@ struct NodeOfStep {
 
 struct DaemonConfig : NodeOfStep {
     bool broker = false;
+    uint32_t tasks = 0;  // of this node
     // The tiles of each of these ranks, by local rank: "12-15", "" if unknown. Empty: all unknown.
     std::vector<std::string> tiles;
     std::string tiles_conf;           // the site's file of the nodes' accelerators; "" where it has none

@@ -27,6 +27,7 @@
 #include "base/text.hpp"
 #include "base/unix_socket.hpp"
 #include "common/control.hpp"
+#include "common/processes.hpp"
 #include "common/socket_names.hpp"
 
 namespace dp {
@@ -36,6 +37,9 @@ namespace {
 constexpr std::array kEndings = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGXCPU};
 // How long a keeper that is told to end between two lives waits for the daemon's word.
 constexpr std::chrono::seconds kDaemonSays{5};
+// How often, and how far apart in microseconds, a keeper without a daemon kills what descends from it.
+constexpr int kPasses = 1000;
+constexpr useconds_t kBetweenPasses = 2000;
 
 // The launcher's ends of pipes and terminals close when a program starts (O_CLOEXEC), and no program ever starts
 // here: the ranks would see no end of their input. Their numbers stay taken, for the launcher's code in later lives.
@@ -81,6 +85,7 @@ class Keeper {
     struct sigaction child_before_ {};
     pid_t rank_ = 0;                // 0: between two lives
     int status_ = 0;                // the last life's end
+    bool has_lived_ = false;        // a spare's has not
     std::optional<NodePlan> next_;  // the daemon's word
     bool no_other_life_ = false;
     std::vector<int> waiting_;  // for the next life: signals that ask for the end
@@ -89,12 +94,14 @@ class Keeper {
         if (daemon_) send_control(daemon_.get(), {kind, local_rank_, value});
     }
     Try<void> watch_signals();
+    Try<bool> begin_life(bool is_first);
     void become_rank();
     void wait_for_events();
     void take_signals();
     void pass_on(const signalfd_siginfo& signal);
     void reap();
     void hear_daemon();
+    static void kill_offspring();
     [[noreturn]] void die() const;
 };
 
@@ -128,33 +135,42 @@ void Keeper::become_rank() {
     daemon_.reset();
 }
 
-Try<NodePlan> Keeper::run(NodePlan plan) {
-    DP_TRY(watch_signals());
-    for (bool first = true;; first = false) {
-        const pid_t keeper = getpid();
-        rank_ = fork();
-        if (rank_ == 0) {
-            become_rank();
-            if (getppid() != keeper) raise(SIGKILL);  // it was killed just now
-            return plan;
-        }
-        if (rank_ < 0 && first) {
-            const int why = errno;
+// True in the rank's process. Fails in the first generation alone.
+Try<bool> Keeper::begin_life(bool is_first) {
+    const pid_t keeper = getpid();
+    rank_ = fork();
+    if (rank_ == 0) {
+        become_rank();
+        if (getppid() != keeper) raise(SIGKILL);  // it was killed just now
+        return true;
+    }
+    if (rank_ < 0) {
+        const int why = errno;
+        rank_ = 0;
+        if (is_first) {
             sigprocmask(SIG_SETMASK, &before_, nullptr);
             return fail("the rank's keeper cannot fork: " + errno_text(why));
         }
-        if (rank_ < 0) {
-            rank_ = 0;
-            status_ = 1 << 8;
-            std::fprintf(stderr, "slurm-dp: the keeper of local rank %u cannot fork: %s\n", local_rank_,
-                         errno_text(errno).c_str());
-            tell(ControlEvent::Kind::exit, status_);
-        } else {
-            if (!has_terminal_) setpgid(rank_, rank_);  // whichever of the two is first
-            // Without a space: slurmstepd finds the tasks to signal by the words of /proc/PID/stat
-            // (proctrack/cgroup).
-            if (first) prctl(PR_SET_NAME, "dp-keeper");
-            if (first) let_go_of_pipes();
+        status_ = 1 << 8;
+        std::fprintf(stderr, "slurm-dp: the keeper of local rank %u cannot fork: %s\n", local_rank_,
+                     errno_text(why).c_str());
+        tell(ControlEvent::Kind::exit, status_);
+        return false;
+    }
+    has_lived_ = true;
+    if (!has_terminal_) setpgid(rank_, rank_);  // whichever of the two is first
+    return false;
+}
+
+Try<NodePlan> Keeper::run(NodePlan plan) {
+    DP_TRY(watch_signals());
+    for (bool is_first = true;; is_first = false) {
+        const bool is_spare = plan.place && local_rank_ >= plan.place->ranks.size();
+        if (!is_spare && DP_TRY(begin_life(is_first))) return plan;
+        // Without a space: slurmstepd finds the tasks to signal by the words of /proc/PID/stat (proctrack/cgroup).
+        if (is_first) prctl(PR_SET_NAME, "dp-keeper");
+        if (is_first) let_go_of_pipes();
+        if (rank_ > 0) {
             tell(ControlEvent::Kind::task, rank_);
             for (const int signal : waiting_) kill(rank_, signal);
             waiting_.clear();
@@ -169,7 +185,7 @@ Try<NodePlan> Keeper::run(NodePlan plan) {
 void Keeper::wait_for_events() {
     pollfd events[] = {{signals_.get(), POLLIN, 0}, {daemon_.get(), POLLIN, 0}};
     // A daemon that hangs must not keep those for ever who are told to end.
-    const bool waits_for_daemon = rank_ == 0 && !waiting_.empty();
+    const bool waits_for_daemon = has_lived_ && rank_ == 0 && !waiting_.empty();
     const int patience =
         waits_for_daemon ? static_cast<int>(std::chrono::milliseconds(kDaemonSays).count()) : -1;
     const int ready = poll(events, daemon_ ? 2 : 1, patience);
@@ -212,11 +228,18 @@ void Keeper::reap() {
     }
 }
 
+// Also what one of them forks meanwhile. (A process that waits for a dead file system dies when that comes back.)
+void Keeper::kill_offspring() {
+    for (int pass = 0; pass < kPasses && signal_step(SIGKILL, {}, {getpid()}) > 0; ++pass)
+        usleep(kBetweenPasses);
+}
+
 void Keeper::hear_daemon() {
     std::array<char, kMaxControl> packet;
-    const ssize_t size = recv(daemon_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
+    const ssize_t size = recv(daemon_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (size < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    const std::string_view word(packet.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    const bool is_whole = size > 0 && static_cast<size_t>(size) <= packet.size();
+    const std::string_view word(packet.data(), is_whole ? static_cast<size_t>(size) : 0);
     if (!word.empty() && word != kNoOtherLife)
         if (auto plan = read_plan(word)) {
             next_ = std::move(*plan);
@@ -224,6 +247,8 @@ void Keeper::hear_daemon() {
         }
     no_other_life_ = true;
     daemon_.reset();
+    // Nobody else can end the rank now before it begins on another node.
+    if (word != kNoOtherLife) kill_offspring();
 }
 
 // As the last life did, but without another core file.

@@ -151,6 +151,14 @@ const std::vector<OptionSpec>& option_specs() {
             "with on-failure=restart: exit codes that end the step (default 0,2,126,127)", "0,2,126,127",
             {.plugstack = true, .dpctl = true},
             "not a list of exit codes; give numbers from 0 to 255, as in 2,64-78"),
+        option<&Settings::spares>("dp-spares", "SLURM_DP_SPARES", "N",
+                                  "with on-failure=restart: nodes kept without ranks until one is lost", "0",
+                                  {.plugstack = true}, "not a number of nodes; give a whole number", 0,
+                                  kMaxNodes),
+        option<&Settings::min_nodes>(
+            "dp-min-nodes", "SLURM_DP_MIN_NODES", "N",
+            "with on-failure=restart: with no spare left, go on with fewer nodes, down to N", nullptr,
+            {.plugstack = true}, "not a number of nodes; give a whole number", 1, kMaxNodes),
         option<&Settings::tensor>("dp-tensor", "SLURM_DP_TENSOR", "N",
                                   "tensor-parallel size; the world divides by it", nullptr, {.dpctl = true},
                                   "not a number of ranks; give a whole number", 1, kMaxWorldSize),
@@ -253,14 +261,50 @@ std::optional<std::string> missing_option(const Settings& own, const Settings& a
     if (own.visible && !all.tiles)
         return "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give "
                "--dp-tiles, too";
-    if ((own.restarts || own.final_exit) && all.on_failure != FailureAction::restart)
-        return std::string(own.restarts ? "--dp-restarts" : "--dp-final-exit") +
-               " needs --dp-on-failure=restart: without it a rank's death starts nothing again; give that, "
-               "too";
-    return std::nullopt;
+    if (all.on_failure == FailureAction::restart) return std::nullopt;
+    const char* given = own.restarts                 ? "--dp-restarts"
+                        : own.final_exit             ? "--dp-final-exit"
+                        : own.spares.value_or(0) > 0 ? "--dp-spares"
+                        : own.min_nodes              ? "--dp-min-nodes"
+                                                     : nullptr;
+    if (!given) return std::nullopt;
+    return std::string(given) +
+           " needs --dp-on-failure=restart: without it a rank's death starts nothing again; give that, too";
 }
 
-StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
+uint32_t nodes_in_reserve(const Settings& s) {
+    return s.on_failure == FailureAction::restart ? s.spares.value_or(0) : 0;
+}
+
+uint32_t world_size(const Settings& s, uint32_t tasks, uint32_t nodes) {
+    return tasks - nodes_in_reserve(s) * (tasks / nodes);
+}
+
+// Why the step's nodes do not do for its spares; "" if they do.
+static std::string unfit_nodes(const Settings& s, const Settings& own, uint32_t tasks, uint32_t nodes) {
+    if (s.on_failure != FailureAction::restart) return "";
+    const uint32_t spares = s.spares.value_or(0);
+    const std::string option = "--dp-spares=" + std::to_string(spares) +
+                               (own.spares ? "" : " (inherited: SLURM_DP_SPARES, or the site's)");
+    if (spares >= nodes)
+        return option + ", but this step has " + plural(nodes, "node") +
+               ": at least one must have ranks; give " + "-N " + std::to_string(spares + 1) +
+               " or more, or fewer spares";
+    if (spares > 0 && tasks % nodes != 0)
+        return option + " needs as many tasks on each node, and this step has " + plural(tasks, "task") +
+               " on " + std::to_string(nodes) + " nodes; give --ntasks-per-node";
+    if (s.min_nodes.value_or(0) > nodes - spares)
+        return "--dp-min-nodes=" + std::to_string(*s.min_nodes) +
+               (own.min_nodes ? "" : " (inherited: SLURM_DP_MIN_NODES, or the site's)") + ", but only " +
+               plural(nodes - spares, "node") + " of this step " + (nodes - spares == 1 ? "has" : "have") +
+               " ranks; give " + std::to_string(nodes - spares) + " or less, or more nodes";
+    return "";
+}
+
+StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t step_tasks, uint32_t nodes) {
+    if (const std::string why = unfit_nodes(s, own, step_tasks, nodes); !why.empty())
+        return own.any() ? StepVerdict{StepVerdict::refuse, why} : StepVerdict{StepVerdict::leave_alone, ""};
+    const uint32_t tasks = world_size(s, step_tasks, nodes);
     const uint32_t world = s.world.value_or(0);
     const uint32_t tensor = s.tensor.value_or(1);
     const uint32_t pipeline = s.pipeline.value_or(1);
@@ -272,10 +316,13 @@ StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t tasks) {
         return is ? std::string(" (inherited: ") + variable + ")" : std::string();
     };
     if (other_world)
-        return {StepVerdict::refuse, "--dp-world=" + std::to_string(world) +
-                                         inherited(!own.world, "SLURM_DP_WORLD") + ", but this step has " +
-                                         plural(tasks, "task") + "; give -n " + std::to_string(world) +
-                                         " (or --dp-world=auto for " + std::to_string(tasks) + ")"};
+        return {StepVerdict::refuse,
+                "--dp-world=" + std::to_string(world) + inherited(!own.world, "SLURM_DP_WORLD") +
+                    ", but this step has " +
+                    (tasks < step_tasks ? plural(tasks, "rank") + " without its spare nodes; give " +
+                                              "--dp-world=auto, or other numbers of tasks and nodes"
+                                        : plural(tasks, "task") + "; give -n " + std::to_string(world) +
+                                              " (or --dp-world=auto for " + std::to_string(tasks) + ")")};
     return {StepVerdict::refuse,
             "--dp-tensor=" + std::to_string(tensor) + inherited(s.tensor && !own.tensor, "SLURM_DP_TENSOR") +
                 " and --dp-pipeline=" + std::to_string(pipeline) +

@@ -22,6 +22,7 @@ inline constexpr uint16_t kLowestPort = 1024;
 // On one node; what a step really owns is known there.
 inline constexpr uint32_t kMaxTilesPerRank = 4096;
 inline constexpr uint32_t kMaxRestarts = 100000;
+inline constexpr uint32_t kMaxNodes = 1 << 16;
 
 // What is on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
 enum class StoreKind { hold, torch };
@@ -42,6 +43,8 @@ struct Settings {
     std::optional<FailureAction> on_failure;
     std::optional<uint32_t> restarts;     // at most
     std::optional<ExitCodes> final_exit;  // that no restart can help
+    std::optional<uint32_t> spares;       // nodes without ranks until another is lost
+    std::optional<uint32_t> min_nodes;    // fewest with ranks; if empty, the world keeps its size
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -56,6 +59,8 @@ struct Settings {
     std::chrono::seconds timeout() const { return std::chrono::seconds(*timeout_seconds); }
     bool reports_failures() const { return on_failure == FailureAction::report; }
     bool restarts_ranks() const { return on_failure == FailureAction::restart && !*dry_run; }
+    // Whether it may go on without a node.
+    bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }
     bool serves_torch() const { return store == StoreKind::torch; }
     bool wants_table() const { return *verbose || *dry_run; }
     ModelParallel sizes(uint32_t world_size) const {
@@ -109,14 +114,19 @@ Settings merge(const Settings& strong, const Settings& weak);
 // Fills in the defaults.
 Settings with_defaults(const Settings& settings);
 
-// What a step of that many tasks does about its options. `own` are those given to this srun: with any of
-// them, the step wants a world, and is refused if it cannot have one. Inherited ones apply to steps that they
-// fit, and leave others alone (`srun mkdir`).
+// What a step of so many tasks on so many nodes does about its options. `own` are those given to this srun: with
+// any of them, the step wants a world, and is refused if it cannot have one. Inherited ones apply to steps that
+// they fit, and leave others alone (`srun mkdir`).
 struct StepVerdict {
     enum Decision { apply, leave_alone, refuse } decision = apply;
     std::string why;  // with refuse: the line for the user
 };
-StepVerdict judge_step(const Settings& settings, const Settings& own, uint32_t tasks);
+StepVerdict judge_step(const Settings& settings, const Settings& own, uint32_t tasks, uint32_t nodes);
+
+// The spare nodes of a step.
+uint32_t nodes_in_reserve(const Settings& settings);
+// The ranks of a step that judge_step accepts: its tasks, but for those of the spare nodes.
+uint32_t world_size(const Settings& settings, uint32_t tasks, uint32_t nodes);
 
 // The message about settings that contradict each other for any number of tasks.
 std::optional<std::string> contradiction(const Settings& settings);

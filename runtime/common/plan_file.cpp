@@ -45,11 +45,20 @@ Try<std::string> read_plan_file(int plan_file) {
 std::string write_plan(const NodePlan& plan) {
     std::string table = plan.table;
     std::replace(table.begin(), table.end(), '\n', kLineEnd);
+    std::string place;
+    if (plan.place) {
+        std::vector<std::string> ranks;
+        for (const uint32_t rank : plan.place->ranks) ranks.push_back(std::to_string(rank));
+        place = field_line("ranks", join(ranks)) +
+                field_line("node_rank", std::to_string(plan.place->node_rank)) +
+                field_line("nodes", std::to_string(plan.place->nodes)) +
+                field_line("world_size", std::to_string(plan.place->world_size));
+    }
     return field_line("generation", std::to_string(plan.generation)) +
            field_line("master_addr", plan.master_addr) +
            field_line("master_port", std::to_string(plan.master_port)) +
            field_line("coordinator_port", std::to_string(plan.coordinator_port)) +
-           field_line("node_addr", plan.node_addr) + field_line("table", table);
+           field_line("node_addr", plan.node_addr) + field_line("table", table) + place;
 }
 
 Try<NodePlan> read_plan(std::string_view text) {
@@ -66,6 +75,17 @@ Try<NodePlan> read_plan(std::string_view text) {
     plan.generation = *generation;
     plan.master_port = *port;
     plan.coordinator_port = *coordinator;
+    const auto number = [&](const char* name) {
+        return parse_number<uint32_t>(field_of(text, name)).value_or(0);
+    };
+    if (const uint32_t world_size = number("world_size"); world_size > 0) {
+        auto& place = plan.place.emplace();
+        for (const std::string_view rank : split(field_of(text, "ranks"), ','))
+            if (const auto read = parse_number<uint32_t>(rank)) place.ranks.push_back(*read);
+        place.node_rank = number("node_rank");
+        place.nodes = number("nodes");
+        place.world_size = world_size;
+    }
     return plan;
 }
 

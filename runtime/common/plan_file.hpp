@@ -5,8 +5,10 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/failure.hpp"
 
@@ -20,6 +22,14 @@ struct NodePlan {
     std::string node_addr;          // this node's own address, as the other nodes reach it
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
     uint32_t generation = 0;
+    // With --dp-on-failure=restart, where later generations may be others; else the launcher knows them.
+    struct Place {
+        std::vector<uint32_t> ranks;  // of the node's first tasks; its other tasks have none
+        uint32_t node_rank = 0;       // among the nodes with ranks
+        uint32_t nodes = 0;           // that have ranks
+        uint32_t world_size = 0;
+    };
+    std::optional<Place> place = {};
 };
 
 // A plan as text, lines of fields (fields.hpp); `read_plan` fails where it has no address.

@@ -165,6 +165,16 @@ void write_torchrun(Writer& w, const TaskFacts& facts, const NodePlan& plan, con
 
 // For JAX and Lightning, which find the rest in Slurm's own variables.
 void write_slurm_readers(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
+    if (facts.settings.outlives_nodes()) {
+        // Slurm counts spare tasks, and does not know which ranks have moved.
+        w.set("SLURM_PROCID", text(facts.rank));
+        w.set("SLURM_NTASKS", text(facts.world_size));
+        w.set("SLURM_NPROCS", text(facts.world_size));
+        w.set("SLURM_STEP_NUM_TASKS", text(facts.world_size));
+        w.set("SLURM_NODEID", text(facts.node_rank));
+        w.set("SLURM_NNODES", text(facts.nodes));
+        w.set("SLURM_STEP_NUM_NODES", text(facts.nodes));
+    }
     w.offer("JAX_COORDINATOR_ADDRESS", endpoint(plan.master_addr, plan.coordinator_port));
     // Slurm sets it only with --ntasks-per-node; Lightning does not start without it.
     if (facts.world_size == facts.local_world_size * facts.nodes && facts.world_size > 1)

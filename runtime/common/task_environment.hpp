@@ -28,6 +28,18 @@ struct TaskFacts {
     std::string interface;                // the chosen one (--dp-interface); "" where none was
     std::string socket;                   // DP_SOCKET
     std::span<const TaskVariable> tiles;  // with --dp-tiles: those of its tiles (tiles/plan.hpp); not owned
+
+    // What the plan knows better: the generation and, where it tells, the task's place in it.
+    void take(const NodePlan& plan) {
+        generation = plan.generation;
+        if (!plan.place) return;
+        rank = plan.place->ranks.at(local_rank);
+        world_size = plan.place->world_size;
+        local_world_size = static_cast<uint32_t>(plan.place->ranks.size());
+        node_rank = plan.place->node_rank;
+        nodes = plan.place->nodes;
+        sizes = settings.sizes(world_size);
+    }
 };
 
 struct TaskEnvironment {

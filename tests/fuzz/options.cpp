@@ -26,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     });
     fuzz::must(again && *again == settings, "the environment carries what the options said");
     fuzz::must(merge(settings, Settings{}) == settings, "nothing added is nothing changed");
-    for (uint32_t tasks : {0u, 1u, 8u, 4096u}) judge_step(settings, settings, tasks);
+    for (uint32_t tasks : {0u, 1u, 8u, 4096u})
+        for (uint32_t nodes : {1u, 4u}) judge_step(settings, settings, tasks, nodes);
     contradiction(settings);
     return 0;
 }

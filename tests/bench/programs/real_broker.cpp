@@ -36,6 +36,7 @@ DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std
     c.nodes = shape.nodes;
     c.host = c.broker_host = "sim0";
     for (uint32_t rank = 0; rank < shape.ranks_per_node; ++rank) c.ranks.push_back(rank);
+    c.tasks = shape.ranks_per_node;
     c.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
     c.settings.on_failure = shape.on_failure;
     c.settings.restarts = kMaxRestarts;

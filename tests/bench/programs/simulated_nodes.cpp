@@ -41,6 +41,7 @@ DaemonConfig SimulatedNodes::config_of(uint32_t node) const {
     config.host = "sim" + std::to_string(node);
     for (uint32_t i = 0; i < shape_.ranks_per_node; ++i)
         config.ranks.push_back(node * shape_.ranks_per_node + i);
+    config.tasks = shape_.ranks_per_node;
     config.world_size = shape_.world();
     config.broker_host = "sim0";
     config.settings.on_failure = shape_.on_failure;

@@ -29,6 +29,7 @@ DaemonConfig example() {
     c.node_rank = 1;
     c.host = "gpu02";
     c.ranks = {4, 5, 6, 7};
+    c.tasks = 4;
     c.tiles = {"0-3", "", "8-10,12", "13"};
     c.tiles_conf = "/etc/slurm/tiles of gpus.conf";
     c.node_list = "gpu[01-02]";
@@ -75,7 +76,7 @@ TEST(DaemonConfig, EveryOptionReachesTheDaemon) {
     }
 }
 
-TEST(DaemonConfig, TilesMayBeUnknownAndAreOneTextARank) {
+TEST(DaemonConfig, TilesMayBeUnknownAndAreOneTextATask) {
     DaemonConfig c = example();
     c.tiles.clear();
     EXPECT_EQ(read_config(write_config(c))->tiles, c.tiles);
@@ -87,7 +88,7 @@ TEST(DaemonConfig, TilesMayBeUnknownAndAreOneTextARank) {
     c.tiles = {"0", "1"};
     auto back = read_config(write_config(c));
     ASSERT_FALSE(back);
-    EXPECT_NE(back.error().message.find("tiles of 2 ranks, and the node has 4"), std::string::npos);
+    EXPECT_NE(back.error().message.find("tiles of 2 tasks, and the node has 4"), std::string::npos);
 }
 
 TEST(DaemonConfig, AnotherVersionIsRefusedByName) {

@@ -32,12 +32,12 @@ class KeeperTest : public testing::Test {
     using Life = std::function<int(const NodePlan&)>;
 
     // Starts a keeper whose lives run this and exit with what it returns.
-    void start(const Life& life) {
+    void start(const Life& life, const NodePlan& first = plan_of(0)) {
         fflush(nullptr);
         keeper_ = fork();
         if (keeper_ != 0) return accept_keeper();
         listener_.reset();
-        const auto plan = keep("@" + name_, 3, plan_of(0));
+        const auto plan = keep("@" + name_, 3, first);
         _exit(plan ? life(*plan) : 99);
     }
     std::string hear() {
@@ -176,15 +176,38 @@ TEST_F(KeeperTest, BetweenTwoLivesOnlyTheEndIsRemembered) {
     EXPECT_EQ(hear(), "exit 3 " + std::to_string(SIGTERM));
 }
 
-// Where the daemon is gone, nobody begins another life, and the rank goes on.
-TEST_F(KeeperTest, OutlivesTheDaemonAsLongAsItsRank) {
-    start([](const NodePlan&) { return pause(); });
-    const pid_t rank = hear_life();
+// The rank may begin on another node then.
+TEST_F(KeeperTest, KillsItsRankWhereTheDaemonIsGone) {
+    start([](const NodePlan&) {
+        signal(SIGTERM, SIG_IGN);
+        return pause();
+    });
+    hear_life();
     daemon_.reset();
-    usleep(50000);
-    EXPECT_EQ(waitpid(keeper_, nullptr, WNOHANG), 0);
-    kill(rank, SIGTERM);
-    EXPECT_EQ(wait_for_keeper(), SIGTERM);
+    EXPECT_EQ(wait_for_keeper(), SIGKILL);
+}
+
+TEST_F(KeeperTest, OfASpareBeginsALifeWhenThePlanHasARankForIt) {
+    NodePlan plan = plan_of(0);
+    plan.place = {{}, 0, 1, 4};
+    start([](const NodePlan& given) { return given.place->ranks.at(3) == 7 ? 5 : 1; }, plan);
+    plan.generation = 1;
+    say(write_plan(plan));
+    plan.generation = 2;
+    plan.place->ranks = {4, 5, 6, 7};
+    say(write_plan(plan));
+    hear_life();
+    EXPECT_EQ(hear(), "exit 3 " + std::to_string(5 << 8));
+    say("end");
+    EXPECT_EQ(wait_for_keeper(), 5 << 8);
+}
+
+TEST_F(KeeperTest, OfASpareThatIsNotNeededEndsWell) {
+    NodePlan plan = plan_of(0);
+    plan.place = {{}, 0, 1, 4};
+    start([](const NodePlan&) { return 1; }, plan);
+    say("end");
+    EXPECT_EQ(wait_for_keeper(), 0);
 }
 
 TEST_F(KeeperTest, PassesSignalsOnAndSaysWhichAskForTheEnd) {

@@ -37,6 +37,9 @@ TEST(Options, TakeWhatIsDocumented) {
                        {"dp-restarts", "0", "0"},
                        {"dp-final-exit", "2", "2"},
                        {"dp-final-exit", "64-66,3,65", "3,64,65,66"},
+                       {"dp-spares", "2", "2"},
+                       {"dp-spares", "0", "0"},
+                       {"dp-min-nodes", "1", "1"},
                        {"dp-tensor", "2", "2"},
                        {"dp-pipeline", "4", "4"},
                        {"dp-tiles", "4", "4"},
@@ -66,6 +69,8 @@ TEST(Options, RefuseTheRestWithTheValueAndARemedy) {
         {"dp-on-failure", {"", "0", "-1", "ignore", "99999999999"}},
         {"dp-restarts", {"", "-1", "many", "1.5", "100001", "99999999999"}},
         {"dp-final-exit", {"", "-1", "256", "2;3", "x", "3-2", "0-256", "99999999999"}},
+        {"dp-spares", {"", "-1", "auto", "1.5", "65537", "99999999999"}},
+        {"dp-min-nodes", {"", "0", "-1", "all", "65537", "99999999999"}},
         {"dp-tensor", {"", "0", "-2", "two", "1.5", "99999999999"}},
         {"dp-pipeline", {"", "0", "-2", "two", "1.5", "99999999999"}},
         {"dp-tiles", {"", "0", "-1", "all", "4097", "1.5", "99999999999"}},
@@ -193,11 +198,32 @@ TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlo
         if (c.world) s.world = c.world;
         if (c.tensor) s.tensor = c.tensor;
         if (c.pipeline) s.pipeline = c.pipeline;
-        const StepVerdict given = judge_step(s, s, c.tasks);
+        const StepVerdict given = judge_step(s, s, c.tasks, 1);
         EXPECT_EQ(given.decision, c.given) << c.world << " " << c.tensor << " " << c.pipeline;
-        EXPECT_EQ(judge_step(s, {}, c.tasks).decision, c.inherited);
+        EXPECT_EQ(judge_step(s, {}, c.tasks, 1).decision, c.inherited);
         EXPECT_EQ(given.why.find("give ") != std::string::npos, given.decision == StepVerdict::refuse)
             << given.why;
+    }
+    // Nodes: spares without ranks, and the fewest that may be left.
+    const struct {
+        uint32_t spares, min_nodes, tasks, nodes, world;  // world 0: refused
+    } worlds[] = {{2, 0, 80, 10, 64}, {1, 1, 2, 2, 1},    {1, 9, 10, 10, 9},
+                  {1, 10, 10, 10, 0}, {0, 11, 10, 10, 0}, {2, 0, 4, 2, 0},
+                  {3, 0, 2, 2, 0},    {1, 0, 7, 2, 0},    {0, 2, 7, 2, 7}};
+    for (const auto& c : worlds) {
+        Settings s;
+        s.spares = c.spares;
+        if (c.min_nodes) s.min_nodes = c.min_nodes;
+        EXPECT_EQ(judge_step(s, s, c.tasks, c.nodes).decision, StepVerdict::apply) << "they mean nothing yet";
+        s.on_failure = FailureAction::restart;
+        const StepVerdict given = judge_step(s, s, c.tasks, c.nodes);
+        ASSERT_EQ(given.decision, c.world ? StepVerdict::apply : StepVerdict::refuse) << given.why;
+        EXPECT_EQ(judge_step(s, {}, c.tasks, c.nodes).decision,
+                  c.world ? StepVerdict::apply : StepVerdict::leave_alone);
+        if (c.world) {
+            EXPECT_EQ(world_size(s, c.tasks, c.nodes), c.world);
+        }
+        EXPECT_EQ(given.why.find("give ") != std::string::npos, c.world == 0) << given.why;
     }
     // If this srun was given an option of its own, the step wants a world: inherited options are no reason
     // to run without.
@@ -205,19 +231,19 @@ TEST(Options, WhatWasGivenToTheStepInsistsAndWhatWasInheritedLeavesOtherStepsAlo
     own.timeout_seconds = 20;
     Settings inherited = own;
     inherited.tensor = 3;
-    StepVerdict mixed = judge_step(inherited, own, 4);
+    StepVerdict mixed = judge_step(inherited, own, 4, 1);
     EXPECT_EQ(mixed.decision, StepVerdict::refuse);
     EXPECT_NE(mixed.why.find("--dp-tensor=3 (inherited: SLURM_DP_TENSOR)"), std::string::npos) << mixed.why;
     inherited = own;
     inherited.world = 8;
-    mixed = judge_step(inherited, own, 4);
+    mixed = judge_step(inherited, own, 4, 1);
     EXPECT_EQ(mixed.decision, StepVerdict::refuse);
     EXPECT_NE(mixed.why.find("--dp-world=8 (inherited: SLURM_DP_WORLD), but this step has 4 tasks"),
               std::string::npos);
 
     Settings nine;
     nine.world = 9;
-    EXPECT_EQ(judge_step(nine, nine, 8).why,
+    EXPECT_EQ(judge_step(nine, nine, 8, 1).why,
               "--dp-world=9, but this step has 8 tasks; give -n 9 (or --dp-world=auto for 8)");
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Restarts under any order of messages: ranks die at random, links between nodes and broker are slow or fast as it
-// happens, and still no rank begins a life while one of an earlier generation is alive anywhere, and every step
-// ends. Each schedule follows from its seed.
+// Restarts under any order of messages: ranks, keepers, daemons and nodes die at random, networks are cut, links
+// between nodes and broker are slow or fast as it happens, and still no rank begins a life while one of an earlier
+// generation is alive anywhere, and every step ends. Each schedule follows from its seed.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -13,21 +13,22 @@
 namespace dp {
 namespace {
 
-constexpr uint32_t kNodes = 3;
-constexpr uint32_t kRanksPerNode = 2;
-constexpr uint32_t kRanks = kNodes * kRanksPerNode;
+constexpr uint32_t kNodes = 5;
+constexpr uint32_t kTasksPerNode = 2;
 
 class Schedule {
  public:
     explicit Schedule(uint64_t seed)
         : random_(seed),
-          step_(kNodes, kRanksPerNode, Time(10000), false, FailureAction::restart, settings()) {
+          step_(kNodes, kTasksPerNode, Time(60000), false, FailureAction::restart, settings(), kDeadAfter) {
         step_.is_manual = true;
     }
 
     void run() {
         step_.join_all();
-        for (uint32_t rank = 0; rank < kRanks; ++rank) begin(rank, 0);
+        while (step_.deliver_one(0)) {
+        }
+        follow();
         for (int move = 0; move < 400 && !ended(); ++move) {
             this->move();
             follow();
@@ -36,40 +37,56 @@ class Schedule {
         for (int turn = 0; turn < 4000 && !ended(); ++turn) {
             if (turn % 7 == 0) exit_one(0);
             deliver();
-            step_.pass(Time(20), Time(20));
-            follow();
+            pass(Time(20));
         }
         EXPECT_TRUE(ended()) << "the step does not end";
     }
 
     uint32_t generations() const { return generations_; }
+    bool has_moved() const { return has_moved_; }
 
  private:
+    static constexpr uint32_t kDeadAfter = 3;  // s
+    struct Task {
+        std::optional<uint32_t> alive;  // its rank's generation
+        uint32_t rank = 0;
+        bool is_kept = true;  // its keeper is there
+    };
     std::mt19937_64 random_;
     Simulation step_;
-    std::vector<std::optional<uint32_t>> alive_ = std::vector<std::optional<uint32_t>>(kRanks);
-    std::vector<bool> kept_ = std::vector<bool>(kRanks, true);  // its keeper is there
-    std::vector<uint32_t> lives_ = std::vector<uint32_t>(kNodes, 0);
-    std::vector<size_t> signals_ = std::vector<size_t>(kNodes, 0);
-    std::vector<bool> left_ = std::vector<bool>(kNodes, false);
+    std::array<std::array<Task, kTasksPerNode>, kNodes> tasks_;
+    std::array<std::optional<uint32_t>, kNodes> lives_{};
+    std::array<size_t, kNodes> signals_{};
+    std::array<bool, kNodes> left_{};
     uint32_t generations_ = 0;
+    bool has_moved_ = false;  // ranks have begun on another node
+    std::map<uint32_t, uint32_t> node_of_;
 
-    static Settings settings() {
+    Settings settings() {
         Settings more;
         more.restarts = 5;
+        more.spares = below(3);
+        if (below(2) == 0) more.min_nodes = 1;
         return more;
     }
     uint64_t below(uint64_t n) { return random_() % n; }
-    bool ended() const { return std::find(left_.begin(), left_.end(), false) == left_.end(); }
+    bool ended() const { return std::ranges::count(left_, false) == 0; }
 
-    void begin(uint32_t rank, uint32_t generation) {
-        for (uint32_t other = 0; other < kRanks; ++other)
-            EXPECT_EQ(alive_[other].value_or(generation), generation)
-                << "rank " << rank << " begins beside rank " << other;
-        alive_[rank] = generation;
+    void begin(uint32_t node, uint32_t number, uint32_t rank, uint32_t generation) {
+        for (uint32_t other = 0; other < kNodes; ++other)
+            for (const Task& task : tasks_[other])
+                EXPECT_TRUE(!task.alive || (*task.alive == generation && task.rank != rank))
+                    << "rank " << rank << " of generation " << generation << " begins on node " << node
+                    << " beside rank " << task.rank << " of generation " << *task.alive << " on node "
+                    << other;
+        Task& task = tasks_[node][number];
+        has_moved_ |= generation > 0 && node_of_.at(rank) != node;
+        node_of_[rank] = node;
+        task.rank = rank;
+        task.alive = generation;
         step_.killed_rank.reset();
         step_.start(rank);
-        if (step_.killed_rank) return end(rank, SIGKILL);
+        if (step_.killed_rank) return end(node, number, SIGKILL);
         if (below(2) == 0) {
             step_.hello(rank);
             wire::FromRank progress;  // as a training would, or three in a row end the step
@@ -77,23 +94,34 @@ class Schedule {
             step_.from_rank(rank, progress);
         }
     }
-    void end(uint32_t rank, int status) {
-        if (!alive_[rank]) return;
-        alive_[rank].reset();
-        step_.exit(rank, status);
+    void end(uint32_t node, uint32_t number, int status) {
+        Task& task = tasks_[node][number];
+        if (!task.alive) return;
+        task.alive.reset();
+        step_.exit_of_task(node, number, task.rank, status);
     }
     void exit_one(int status) {
-        std::vector<uint32_t> living;
-        for (uint32_t rank = 0; rank < kRanks; ++rank)
-            if (alive_[rank]) living.push_back(rank);
-        if (!living.empty()) end(living[below(living.size())], status);
+        std::vector<std::pair<uint32_t, uint32_t>> living;
+        for (uint32_t node = 0; node < kNodes; ++node)
+            for (uint32_t number = 0; number < kTasksPerNode; ++number)
+                if (tasks_[node][number].alive) living.emplace_back(node, number);
+        if (living.empty()) return;
+        const auto [node, number] = living[below(living.size())];
+        end(node, number, status);
     }
     void deliver() {
         while (below(8) != 0 && step_.deliver_one(random_())) {
         }
     }
+    void pass(Time time) {
+        // Signals are followed at once: a rank lives on for no more than a tick.
+        for (Time passed{}; passed < time; passed += Time(50)) {
+            step_.pass(Time(50), Time(50));
+            follow();
+        }
+    }
     void move() {
-        switch (below(12)) {
+        switch (below(16)) {
             case 0:
                 exit_one(SIGKILL);
                 break;
@@ -104,40 +132,70 @@ class Schedule {
                 if (below(20) == 0) exit_one(0);
                 break;
             case 3:
-                if (below(50) == 0) end_keeper(static_cast<uint32_t>(below(kRanks)), SIGKILL);
+                if (below(50) == 0)
+                    end_keeper(static_cast<uint32_t>(below(kNodes)),
+                               static_cast<uint32_t>(below(kTasksPerNode)), SIGKILL);
                 break;
             case 4:
-                step_.pass(Time(below(300)), Time(25));
+                pass(Time(below(300)));
+                break;
+            case 5:
+                if (below(40) == 0) lose_node(1 + static_cast<uint32_t>(below(kNodes - 1)));
                 break;
             default:
                 deliver();
         }
     }
-    void end_keeper(uint32_t rank, int status) {
-        if (!kept_[rank]) return;
-        kept_[rank] = false;
-        alive_[rank].reset();
-        step_.end_keeper(rank, status);
+    void lose_node(uint32_t node) {
+        if (left_[node] || step_.cut_off.contains(node)) return;
+        switch (below(3)) {
+            case 0:  // its power is gone, and with it everything
+                crash(node);
+                break;
+            case 1:  // its daemon is killed: keepers kill their ranks
+                crash(node);
+                step_.cut(node);
+                break;
+            default:  // its network is cut
+                step_.cut_off.insert(node);
+        }
+        pass(Time(below(4000)));
+    }
+    void crash(uint32_t node) {
+        step_.frozen.insert(node);
+        tasks_[node].fill({std::nullopt, 0, false});
+        left_[node] = true;
+    }
+    void end_keeper(uint32_t node, uint32_t number, int status) {
+        Task& task = tasks_[node][number];
+        if (!task.is_kept) return;
+        task.is_kept = false;
+        task.alive.reset();
+        step_.end_task(node, number, status);
     }
     // What keepers and processes do about what the daemons have said.
     void follow() {
         for (uint32_t node = 0; node < kNodes; ++node) {
+            if (left_[node]) continue;
             auto& sent = step_.signals[node];
             for (; signals_[node] < sent.size(); ++signals_[node])
-                for (uint32_t rank = node * kRanksPerNode; rank < (node + 1) * kRanksPerNode; ++rank)
+                for (uint32_t number = 0; number < kTasksPerNode; ++number)
                     if (sent[signals_[node]].second == SIGKILL || below(3) != 0)
-                        end(rank, sent[signals_[node]].second);
-            if (const auto& life = step_.lives[node]; life && life->generation > lives_[node]) {
+                        end(node, number, sent[signals_[node]].second);
+            const auto& life = step_.lives[node] ? step_.lives[node] : step_.plans[node];
+            if (life && life->place && (!lives_[node] || life->generation > *lives_[node])) {
                 lives_[node] = life->generation;
                 generations_ = std::max(generations_, life->generation);
-                for (uint32_t rank = node * kRanksPerNode; rank < (node + 1) * kRanksPerNode; ++rank)
-                    if (kept_[rank]) begin(rank, life->generation);
+                for (uint32_t number = 0; number < life->place->ranks.size(); ++number)
+                    if (tasks_[node][number].is_kept)
+                        begin(node, number, life->place->ranks[number], life->generation);
             }
-            if (!step_.no_other_life[node] || left_[node]) continue;
+            if (step_.keepers_killed[node])
+                for (uint32_t number = 0; number < kTasksPerNode; ++number) end_keeper(node, number, SIGKILL);
             bool gone = true;
-            for (uint32_t rank = node * kRanksPerNode; rank < (node + 1) * kRanksPerNode; ++rank) {
-                if (!alive_[rank]) end_keeper(rank, 0);
-                gone = gone && !kept_[rank];
+            for (uint32_t number = 0; number < kTasksPerNode; ++number) {
+                if (step_.no_other_life[node] && !tasks_[node][number].alive) end_keeper(node, number, 0);
+                gone = gone && !tasks_[node][number].is_kept;
             }
             if (gone) {
                 left_[node] = true;
@@ -150,13 +208,17 @@ class Schedule {
 TEST(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     constexpr uint64_t kSchedules = 3000;
     uint64_t restarted = 0;
+    uint64_t moved = 0;
     for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
         Schedule schedule(seed);
         schedule.run();
         restarted += schedule.generations();
+        moved += schedule.has_moved();
         ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
     }
-    EXPECT_GT(restarted, kSchedules);  // else they would show little
+    // Else they would show little.
+    EXPECT_GT(restarted, kSchedules);
+    EXPECT_GT(moved, kSchedules / 10);
 }
 
 }  // namespace

@@ -87,6 +87,11 @@ TEST(RestartPolicy, EndsAfterThreeGenerationsThatGotNowhere) {
     EXPECT_FALSE(steps.why_not(death_of(kKilled, 6), false, Time(120000)));
     EXPECT_EQ(steps.why_not(death_of(kKilled, 7), false, Time(180000)),
               "the third generation in a row to end without progress: no new training step");
+    // A lost node is not the program's doing.
+    RestartPolicy lost(restarting());
+    Death node = death_of(kKilled);
+    node.of_node = true;
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(lost.why_not(node, false, Time(0)));
     // Others, which report none, are not judged by it.
     RestartPolicy one_reports(restarting());
     EXPECT_FALSE(one_reports.why_not(death_of(kKilled, 7), false, Time(0)));
@@ -290,13 +295,18 @@ TEST(Restart, IsNoneWithoutTheNodeOrAKeeper) {
     start(lost);
     lost.cut(2);
     lost.pass(Time(200));
-    EXPECT_TRUE(lost.logged("node gpu2 (rank 2) is lost: its connection closed; ending the step"));
+    EXPECT_TRUE(
+        lost.logged("node gpu2 (rank 2) is lost: its connection closed; no other node can take the place of "
+                    "the lost one (--dp-spares, "
+                    "--dp-min-nodes); ending the step"));
     EXPECT_TRUE(lost.no_other_life[0] && lost.no_other_life[1]);
     Simulation killed = restarting_step(2, 2);
     start(killed);
     killed.end_keeper(3, kKilled);
-    EXPECT_TRUE(
-        killed.logged("the keeper of rank 3 on gpu1 was killed by signal 9 (SIGKILL); ending the step"));
+    EXPECT_TRUE(killed.logged(
+        "the keeper of rank 3 on gpu1 was killed by signal 9 (SIGKILL); no other node can take the place of "
+        "the lost one (--dp-spares, --dp-min-nodes); ending the step"));
+    EXPECT_TRUE(killed.keepers_killed[1] && !killed.keepers_killed[0]);
     // Just before a restart, which does not wait for the node, and in the middle of one.
     Simulation before = restarting_step(3, 1);
     start(before);
@@ -315,6 +325,122 @@ TEST(Restart, IsNoneWithoutTheNodeOrAKeeper) {
     both.pass(Time(200));
     EXPECT_TRUE(both.logged("node gpu2 (rank 2) is lost"));
     EXPECT_TRUE(both.no_other_life[0] && both.no_other_life[1]);
+}
+
+Settings with_nodes(uint32_t spares, std::optional<uint32_t> min_nodes = {}) {
+    Settings more;
+    more.spares = spares;
+    more.min_nodes = min_nodes;
+    return more;
+}
+
+TEST(Restart, ASpareTakesTheRanksOfALostNode) {
+    Simulation s = restarting_step(4, 2, with_nodes(1));
+    ASSERT_EQ(s.ranks.size(), 6u);
+    start(s);
+    EXPECT_TRUE(s.plans[3]->place->ranks.empty());
+    s.cut(1);
+    s.pass(Time(150));
+    for (uint32_t rank : {0, 1, 4, 5}) s.exit(rank, kTermed);
+    EXPECT_FALSE(s.lives[1]);
+    for (const auto& [node, number] : {std::pair(0u, 0u), {3u, 1u}, {2u, 2u}}) {
+        ASSERT_TRUE(s.lives[node]);
+        EXPECT_EQ(s.lives[node]->place->ranks, (std::vector<uint32_t>{2 * number, 2 * number + 1}));
+        EXPECT_EQ(s.lives[node]->place->node_rank, number);
+        EXPECT_EQ(s.lives[node]->place->nodes, 3u);
+        EXPECT_EQ(s.lives[node]->place->world_size, 6u);
+    }
+    s.start_all();
+    s.hello_all();
+    for (uint32_t rank = 0; rank < 6; ++rank) s.arrive(rank, 1);
+    for (const auto& rank : s.ranks) EXPECT_EQ(rank.replies.at(1).status(), wire::OK);
+    EXPECT_TRUE(
+        s.logged("node gpu1 (ranks 2-3) is lost: its connection closed; generation 1 began 0.05 s later with "
+                 "spare node gpu3"));
+    // The next one has no spare any more.
+    s.cut(3);
+    s.pass(Time(150));
+    EXPECT_TRUE(
+        s.logged("node gpu3 (ranks 2-3) is lost: its connection closed; no spare node is left, and "
+                 "--dp-min-nodes does not allow a smaller world; ending the step"));
+    EXPECT_TRUE(s.no_other_life[0]);
+}
+
+TEST(Restart, TheWorldShrinksAsFarAsItMay) {
+    Simulation s = restarting_step(3, 2, with_nodes(0, 2));
+    start(s);
+    s.cut(1);
+    s.pass(Time(150));
+    for (uint32_t rank : {0, 1, 4, 5}) s.exit(rank, kTermed);
+    ASSERT_TRUE(s.lives[2]);
+    EXPECT_EQ(s.lives[2]->place->ranks, (std::vector<uint32_t>{2, 3}));
+    EXPECT_EQ(s.lives[2]->place->node_rank, 1u);
+    EXPECT_EQ(s.lives[2]->place->world_size, 4u);
+    s.start_all();
+    s.hello_all();
+    EXPECT_EQ(s.broker->membership().hellos(), 4u);
+    EXPECT_TRUE(s.logged("later with 4 ranks on 2 nodes"));
+    s.cut(2);
+    s.pass(Time(150));
+    EXPECT_TRUE(s.logged(
+        "node gpu2 (ranks 2-3) is lost: its connection closed; 1 node is left, and --dp-min-nodes=2; "
+        "ending the step"));
+}
+
+TEST(Restart, ALostSpareIsNamedAndChangesNothing) {
+    Simulation s = restarting_step(3, 1, with_nodes(1));
+    start(s);
+    s.cut(2);
+    s.pass(Time(150));
+    EXPECT_EQ(s.log, std::vector<std::string>{
+                         "node gpu2 (a spare) is lost: its connection closed; 0 spare nodes left"});
+    EXPECT_FALSE(s.lives[0] || s.no_other_life[0]);
+}
+
+TEST(Restart, ANodeThatIsLostWhileAGenerationEndsIsNotWaitedFor) {
+    Simulation s = restarting_step(4, 1, with_nodes(1));
+    start(s);
+    s.uncleared = {1};
+    s.exit(0, kKilled);
+    for (uint32_t rank : {1, 2}) s.exit(rank, kTermed);
+    EXPECT_FALSE(s.lives[0]);
+    s.cut(1);
+    ASSERT_TRUE(s.lives[0] && s.lives[3]);
+    EXPECT_EQ(s.lives[3]->place->ranks, std::vector<uint32_t>{1});
+    EXPECT_TRUE(s.logged("node gpu1 (rank 1) is lost: its connection closed"));
+}
+
+// Of a network that is cut: who has the most nodes goes on, of two halves the broker's.
+TEST(Restart, GoesOnOnlyWithTheMajorityOfItsNodes) {
+    for (const uint32_t left : {1, 2, 3}) {
+        Simulation s(4, 1, Time(60000), false, FailureAction::restart, with_nodes(0, 1), 3);
+        start(s);
+        for (uint32_t node = left; node < 4; ++node) s.cut_off.insert(node);
+        s.pass(Time(4000), Time(100));
+        for (uint32_t rank = 0; rank < left; ++rank) s.exit(rank, kTermed);
+        s.pass(Time(4000), Time(100));
+        EXPECT_EQ(s.lives[0].has_value(), left >= 2) << left;
+        EXPECT_EQ(
+            s.logged(
+                "only 1 of the generation's 4 nodes can be reached, and the others may go on without it; "
+                "ending the step"),
+            left < 2);
+    }
+}
+
+// Before its ranks may begin elsewhere.
+TEST(Restart, ANodeThatHearsNothingEndsItsRanksInTime) {
+    Simulation s(3, 1, Time(60000), false, FailureAction::restart, with_nodes(1), 30);
+    start(s);
+    s.pass(Time(5000), Time(100));
+    s.cut_off = {1};
+    const Time cut = s.now;
+    s.pass(Time(40000), Time(100));
+    ASSERT_FALSE(s.signals[1].empty());
+    EXPECT_EQ(s.signals[1][0].second, SIGKILL);
+    EXPECT_LT(s.signals[1][0].first, cut + Time(28100));
+    ASSERT_FALSE(s.signals[0].empty());
+    EXPECT_GE(s.signals[0][0].first, cut + Time(29700));
 }
 
 // A signal to one process that asks politely, and the others end because of it before anybody has judged the first.

@@ -31,11 +31,13 @@ class Simulation {
 
     Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
                bool want_table = false, FailureAction on_failure = FailureAction::abort,
-               const Settings& more = {})
-        : ranks(node_count * ranks_per_node), ranks_per_node_(ranks_per_node) {
+               const Settings& more = {}, uint32_t dead_after_seconds = 0)
+        : ranks((node_count - more.spares.value_or(0)) * ranks_per_node), ranks_per_node_(ranks_per_node) {
         DaemonConfig config;
         config.job_id = 1;
-        config.world_size = node_count * ranks_per_node;
+        config.world_size = static_cast<uint32_t>(ranks.size());
+        config.tasks = ranks_per_node;
+        config.dead_after_seconds = dead_after_seconds;
         config.nodes = node_count;
         config.node_list = "gpu[0-" + std::to_string(node_count - 1) + "]";
         config.master_addr = "10.0.0.1";
@@ -52,18 +54,23 @@ class Simulation {
             config.host = host(n);
             config.broker = n == 0;
             config.ranks.clear();
-            for (uint32_t i = 0; i < ranks_per_node; ++i) config.ranks.push_back(n * ranks_per_node + i);
+            for (uint32_t rank = n * ranks_per_node; rank < (n + 1) * ranks_per_node && rank < ranks.size();
+                 ++rank) {
+                config.ranks.push_back(rank);
+                homes_.push_back({n, rank - n * ranks_per_node});
+            }
             nodes.push_back(std::make_unique<Node>(config, NodeFacts{{address(n)}, false}, now));
             plans.emplace_back();
             no_plans.emplace_back();
             signals.emplace_back();
             lives.emplace_back();
             no_other_life.push_back(false);
+            keepers_killed.push_back(false);
         }
     }
 
     static std::string host(uint32_t node) { return "gpu" + std::to_string(node); }
-    uint32_t node_of(uint32_t rank) const { return rank / ranks_per_node_; }
+    uint32_t node_of(uint32_t rank) const { return homes_[rank].node; }
 
     static std::string address(uint32_t node) { return "10.0.0." + std::to_string(node + 1); }
     void join(uint32_t node) { perform(node, nodes[node]->on_joined(address(node), clock(node))); }
@@ -71,7 +78,7 @@ class Simulation {
         for (uint32_t n = 0; n < nodes.size(); ++n) join(n);
     }
     void start(uint32_t rank) {
-        control(rank, {ControlEvent::Kind::task, rank % ranks_per_node_, static_cast<int>(1000 + rank)});
+        control(rank, {ControlEvent::Kind::task, homes_[rank].task, static_cast<int>(1000 + rank)});
     }
     // With the closing of its connection, where it still has one.
     void exit(uint32_t rank, int status) {
@@ -79,14 +86,11 @@ class Simulation {
         vanish(rank);
     }
     // The launcher's task itself, which with --dp-on-failure=restart is the keeper.
-    void end_keeper(uint32_t rank, int status) {
-        perform(node_of(rank),
-                nodes[node_of(rank)]->on_control({ControlEvent::Kind::exit, rank % ranks_per_node_, status},
-                                                 clock(node_of(rank))));
+    void end_keeper(uint32_t rank, int status) { end_task(node_of(rank), homes_[rank].task, status); }
+    void end_task(uint32_t node, uint32_t task, int status) {
+        perform(node, nodes[node]->on_control({ControlEvent::Kind::exit, task, status}, clock(node)));
     }
-    void tell_to_end(uint32_t rank) {
-        control(rank, {ControlEvent::Kind::told, rank % ranks_per_node_, SIGTERM});
-    }
+    void tell_to_end(uint32_t rank) { control(rank, {ControlEvent::Kind::told, homes_[rank].task, SIGTERM}); }
     void start_all() {
         for (uint32_t rank = 0; rank < ranks.size(); ++rank) start(rank);
     }
@@ -94,11 +98,16 @@ class Simulation {
     void clear(uint32_t node) { perform(node, nodes[node]->on_cleared()); }
     // The news of the exit alone: its connection may still hold last words.
     void exit_first(uint32_t rank, int status) {
-        control(rank, {ControlEvent::Kind::exit, rank % ranks_per_node_, status});
+        control(rank, {ControlEvent::Kind::exit, homes_[rank].task, status});
+    }
+    // The same of a task whose rank may have another home by now.
+    void exit_of_task(uint32_t node, uint32_t task, uint32_t rank, int status) {
+        perform(node, nodes[node]->on_keeper({ControlEvent::Kind::exit, task, status}, clock(node)));
+        perform(node, nodes[node]->on_rank_closed(rank + 1, clock(node)));
     }
     // What /proc says of the rank.
     void look(uint32_t rank, bool stopped) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_look(rank % ranks_per_node_, stopped));
+        perform(node_of(rank), nodes[node_of(rank)]->on_look(homes_[rank].task, stopped));
     }
     void end(uint32_t node) {
         perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, clock(node)));
@@ -207,6 +216,7 @@ class Simulation {
     std::vector<std::vector<std::pair<Time, int>>> signals;
     std::vector<std::optional<NodePlan>> lives;  // of the nodes' keepers, the last one
     std::vector<bool> no_other_life;
+    std::vector<bool> keepers_killed;
     std::set<uint32_t> uncleared;         // nodes where something of the ranks is left
     std::vector<uint32_t> to_clear;       // nodes, as they were asked
     std::optional<uint32_t> killed_rank;  // the last one
@@ -214,6 +224,7 @@ class Simulation {
     std::vector<std::string> log;
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
+    std::set<uint32_t> cut_off;  // nodes that live, but whose network is gone
     std::optional<wire::Owner> owner;
     // How far a node's clock is before the broker's.
     std::map<uint32_t, Time> clock_ahead;
@@ -233,6 +244,11 @@ class Simulation {
 
  private:
     uint32_t ranks_per_node_;
+    struct Home {
+        uint32_t node = 0;
+        uint32_t task = 0;
+    };
+    std::vector<Home> homes_;  // by rank
     bool kept_ = false;
     std::deque<std::pair<uint32_t, wire::FromNode>> up_;
     std::deque<std::pair<uint32_t, wire::ToNode>> down_;
@@ -252,10 +268,13 @@ class Simulation {
     void perform(uint32_t node, NodeActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
         if (actions.plan) plans[node] = actions.plan;
+        for (const auto* plan : {&actions.plan, &actions.next_life})
+            if (*plan && (*plan)->place) settle_in(node, *(*plan)->place);
         if (actions.no_plan) no_plans[node] = actions.no_plan;
         if (actions.kill_rank) killed_rank = node * ranks_per_node_ + *actions.kill_rank;
         if (actions.next_life) lives[node] = actions.next_life;
         if (actions.no_other_life) no_other_life[node] = true;
+        if (actions.kill_keepers) keepers_killed[node] = true;
         if (actions.clear_ranks) {
             to_clear.push_back(node);
             if (!uncleared.contains(node)) clear(node);
@@ -324,7 +343,14 @@ class Simulation {
     static typename Link::iterator first_of(Link& link, uint32_t node) {
         return std::find_if(link.begin(), link.end(), [&](const auto& one) { return one.first == node; });
     }
-    bool is_frozen(uint32_t node) const { return node != 0 && (frozen.contains(node) || frozen.contains(0)); }
+    bool is_frozen(uint32_t node) const {
+        return node != 0 && (frozen.contains(node) || frozen.contains(0) || cut_off.contains(node));
+    }
+    void settle_in(uint32_t node, const NodePlan::Place& place) {
+        ranks.resize(place.world_size);
+        homes_.resize(place.world_size);
+        for (uint32_t task = 0; task < place.ranks.size(); ++task) homes_[place.ranks[task]] = {node, task};
+    }
     void deliver_up(std::deque<std::pair<uint32_t, wire::FromNode>>::iterator at) {
         auto [node, message] = std::move(*at);
         up_.erase(at);

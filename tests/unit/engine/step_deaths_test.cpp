@@ -60,6 +60,7 @@ TEST(Death, IsAlsoSaidWhereANodeHasAFileOfItsOwn) {
         DaemonConfig config;
         config.node_rank = 1;
         config.ranks = {2, 3};
+        config.tasks = 2;
         config.world_size = 4;
         config.settings = with_defaults({});
         Node node(config, {{}, own_file}, Time(0));

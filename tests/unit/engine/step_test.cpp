@@ -33,6 +33,7 @@ wire::Request set(const std::string& key, const std::string& value) {
 TEST(Plan, HasForItsTableTheTilesThatTasksTell) {
     DaemonConfig config;
     config.ranks = {4, 5};
+    config.tasks = 2;
     config.world_size = 6;
     config.tiles = {"0", ""};
     config.settings.verbose = true;

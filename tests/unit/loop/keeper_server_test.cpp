@@ -62,6 +62,13 @@ TEST_F(KeeperServerTest, HearsItsKeepersAndTellsThem) {
     EXPECT_EQ(hear(keeper), kNoOtherLife);
 }
 
+TEST_F(KeeperServerTest, WhoComesLateHearsOfThePlan) {
+    const NodePlan plan{"10.0.0.1", 29500, 29501, "10.0.0.2", "", 1};
+    server.begin_life(plan);
+    const Fd keeper = connect_one({{Kind::keep, 1}});
+    EXPECT_EQ(hear(keeper), write_plan(plan));
+}
+
 TEST_F(KeeperServerTest, WhoComesLateHearsThatItIsOver) {
     server.no_other_life();
     const Fd keeper = connect_one({{Kind::keep, 1}});
@@ -69,17 +76,18 @@ TEST_F(KeeperServerTest, WhoComesLateHearsThatItIsOver) {
 }
 
 TEST_F(KeeperServerTest, WhoIsNotTheTaskOfItsRankIsClosedAndHeardNoMore) {
+    std::vector<Fd> strangers;
     for (const auto& packets : std::vector<std::vector<ControlEvent>>{
              {{Kind::keep, 0}, {Kind::exit, 0, 9}},  // another process's rank
              {{Kind::keep, 2}},                      // none of this node
              {{Kind::exit, 1, 9}},                   // without a word who it is
              {{Kind::keep, 1}, {Kind::exit, 0, 9}},  // of another rank than its own
              {{Kind::keep, 1}}}) {                   // the second keeper of that rank
-        const Fd stranger = connect_one(packets);
-        EXPECT_EQ(hear(stranger), "");
-        server.begin_life({});
-        EXPECT_EQ(hear(stranger), "");
+        strangers.push_back(connect_one(packets));
+        EXPECT_EQ(hear(strangers.back()), "");
     }
+    server.begin_life({});
+    for (const Fd& stranger : strangers) EXPECT_EQ(hear(stranger), "");
     EXPECT_TRUE(events.empty());
 }
 

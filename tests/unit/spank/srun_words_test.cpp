@@ -39,6 +39,14 @@ TEST(SrunWords, GresOfTheStepsOwnInTheEnvironment) {
     }
 }
 
+TEST(SrunWords, NoKill) {
+    for (const char* word : {"-k", "-lk", "-kl", "--no-kill", "--no-k", "-lkn4"})
+        EXPECT_TRUE(asks_for_no_kill(word)) << word;
+    for (const char* word :
+         {"", "-", "k", "-n4", "-Jk", "-pk", "--kill-on-bad-exit", "-K", "--no-kill=off", "--nokill"})
+        EXPECT_FALSE(asks_for_no_kill(word)) << word;
+}
+
 TEST(SrunWords, Bindings) {
     for (const char* word :
          {"--cpu-bind=none", "--cpu-b=none", "--cpu_bind=none", "--mem-bind=local", "--mem_bind=local"})

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-spares and --dp-min-nodes: which node has which ranks in the next generation. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "common/options.hpp"
+
+namespace dp {
+
+// A node of the step as the last generation leaves it.
+struct NodeOfWorld {
+    bool is_here = false;
+    uint32_t tasks = 0;           // that can have ranks
+    std::vector<uint32_t> ranks;  // that they had
+};
+
+struct NextWorld {
+    std::vector<std::vector<uint32_t>> ranks;  // by node; of a spare node and of a lost one none
+    uint32_t size = 0;
+    std::vector<uint32_t> came;  // nodes that were spares
+    bool shrank = false;
+};
+
+// A spare with tasks enough takes the ranks of a lost node, the first one of the first. Ranks keep their numbers while
+// the world keeps its size. Where spares are used up it goes on without the lost nodes' ranks, if --dp-min-nodes allows,
+// and the others move up. The failure says which option or number does not allow it.
+Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings);
+
+}  // namespace dp

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-spares and --dp-min-nodes: who has which ranks after nodes were lost.
+#include "engine/next_world.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dp {
+namespace {
+
+using Ranks = std::vector<std::vector<uint32_t>>;
+
+struct Wish {
+    uint32_t spares = 0;
+    std::optional<uint32_t> min_nodes = {};
+    std::optional<uint32_t> tensor = {};
+};
+
+Settings settings_of(const Wish& wish) {
+    Settings settings;
+    settings.on_failure = FailureAction::restart;
+    settings.spares = wish.spares;
+    settings.min_nodes = wish.min_nodes;
+    settings.tensor = wish.tensor;
+    return with_defaults(settings);
+}
+
+// Two tasks a node, if it has no ranks.
+std::vector<NodeOfWorld> nodes_of(const Ranks& ranks, std::initializer_list<size_t> lost) {
+    std::vector<NodeOfWorld> nodes;
+    for (const auto& one : ranks)
+        nodes.push_back({true, one.empty() ? 2 : static_cast<uint32_t>(one.size()), one});
+    for (const size_t node : lost) nodes[node].is_here = false;
+    return nodes;
+}
+
+TEST(NextWorld, GivesTheRanksOfLostNodesToSparesOrGoesOnWithoutThem) {
+    const Ranks four = {{0, 1}, {2, 3}, {}, {}};
+    const struct {
+        Ranks before;
+        std::initializer_list<size_t> lost;
+        Wish wish;
+        Ranks after;
+        std::vector<uint32_t> came;
+    } cases[] = {
+        {four, {}, {2}, four, {}},
+        {four, {1}, {2}, {{0, 1}, {}, {2, 3}, {}}, {2}},
+        {four, {0, 1}, {2}, {{}, {}, {0, 1}, {2, 3}}, {2, 3}},
+        {four, {0, 2}, {2}, {{}, {2, 3}, {}, {0, 1}}, {3}},
+        // A spare that is lost leaves the world as it is.
+        {four, {2}, {2}, {{0, 1}, {2, 3}, {}, {}}, {}},
+        // The others move up, in their order.
+        {{{0, 1}, {2, 3}, {4, 5}}, {1}, {0, 1}, {{0, 1}, {}, {2, 3}}, {}},
+        {{{0, 1}, {2, 3}, {4, 5}}, {0, 1}, {0, 1}, {{}, {}, {0, 1}}, {}},
+        // One comes, and one is missing.
+        {{{0, 1}, {2, 3}, {4, 5}, {}}, {0, 1}, {1, 2}, {{}, {}, {2, 3}, {0, 1}}, {3}},
+        {{{0, 1}, {2, 3}, {4, 5}, {}}, {1, 2}, {1, 2}, {{0, 1}, {}, {}, {2, 3}}, {3}},
+        // A spare that has too few tasks stays one.
+        {{{0, 1, 2}, {3, 4, 5}, {}}, {1}, {1, 1}, {{0, 1, 2}, {}, {}}, {}},
+        // With groups of two.
+        {{{0, 1}, {2, 3}, {4, 5}}, {1}, {0, 1, 2}, {{0, 1}, {}, {2, 3}}, {}},
+    };
+    for (const auto& c : cases) {
+        const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish));
+        ASSERT_TRUE(world) << world.error().message;
+        EXPECT_EQ(world->ranks, c.after);
+        EXPECT_EQ(world->came, c.came);
+        size_t before = 0, size = 0;
+        for (const auto& ranks : c.before) before += ranks.size();
+        for (const auto& ranks : world->ranks) size += ranks.size();
+        EXPECT_EQ(world->size, size);
+        EXPECT_EQ(world->shrank, size < before);
+    }
+}
+
+TEST(NextWorld, SaysWhyThereIsNone) {
+    const Ranks four = {{0, 1}, {2, 3}, {}};
+    const struct {
+        Ranks before;
+        std::initializer_list<size_t> lost;
+        Wish wish;
+        const char* why;
+    } cases[] = {
+        {{{0, 1}, {2, 3}},
+         {1},
+         {},
+         "no other node can take the place of the lost one (--dp-spares, --dp-min-nodes)"},
+        {four, {1, 2}, {1}, "no spare node is left, and --dp-min-nodes does not allow a smaller world"},
+        {four, {1, 2}, {1, 2}, "1 node is left, and --dp-min-nodes=2"},
+        {{{0, 1}, {2, 3}, {4, 5}},
+         {0},
+         {0, 1, 3},
+         "the 4 ranks that are left are no multiple of --dp-tensor=3 times --dp-pipeline=1"},
+    };
+    for (const auto& c : cases) {
+        const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish));
+        ASSERT_FALSE(world) << c.why;
+        EXPECT_EQ(world.error().message, c.why);
+    }
+}
+
+}  // namespace
+}  // namespace dp
