@@ -8,6 +8,7 @@ PyTorch 1.13 and later. StepCallback (for Lightning) and TrainerCallback (for Hu
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import socket
@@ -26,6 +27,7 @@ __all__ = ["init_process_group"]
 _EVENT_PATIENCE = 0.1  # s: a dead rank's connections close just before its death is told, or just after
 _SLICES = 0.1, 2.0      # s: so often a wait in the store looks whether a rank has died, at first and later on
 _TIMEOUT = timedelta(minutes=30)  # torch's
+_LAZY_FROM = 4          # ranks
 
 
 class RankDied(Error, RuntimeError):
@@ -108,10 +110,13 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         kwargs["init_method"] = init_method
     if timeout is not None:
         kwargs["timeout"] = timeout
+    if is_ours and world.size >= _LAZY_FROM:
+        # Gloo connects two ranks when they first speak (PyTorch 2.8 and later): its full mesh takes 10 ms for each rank before this one.
+        os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
     if is_ours:
         kwargs.update(store=_store(world, timeout or _TIMEOUT, f"torch/{_made}"), rank=world.rank, world_size=world.size)
     _deaths.begin(world, range(world.size) if is_ours else ())
-    with _deaths.connections():
+    with _deaths.loops():
         dist.init_process_group(backend, **kwargs)
     _made += is_ours
 
@@ -138,7 +143,7 @@ class _Deaths:
         self._lock = threading.Lock()
         self._status = self._reason = ""
         self._members = frozenset()
-        self._sockets = {}
+        self._loops = set()
         self._seen = []
         self._world = self._watch = None
 
@@ -149,10 +154,11 @@ class _Deaths:
         _wrap(torch.autograd, "backward", self.named)
         for method in ("__init__", "forward"):
             _wrap(torch.nn.parallel.DistributedDataParallel, method, self.named)
-        _wrap(dist, "new_group", self.named, self.connections)
-        _wrap(dist.distributed_c10d, "new_group", self.named, self.connections)
+        _wrap(dist, "destroy_process_group", self.named, self.ends_loops)
+        _wrap(dist, "new_group", self.named, self.loops)
+        _wrap(dist.distributed_c10d, "new_group", self.named, self.loops)
         with self._lock:
-            self._members, self._sockets = frozenset(members), {}
+            self._members, self._loops = frozenset(members), set()
             self._told.clear()
         if world is not self._world:
             self._seen = []
@@ -160,8 +166,21 @@ class _Deaths:
         for event in list(self._seen):
             self._apply(event)
 
-    def connections(self):
-        return _Connections(self._sockets)
+    # Finds the event loops (epoll) that come while it is entered: Gloo's, which has one for each process group. Gloo does not tell which
+    # connections are its own, and may make them later; the kernel tells what a loop watches.
+    @contextlib.contextmanager
+    def loops(self):
+        before = _event_loops()
+        try:
+            yield
+        finally:
+            self._loops |= _event_loops() - before
+
+    # Another loop of the program may get the number of one that is closed.
+    @contextlib.contextmanager
+    def ends_loops(self):
+        yield
+        self._loops &= _event_loops()
 
     def _on_event(self, event):
         self._seen.append(event)
@@ -173,14 +192,18 @@ class _Deaths:
             if event.kind == "deaths" and not self._members.intersection(event.ranks):
                 return
             self._status, self._reason = {"lost": "lost"}.get(event.kind, "aborted"), event.reason
-            sockets = dict(self._sockets)
+            loops = self._loops
             self._told.set()
         if hasattr(dist.distributed_c10d, "_abort_process_group") and dist.is_initialized() and "nccl" in dist.get_backend():
             dist.distributed_c10d._abort_process_group()  # pylint: disable=protected-access
-        for fd, inode in sockets.items():
-            if _inode(fd) == inode:
-                with socket.socket(fileno=os.dup(fd)) as connection:
-                    connection.shutdown(socket.SHUT_RDWR)
+        _end_connections(loops)
+        threading.Thread(target=self._end_later_ones, args=(loops,), daemon=True).start()
+
+    # Those that Gloo makes after the death: to a rank that has given up, and would never answer.
+    def _end_later_ones(self, loops):
+        while self._told.is_set() and self._loops is loops:
+            time.sleep(_EVENT_PATIENCE)
+            _end_connections(loops)
 
     def check(self):
         """Raises if a rank has died."""
@@ -218,41 +241,29 @@ def _wrap(owner, name, instead, around=None):
     setattr(owner, name, called)
 
 
-class _Connections:
-    """Adds the TCP connections that come while it is entered: Gloo does not tell which are its own. (One that another thread opens meanwhile
-    is ended with them, when a rank has died.)"""
-
-    def __init__(self, found):
-        self._found = found
-
-    def __enter__(self):
-        self._before = _connections()
-
-    def __exit__(self, *_):
-        self._found.update((fd, inode) for fd, inode in _connections().items() if self._before.get(fd) != inode)
-
-
-def _inode(fd):
-    try:
-        return os.fstat(fd).st_ino
-    except OSError:
-        return None
-
-
-def _connections():
-    """This process's TCP connections, descriptor → inode."""
-    found = {}
+def _event_loops():
+    """This process's, by descriptor."""
+    found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
-                    one.getpeername()
-                    found[int(name)] = _inode(int(name))
+            if os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[eventpoll]":
+                found.add(int(name))
         except OSError:
-            continue
+            continue  # the listing's own
     return found
+
+
+def _end_connections(loops):
+    """Shuts down the TCP connections that these loops watch. proc_pid_fdinfo(5) has the format."""
+    for fd in loops & _event_loops():
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+            watched = [int(line.split()[1]) for line in info if line.startswith("tfd:")]
+        for one in watched:
+            try:
+                with socket.socket(fileno=os.dup(one)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # not connected (any more), or no socket
 
 
 # ---- callbacks of training loops, made where their library is installed ----
