@@ -32,6 +32,7 @@ def main(how, folders, first_port="0"):
             if how == "dp":
                 slurm_dp.torch.init_process_group("gloo")
             else:
+                os.environ.setdefault("USE_LIBUV", "0")  # Debian's PyTorch has none, and env:// asks for it from 2.4 on
                 os.environ.update(MASTER_ADDR="node01", MASTER_PORT=str(int(first_port) + number), RANK=str(RANK), WORLD_SIZE=str(WORLD))
                 dist.init_process_group("gloo")
             value = torch.frombuffer(bytearray(os.urandom(128)), dtype=torch.uint8)
