@@ -101,13 +101,13 @@ Try<std::string> node_order(uint32_t job_id, uint32_t step_id) {
     return compress_hostlist(in_rank_order(std::move(nodes)));
 }
 
-// Of what sbatch or salloc was given srun does not know.
+// srun does not know what sbatch or salloc was given.
 void warn_of_lost_nodes(const Settings& settings, int words_of_program) {
     if (with_defaults(settings).outlives_nodes() && !get_environment("SLURM_NO_KILL") &&
         !is_given(asks_for_no_kill, words_of_program))
         slurm_info(
-            "slurm-dp: Slurm ends this step with the first node that it takes for down; give srun "
-            "--no-kill, and sbatch or salloc, too");
+            "slurm-dp: Slurm will end this step when it marks one of its nodes down; give --no-kill to srun, "
+            "and to sbatch or salloc");
 }
 
 Try<void> prepare_step(spank_t spank, State& s) {
@@ -133,7 +133,7 @@ Try<void> prepare_step(spank_t spank, State& s) {
     const std::string distribution = distribution_of_tasks();
     if (nodes_in_reserve(s.settings) > 0 && tasks > nodes &&
         (distribution.starts_with("cyclic") || distribution.starts_with("plane")))
-        return fail("--dp-spares needs neighbouring ranks on each node, and the distribution of tasks is " +
+        return fail("--dp-spares needs consecutive ranks on each node, but the task distribution is " +
                     distribution + "; give --distribution=block");
     warn_of_lost_nodes(s.settings, argc);
     if (nodes > 1 && !rank_zero_is_on_the_first_node()) {

@@ -83,7 +83,7 @@ Try<void> take_up_step(spank_t spank, State& s) {
         if (s.settings.outlives_nodes())
             return fail(
                 "--dp-spares and --dp-min-nodes do not work in a heterogeneous step, whose nodes differ; "
-                "leave them out");
+                "leave them out, or give --dp-on-failure=abort");
     }
     s.facts.world_size = world_size(s.settings, s.facts.world_size, s.facts.nodes);
     if (s.settings.tiles) s.tiles = DP_TRY(gather_tiles(s.facts, s.settings, s.site.tiles_conf, get));

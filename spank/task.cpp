@@ -38,8 +38,10 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     // Those of a spare node have no ranks yet.
     std::erase_if(c.ranks, [&](uint32_t rank) { return rank >= f.world_size; });
     if (!c.ranks.empty() && c.ranks.size() < c.tasks)
-        return fail("with --dp-spares all tasks of a node must have ranks or none, and this one's are " +
-                    compress_ranks(f.ranks) + "; give --ntasks-per-node and --distribution=block");
+        return fail(
+            "with --dp-spares either all tasks of a node have ranks or none has, but this node has tasks " +
+            compress_ranks(f.ranks) + " in a world of " + plural(f.world_size, "rank") +
+            "; give --ntasks-per-node and --distribution=block");
     c.tiles = std::move(tiles);
     c.tiles_conf = s.site.tiles_conf;
     c.settings = s.settings;

@@ -157,7 +157,7 @@ void Broker::send_plan() {
         wire::ToNode own = plan;
         if (config_.settings.restarts_ranks()) *own.mutable_plan()->mutable_place() = places[node];
         if (node == config_.node_rank) own.mutable_plan()->set_table(table);
-        ++generation_->roll;
+        ++generation_->nodes_at_start;
         send(node, std::move(own));
     }
 }

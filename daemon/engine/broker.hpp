@@ -103,8 +103,8 @@ class Broker {
         TorchArrivals torch_arrivals{kFirstLateNotice};
         VanishedRanks vanished;
         StoppedRanks stopped;
-        bool done = false;  // all its ranks have ended, and the nodes know it
-        size_t roll = 0;    // nodes that it began with
+        bool done = false;          // all its ranks have ended, and the nodes know it
+        size_t nodes_at_start = 0;  // nodes that it began with
     };
     std::optional<Generation> generation_;  // always there; an optional, as its parts cannot be assigned
     MasterPorts ports_;

@@ -49,7 +49,7 @@ void Broker::dead(const std::vector<Death>& held, Time now) {
 }
 
 // Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks, or, with
-// restart, ends the generation.
+// restart, ends the generation. A lost spare costs only the line.
 void Broker::dead(const Death& death, Time now) {
     if (death.of_node && death.ranks.empty() && !abort_)
         return out_.log.push_back(death.reason + "; " + plural(members_.spares(), "spare node") + " left");

@@ -39,7 +39,7 @@ void Broker::end_generation(const Death& cause, Time now) {
     std::set<uint32_t> nodes;
     for (uint32_t node = 0; node < members_.nodes().size(); ++node)
         if (members_.nodes()[node].is_here()) nodes.insert(node);
-    restart_.emplace(cause.reason, std::move(nodes), generation_->roll, now);
+    restart_.emplace(cause.reason, std::move(nodes), generation_->nodes_at_start, now);
     wire::EndGeneration end;
     *end.mutable_why() = abort_message(cause.reason, {Time(0), kEndsAfterTerm});
     end.mutable_why()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
@@ -56,7 +56,7 @@ void Broker::told_to_end(uint32_t rank, Time now) {
 bool Broker::all_told_to_end(Time now) const {
     return std::ranges::all_of(members_.ranks(), [&](const Membership::Rank& rank) {
         const auto told = told_to_end_.find(rank.told.rank());
-        // Of a lost node nobody hears it.
+        // A lost node cannot tell.
         const bool is_gone = rank.node && members_.nodes()[*rank.node].lost;
         return is_gone || (told != told_to_end_.end() && now - told->second <= kToldHolds);
     });
@@ -76,7 +76,7 @@ void Broker::check_restart(Time now) {
 
 void Broker::renew_if_all_ended(bool all_ended) {
     if (!all_ended || abort_) return;
-    if (const auto why = restart_->no_majority(); why && config_.settings.outlives_nodes())
+    if (const auto why = restart_->too_few_nodes(); why && config_.settings.outlives_nodes())
         abort({restart_->reason() + "; " + *why});
     else
         out_.renew_ports = true;

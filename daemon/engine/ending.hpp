@@ -32,7 +32,7 @@ inline constexpr GracePeriod kBroken{Time(250), Time(1250)};        // a crash: 
 inline constexpr GracePeriod kFailed{Time(250), Time(30000)};       // an exit code: the others may clean up
 inline constexpr GracePeriod kTerminated{Time(5000), Time(30000)};  // told to end: they were told, too
 
-// For so long a rank that Slurm has told to end may take to do so (--dp-on-failure=restart).
+// How long a rank that Slurm has told to end may take (--dp-on-failure=restart).
 inline constexpr Time kToldHolds{60000};
 
 inline wire::Abort abort_message(std::string reason, GracePeriod grace) {

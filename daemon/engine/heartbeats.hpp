@@ -31,9 +31,9 @@ inline Time dead_after(const DaemonConfig& config) {
                                                               : kDefaultDeadAfterSeconds);
 }
 
-// Where ranks may begin on another node (--dp-spares, --dp-min-nodes), a node ends its ranks so long before the broker
-// can take it for lost: counted from the time at which it sent the last heartbeat that the broker says it has heard, so
-// that neither a late packet nor a network that fails in one direction lets them live longer.
+// How long before the broker can declare a node lost the node ends its ranks, where they may begin on another node
+// (--dp-spares, --dp-min-nodes). The node counts from when it sent the last heartbeat that the broker says it has
+// heard, so that neither a late packet nor a network that fails in one direction lets the ranks live longer.
 inline constexpr Time kFencedBefore{2000};
 inline Time fenced_after(const DaemonConfig& config) {
     return std::max(dead_after(config) - kFencedBefore, dead_after(config) / 2);

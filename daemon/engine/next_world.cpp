@@ -30,15 +30,16 @@ Try<void> check_smaller(const NextWorld& world, const Settings& settings) {
     const auto left = static_cast<size_t>(
         std::ranges::count_if(world.ranks, [](const auto& ranks) { return !ranks.empty(); }));
     if (!settings.min_nodes)
-        return fail(settings.spares.value_or(0) > 0
-                        ? "no spare node is left, and --dp-min-nodes does not allow a smaller world"
-                        : "no other node can take the place of the lost one (--dp-spares, --dp-min-nodes)");
+        return fail(
+            settings.spares.value_or(0) > 0
+                ? "no spare node is left, and without --dp-min-nodes the world cannot shrink"
+                : "no other node can take over; --dp-spares or --dp-min-nodes would let the step go on");
     if (left < *settings.min_nodes)
         return fail(plural(left, "node") + (left == 1 ? " is" : " are") +
-                    " left, and --dp-min-nodes=" + std::to_string(*settings.min_nodes));
+                    " left, fewer than --dp-min-nodes=" + std::to_string(*settings.min_nodes));
     const uint64_t replica = uint64_t{settings.tensor.value_or(1)} * settings.pipeline.value_or(1);
     if (world.size % replica != 0)
-        return fail("the " + plural(world.size, "rank") + " that are left are no multiple of --dp-tensor=" +
+        return fail("the " + plural(world.size, "rank") + " that are left cannot be divided by --dp-tensor=" +
                     std::to_string(settings.tensor.value_or(1)) +
                     " times --dp-pipeline=" + std::to_string(settings.pipeline.value_or(1)));
     return {};

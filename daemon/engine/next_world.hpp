@@ -26,9 +26,9 @@ struct NextWorld {
     bool shrank = false;
 };
 
-// A spare with tasks enough takes the ranks of a lost node, the first one of the first. Ranks keep their numbers while
-// the world keeps its size. Where spares are used up it goes on without the lost nodes' ranks, if --dp-min-nodes allows,
-// and the others move up. The failure says which option or number does not allow it.
+// The first spare with enough tasks takes the ranks of the first lost node, and so on. Ranks keep their numbers while
+// the world keeps its size. When no spare is left, the world goes on without the lost nodes' ranks if --dp-min-nodes
+// allows it, and the others are renumbered in their old order. The failure says which option does not allow it.
 Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings);
 
 }  // namespace dp

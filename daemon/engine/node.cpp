@@ -162,7 +162,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
     }
     if (is_aborted() || leaving_.gave_up) return;
     broker_.outlived = published_ && !config_.settings.reports_failures();
-    // They may begin elsewhere.
+    // Its ranks may begin elsewhere.
     if (config_.settings.outlives_nodes() && published_) {
         out_.signal_ranks = SIGKILL;
         out_.clear_ranks = true;  // also what they fork meanwhile
@@ -187,8 +187,10 @@ void Node::tell_loss(Time now) {
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
     if (published_ && is_reporter())
-        out_.log.push_back(
-            reason + (config_.settings.outlives_nodes() ? "; its ranks are ended" : "; ending the step"));
+        out_.log.push_back(reason + (config_.settings.outlives_nodes()
+                                         ? "; ending the ranks on " + config_.host +
+                                               "; the step ends, too, if " + config_.broker_host + " is down"
+                                         : std::string("; ending the step")));
     abort(abort_message(reason, kBroken), !broker_.joined || is_reporter(), now);
 }
 
@@ -312,9 +314,9 @@ void Node::give_up(const std::string& why) {
 
 NodeActions Node::on_launcher_lost() {
     if (leaving_.ending) return take();
-    give_up((config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host + " is gone" +
-            (config_.ranks.empty() ? " (a spare)"
-                                   : "; its " + plural(config_.ranks.size(), "rank") +
+    give_up((config_.job_id == 0 ? "dpctl on " : "slurmstepd on ") + config_.host +
+            (config_.ranks.empty() ? " (a spare) is gone"
+                                   : " is gone; its " + plural(config_.ranks.size(), "rank") +
                                          (config_.ranks.size() == 1 ? " is" : " are") + " ended"));
     leaving_.ending = true;
     ranks_.drop_exits();
@@ -353,7 +355,7 @@ NodeActions Node::tick(Time now) {
                              : broker_.other_version),
                     Time(0), now);
     if (lease_ && !broker_.gone && now >= *lease_)
-        lose_broker("neither has heard the other for " + words(fenced_after(config_)), Time(0), now);
+        lose_broker("it has confirmed no heartbeat for " + words(fenced_after(config_)), Time(0), now);
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);

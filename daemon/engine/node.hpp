@@ -177,8 +177,8 @@ class Node {
     void tell_told(uint32_t rank);
     void no_other_life();
     void clear_if_all_exited();
-    // Its ranks are being ended for good.
     Time lease_until(Time heard) const { return heard + fenced_after(config_); }
+    // Its ranks are being ended for good.
     bool is_aborted() const { return termination_.abort() && !generation_.is_ending; }
     void keeper_ended(uint32_t local_rank, int status);
     void give_up(const std::string& why);

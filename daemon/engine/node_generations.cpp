@@ -28,11 +28,11 @@ NodeActions Node::on_cleared() {
     return take();
 }
 
-// What was left of the last one is dead: who still has a connection lies.
 void Node::tell_told(uint32_t rank) {
     outbox_.send(event_of(rank, [](wire::RankEvent& e) { e.set_told_to_end(true); }));
 }
 
+// Nothing of the last generation is alive, so no open connection can be a rank's.
 void Node::begin_generation(const NodePlan::Place& place, Time now) {
     config_.ranks = place.ranks;
     config_.world_size = place.world_size;

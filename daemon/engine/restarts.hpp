@@ -37,8 +37,8 @@ class RestartPolicy {
     // A generation begins.
     void begin(Time now) { began_ = now; }
 
-    // A rank of it has died, or a node, which is not the program's doing. nullopt: begin the next one. Else why the step ends: added to the death's reason, or
-    // "" where the reason says it all.
+    // A rank of it has died, or a node was lost, which is not the program's fault. nullopt: begin the next one. Else
+    // why the step ends: added to the death's reason, or "" where the reason says it all.
     std::optional<std::string> why_not(const Death& death, bool all_told_to_end, Time now) {
         if (death.final) return "";
         if (all_told_to_end) return "the step was told to end";
@@ -72,13 +72,13 @@ class RestartPolicy {
 // A restart from the death until the last rank of the next generation has started.
 class Restart {
  public:
-    // `nodes`: those that are here; `roll`: how many the old generation began with.
-    Restart(std::string reason, std::set<uint32_t> nodes, size_t roll, Time now)
+    // `nodes`: those that are here; `nodes_at_start`: how many the old generation began with.
+    Restart(std::string reason, std::set<uint32_t> nodes, size_t nodes_at_start, Time now)
         : reason_(std::move(reason)),
           died_(now),
           deadline_(now + kEndsAfterTerm + kEndsAfterKill),
           awaited_(std::move(nodes)),
-          roll_(roll) {}
+          nodes_at_start_(nodes_at_start) {}
 
     // Nothing of the old generation is left on the node. Returns whether that holds for all now.
     bool ended(uint32_t node) {
@@ -88,12 +88,11 @@ class Restart {
     }
     // The node is lost, and with it its ranks. Returns the same.
     bool lost(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
-    // Of a network that was cut, only the part with most of the old generation's nodes goes on; of two halves, the
-    // broker's.
-    std::optional<std::string> no_majority() const {
-        if (2 * ended_ >= roll_) return std::nullopt;
-        return "only " + std::to_string(ended_) + " of the generation's " + std::to_string(roll_) +
-               " nodes can be reached, and the others may go on without " + (ended_ == 1 ? "it" : "them");
+    // A broker that reaches fewer than half of the nodes takes itself for the one that is cut off.
+    std::optional<std::string> too_few_nodes() const {
+        if (2 * ended_ >= nodes_at_start_) return std::nullopt;
+        return "only " + std::to_string(ended_) + " of the generation's " + std::to_string(nodes_at_start_) +
+               " nodes can be reached, fewer than half";
     }
     // Whether the next generation has not begun.
     bool is_ending() const { return is_ending_; }
@@ -106,7 +105,7 @@ class Restart {
 
     const std::string& reason() const { return reason_; }
     Time died() const { return died_; }
-    // How the next generation's nodes differ: " with gpu05 as a spare".
+    // How the next generation's nodes differ: " with spare node gpu05 and 6 ranks on 3 nodes".
     void note_change(std::string change) { change_ = std::move(change); }
     // The line for the user, once the next generation runs.
     std::string line(uint32_t generation, Time now) const {
@@ -123,7 +122,7 @@ class Restart {
     Time deadline_;
     bool is_ending_ = true;
     std::set<uint32_t> awaited_;
-    size_t roll_;
+    size_t nodes_at_start_;
     size_t ended_ = 0;
     std::string change_;
 };

@@ -274,7 +274,7 @@ void Daemon::perform(const NodeActions& actions) {
         if (!message.has_usage()) ranks_.close(asker);
     }
     if (actions.kill_keepers) {
-        // A keeper that is gone leads to its rank's processes no more.
+        // A dead keeper no longer leads to its rank's processes.
         for (uint32_t local = 0; local < config_.ranks.size(); ++local) tasks_.signal_group(local, SIGKILL);
         tasks_.kill_all();
     } else if (actions.signal_ranks) {

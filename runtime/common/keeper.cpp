@@ -135,7 +135,7 @@ void Keeper::become_rank() {
     daemon_.reset();
 }
 
-// True in the rank's process. Fails in the first generation alone.
+// True in the rank's process. Fails only in the first generation.
 Try<bool> Keeper::begin_life(bool is_first) {
     const pid_t keeper = getpid();
     rank_ = fork();

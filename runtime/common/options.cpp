@@ -268,8 +268,7 @@ std::optional<std::string> missing_option(const Settings& own, const Settings& a
                         : own.min_nodes              ? "--dp-min-nodes"
                                                      : nullptr;
     if (!given) return std::nullopt;
-    return std::string(given) +
-           " needs --dp-on-failure=restart: without it a rank's death starts nothing again; give that, too";
+    return std::string(given) + " needs --dp-on-failure=restart: without it no rank starts again; give both";
 }
 
 uint32_t nodes_in_reserve(const Settings& s) {
@@ -280,24 +279,24 @@ uint32_t world_size(const Settings& s, uint32_t tasks, uint32_t nodes) {
     return tasks - nodes_in_reserve(s) * (tasks / nodes);
 }
 
-// Why the step's nodes do not do for its spares; "" if they do.
+// Why the step's nodes cannot have these spares or this minimum; "" if they can.
 static std::string unfit_nodes(const Settings& s, const Settings& own, uint32_t tasks, uint32_t nodes) {
     if (s.on_failure != FailureAction::restart) return "";
     const uint32_t spares = s.spares.value_or(0);
     const std::string option = "--dp-spares=" + std::to_string(spares) +
-                               (own.spares ? "" : " (inherited: SLURM_DP_SPARES, or the site's)");
+                               (own.spares ? "" : " (inherited: SLURM_DP_SPARES or plugstack.conf)");
     if (spares >= nodes)
         return option + ", but this step has " + plural(nodes, "node") +
                ": at least one must have ranks; give " + "-N " + std::to_string(spares + 1) +
                " or more, or fewer spares";
     if (spares > 0 && tasks % nodes != 0)
-        return option + " needs as many tasks on each node, and this step has " + plural(tasks, "task") +
-               " on " + std::to_string(nodes) + " nodes; give --ntasks-per-node";
+        return option + " needs the same number of tasks on each node, but this step has " +
+               plural(tasks, "task") + " on " + std::to_string(nodes) + " nodes; give --ntasks-per-node";
     if (s.min_nodes.value_or(0) > nodes - spares)
         return "--dp-min-nodes=" + std::to_string(*s.min_nodes) +
-               (own.min_nodes ? "" : " (inherited: SLURM_DP_MIN_NODES, or the site's)") + ", but only " +
+               (own.min_nodes ? "" : " (inherited: SLURM_DP_MIN_NODES or plugstack.conf)") + ", but only " +
                plural(nodes - spares, "node") + " of this step " + (nodes - spares == 1 ? "has" : "have") +
-               " ranks; give " + std::to_string(nodes - spares) + " or less, or more nodes";
+               " ranks; give at most " + std::to_string(nodes - spares) + ", or more nodes";
     return "";
 }
 
@@ -319,7 +318,7 @@ StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t step_tas
         return {StepVerdict::refuse,
                 "--dp-world=" + std::to_string(world) + inherited(!own.world, "SLURM_DP_WORLD") +
                     ", but this step has " +
-                    (tasks < step_tasks ? plural(tasks, "rank") + " without its spare nodes; give " +
+                    (tasks < step_tasks ? plural(tasks, "rank") + ", not counting its spare nodes; give " +
                                               "--dp-world=auto, or other numbers of tasks and nodes"
                                         : plural(tasks, "task") + "; give -n " + std::to_string(world) +
                                               " (or --dp-world=auto for " + std::to_string(tasks) + ")")};
@@ -327,8 +326,12 @@ StepVerdict judge_step(const Settings& s, const Settings& own, uint32_t step_tas
             "--dp-tensor=" + std::to_string(tensor) + inherited(s.tensor && !own.tensor, "SLURM_DP_TENSOR") +
                 " and --dp-pipeline=" + std::to_string(pipeline) +
                 inherited(s.pipeline && !own.pipeline, "SLURM_DP_PIPELINE") + " make groups of " +
-                std::to_string(replica) + " ranks, which do not divide this step's " + plural(tasks, "task") +
-                "; give -n a multiple of " + std::to_string(replica) + ", or smaller sizes"};
+                std::to_string(replica) + " ranks, which do not divide this step's " +
+                (tasks < step_tasks
+                     ? plural(tasks, "rank") + " (not counting its spare nodes); give other numbers of "
+                                               "tasks and nodes"
+                     : plural(tasks, "task") + "; give -n a multiple of " + std::to_string(replica)) +
+                ", or smaller sizes"};
 }
 
 }  // namespace dp

@@ -114,7 +114,7 @@ Settings merge(const Settings& strong, const Settings& weak);
 // Fills in the defaults.
 Settings with_defaults(const Settings& settings);
 
-// What a step of so many tasks on so many nodes does about its options. `own` are those given to this srun: with
+// What a step with these numbers of tasks and nodes does about its options. `own` are those given to this srun: with
 // any of them, the step wants a world, and is refused if it cannot have one. Inherited ones apply to steps that
 // they fit, and leave others alone (`srun mkdir`).
 struct StepVerdict {

@@ -22,7 +22,7 @@ struct NodePlan {
     std::string node_addr;          // this node's own address, as the other nodes reach it
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
     uint32_t generation = 0;
-    // With --dp-on-failure=restart, where later generations may be others; else the launcher knows them.
+    // With --dp-on-failure=restart, where a later generation may have another; otherwise the launcher knows it.
     struct Place {
         std::vector<uint32_t> ranks;  // of the node's first tasks; its other tasks have none
         uint32_t node_rank = 0;       // among the nodes with ranks

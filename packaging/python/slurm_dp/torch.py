@@ -111,7 +111,7 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     if timeout is not None:
         kwargs["timeout"] = timeout
     if is_ours and world.size >= _LAZY_FROM:
-        # Gloo connects two ranks when they first speak (PyTorch 2.8 and later): its full mesh takes 10 ms for each rank before this one.
+        # Gloo then connects two ranks when they first communicate (PyTorch 2.8 and later). Its full mesh costs each rank 10 ms per lower rank.
         os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
     if is_ours:
         kwargs.update(store=_store(world, timeout or _TIMEOUT, f"torch/{_made}"), rank=world.rank, world_size=world.size)
@@ -154,7 +154,7 @@ class _Deaths:
         _wrap(torch.autograd, "backward", self.named)
         for method in ("__init__", "forward"):
             _wrap(torch.nn.parallel.DistributedDataParallel, method, self.named)
-        _wrap(dist, "destroy_process_group", self.named, self.ends_loops)
+        _wrap(dist, "destroy_process_group", self.named, self.forgets_closed_loops)
         _wrap(dist, "new_group", self.named, self.loops)
         _wrap(dist.distributed_c10d, "new_group", self.named, self.loops)
         with self._lock:
@@ -166,7 +166,7 @@ class _Deaths:
         for event in list(self._seen):
             self._apply(event)
 
-    # Finds the event loops (epoll) that come while it is entered: Gloo's, which has one for each process group. Gloo does not tell which
+    # Notes the event loops (epoll) that are created inside it: Gloo's, which has one per process group. Gloo does not tell which
     # connections are its own, and may make them later; the kernel tells what a loop watches.
     @contextlib.contextmanager
     def loops(self):
@@ -176,9 +176,9 @@ class _Deaths:
         finally:
             self._loops |= _event_loops() - before
 
-    # Another loop of the program may get the number of one that is closed.
+    # The descriptor of a closed loop may be reused for another loop of the program.
     @contextlib.contextmanager
-    def ends_loops(self):
+    def forgets_closed_loops(self):
         yield
         self._loops &= _event_loops()
 
@@ -199,7 +199,7 @@ class _Deaths:
         _end_connections(loops)
         threading.Thread(target=self._end_later_ones, args=(loops,), daemon=True).start()
 
-    # Those that Gloo makes after the death: to a rank that has given up, and would never answer.
+    # Also the connections that Gloo makes after the death, to a rank that has given up and never answers.
     def _end_later_ones(self, loops):
         while self._told.is_set() and self._loops is loops:
             time.sleep(_EVENT_PATIENCE)
@@ -242,7 +242,7 @@ def _wrap(owner, name, instead, around=None):
 
 
 def _event_loops():
-    """This process's, by descriptor."""
+    """The descriptors of this process's event loops (epoll)."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -261,9 +261,10 @@ def _end_connections(loops):
         for one in watched:
             try:
                 with socket.socket(fileno=os.dup(one)) as connection:
+                    connection.getpeername()
                     connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # not connected (any more), or no socket
+                continue  # a listening socket, without which Gloo aborts; one that is not connected any more; or none
 
 
 # ---- callbacks of training loops, made where their library is installed ----

@@ -84,13 +84,13 @@ TEST(NextWorld, SaysWhyThereIsNone) {
         {{{0, 1}, {2, 3}},
          {1},
          {},
-         "no other node can take the place of the lost one (--dp-spares, --dp-min-nodes)"},
-        {four, {1, 2}, {1}, "no spare node is left, and --dp-min-nodes does not allow a smaller world"},
-        {four, {1, 2}, {1, 2}, "1 node is left, and --dp-min-nodes=2"},
+         "no other node can take over; --dp-spares or --dp-min-nodes would let the step go on"},
+        {four, {1, 2}, {1}, "no spare node is left, and without --dp-min-nodes the world cannot shrink"},
+        {four, {1, 2}, {1, 2}, "1 node is left, fewer than --dp-min-nodes=2"},
         {{{0, 1}, {2, 3}, {4, 5}},
          {0},
          {0, 1, 3},
-         "the 4 ranks that are left are no multiple of --dp-tensor=3 times --dp-pipeline=1"},
+         "the 4 ranks that are left cannot be divided by --dp-tensor=3 times --dp-pipeline=1"},
     };
     for (const auto& c : cases) {
         const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish));

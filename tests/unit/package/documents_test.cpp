@@ -228,7 +228,7 @@ TEST(Documents, TheGlossaryHasEveryWordWithANeighbourAndAnExample) {
     const std::string page = manual_page("slurm-dp-glossary.7");
     const std::set<std::string> words = {"broker",    "device",     "generation", "group", "hello",
                                          "inventory", "local rank", "node rank",  "rank",  "relay",
-                                         "step",      "tile",       "world"};
+                                         "spare",     "step",       "tile",       "world"};
     EXPECT_EQ(all_of(page, "\n\\.TP\n\\.B ([a-z ]+)\n"), words);
     const std::regex neighbour("(Slurm|PyTorch|torchrun|SambaNova)(: |'s )");
     for (const std::string& word : words) {
