@@ -21,8 +21,8 @@ void Broker::end_generation(const Death& cause, Time now) {
         if (cause.of_node) out_.log.push_back(cause.reason);
         return;
     }
-    // Nodes may go once all their ranks have ended well.
-    if (generation_->done && cause.of_node) return;
+    // Nodes may go once all ranks have ended.
+    if (cause.of_node && members_.all_exited()) return;
     const auto end_for_good = [this](Death last, const std::string& why) {
         if (!why.empty()) last.reason += "; " + why;
         abort(last);

@@ -14,6 +14,14 @@
 
 namespace dp {
 
+// A node's place in the world of one generation.
+struct PlaceOfNode {
+    std::vector<uint32_t> ranks;  // of the node's first tasks; its other tasks have none
+    uint32_t node_rank = 0;       // among the nodes with ranks
+    uint32_t nodes = 0;           // that have ranks
+    uint32_t world_size = 0;
+};
+
 // What only the daemon can tell a node's tasks.
 struct NodePlan {
     std::string master_addr;  // numeric
@@ -22,13 +30,8 @@ struct NodePlan {
     std::string node_addr;          // this node's own address, as the other nodes reach it
     std::string table;  // for --dp-verbose and --dp-dry-run on rank 0's node, lines of text; else empty
     uint32_t generation = 0;
+    using Place = PlaceOfNode;
     // With --dp-on-failure=restart, where a later generation may have another; otherwise the launcher knows it.
-    struct Place {
-        std::vector<uint32_t> ranks;  // of the node's first tasks; its other tasks have none
-        uint32_t node_rank = 0;       // among the nodes with ranks
-        uint32_t nodes = 0;           // that have ranks
-        uint32_t world_size = 0;
-    };
     std::optional<Place> place = {};
 };
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a death costs, in one run on one machine: from the death of one of 32 real ranks until the last of them has begun its next life, with
---dp-on-failure=restart, with torchrun's restart of the same program, and with another srun of it; until the last of many simulated nodes has the
-next generation's plan; and what keepers cost a step that nobody disturbs."""
+--dp-on-failure=restart, with torchrun's restart of the same program, and with another srun of it; from the death of a rank or a node
+until the last of many simulated nodes has the next generation's plan; and what keepers cost a step that nobody disturbs."""
 import json
 import os
 import random
@@ -89,28 +89,28 @@ def _recoveries(lives, options):
     return found
 
 
-def _simulated(options):
-    """→ {nodes: [a dict a round]}: ms from a death until a simulated node has the next plan."""
+def _simulated(options, what):
+    """→ {nodes: [a dict a round]}: ms from a death, of a rank or a node, until a simulated node has the next plan."""
     found = {}
     for nodes in options.nodes or (SMOKE_NODES if options.smoke else SIMULATED_NODES):
-        progress(f"restarts of {nodes * RANKS_PER_NODE} simulated ranks")
-        found[nodes] = rounds_of([built("bench-restarts"), daemon_of(BUILD), nodes, RANKS_PER_NODE, options.rounds])
+        progress(f"deaths of a {what} among {nodes * RANKS_PER_NODE} simulated ranks")
+        found[nodes] = rounds_of([built("bench-restarts"), daemon_of(BUILD), nodes, RANKS_PER_NODE, min(options.rounds, nodes - 1), what])
     return found
 
 
-def report_simulated(found):
+def report_simulated(found, what):
     rows = [["simulated ranks, nodes", "rounds", "median node", "slowest node", "that of the worst round"]]
     for nodes, rounds in found.items():
         values = [statistics.median(line[key] for line in rounds) for key in ("p50", "max")] + [max(line["max"] for line in rounds)]
         rows.append([f"{nodes * RANKS_PER_NODE}, {nodes}", str(len(rounds)), *(f"{ms:.1f} ms" for ms in values)])
-    print(f"\nfrom a death until a node has the next generation's plan, on loopback; medians of rounds\n\n{table(rows)}\n")
+    print(f"\nfrom the death of a {what} until a node has the next generation's plan, on loopback; medians of rounds\n\n{table(rows)}\n")
     targets = []
     for nodes, limit in PLAN_MS.items():
         if nodes in found:
             slowest = [line["max"] for line in found[nodes]]
             text = worst_verdict(slowest, limit)
             print(f"{nodes * RANKS_PER_NODE} simulated ranks: the last of {nodes} nodes after {statistics.median(slowest):.0f} ms; at most {limit} ms: {text}")
-            targets.append({"nodes": nodes, "at_most_ms": limit, "verdict": text})
+            targets.append({"nodes": nodes, "dead": what, "at_most_ms": limit, "verdict": text})
     return targets
 
 
@@ -160,8 +160,9 @@ def run(options):
     warn_if_busy(result["machine"])
     found = {}
     if options.only != "cluster":
-        result["simulated"] = _simulated(options)
-        result["targets"] += report_simulated(result["simulated"])
+        for what, key in (("rank", "simulated"), ("node", "simulated_nodes")):
+            result[key] = _simulated(options, what)
+            result["targets"] += report_simulated(result[key], what)
     if options.only != "simulated":
         with TestCluster(cluster_name(), nodes=NODES) as cluster:
             allocation = Allocation(cluster, NODES, RANKS_PER_NODE)
@@ -176,8 +177,9 @@ def run(options):
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)
     if options.svg:
-        lines = {f"{name}, simulated": [(nodes * RANKS_PER_NODE, statistics.median(line[key] for line in rounds))
-                                        for nodes, rounds in result.get("simulated", {}).items()] for key, name in (("p50", "median node"), ("max", "slowest node"))}
+        lines = {f"{name}, a {what} died, simulated": [(nodes * RANKS_PER_NODE, statistics.median(line[key] for line in rounds))
+                                                       for nodes, rounds in result.get(of, {}).items()]
+                 for key, name in (("p50", "median node"), ("max", "slowest node")) for of, what in (("simulated", "rank"), ("simulated_nodes", "node"))}
         lines |= {f"{case}, last of {RANKS} real ranks": [(RANKS, statistics.median(ms))] for case, ms in found.items()}
         plot.write(options.svg, f"Recovery on one machine with {os.cpu_count()} CPUs; simulated: on loopback", "ranks", "from a death on, ms",
                    {name: points for name, points in lines.items() if points})

@@ -40,6 +40,7 @@ DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std
     c.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
     c.settings.on_failure = shape.on_failure;
     c.settings.restarts = kMaxRestarts;
+    c.settings.spares = shape.spares;
     c.candidates = candidate_ports({static_cast<uint32_t>(getpid()), 0, 0, ""});
     if (shape.torch_store) c.settings.store = StoreKind::torch;
     c.secret = secret;

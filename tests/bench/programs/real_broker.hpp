@@ -26,7 +26,8 @@ struct StepShape {
     uint32_t ranks_per_node = 0;
     FailureAction on_failure = FailureAction::abort;  // --dp-on-failure
     bool torch_store = false;                         // --dp-store=torch
-    uint32_t world() const { return nodes * ranks_per_node; }
+    uint32_t spares = 0;                              // --dp-spares: the last of the nodes
+    uint32_t world() const { return (nodes - spares) * ranks_per_node; }
 };
 
 class RealBroker {

@@ -39,12 +39,14 @@ DaemonConfig SimulatedNodes::config_of(uint32_t node) const {
     DaemonConfig config;
     config.node_rank = node;
     config.host = "sim" + std::to_string(node);
-    for (uint32_t i = 0; i < shape_.ranks_per_node; ++i)
-        config.ranks.push_back(node * shape_.ranks_per_node + i);
+    const uint32_t first = node * shape_.ranks_per_node;
+    for (uint32_t rank = first; rank < first + shape_.ranks_per_node && rank < shape_.world(); ++rank)
+        config.ranks.push_back(rank);
     config.tasks = shape_.ranks_per_node;
     config.world_size = shape_.world();
     config.broker_host = "sim0";
     config.settings.on_failure = shape_.on_failure;
+    config.settings.spares = shape_.spares;
     config.settings.timeout_seconds = static_cast<uint32_t>(kPatience.count());
     config.settings = with_defaults(config.settings);
     return config;
@@ -116,7 +118,13 @@ void SimulatedNodes::kept_rank_dies(uint32_t rank, uint64_t step) {
     perform(node, node.engine.on_keeper({ControlEvent::Kind::exit, local(rank), SIGKILL}, engine_now()));
 }
 
+void SimulatedNodes::node_dies(uint32_t number) {
+    SimulatedNode& node = *nodes_.at(number - 1);
+    node.link.reset();
+}
+
 void SimulatedNodes::tick(SimulatedNode& node) {
+    if (!node.link) return;  // dead
     const Time now = engine_now();
     if (auto next = node.engine.next_deadline(); next && now >= *next) perform(node, node.engine.tick(now));
 }

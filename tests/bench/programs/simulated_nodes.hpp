@@ -34,6 +34,8 @@ class SimulatedNodes {
     // With --dp-on-failure=restart: it has taken a training step, and is killed. Its node's others end as they are told
     // to, and all start again with the next plan.
     void kept_rank_dies(uint32_t rank, uint64_t step);
+    // Its power is gone, and its kernel has closed the connection. (That nobody closes it is what dead-after is for.)
+    void node_dies(uint32_t number);
     // Called as a node gets the plan of a next generation.
     void on_next_life(std::function<void()> call) { on_next_life_ = std::move(call); }
     // Carries messages until it is done; at most kPatience.
@@ -47,7 +49,7 @@ class SimulatedNodes {
  private:
     struct SimulatedNode {
         SimulatedNode(const DaemonConfig& config, Time now)
-            : first_rank(config.ranks.front()), engine(config, {}, now) {}
+            : first_rank(config.ranks.empty() ? 0 : config.ranks.front()), engine(config, {}, now) {}
         uint32_t first_rank;
         uint32_t generation = 0;
         Node engine;

@@ -425,6 +425,32 @@ TEST(Restart, GoesOnOnlyWithHalfOfItsNodes) {
     }
 }
 
+TEST(Restart, AWorldThatIsDoneNeedsNoNodeAnyMore) {
+    Simulation s = restarting_step(3, 1, with_nodes(1));
+    start(s);
+    s.exit(1, 0);
+    s.pass(Time(50));  // its exit has been sent
+    s.cut(1);
+    s.exit(0, 0);
+    s.pass(Time(300));
+    EXPECT_FALSE(s.lives[0] || s.lives[2]);
+    EXPECT_TRUE(s.no_other_life[0] && s.no_other_life[2]);
+}
+
+// scancel, while a node is lost: the spare's task was told, too, before it had a rank.
+TEST(Restart, WhatASpareWasToldHoldsForItsRank) {
+    Simulation s = restarting_step(3, 1, with_nodes(1));
+    start(s);
+    s.tell_to_end(0);
+    s.tell_task(2, 0);
+    s.cut(1);
+    s.pass(Time(150));
+    s.exit(0, kTermed);
+    s.pass(Time(50));
+    EXPECT_TRUE(s.logged("the step was told to end")) << (s.log.empty() ? "" : s.log.back());
+    EXPECT_TRUE(s.no_other_life[0] && s.no_other_life[2]);
+}
+
 // Before its ranks may begin elsewhere.
 TEST(Restart, ANodeThatHearsNothingEndsItsRanksInTime) {
     Simulation s(3, 1, Time(60000), false, FailureAction::restart, with_nodes(1), 30);

@@ -91,6 +91,9 @@ class Simulation {
         perform(node, nodes[node]->on_control({ControlEvent::Kind::exit, task, status}, clock(node)));
     }
     void tell_to_end(uint32_t rank) { control(rank, {ControlEvent::Kind::told, homes_[rank].task, SIGTERM}); }
+    void tell_task(uint32_t node, uint32_t task) {
+        perform(node, nodes[node]->on_keeper({ControlEvent::Kind::told, task, SIGTERM}, clock(node)));
+    }
     void start_all() {
         for (uint32_t rank = 0; rank < ranks.size(); ++rank) start(rank);
     }
