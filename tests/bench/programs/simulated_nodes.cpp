@@ -58,10 +58,12 @@ BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
                 perform(node, node.engine.on_joined(address, engine_now()));
             },
             [this, &node](const wire::ToNode& message) {
+                if (node.is_dead) return;
                 perform(node, node.engine.on_broker(message, engine_now()));
                 tick(node);
             },
-            [this](const std::string& why) {
+            [this, &node](const std::string& why) {
+                if (node.is_dead) return;
                 if (!leaving_) die("a simulated node lost the broker: " + why);
                 ++left_;
             },
@@ -120,11 +122,12 @@ void SimulatedNodes::kept_rank_dies(uint32_t rank, uint64_t step) {
 
 void SimulatedNodes::node_dies(uint32_t number) {
     SimulatedNode& node = *nodes_.at(number - 1);
-    node.link.reset();
+    node.is_dead = true;
+    node.link->finish();
 }
 
 void SimulatedNodes::tick(SimulatedNode& node) {
-    if (!node.link) return;  // dead
+    if (node.is_dead) return;
     const Time now = engine_now();
     if (auto next = node.engine.next_deadline(); next && now >= *next) perform(node, node.engine.tick(now));
 }

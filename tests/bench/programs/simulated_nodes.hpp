@@ -52,6 +52,7 @@ class SimulatedNodes {
             : first_rank(config.ranks.empty() ? 0 : config.ranks.front()), engine(config, {}, now) {}
         uint32_t first_rank;
         uint32_t generation = 0;
+        bool is_dead = false;
         Node engine;
         std::unique_ptr<BrokerLink> link;
     };
