@@ -80,11 +80,12 @@ std::optional<Answer> Collectives::admit(const Key& key, Collective& collective,
     const auto refused = [&](wire::Status status, std::string why) {
         return answer({rank.rank(), rank.id()}, status, std::move(why));
     };
-    const std::string who = "rank " + std::to_string(rank.rank());
+    const auto invalid = [&](const char* why) {
+        return refused(wire::INVALID, "rank " + std::to_string(rank.rank()) + why + key.in_words());
+    };
     const auto place = place_of(key, rank.rank());
-    if (!place) return refused(wire::INVALID, who + " is not a member of " + key.in_words());
-    if (collective.arrived.contains(rank.rank()))
-        return refused(wire::INVALID, who + " has already arrived at " + key.in_words());
+    if (!place) return invalid(" is not a member of ");
+    if (collective.arrived.contains(rank.rank())) return invalid(" has already arrived at ");
     const auto roots = static_cast<uint32_t>(collective.values.size());
     if (rank.value().size() > DP_MAX_VALUE_BYTES / roots)
         return refused(wire::TOO_LARGE, "the values of " + plural(roots, "root") + " have at most " +
